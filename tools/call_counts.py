@@ -2,10 +2,10 @@
 
 Usage: python tools/call_counts.py [--update]
 
-The services' own code runs in this process; fakes replace the other processes. Times depend on the machine; these
-counts do not. Without an option, the program compares the counts with the baseline, call_counts.json. It fails if
-a count of Python calls is more than a fifth higher, or if there are more gRPC calls or more records of a job.
---update writes the counts as the new baseline.
+The code of the services runs in this process; fakes replace the other processes. The counts do not depend on the
+machine, as times would. Without an option, the program compares the counts with the baseline, call_counts.json. It
+fails if a count of Python calls grows by more than a fifth, or if the number of gRPC calls or of records of a job
+grows. --update writes the counts as the new baseline.
 """
 
 import argparse
@@ -39,7 +39,7 @@ def problems(counts: Mapping[str, float], baseline: Mapping[str, float]) -> list
     for name, count in counts.items():
         before = baseline.get(name)
         if before is None:
-            found.append(f"{name}: the baseline has no such count")
+            found.append(f"{name}: the baseline does not contain this count")
         elif count > before * (1 if name.startswith((RPC, RECORDS)) else MOST_GROWTH):
             found.append(f"{name}: {count:g}, the baseline is {before:g}")
     return found

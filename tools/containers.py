@@ -4,8 +4,8 @@ Usage: python tools/containers.py OVERLAY [--set NAME=VALUE]… -- COMMAND…
 
 Each container follows the pod's specification: image, arguments, variables, user, read-only root, dropped
 capabilities, limits, volumes, replicas. The network is private. Its name server resolves each service to the
-addresses of all replicas. A container engine has no probes, preStop hooks, network policies or rolling updates;
-the program leaves them out.
+addresses of all replicas. The program ignores probes, preStop hooks, network policies and rolling updates, because
+a container engine does not support them.
 
 The command gets the variables CAUSEWAY_E2E_URL, CAUSEWAY_E2E_KEY (of an admin) and CAUSEWAY_E2E_PODS (for
 tests/cluster). The program needs Linux, because it connects to the containers' addresses. The variable DOCKER
@@ -35,6 +35,7 @@ from manifests import Manifests
 
 READY_SECONDS = 180.0
 REPLICAS = 2  # of a workload that an autoscaler scales
+_GATEWAY_PORT = 8080
 _PROBE_SECONDS = 1.0  # Kubernetes' default time-out of a readiness probe
 _CALLERS_FIRST = ("gateway", "ingest", "generator", "guardrails", "retriever", "nats", "qdrant")
 DOCKER = os.environ.get("DOCKER", "docker")
@@ -44,7 +45,7 @@ def docker(*arguments: str | Path, check: bool = True) -> str:
     """Run the engine's client and return its output.
 
     Raises:
-        SystemExit: The client fails; stderr says why.
+        SystemExit: The client fails; stderr has the reason.
     """
     result = subprocess.run([DOCKER, *arguments], capture_output=True, text=True, check=False)
     if check and result.returncode:
@@ -59,7 +60,7 @@ class Run:
     Attributes:
         name: Name of the network, and the prefix of all other names.
         cluster: The objects of the overlay.
-        more: Variables for our services, in addition to those of the overlay.
+        more: Variables for our services, in addition to the overlay's variables.
         scratch: Directory for the files of config maps.
     """
 
@@ -70,7 +71,7 @@ class Run:
 
     def start(self) -> None:
         """Start all pods."""
-        self.leaving.mkdir()
+        self.draining.mkdir()
         docker("network", "create", "--internal", self.name)
         for workload, spec in self.cluster.workloads.items():
             for number in range(spec["spec"].get("replicas", REPLICAS)):
@@ -84,7 +85,7 @@ class Run:
         arguments += ["--label", f"causeway.run={self.name}", "--label", f"causeway.workload={workload}"]
         arguments += ["--network", self.name, *self._aliases(workload, pod)]
         arguments += ["--read-only", "--cap-drop", "ALL", "--security-opt", "no-new-privileges"]
-        # The kubelet restarts containers, too. A service may end if it does not find another service at its start.
+        # The kubelet also restarts containers. A service may exit if it cannot reach another service at its start.
         arguments += ["--restart", "unless-stopped", "--stop-timeout", str(spec["terminationGracePeriodSeconds"])]
         limits = container["resources"]["limits"]
         arguments += ["--memory", str(manifests.size(limits["memory"])), "--cpus", limits["cpu"].removesuffix("m")]
@@ -122,7 +123,7 @@ class Run:
     def _claim(self, pod: str, user: str) -> str:
         name = f"{self.name}-{pod}"
         docker("volume", "create", "--label", f"causeway.run={self.name}", name)
-        # The kubelet gives a volume to the pod's group; an engine does not. So a container with Python does it.
+        # The kubelet changes the owner of a volume to the pod's group. An engine does not, so a container does it.
         image = self.cluster.pods["gateway"]["containers"][0]["image"]
         chown = f"import os; os.chown('/volume', *map(int, '{user}'.split(':')))"
         docker(
@@ -144,27 +145,27 @@ class Run:
 
     def _named(self, workload: str) -> dict[str, str]:
         """Return the addresses of the running pods of a workload, by pod name."""
-        of_it = ("--filter", f"label=causeway.workload={workload}")
-        names = docker("ps", "--format", "{{.Names}}", *self._mine(), *of_it).split()
+        of_workload = ("--filter", f"label=causeway.workload={workload}")
+        names = docker("ps", "--format", "{{.Names}}", *self._mine(), *of_workload).split()
         form = "{{range .NetworkSettings.Networks}}{{.IPAddress}}{{end}}"
         return dict(zip(names, docker("inspect", "--format", form, *names).split(), strict=True)) if names else {}
 
     def ready_gateways(self) -> dict[str, str]:
         """Return the addresses of the ready gateways, by pod name."""
         named = self._named("gateway")
-        # In parallel: a gateway that has ended must not delay the requests to the others.
+        # In parallel, so that a gateway that has ended does not delay the requests to the others.
         with ThreadPoolExecutor(max(1, len(named))) as threads:
-            answers = threads.map(lambda address: _answers(f"http://{address}:8080/readyz"), named.values())
-            return {name: address for (name, address), well in zip(named.items(), answers, strict=True) if well}
+            states = threads.map(lambda address: _is_ok(f"http://{address}:8080/readyz"), named.values())
+            return {name: address for (name, address), ready in zip(named.items(), states, strict=True) if ready}
 
-    def is_leaving(self, name: str) -> bool:
-        """Return whether a pod is about to stop."""
-        return (self.leaving / name).exists()
+    def is_draining(self, name: str) -> bool:
+        """Return whether a pod will stop soon."""
+        return (self.draining / name).exists()
 
     @property
-    def leaving(self) -> Path:
+    def draining(self) -> Path:
         """The directory with a file for each container that gets no new connections; it replaces preStop hooks."""
-        return self.scratch / "leaving"
+        return self.scratch / "draining"
 
     def _mine(self) -> tuple[str, str]:
         return "--filter", f"label=causeway.run={self.name}"
@@ -173,12 +174,12 @@ class Run:
         """Wait until every pod is ready; a gateway is ready after it has reached all services.
 
         Raises:
-            SystemExit: The pods are not ready in time; stderr has the last lines of each container.
+            SystemExit: The pods were not ready in time; stderr has the last lines of each container.
         """
         end = time.monotonic() + READY_SECONDS
         while not all(self._is_ready(workload) for workload in self.cluster.workloads):
             if time.monotonic() > end:
-                self.tell()
+                self.print_logs()
                 sys.exit(f"the containers were not ready within {READY_SECONDS:.0f} s")
             time.sleep(0.2)
 
@@ -190,29 +191,29 @@ class Run:
         if len(addresses) < self.cluster.workloads[workload]["spec"].get("replicas", REPLICAS):
             return False
         if workload == "gateway":
-            return all(_answers(f"http://{each}:{ports['http']}/readyz?verbose") for each in addresses)
+            return all(_is_ok(f"http://{each}:{ports['http']}/readyz?verbose") for each in addresses)
         return "health" not in ports or all(_serves(f"{each}:{ports['health']}") for each in addresses)
 
-    def tell(self) -> None:
+    def print_logs(self) -> None:
         """Write the last lines of each container to stderr."""
         for name in docker("ps", "--all", "--format", "{{.Names}}", *self._mine()).split():
-            said = subprocess.run(
+            logs = subprocess.run(
                 [DOCKER, "logs", "--tail", "20", name], capture_output=True, text=True, check=False
             )
-            print(f"--- {name}\n{said.stdout}{said.stderr}", file=sys.stderr)
+            print(f"--- {name}\n{logs.stdout}{logs.stderr}", file=sys.stderr)
 
     def stop(self) -> list[str]:
-        """Stop all containers, each service before the services that it calls; return the failed ones."""
+        """Stop all containers, each service before the services that it calls; return the failed containers."""
         for workload in sorted(self.cluster.workloads, key=_CALLERS_FIRST.index):
-            of_it = ("--filter", f"label=causeway.workload={workload}")
-            if ids := docker("ps", "--quiet", *self._mine(), *of_it).split():
+            of_workload = ("--filter", f"label=causeway.workload={workload}")
+            if ids := docker("ps", "--quiet", *self._mine(), *of_workload).split():
                 docker("stop", *ids)
         form = "{{.Names}} {{.Status}}"
         ended = docker("ps", "--all", "--format", form, *self._mine()).splitlines()
         return [each for each in ended if not re.search(r" Exited \(0\)| Created", each)]
 
     def remove(self) -> None:
-        """Remove everything that `start` created, also after it failed midway."""
+        """Remove all containers, volumes and networks of `start`, also if `start` failed."""
         ids = docker("ps", "--all", "--quiet", *self._mine(), check=False).split()
         docker("rm", "--force", "--volumes", *ids, check=False)
         volumes = docker("volume", "ls", "--quiet", *self._mine(), check=False).split()
@@ -220,7 +221,7 @@ class Run:
         docker("network", "rm", self.name, check=False)
 
 
-def _answers(url: str) -> bool:
+def _is_ok(url: str) -> bool:
     try:
         return httpx.get(url, timeout=_PROBE_SECONDS).status_code == httpx.codes.OK
     except httpx.TransportError:
@@ -231,10 +232,10 @@ def _serves(target: str) -> bool:
     with grpc.insecure_channel(target) as channel:
         stub: Any = health_pb2_grpc.HealthStub(channel)
         try:
-            answer = stub.Check(health_pb2.HealthCheckRequest(), timeout=2)
+            response = stub.Check(health_pb2.HealthCheckRequest(), timeout=2)
         except grpc.RpcError:
             return False
-        return bool(answer.status == health_pb2.HealthCheckResponse.SERVING)
+        return bool(response.status == health_pb2.HealthCheckResponse.SERVING)
 
 
 def admin_key(run: Run) -> str:
@@ -244,20 +245,20 @@ def admin_key(run: Run) -> str:
     causeway = str(Path(sys.executable).with_name("causeway"))
     command = [causeway, "keys", "create", "--name", "e2e", "--roles", "admin"]
     command += ["--nats-url", f"nats://{address}:4222", "--replicas", servers]
-    made = subprocess.run(command, stdout=subprocess.PIPE, stderr=subprocess.DEVNULL, text=True, check=True)
-    return made.stdout.strip()
+    created = subprocess.run(command, stdout=subprocess.PIPE, stderr=subprocess.DEVNULL, text=True, check=True)
+    return created.stdout.strip()
 
 
 @contextlib.asynccontextmanager
 async def front(run: Run) -> AsyncIterator[str]:
     """Listen on a free port in place of a cluster's service, and yield the URL.
 
-    The gateways that are ready, and are not about to stop, get the connections in turn.
+    The gateways that are ready and do not drain get the connections in rotation.
     """
     ready: dict[str, str] = {}
     turn = 0
 
-    async def look() -> None:
+    async def watch() -> None:
         nonlocal ready
         while True:
             ready = await asyncio.to_thread(run.ready_gateways)
@@ -266,24 +267,38 @@ async def front(run: Run) -> AsyncIterator[str]:
     async def serve(reader: asyncio.StreamReader, writer: asyncio.StreamWriter) -> None:
         nonlocal turn
         turn += 1
-        # Checked for each connection: on a busy machine the engine takes seconds to list the containers.
-        for name in [each for each in ready if run.is_leaving(each)]:
+        # Checked for each connection, because on a busy machine the engine needs seconds to list the containers.
+        for name in [each for each in ready if run.is_draining(each)]:
             del ready[name]  # until its successor with the same name is ready
-        staying = list(ready.values())
-        first = turn % max(1, len(staying))
+        addresses = list(ready.values())
+        first = turn % max(1, len(addresses))
         # A gateway that has just stopped refuses the connection; then the next gateway gets it.
-        for address in [*staying[first:], *staying[:first]]:
+        for address in [*addresses[first:], *addresses[:first]]:
             with contextlib.suppress(OSError):
-                there = await asyncio.open_connection(address, 8080)
-                await asyncio.gather(_copy(reader, there[1]), _copy(there[0], writer))
+                upstream = await asyncio.open_connection(address, _GATEWAY_PORT)
+                try:
+                    await asyncio.gather(_copy(reader, upstream[1]), _copy(upstream[0], writer))
+                finally:
+                    upstream[1].close()
+                    writer.close()
                 return
         writer.transport.abort()
 
-    looking = asyncio.create_task(look())
-    server = await asyncio.start_server(serve, "127.0.0.1", 0)
-    async with server:
-        yield f"http://127.0.0.1:{server.sockets[0].getsockname()[1]}"
-        looking.cancel()
+    def accept(reader: asyncio.StreamReader, writer: asyncio.StreamWriter) -> None:
+        task = asyncio.create_task(serve(reader, writer))
+        tasks.add(task)  # the loop keeps only weak references
+        task.add_done_callback(tasks.discard)
+
+    tasks = {asyncio.create_task(watch())}
+    server = await asyncio.start_server(accept, "127.0.0.1", 0)
+    try:
+        async with server:
+            yield f"http://127.0.0.1:{server.sockets[0].getsockname()[1]}"
+    finally:
+        running = list(tasks)
+        for task in running:
+            task.cancel()
+        await asyncio.gather(*running, return_exceptions=True)
 
 
 async def _copy(reader: asyncio.StreamReader, writer: asyncio.StreamWriter) -> None:
@@ -331,13 +346,13 @@ def main() -> int:
             environment = {
                 "CAUSEWAY_E2E_KEY": key,
                 "CAUSEWAY_API_KEY": key,
-                "CAUSEWAY_E2E_PODS": f"docker:{run.name}:{run.leaving}",
+                "CAUSEWAY_E2E_PODS": f"docker:{run.name}:{run.draining}",
             }
             code = asyncio.run(run_command(run, arguments.command, environment))
-            if badly := run.stop():
-                run.tell()
-                print("containers that failed when they stopped:", *badly, sep="\n  ", file=sys.stderr)
-            return code or bool(badly)
+            if failed := run.stop():
+                run.print_logs()
+                print("containers that failed when they stopped:", *failed, sep="\n  ", file=sys.stderr)
+            return code or bool(failed)
         finally:
             run.remove()
 

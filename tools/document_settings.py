@@ -1,6 +1,7 @@
-"""Write docs/settings.md and the table of routes in docs/security.md, or check both.
+"""Write docs/settings.md, the names of the settings and the table of routes in docs/security.md, or check them.
 
-The settings come from the services' settings classes, the roles of the routes from the gateway's table.
+The settings come from the services' settings classes, the roles of the routes from the gateway's table. Each
+service warns of variables that none of them has; the module of the names lets it know the others' settings.
 
 Usage: python tools/document_settings.py [--check]
 """
@@ -16,7 +17,9 @@ from gateway.routing.route import Role
 from pydantic.fields import FieldInfo
 from servicekit.settings import ServiceSettings
 
-DOCS = Path(__file__).resolve().parent.parent / "docs"
+ROOT = Path(__file__).resolve().parent.parent
+DOCS = ROOT / "docs"
+NAMES = ROOT / "libs/servicekit/src/servicekit/setting_names.py"
 TARGET = DOCS / "settings.md"
 SECURITY = DOCS / "security.md"
 BEGIN, END = "<!-- routes: begin -->\n", "<!-- routes: end -->\n"
@@ -29,7 +32,8 @@ def page() -> str:
         "# Settings",
         "",
         "Each service reads its settings from the environment, once, when it starts. A wrong value ends it with",
-        "exit code 78 and a line that names the variable. `make settings` writes this page.",
+        "exit code 78 and a line that names the variable. A service logs a warning for each `CAUSEWAY_` variable",
+        "that no service has. `make settings` writes this page.",
     ]
     shared = ServiceSettings.model_fields
     lines += ["", "## All services", "", *_table(shared)]
@@ -38,6 +42,24 @@ def page() -> str:
         own = {name: field for name, field in settings.model_fields.items() if name not in shared}
         lines += ["", f"## {service}", "", *_table(own)]
     return "\n".join(lines) + "\n"
+
+
+def names() -> str:
+    """Return the text of the module with the names of all settings."""
+    own = (importlib.import_module(f"{service}.settings").Settings.model_fields for service in SERVICES)
+    lines = [f'        "CAUSEWAY_{name.upper()}",' for name in sorted(set().union(*own))]
+    return "\n".join(
+        [
+            '"""The variables of all services. `make settings` writes this module."""',
+            "",
+            "NAMES = frozenset(",
+            "    (",
+            *lines,
+            "    )",
+            ")",
+            "",
+        ]
+    )
 
 
 def security() -> str:
@@ -67,11 +89,11 @@ def main() -> int:
     """Run the command line; return 1 if the check finds an outdated page."""
     parser = argparse.ArgumentParser(description=__doc__, formatter_class=argparse.RawDescriptionHelpFormatter)
     parser.add_argument("--check", action="store_true", help="change nothing; fail if a page is outdated")
-    pages = {TARGET: page(), SECURITY: security()}
+    pages = {TARGET: page(), SECURITY: security(), NAMES: names()}
     if parser.parse_args().check:
         stale = [path for path, text in pages.items() if not path.exists() or path.read_text() != text]
         for path in stale:
-            print(f"docs/{path.name} is outdated; run `make settings`")
+            print(f"{path.relative_to(ROOT)} is outdated; run `make settings`")
         return 1 if stale else 0
     for path, text in pages.items():
         path.write_text(text)

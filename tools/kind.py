@@ -2,17 +2,17 @@
 
 Usage: python tools/kind.py up | load | deploy | test | down | all
 
-`all` takes all steps in this order. If a step fails, it saves the cluster's logs in build/kind and removes the
-cluster. If a cluster with the same name exists, `up` and `all` refuse to start and do not change it. All steps
-except `test` need `kind` and a container engine with the images of `make images`. The variables KIND and DOCKER
-replace the commands `kind` and `docker`. `make setup` installs kubectl.
+`all` runs all steps in this order. If a step fails, `all` saves the cluster's logs in build/kind. It always removes
+the cluster. If a cluster with the same name exists, `up` and `all` refuse to start and do not change the cluster.
+All steps except `test` need `kind` and a container engine with the images of `make images`. The variables KIND and
+DOCKER replace the commands `kind` and `docker`. `make setup` installs kubectl.
 
 `test` works with any cluster that kubectl reaches:
 
     python tools/kind.py test --context CONTEXT --namespace causeway --url https://causeway.example.com
 
-`test` uses the admin's API key in CAUSEWAY_E2E_KEY. Without this variable it creates a key at NATS. If NATS
-requires certificates, set the variable.
+`test` uses the admin's API key in CAUSEWAY_E2E_KEY. Without this variable it creates a key at NATS. The variable is
+required if NATS requires certificates.
 """
 
 import argparse
@@ -65,7 +65,7 @@ def check() -> None:
     """Check that kind and a container engine are installed.
 
     Raises:
-        SystemExit: One of them is missing; stderr names it.
+        SystemExit: A program is missing; stderr names it.
     """
     missing = [command for command in (KIND, DOCKER) if shutil.which(command) is None]
     if missing:
@@ -87,22 +87,22 @@ def up(_: Target) -> None:
     Raises:
         SystemExit: A cluster with this name exists.
     """
-    there = subprocess.run([KIND, "get", "clusters"], stdout=subprocess.PIPE, text=True, check=True).stdout.split()
-    if CLUSTER in there:
-        print(f"A cluster `{CLUSTER}` exists already. Remove it with: make kind-down", file=sys.stderr)
+    names = subprocess.run([KIND, "get", "clusters"], stdout=subprocess.PIPE, text=True, check=True).stdout.split()
+    if CLUSTER in names:
+        print(f"The cluster `{CLUSTER}` already exists. Remove it with: make kind-down", file=sys.stderr)
         sys.exit(_EXISTS)
     run(KIND, "create", "cluster", "--config", manifests.K8S / "kind" / "cluster.yaml", "--wait", "180s")
 
 
 def load(_: Target) -> None:
-    """Load our images onto the cluster's nodes; the nodes pull the others."""
+    """Load our images onto the cluster's nodes; the nodes pull all other images."""
     containers = manifests.build("kind").containers
     images = sorted({each["image"] for each in containers if each["image"].startswith("causeway/")})
     run(KIND, "load", "docker-image", "--name", CLUSTER, *images)
 
 
 def deploy(target: Target) -> None:
-    """Apply the overlay and wait until everything is ready."""
+    """Apply the overlay and wait until all workloads are ready."""
     run(*target.kubectl, "apply", "--kustomize", manifests.K8S / "overlays" / "kind")
     for workload in manifests.build("kind").workloads.values():
         name = f"{workload['kind'].lower()}/{workload['metadata']['name']}"
@@ -131,13 +131,13 @@ def _admin_key(target: Target) -> str:
     with _forwarded(target, "service/nats", NATS_PORT, 4222):
         command = [str(BIN / "causeway"), "keys", "create", "--name", "e2e", "--roles", "admin"]
         command += ["--nats-url", f"nats://127.0.0.1:{NATS_PORT}"]
-        made = subprocess.run(command, stdout=subprocess.PIPE, text=True, check=True)
-    return made.stdout.strip()
+        created = subprocess.run(command, stdout=subprocess.PIPE, text=True, check=True)
+    return created.stdout.strip()
 
 
 @contextlib.contextmanager
-def _forwarded(target: Target, name: str, here: int, there: int) -> Iterator[None]:
-    command = [*target.kubectl, "port-forward", name, f"{here}:{there}"]
+def _forwarded(target: Target, name: str, local_port: int, port: int) -> Iterator[None]:
+    command = [*target.kubectl, "port-forward", name, f"{local_port}:{port}"]
     process = subprocess.Popen(command, stdout=subprocess.PIPE)
     try:
         assert process.stdout is not None
@@ -154,10 +154,10 @@ def down(_: Target) -> None:
 
 
 def everything(target: Target) -> None:
-    """Take all steps and remove the cluster; if a step fails, save the cluster's logs in build/kind.
+    """Run all steps and remove the cluster; if a step fails, save the cluster's logs in build/kind.
 
     Raises:
-        SystemExit: A cluster with this name exists; it is not changed.
+        SystemExit: A cluster with this name exists, and is unchanged.
     """
     _timed(up, target)  # if this fails, kind removes the unfinished cluster itself
     try:

@@ -62,7 +62,8 @@ SOURCES = {
     "bench-vllm-router": "requirements/bench-vllm-router.in",
 }
 EXTRAS = {"model": "build"}
-# Not constrained by the platform's versions: `bootstrap` comes first, the others have their own environments.
+# Not constrained by the platform's versions: `bootstrap` is installed first, the others have their own
+# environments.
 PEERS = ("bench-litellm", "bench-hayhooks", "bench-nemo", "bench-ogx", "bench-vllm-router")
 FREE = ("bootstrap", "dev", "supply", "clients", "open-webui", "triton", "torch", "llm", "multilingual", *PEERS)
 OVERRIDES = {"open-webui": "requirements/open-webui.overrides"}
@@ -85,7 +86,7 @@ MEMBERS = [
 
 
 def compile_one(name: str, source: str, target: Path, *, upgrade: bool) -> None:
-    """Write one file; unless `upgrade` is set, keep the versions that it already pins."""
+    """Write one file. Without `upgrade`, pinned versions do not change."""
     command = [
         str(Path(sys.executable).parent / "uv"), "pip", "compile", source,
         "--output-file", str(target / f"{name}.txt"),
@@ -112,8 +113,8 @@ def compile_one(name: str, source: str, target: Path, *, upgrade: bool) -> None:
 def changes(old: str, new: str) -> str:
     """Return the pins that changed, for example ``-grpcio==1.80, +grpcio==1.81``."""
     before, after = (set(re.findall(r"^[^#\s]+==[^\s;]+", text, re.MULTILINE)) for text in (old, new))
-    named = [f"-{line}" for line in sorted(before - after)] + [f"+{line}" for line in sorted(after - before)]
-    return ", ".join(named) or "hashes or markers only"
+    pins = [f"-{line}" for line in sorted(before - after)] + [f"+{line}" for line in sorted(after - before)]
+    return ", ".join(pins) or "hashes or markers only"
 
 
 def main() -> int:
@@ -124,7 +125,7 @@ def main() -> int:
         epilog="exit codes: 0 current or renewed, 1 --check found an outdated file, 2 the resolver failed",
     )
     parser.add_argument("--check", action="store_true", help="change nothing; fail if a file is outdated")
-    parser.add_argument("--upgrade", action="store_true", help="take the newest versions")
+    parser.add_argument("--upgrade", action="store_true", help="use the newest versions")
     arguments = parser.parse_args()
     pinned = {name: path.read_text() if (path := TARGET / f"{name}.txt").exists() else "" for name in SOURCES}
     with tempfile.TemporaryDirectory() as directory, ThreadPoolExecutor(4) as pool:
@@ -137,10 +138,10 @@ def main() -> int:
             compile_one(name, SOURCES[name], work, upgrade=arguments.upgrade)
 
         try:
-            compiled("dev")  # it constrains the others
+            compiled("dev")  # the other files are constrained by this one
             list(pool.map(compiled, (name for name in SOURCES if name != "dev")))
         except subprocess.CalledProcessError:
-            print("uv cannot resolve the locks (see above); is a package registry reachable?", file=sys.stderr)
+            print("uv cannot resolve the locks (see above); check that a registry is reachable", file=sys.stderr)
             return 2
         fresh = {name: (work / f"{name}.txt").read_text() for name in SOURCES}
     stale = [name for name in SOURCES if fresh[name] != pinned[name]]

@@ -1,10 +1,10 @@
-"""Keep words of an inflated style out of new text: their number in the repository may only fall.
+"""Count words of an inflated style; fail if their number in the repository grows.
 
 Usage: python tools/plain_language.py [--update | --list WORD]
 
 Without an option, the program compares the counts with the baseline, plain_language.json, and fails if a count is
-higher. The counts are of the whole repository, so that moving a file changes nothing. --update lowers the baseline
-to the counts. --list prints every place of a word.
+higher. A count is for the whole repository, so that a moved file does not change it. --update lowers the baseline
+to the counts. --list prints all places of a word.
 """
 
 import argparse
@@ -31,7 +31,7 @@ ADVICE = {
     "lest": "`so that … not`",
     "as it were": "leave it out",
 }
-"""The words, and what to write instead."""
+"""The words, each with the advice for its replacement."""
 
 _SUFFIXES = {".md", ".proto", ".py", ".sh", ".toml", ".yaml", ".yml"}
 _LEFT_OUT = ("libs/contracts/src/", "requirements/", "tools/plain_language", "tests/workspace/test_plain_language")
@@ -68,7 +68,7 @@ def main() -> int:
     """Run the command line; return 1 if a count is above the baseline."""
     parser = argparse.ArgumentParser(description=__doc__, formatter_class=argparse.RawDescriptionHelpFormatter)
     parser.add_argument("--update", action="store_true", help="lower the baseline to the counts")
-    parser.add_argument("--list", metavar="WORD", choices=ADVICE, help="print every place of a word")
+    parser.add_argument("--list", metavar="WORD", choices=ADVICE, help="print all places of a word")
     arguments = parser.parse_args()
     found = list(places(ROOT))
     if arguments.list:

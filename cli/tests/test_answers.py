@@ -20,9 +20,9 @@ def test_later_lines_complete_the_context() -> None:
     """Later thoughts replace earlier ones, sources stay, and a thought without a duration is no step."""
     answer = Answer()
     thoughts = [{"title": "Results", "props": {"duration_ms": 2}}, {"title": "Prompt", "props": None}]
-    answer.take({"context": {"data_points": {"citations": ["a"]}, "thoughts": []}})
-    answer.take({"context": {"thoughts": thoughts}})
-    answer.take({"delta": {"content": "x"}})
+    answer.add_context({"context": {"data_points": {"citations": ["a"]}, "thoughts": []}})
+    answer.add_context({"context": {"thoughts": thoughts}})
+    answer.add_context({"delta": {"content": "x"}})
     assert answer.sources == ["a"]
     assert answer.steps == [Step("Results", 2.0)]
 

@@ -29,7 +29,7 @@ async def test_an_answer_streams(gateway: Any) -> None:
     ]
 
 
-async def test_an_answer_comes_as_one(gateway: Any) -> None:
+async def test_an_answer_in_one_piece(gateway: Any) -> None:
     """The unary route gives the same answer."""
     async with Client(gateway.url) as client:
         answer = await client.ask("Why?", {})
@@ -58,7 +58,7 @@ async def test_invalid_lines_are_errors(gateway: Any, line: bytes) -> None:
 
 
 @pytest.mark.parametrize("status", [429, 503])
-async def test_a_busy_platform_is_asked_again(gateway: Any, tmp_path: Path, status: int) -> None:
+async def test_retries_while_the_platform_is_busy(gateway: Any, tmp_path: Path, status: int) -> None:
     """A request is repeated after 429 and 503, not before Retry-After, and the file is uploaded once."""
     gateway.refusals = [(status, {"retry-after": "0.3"}), (status, {"retry-after": "0.3"})]
     (tmp_path / "a.md").write_bytes(b"text")
@@ -79,7 +79,7 @@ async def test_attempts_are_bounded(gateway: Any) -> None:
     assert len(gateway.refusals) == 44
 
 
-async def test_a_long_wait_is_not_waited_for(gateway: Any) -> None:
+async def test_a_long_retry_after_ends_the_attempts(gateway: Any) -> None:
     """A Retry-After of more than a minute ends the attempts at once."""
     later = format_datetime(datetime.now(UTC) + timedelta(hours=1), usegmt=True)
     gateway.refusals = [(429, {"retry-after": later})]
@@ -158,7 +158,7 @@ async def test_where_nothing_listens_is_tried_once(no_gateway: str, monkeypatch:
     assert waits == []
 
 
-async def test_a_gateway_that_goes_is_waited_for(gateway: Any, tmp_path: Path) -> None:
+async def test_retries_while_the_gateway_restarts(gateway: Any, tmp_path: Path) -> None:
     """A refused connection is repeated after an answer of the gateway, because the gateway may restart."""
     (tmp_path / "a.md").write_bytes(b"text")
     async with Client(gateway.url, first_wait=0.001) as client:

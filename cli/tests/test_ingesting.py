@@ -17,7 +17,7 @@ class Watcher:
     def started(self, source: Source) -> None:
         self.told.append((source.name, "started"))
 
-    def moved(self, source: Source, job: Job) -> None:
+    def updated(self, source: Source, job: Job) -> None:
         self.told.append((source.name, job.state))
 
     def finished(self, outcome: Outcome) -> None:
@@ -56,7 +56,7 @@ async def test_a_file_that_cannot_be_read(gateway: Any, tmp_path: Path) -> None:
     assert there.ok
 
 
-async def test_a_platform_that_is_gone_ends_it(no_gateway: str, tmp_path: Path) -> None:
+async def test_a_missing_platform_is_one_error(no_gateway: str, tmp_path: Path) -> None:
     """A missing platform raises one error for all files."""
     for name in "abc":
         (tmp_path / name).write_text("x")

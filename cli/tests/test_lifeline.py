@@ -57,7 +57,7 @@ def test_nothing_outlives_a_parent_that_is_killed() -> None:
         assert _gone(pids)
 
 
-def test_closing_kills_what_is_left() -> None:
+def test_closing_kills_the_group() -> None:
     """`close` kills the group and returns."""
     line = Lifeline()
     with subprocess.Popen(
@@ -68,7 +68,7 @@ def test_closing_kills_what_is_left() -> None:
 
 
 @pytest.mark.parametrize("sign", [signal.SIGINT, signal.SIGTERM, signal.SIGHUP])
-def test_the_guard_stays_when_it_is_asked_to_go(sign: signal.Signals) -> None:
+def test_the_guard_ignores_signals(sign: signal.Signals) -> None:
     """A signal to the whole session does not end the guard process."""
     line = Lifeline()
     time.sleep(0.1)  # until its shell ignores the signals
@@ -78,7 +78,7 @@ def test_the_guard_stays_when_it_is_asked_to_go(sign: signal.Signals) -> None:
     line.close()
 
 
-def test_held_descriptors_stay_open_until_the_group_is_gone(tmp_path: Path) -> None:
+def test_descriptors_are_open_until_the_group_ends(tmp_path: Path) -> None:
     """The group holds a descriptor, such as a lock, that the parent has closed."""
     read, write = os.pipe()
     line = Lifeline([write])

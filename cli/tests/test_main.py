@@ -44,7 +44,7 @@ def test_help(cli: Callable[..., Any], command: str) -> None:
     result = cli(*command.split(), "--help")
     assert result.exit_code == 0
     assert f"  causeway {command}" in result.stdout
-    assert "Exit codes: 0 done; 1 failed" in result.stdout
+    assert "Exit codes: 0 success; 1 failure" in result.stdout
     assert "\x1b" not in result.stdout
 
 

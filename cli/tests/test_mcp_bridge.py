@@ -43,6 +43,8 @@ class Gateway:
                 return httpx.Response(
                     200, text=": ping\r\n\r\n" + events, headers={"content-type": "text/event-stream"}
                 )
+            case "cut":
+                return httpx.Response(200, text=": ping\r\n\r\n", headers={"content-type": "text/event-stream"})
             case "refused":
                 error = {"jsonrpc": "2.0", "id": None, "error": {"code": -32600, "message": "No key."}}
                 return httpx.Response(401, json=error)
@@ -83,7 +85,7 @@ async def bridged(gateway: Gateway, *lines: bytes) -> list[Any]:
     return written
 
 
-async def test_a_handshake_holds_for_what_follows() -> None:
+async def test_later_messages_use_the_handshake() -> None:
     """Later messages have the session and the version that the gateway gave."""
     gateway = Gateway()
     written = await bridged(
@@ -95,7 +97,7 @@ async def test_a_handshake_holds_for_what_follows() -> None:
         assert (headers["mcp-session-id"], headers["mcp-protocol-version"]) == ("s1", "2025-11-25")
 
 
-async def test_a_message_of_the_later_generation_says_its_own() -> None:
+async def test_headers_of_the_modern_protocol() -> None:
     """The headers have the version, method and name of the message."""
     gateway = Gateway()
     meta = {"io.modelcontextprotocol/protocolVersion": "2026-07-28"}
@@ -110,7 +112,7 @@ async def test_a_message_of_the_later_generation_says_its_own() -> None:
     assert read["mcp-name"] == "causeway://a/b"
 
 
-async def test_a_stream_comes_line_by_line() -> None:
+async def test_each_event_is_a_line() -> None:
     """Each event is a line. Comments are dropped."""
     gateway = Gateway()
     written = await bridged(gateway, message("stream", 1))
@@ -123,6 +125,7 @@ async def test_a_stream_comes_line_by_line() -> None:
         ("refused", "No key."),
         ("broken", "The gateway answers with status 502."),
         ("away", "http://gateway/mcp does not answer: refused"),
+        ("cut", "http://gateway/mcp ended the stream without a result."),
     ],
 )
 async def test_a_failure_answers_the_request(method: str, words: str) -> None:

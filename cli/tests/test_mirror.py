@@ -7,7 +7,7 @@ from typing import Any
 import pytest
 from causeway.cli.client import Client
 from causeway.cli.ingesting import Outcome, Watcher
-from causeway.cli.mirror import Mirror, Order
+from causeway.cli.mirror import Mirror, SyncOptions
 
 
 class Notes:
@@ -19,7 +19,7 @@ class Notes:
     def started(self, source: Any) -> None:
         """Ignore it."""
 
-    def moved(self, source: Any, job: Any) -> None:
+    def updated(self, source: Any, job: Any) -> None:
         """Ignore it."""
 
     def finished(self, outcome: Outcome) -> None:
@@ -50,7 +50,7 @@ def watching(gateway: Any, tmp_path: Path) -> Watching:
             yield notes
 
         async with Client(gateway.url, first_wait=0.01) as client:
-            mirror = Mirror(client, Order("x", 2, 60), shown, retry=0.05)
+            mirror = Mirror(client, SyncOptions("x", 2, 60), shown, retry=0.05)
             complaints: list[str] = []
             task = asyncio.create_task(mirror.watch([tmp_path / "folder"], complaints.append, poll=poll))
             try:
@@ -89,8 +89,10 @@ async def test_an_index_follows_a_folder(gateway: Any, tmp_path: Path, watching:
     assert all(name not in ("empty.md", ".hidden") for _, name, _ in gateway.uploads)
 
 
-async def test_a_platform_that_is_away_is_waited_for(gateway: Any, tmp_path: Path, watching: Watching) -> None:
-    """A file that failed is ingested later without another change."""
+async def test_the_watch_waits_for_an_unavailable_platform(
+    gateway: Any, tmp_path: Path, watching: Watching
+) -> None:
+    """A failed file is ingested later without another change."""
     folder = tmp_path / "folder"
     folder.mkdir()
     (folder / "a.md").write_text("a")

@@ -24,7 +24,7 @@ async def test_lines_go_to_the_file_and_to_the_echo(tmp_path: Path) -> None:
     assert log.last_lines == ("one", "two", "three")
 
 
-async def test_what_is_no_text_does_no_harm(tmp_path: Path) -> None:
+async def test_invalid_utf8_is_replaced(tmp_path: Path) -> None:
     """Invalid UTF-8 becomes a replacement character, and percent signs stay."""
     log = OutputLog(tmp_path / "x.log")
     await _copied(log, b"\xff 100 %s\n")

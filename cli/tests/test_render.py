@@ -21,13 +21,13 @@ CONTROLS = {*range(32), *range(127, 160)} - {ord("\n"), ord("\t")}
 
 @given(st.text())
 def test_printable(text: str) -> None:
-    """Control characters are removed, and all others stay in order."""
+    """Control characters are removed; all other characters remain in order."""
     kept = printable(text)
     assert not CONTROLS & {ord(character) for character in kept}
     assert kept == "".join(character for character in text if printable(character))
 
 
-def test_the_time_line_holds_what_took_time(capsys: pytest.CaptureFixture[str]) -> None:
+def test_the_time_line_has_each_step(capsys: pytest.CaptureFixture[str]) -> None:
     """Each step that took time has its duration and a bar with its share."""
     answer = Answer(steps=[Step("query", 0.0), Step("Results", 5.0), Step("Answer", 10.0)], total_ms=20.0)
     time_line(console(), answer)
@@ -37,7 +37,7 @@ def test_the_time_line_holds_what_took_time(capsys: pytest.CaptureFixture[str]) 
     assert shown[1].endswith("5.0 ms")
 
 
-def test_what_is_ready_is_said_once(capsys: pytest.CaptureFixture[str]) -> None:
+def test_a_ready_process_is_reported_once(capsys: pytest.CaptureFixture[str]) -> None:
     """Without a terminal, each process is reported once."""
     with StartProgress(console()) as progress:
         for state in ("starting", "ok", "unavailable", "ok"):

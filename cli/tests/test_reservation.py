@@ -5,14 +5,14 @@ from pathlib import Path
 
 import pytest
 from causeway.cli import reservation
-from causeway.cli.errors import CommandError, Taken
+from causeway.cli.errors import CommandError, InUse
 
 
 def test_a_directory_is_taken_once(tmp_path: Path) -> None:
     """A directory in use is refused with the URL of its stack. Afterwards it is free again."""
     first = reservation.lock(tmp_path / "data")
     (tmp_path / "data" / "stack.json").write_text('{"url": "http://127.0.0.1:1234"}')
-    with pytest.raises(Taken, match=r"already at http://127\.0\.0\.1:1234"):
+    with pytest.raises(InUse, match=r"at http://127\.0\.0\.1:1234"):
         reservation.lock(tmp_path / "data")
     os.close(first)
     os.close(reservation.lock(tmp_path / "data"))
@@ -31,7 +31,7 @@ def test_a_taken_port_is_refused() -> None:
         other.bind(("127.0.0.1", 0))
         other.listen()
         port = other.getsockname()[1]
-        with pytest.raises(Taken, match=f"port {port} cannot be used"):
+        with pytest.raises(InUse, match=f"port {port} cannot be used"):
             reservation.ports(port, 3)
 
 
@@ -56,7 +56,7 @@ def test_ports_upwards() -> None:
     assert found == sorted(found)
     assert taken not in found
     assert taken < found[0] < found[-1] < taken + 100
-    with pytest.raises(Taken, match="65535 upwards"):
+    with pytest.raises(InUse, match="65535 upwards"):
         reservation.ports_from(65535, 2)
     assert len(set(reservation.ports_from(0, 5))) == 5
 

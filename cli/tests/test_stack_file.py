@@ -7,7 +7,7 @@ from causeway.cli import stack_file
 from causeway.cli.options import DEFAULT_URL, resolve_url
 
 
-def test_what_is_written_is_read(tmp_path: Path) -> None:
+def test_the_written_file_is_read(tmp_path: Path) -> None:
     """The file is read as it was written, and can be removed twice."""
     stack_file.write(tmp_path, {"url": "http://127.0.0.1:9"})
     assert stack_file.read(tmp_path) == {"url": "http://127.0.0.1:9"}
@@ -33,7 +33,7 @@ def test_the_url_that_counts(tmp_path: Path) -> None:
 
 
 def test_a_full_disk_leaves_the_old_file(tmp_path: Path, monkeypatch: pytest.MonkeyPatch) -> None:
-    """If the disk is full, the old file stays and no partial file remains."""
+    """If the disk is full, the old file remains, and no partial file."""
     stack_file.write(tmp_path, {"url": "http://127.0.0.1:9"})
 
     def full(*_: object, **__: object) -> int:

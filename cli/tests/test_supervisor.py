@@ -67,18 +67,18 @@ async def supervisor(tmp_path: Path) -> AsyncIterator[Watched]:
     await made.stop()
 
 
-async def test_what_dies_is_started_again(supervisor: Watched, tmp_path: Path) -> None:
-    """A killed program is started again, and the report says how it ended."""
+async def test_a_killed_program_is_restarted(supervisor: Watched, tmp_path: Path) -> None:
+    """A killed program is restarted, and the report names the signal."""
     supervisor.start(program("a", SERVE, tmp_path / "ends", "a"))
     first = await supervisor.serving("a")
     os.kill(first, signal.SIGKILL)
     await eventually(lambda: supervisor.pids["a"] not in {None, first})
-    assert supervisor.reports == ["a ended (SIGKILL); starting it again in 0.1 s"]
+    assert supervisor.reports == ["a ended (SIGKILL); will restart in 0.1 s"]
     assert supervisor.changes == 3  # started, ended, started again
 
 
-async def test_the_wait_grows_with_each_death(supervisor: Watched) -> None:
-    """The waits before a restart grow up to the longest one."""
+async def test_the_delay_grows_with_each_exit(supervisor: Watched) -> None:
+    """The delays before restarts grow up to the maximum."""
     supervisor.start(program("a", "import sys; sys.exit(3)"))
     await eventually(lambda: len(supervisor.reports) >= 4)
     assert [report.rpartition("in ")[2] for report in supervisor.reports[:4]] == [
@@ -90,8 +90,8 @@ async def test_the_wait_grows_with_each_death(supervisor: Watched) -> None:
     assert "exit code 3" in supervisor.reports[0]
 
 
-async def test_a_healthy_run_forgives_earlier_deaths(tmp_path: Path) -> None:
-    """After a long enough run the wait is the first one again."""
+async def test_a_healthy_run_resets_the_delay(tmp_path: Path) -> None:
+    """After a healthy run, the next delay is the first one again."""
     supervisor = Watched(tmp_path, restarts=Restarts(first=0.05, most=9, healthy=0.2))
     supervisor.start(program("a", "import time; time.sleep(0.3)"))
     await eventually(lambda: len(supervisor.reports) >= 3)
@@ -120,13 +120,13 @@ async def test_programs_end_in_reverse_order(tmp_path: Path) -> None:
     assert supervisor.reports == []
 
 
-async def test_who_ignores_sigterm_is_killed(tmp_path: Path) -> None:
+async def test_a_program_that_ignores_sigterm_is_killed(tmp_path: Path) -> None:
     """A program that ignores SIGTERM is killed after the grace period, and this is reported."""
     supervisor = Watched(tmp_path, grace=0.2)
     supervisor.start(program("a", STUBBORN))
     await supervisor.serving("a")
     await asyncio.wait_for(supervisor.stop(), 60)
-    assert supervisor.reports == ["a does not end; killing it"]
+    assert supervisor.reports == ["a does not end in time and is killed"]
 
 
 async def test_kill_does_not_wait(tmp_path: Path) -> None:
@@ -148,7 +148,7 @@ async def test_stop_while_waiting_to_start_again(tmp_path: Path) -> None:
     await asyncio.wait_for(supervisor.stop(), 60)
 
 
-async def test_a_wrong_configuration_is_not_tried_again(supervisor: Watched) -> None:
+async def test_no_restart_with_an_invalid_configuration(supervisor: Watched) -> None:
     """Exit code 78 is a failure with the program's last lines, and the program is not restarted."""
     supervisor.start(program("a", "import sys; print('CAUSEWAY_X: Field required'); sys.exit(78)"))
     with pytest.raises(ProgramFailed, match="a refuses its configuration:\n  CAUSEWAY_X: Field required"):
@@ -157,29 +157,29 @@ async def test_a_wrong_configuration_is_not_tried_again(supervisor: Watched) -> 
     assert supervisor.pids == {"a": None}
 
 
-async def test_why_it_ended(supervisor: Watched) -> None:
+async def test_the_report_has_the_last_line(supervisor: Watched) -> None:
     """The report of a restart has the program's last line."""
     supervisor.start(program("a", "import sys; print('one'); sys.exit('no such file')"))
     await eventually(lambda: bool(supervisor.reports))
-    assert supervisor.reports[0].startswith("a ended (exit code 1); starting it again in ")
+    assert supervisor.reports[0].startswith("a ended (exit code 1); will restart in ")
     assert supervisor.reports[0].endswith(" s: no such file")
 
 
-async def test_a_program_that_is_not_there(supervisor: Watched) -> None:
+async def test_a_missing_program(supervisor: Watched) -> None:
     """A program that does not exist is a failure with its name."""
     supervisor.start(Program("a", ["/nowhere/at/all"], {}))
     with pytest.raises(ProgramFailed, match="a cannot be started"):
         await asyncio.wait_for(supervisor.failure(), 60)
 
 
-async def test_the_end_is_seen_though_grandchildren_live(supervisor: Watched) -> None:
+async def test_the_end_is_reported_while_grandchildren_run(supervisor: Watched) -> None:
     """The end of a program is noticed although its child keeps the output open."""
     code = "import subprocess, sys; subprocess.Popen([sys.executable, '-c', 'import time; time.sleep(600)'])"
     supervisor.start(program("a", code))
     await eventually(lambda: bool(supervisor.reports))
 
 
-async def test_what_cannot_be_started_again_is_tried_further(supervisor: Watched, tmp_path: Path) -> None:
+async def test_a_failed_restart_is_repeated(supervisor: Watched, tmp_path: Path) -> None:
     """A program that cannot be restarted is tried again until it starts, and this is reported."""
     script = tmp_path / "script"
     script.write_text("#!/bin/sh\nexit 3\n")

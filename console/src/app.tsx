@@ -16,25 +16,25 @@ const DocumentsPage = lazy(() => import('./pages/documents/page.tsx'))
 const JobsPage = lazy(() => import('./pages/jobs.tsx'))
 const LabPage = lazy(() => import('./pages/lab/page.tsx'))
 
-const KEPT = 'causeway.credential'
+const CREDENTIAL = 'causeway.credential'
 
 export function App() {
   const queries = useQueryClient()
-  const [credential, setCredential] = useState(() => sessionStorage.getItem(KEPT) ?? '')
+  const [credential, setCredential] = useState(() => sessionStorage.getItem(CREDENTIAL) ?? '')
   // After a renewal the page uses the new token and keeps its content.
   const latest = useRef(credential)
   const [begun, setBegun] = useState(false)
-  const [trouble, setTrouble] = useState('')
+  const [problem, setProblem] = useState('')
 
   const use = useCallback(
-    (value: string, why = '') => {
-      if (value) sessionStorage.setItem(KEPT, value)
+    (value: string, reason = '') => {
+      if (value) sessionStorage.setItem(CREDENTIAL, value)
       else {
-        sessionStorage.removeItem(KEPT)
+        sessionStorage.removeItem(CREDENTIAL)
         forgetRenewal()
       }
       latest.current = value
-      setTrouble(why)
+      setProblem(reason)
       setCredential(value)
       queries.clear()
     },
@@ -45,7 +45,7 @@ export function App() {
   const login = useQuery({ queryKey: ['login'], queryFn: () => get<Login>('auth_setup') })
   const keep = useCallback((token: string) => {
     latest.current = token
-    sessionStorage.setItem(KEPT, token)
+    sessionStorage.setItem(CREDENTIAL, token)
   }, [])
   useRenewal(login.data, credential, keep)
   useEffect(() => {
@@ -53,7 +53,7 @@ export function App() {
     setBegun(true)
     finishSignIn(login.data).then(
       (token) => token && use(token),
-      (error: unknown) => setTrouble(error instanceof Error ? error.message : String(error)),
+      (error: unknown) => setProblem(error instanceof Error ? error.message : String(error)),
     )
   }, [login.data, begun, use])
 
@@ -68,7 +68,7 @@ export function App() {
   }
   if (me.error) {
     if (me.error instanceof ApiError && me.error.status === 401) {
-      return <SignIn login={login.data ?? null} trouble={trouble} onCredential={use} />
+      return <SignIn login={login.data ?? null} problem={problem} onCredential={use} />
     }
     return (
       <main className="alone">
@@ -82,7 +82,7 @@ export function App() {
 
 function Shell({ me, onSignOut }: { me: Me; onSignOut: (() => void) | null }) {
   const place = usePlace()
-  const [theme, turn] = useTheme()
+  const [theme, toggleTheme] = useTheme()
   const pages = pagesFor(me.roles)
   const shown = pages.find((each) => each.page === place.page)
   useEffect(() => {
@@ -114,12 +114,12 @@ function Shell({ me, onSignOut }: { me: Me; onSignOut: (() => void) | null }) {
             <b>{me.user || me.tenant}</b>
             <small>{me.roles.includes('admin') ? 'admin' : me.roles.join(', ')}</small>
           </p>
-          <Button kind="quiet" icon={theme === 'dark' ? 'sun' : 'moon'} onClick={turn} aria-label={theme === 'dark' ? 'Use light colours' : 'Use dark colours'} />
+          <Button kind="quiet" icon={theme === 'dark' ? 'sun' : 'moon'} onClick={toggleTheme} aria-label={theme === 'dark' ? 'Use light colours' : 'Use dark colours'} />
           {onSignOut && <Button kind="quiet" icon="leave" onClick={onSignOut} aria-label="Sign out" />}
         </div>
       </header>
       <main id="content" tabIndex={-1}>
-        <Suspense fallback={<Loading what="the page" />}>{shown ? <Content page={shown.page} me={me} rest={place.rest} /> : <Nowhere page={place.page} />}</Suspense>
+        <Suspense fallback={<Loading what="the page" />}>{shown ? <Content page={shown.page} me={me} rest={place.rest} /> : <NotFound page={place.page} />}</Suspense>
       </main>
     </div>
   )
@@ -138,7 +138,7 @@ function Content({ page, me, rest }: { page: Page; me: Me; rest: string[] }) {
   }
 }
 
-function Nowhere({ page }: { page: string }) {
+function NotFound({ page }: { page: string }) {
   return (
     <Empty title="This page is not available" icon="alert">
       <p>

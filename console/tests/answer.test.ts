@@ -1,6 +1,6 @@
 import assert from 'node:assert/strict'
 import { test } from 'node:test'
-import { ended, findingsOf, NOTHING, passagesOf, promptOf, queryOf, stepsOf, usageOf, withLine, type Answer } from '../src/logic/answer.ts'
+import { ended, findingsOf, EMPTY_ANSWER, passagesOf, promptOf, queryOf, stepsOf, usageOf, withLine, type Answer } from '../src/logic/answer.ts'
 
 const FIRST = { type: 'response.context', context: { data_points: { text: [], images: [], citations: ['a.md'] }, thoughts: [] }, session_state: 's1' }
 const LAST = {
@@ -14,7 +14,7 @@ const LAST = {
     ],
   },
 }
-const grown = (...lines: object[]): Answer => lines.reduce((answer: Answer, line) => withLine(answer, JSON.stringify(line)), NOTHING)
+const grown = (...lines: object[]): Answer => lines.reduce((answer: Answer, line) => withLine(answer, JSON.stringify(line)), EMPTY_ANSWER)
 
 test('an answer grows by its lines and is done after its last context', () => {
   const answer = ended(grown(FIRST, { delta: 'At ' }, { delta: 'nine.' }, LAST))
@@ -38,11 +38,11 @@ test('a stream that ends early has failed, and keeps what had come', () => {
 
 test('an error of the stream and a line that is no JSON end the answer', () => {
   assert.equal(grown(FIRST, { error: 'The model is away.' }).error, 'The model is away.')
-  assert.equal(withLine(NOTHING, '<html>').state, 'failed')
+  assert.equal(withLine(EMPTY_ANSWER, '<html>').state, 'failed')
 })
 
 test('an answer that was stopped stays stopped', () => {
-  assert.equal(ended({ ...NOTHING, state: 'stopped', text: 'At' }).state, 'stopped')
+  assert.equal(ended({ ...EMPTY_ANSWER, state: 'stopped', text: 'At' }).state, 'stopped')
 })
 
 test('findings are listed with their spans in the order in which texts are judged', () => {

@@ -93,11 +93,11 @@ test('a thousand tokens in ten frames are told ten times, and the end cancels th
   const told: number[] = []
   live.subscribe(() => told.push(live.shown().length))
   for (let token = 1; token <= 1000; token += 1) {
-    live.put('x'.repeat(token))
+    live.update('x'.repeat(token))
     if (token % 100 === 0) for (const run of due.splice(0)) run()
   }
   assert.deepEqual(told, [100, 200, 300, 400, 500, 600, 700, 800, 900, 1000])
-  live.put('more')
+  live.update('more')
   live.end()
   assert.equal(cancelled, 1)
   assert.equal(due.length, 1)

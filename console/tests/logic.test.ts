@@ -56,7 +56,7 @@ test('a waterfall puts each step where it began, and the parts of a step behind 
 test('the steps of an answer without start times are drawn behind each other, and the page says so', () => {
   const steps = [{ name: 'retrieve', duration_ms: 40 }, { name: 'generate', duration_ms: 8 }]
   assert.deepEqual(waterfall(steps).map((each) => each.start), [0, 40])
-  assert.match(startsNote(steps), /were not kept/)
+  assert.match(startsNote(steps), /were not stored/)
 })
 
 test('passages are found in a text with other blanks and marks', () => {

@@ -60,7 +60,7 @@ test('a file of questions is read whole, or refused with the line', () => {
     { question: 'r', pages: ['b', 'c'] },
   ])
   assert.throws(() => questionsOf('{"question":"q","sourcepage":"a"}\nno'), /Line 2/)
-  assert.throws(() => questionsOf('{"question":"q"}'), /Line 1 needs/)
+  assert.throws(() => questionsOf('{"question":"q"}'), /Line 1 must have/)
   assert.throws(() => questionsOf('null'), /Line 1|null/)
   assert.throws(() => questionsOf(' '), /no question/)
 })

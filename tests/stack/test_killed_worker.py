@@ -45,13 +45,15 @@ STAGES = {
 """The method, and the number of the call after which the worker dies."""
 PARTS = 40
 """More passages than one batch."""
+QUAY = "The quay beside them is of granite, and its edge is yellow over the whole length."
 AT_ONCE = 3
 PULL_SECONDS = 3.0
 """Longer than the last request of a frozen worker for a job."""
 
 
 def pier(number: int, version: int) -> tuple[str, tuple[str, bytes]]:
-    parts = [f"## Part {part}\n\nPart {part} has {version} bollards." for part in range(PARTS)]
+    # The file has more than 4 KiB, because the message of a job contains a shorter one, and no worker fetches that.
+    parts = [f"## Part {part}\n\nPart {part} has {version} bollards. {QUAY}" for part in range(PARTS)]
     return ("file", (f"pier{number}.md", f"# Pier {number}\n\n{chr(10).join(parts)}\n".encode()))
 
 

@@ -38,14 +38,14 @@ async def test_one_question_is_one_trace(
 
         await eventually(lambda: len(found.linked(job["trace_id"])) == 1, what="the job's link")
         [own] = found.linked(job["trace_id"])
-        await eventually(lambda: "Upsert" in found.calls(own), what="the hand-over")
+        await eventually(lambda: "StoreDocument" in found.calls(own), what="the hand-over")
         assert found.edges(own) == {("ingest", "retriever")}
 
         # The look-up in a new index finds nothing, which is no error.
         await eventually(
             lambda: bool(found.named(own, "process CAUSEWAY_INGEST")), within=20, what="the job's own span"
         )
-        assert found.calls(own) == {"GetIndex", "Upsert"}
+        assert found.calls(own) == {"GetIndex", "StoreDocument"}
         assert found.errors(own) == found.errors(job["trace_id"]) == []
         [sent] = found.named(job["trace_id"], "publish CAUSEWAY_INGEST")
         [worked] = found.named(own, "process CAUSEWAY_INGEST")
@@ -108,7 +108,7 @@ async def test_every_way_is_one_trace(tmp_path: Path, collector: tuple[Collector
         texts = made.raise_for_status().headers["x-trace-id"]
         await eventually(lambda: len(found.linked(texts)) == 1, what="the link of texts")
         [own] = found.linked(texts)
-        await eventually(lambda: "Upsert" in found.calls(own), what="the texts' hand-over")
+        await eventually(lambda: "StoreDocument" in found.calls(own), what="the texts' hand-over")
 
         detectors = {side: {"regex": {"regex": ["email"], "action": "redact"}} for side in ("input", "output")}
         answer = await stack.http.post("/2024-04/chat/stream", json=stack.question(detectors=detectors))

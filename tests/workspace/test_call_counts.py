@@ -36,7 +36,7 @@ def test_counts_within_the_bound_are_no_problem(counts: dict[str, float]) -> Non
         ({"a token": 60.1}, "a token: 60.1, the baseline is 50"),
         ({"gRPC calls: a turn": 4.0}, "gRPC calls: a turn: 4, the baseline is 3"),
         ({"records of a job: a document": 3.0}, "records of a job: a document: 3, the baseline is 2"),
-        ({"another": 1.0}, "another: the baseline has no such count"),
+        ({"another": 1.0}, "another: the baseline does not contain this count"),
     ],
     ids=["python", "grpc", "records", "unknown"],
 )

@@ -143,7 +143,7 @@ def test_the_table_of_streams_follows_from_the_costs(page: str) -> None:
     costs = {
         "gateway: cores; replicas": 0.6 * answer,
         "generator: cores; replicas": 0.4 * answer,
-        "retriever, small index (13 ms): cores; replicas": 13,
+        "retriever, small index (9 ms): cores; replicas": 9,
         f"guardrails, two detectors ({LENGTH * 0.25:.0f} ms an answer): cores; replicas": LENGTH * 0.25,
     }
     for name, cost in costs.items():
@@ -171,14 +171,14 @@ def test_the_table_of_chunks_follows_from_the_costs(page: str) -> None:
         row("Qdrant's memory, full vectors | 1,536 + 768", *sizes(2304, GIB, "GiB")),
         row("the same, scalar | 384 + 768", *sizes(1152, GIB, "GiB")),
         row("the same, binary | 48 + 768", *sizes(816, GIB, "GiB")),
-        row("CPU for ingest, long documents | 12.2 ms", *sizes(12.2, 3_600_000, "core hours")),
-        row("CPU for ingest, small files | 22.3 ms", *sizes(22.3, 3_600_000, "core hours")),
+        row("CPU for ingest, long documents | 9.5 ms", *sizes(9.5, 3_600_000, "core hours")),
+        row("CPU for ingest, small files | 16.3 ms", *sizes(16.3, 3_600_000, "core hours")),
         row(
             f"Qdrant's disk | {CHUNK:,} (the embedded store's memory with its files)",
             *sizes(CHUNK, 10**9, "GB"),
         ),
     ]
     assert [each for each in expected if each not in page] == []
-    own = round(398 * MIB / million)
+    own = round(380 * MIB / million)
     most = (2 * GIB / million - own) * million / CHUNK
     assert f"about {round(most, -4):,.0f} chunks (C): ({2 * GIB / million:,.0f} - {own}) MB / 6.6 KB" in page

@@ -1,13 +1,13 @@
 """Counts the calls of ingest and of the retriever for a small document.
 
-The ports of ingest are in memory. The index of the retriever is on disk.
+The ports of ingest are in memory, and its parser is the real one. The index of the retriever is on disk.
 """
 
 import asyncio
 import itertools
 import tempfile
 from collections import Counter
-from collections.abc import AsyncIterator
+from dataclasses import replace
 from pathlib import Path
 from typing import Any
 
@@ -22,7 +22,6 @@ from causeway_testing.ingest.memory import (
     MemoryOriginals,
     MemoryPictures,
     MemoryQueue,
-    TextParser,
     make_job,
 )
 from causeway_testing.ingest.web import MemoryWeb
@@ -38,6 +37,8 @@ from ingest.documents.ingestion import Ingestion
 from ingest.documents.text_ingestion import TextIngestion
 from ingest.domain import FileJob
 from ingest.jobs.worker import Worker
+from ingest.ocr.reading import ReadingParser
+from ingest.parsing.process import Limits, ProcessParser
 from retriever.concurrency.scheduler import Scheduler
 from retriever.servicer import RetrieverServicer
 from retriever.stores.edge.store import EdgeStore
@@ -47,7 +48,7 @@ from call_counting.profiler import RPC, calls
 from call_counting.texts import text
 
 RECORDS = "records of a job: "
-"""The prefix of the counts of records that are written and synced. These counts must not grow at all."""
+"""The prefix of the counts of records that are written and synced. These counts must not grow."""
 _NAME = "a small document"
 _TEXT = text(1)
 _LIMIT = 10_000
@@ -93,7 +94,7 @@ async def _ingesting() -> dict[str, float]:
     index, jobs = _Counted(MemoryIndex()), _Counted(MemoryJobs())
     originals, queue, port = MemoryOriginals(), _Queue(), _any(index)
     models = IndexingModels(EmbeddingModels([EmbeddingModel.of(HashingEmbedder(64))]), port, tokens=200, overlap=0)
-    storing, parser = Storing(port, _LIMIT), TextParser()
+    storing, parser = Storing(port, _LIMIT), ReadingParser(ProcessParser(Limits()), None)
     files = FileIngestion(
         originals,
         Downloads(MemoryWeb(), originals),
@@ -114,8 +115,8 @@ async def _ingesting() -> dict[str, float]:
     numbers = itertools.count()
 
     async def work() -> None:
-        job = make_job(_TEXT.encode(), f"note-{next(numbers)}.txt")
-        originals.objects[job.object_name] = _TEXT.encode()
+        content = _TEXT.encode()
+        job = replace(make_job(content, f"note-{next(numbers)}.txt"), content=content)
         index.calls.clear()
         jobs.calls.clear()
         queue.give(job)
@@ -142,28 +143,26 @@ async def _storing() -> float:
 
             async def work() -> None:
                 name = f"note-{next(numbers)}.txt"
-                asked = retriever_pb2.GetIndexRequest(principal=LOCAL.to_proto(), index=INDEX, document_id=name)
-                if name != "note-1.txt":  # the first one makes the index
-                    await servicer.GetIndex(asked, context)
-                answer = await servicer.Upsert(_requests(name), context)
-                assert answer.outcome == retriever_pb2.UPSERT_OUTCOME_CREATED
+                request = retriever_pb2.GetIndexRequest(principal=LOCAL.to_proto(), index=INDEX, document_id=name)
+                if name != "note-1.txt":  # the first document creates the index
+                    await servicer.GetIndex(request, context)
+                response = await servicer.StoreDocument(_request(name), context)
+                assert response.outcome == retriever_pb2.UPSERT_OUTCOME_CREATED
 
             return await calls(work)
         finally:
             await bench.aclose()
 
 
-async def _requests(name: str) -> AsyncIterator[retriever_pb2.UpsertRequest]:
+def _request(name: str) -> retriever_pb2.StoreDocumentRequest:
     document = document_pb2.Document(document_id=name, sourcefile=name, generation=1, sha256="0" * 64)
     begin = retriever_pb2.UpsertBegin(
         principal=LOCAL.to_proto(), index=INDEX, document=document, embedding_model="hashing", dimension=64
     )
     chunk = document_pb2.Chunk(text=_TEXT, indexed_text=_TEXT, vector=np.eye(1, 64)[0].tolist())
-    yield retriever_pb2.UpsertRequest(begin=begin)
-    yield retriever_pb2.UpsertRequest(chunks=retriever_pb2.UpsertChunks(chunks=[chunk]))
-    yield retriever_pb2.UpsertRequest(commit=retriever_pb2.UpsertCommit(chunk_count=1))
+    return retriever_pb2.StoreDocumentRequest(begin=begin, chunks=[chunk])
 
 
 def _any(port: object) -> Any:
-    """Return a port as `Any`; it has all methods that are called."""
+    """Return a port as `Any`; the object has all methods that are called."""
     return port

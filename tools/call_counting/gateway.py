@@ -1,4 +1,4 @@
-"""Counts the calls of the gateway, with a generator and a retriever that answer from memory."""
+"""Counts the calls of the gateway, with a generator and a retriever in memory."""
 
 import asyncio
 import functools
@@ -76,7 +76,7 @@ async def counts() -> dict[str, float]:
 
 
 class _Models:
-    """A generator; it sends the next token after the gateway has sent the last one on, if `sent` is given."""
+    """A generator. If `sent` is given, it sends a token after the gateway has forwarded the previous one."""
 
     def __init__(self, tokens: int, sent: asyncio.Event | None = None) -> None:
         self._tokens = tokens
@@ -164,7 +164,7 @@ def _passage(at: int) -> retriever_pb2.Passage:
 
 
 class _Ready(SharedDetectors):
-    """Detectors that are ready in the gateway from the start; the service is never asked."""
+    """Detectors that are ready in the gateway from the start, so that the gateway never calls the service."""
 
     def __init__(self, detectors: Sequence[Detector]) -> None:
         service: Any = None
@@ -184,10 +184,11 @@ class _Ready(SharedDetectors):
 
 
 class _Platform:
-    """A gateway with a generator and a retriever that answer from memory."""
+    """A gateway with a generator and a retriever in memory."""
 
     def __init__(self, tokens: int, detectors: Sequence[Detector] = ()) -> None:
-        # Without detectors one task reads and sends; with detectors, two tasks would take several tokens at once.
+        # Without detectors, one task reads and sends. With detectors there are two tasks, and without `sent` the
+        # second task would get several tokens at once.
         self._sent = asyncio.Event()
         models = _Models(tokens, self._sent if detectors else None)
         self.channel = LoopbackChannel((GENERATOR, models), (RETRIEVER, _Passages()))
@@ -222,7 +223,7 @@ class _Platform:
         )
 
     async def ask(self, path: str, body: Mapping[str, Any]) -> int:
-        """Return the number of body messages of the answer."""
+        """Send a request; return the number of body messages of the response."""
         content = json.dumps(body).encode()
         requests = iter([{"type": "http.request", "body": content, "more_body": False}])
         pieces = 0
@@ -230,7 +231,7 @@ class _Platform:
         async def receive() -> Message:
             for request in requests:
                 return request
-            await asyncio.Event().wait()  # the client stays
+            await asyncio.Event().wait()  # the client does not disconnect
             raise AssertionError
 
         async def send(message: Message) -> None:
@@ -264,6 +265,6 @@ def _asking(path: str, body: Mapping[str, Any], tokens: int, detectors: Sequence
 
     async def work() -> None:
         pieces = await platform.ask(path, body)
-        assert pieces >= tokens, f"{path}: {tokens} tokens came in {pieces} pieces"
+        assert pieces >= tokens, f"{path}: {tokens} tokens arrived in {pieces} pieces"
 
     return work

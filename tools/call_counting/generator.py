@@ -1,6 +1,6 @@
 """Counts the calls of the generator, with a model server in memory.
 
-The model server sends the next token after the generator has passed on the previous one.
+The model server sends the next token after the generator has forwarded the previous one.
 """
 
 import asyncio
@@ -70,7 +70,7 @@ class _ModelServer:
         self._gathering = Gathering(0.05)
 
     def opened(self) -> _Content:
-        """Return the body of the next answer; the caller feeds it."""
+        """Return the body of the next response; the caller fills it."""
         self._response = _Response()
         return self._response.content
 
@@ -104,6 +104,6 @@ def _generating(kind: str, tokens: int) -> Work:
         async for _ in servicer.Generate(request, LoopbackContext()):  # type: ignore[arg-type]  # as above
             messages += 1
             content.feed(next(pieces, b""))
-        assert messages >= tokens, f"{kind}: {tokens} tokens came in {messages} messages"
+        assert messages >= tokens, f"{kind}: {tokens} tokens arrived in {messages} messages"
 
     return work

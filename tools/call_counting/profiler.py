@@ -6,7 +6,7 @@ from collections.abc import Awaitable, Callable
 from types import FrameType
 
 RPC = "gRPC calls: "
-"""The prefix of the names of counts that may not grow at all."""
+"""The prefix of the counts of gRPC calls. These counts must not grow."""
 
 Work = Callable[[], Awaitable[object]]
 
@@ -28,7 +28,7 @@ async def calls(work: Work) -> float:
     await work()
     profiler = _CountingProfiler()
     gc.collect()
-    gc.disable()  # its callbacks come at any time
+    gc.disable()  # a collection calls callbacks at an arbitrary time
     sys.setprofile(profiler)
     try:
         await work()

@@ -32,15 +32,15 @@ async def _searching() -> float:
             for at in range(40):
                 document = Document(f"d{at}", f"guide-{at}.pdf", generation=1, sha256=f"{at:064x}")
                 await bench.put(document, [text(at * 5 + chunk) for chunk in range(5)])
-            nothing: Any = None  # what a search does not use
+            nothing: Any = None  # a search does not use these collaborators
             servicer = RetrieverServicer(bench.retrieval, nothing, nothing, nothing, nothing, nothing)
             request = retriever_pb2.RetrieveRequest(
                 principal=LOCAL.to_proto(), indexes=[INDEX], query="ferry to the harbour", top=_CANDIDATES
             )
 
             async def work() -> None:
-                answer = await servicer.Retrieve(request, LoopbackContext())  # type: ignore[arg-type]  # has the members that it uses
-                assert len(answer.passages) == _CANDIDATES
+                response = await servicer.Retrieve(request, LoopbackContext())  # type: ignore[arg-type]  # has the members that it uses
+                assert len(response.passages) == _CANDIDATES
 
             return await calls(work)
         finally:

@@ -36,7 +36,7 @@ def folder(tmp_path: Path) -> Folder:
     return made
 
 
-async def test_a_stream_comes_back_with_its_numbers(client: Client, folder: Folder) -> None:
+async def test_a_restored_stream_has_its_sequence_numbers(client: Client, folder: Folder) -> None:
     """A restored stream has the messages with their numbers, the gaps and the configuration. An existing stream is
     not replaced.
     """
@@ -85,7 +85,7 @@ async def test_no_job_is_given_out_while_ingest_is_held(client: Client) -> None:
     worker = await jetstream.pull_subscribe_bind(consumer, keys.INGEST_STREAM)
     await jetstream.publish(subject, b"first")
     [first] = await worker.fetch(1, timeout=5)
-    async with pause.held(client, patience=0.0) as idle:
+    async with pause.paused(client, patience=0.0) as idle:
         assert not idle
         await jetstream.publish(subject, b"second")
         with pytest.raises((TimeoutError, nats.errors.TimeoutError)):
@@ -94,7 +94,7 @@ async def test_no_job_is_given_out_while_ingest_is_held(client: Client) -> None:
     [second] = await worker.fetch(1, timeout=5)
     assert second.data == b"second"
     await second.ack_sync()
-    async with pause.held(client, patience=5.0) as idle:
+    async with pause.paused(client, patience=5.0) as idle:
         assert idle
 
 
@@ -112,7 +112,7 @@ async def test_workers_that_wait_are_seen(client: Client) -> None:
 
 async def test_a_stack_that_never_took_a_document_can_be_held(client: Client) -> None:
     """A stack without an ingest stream can be held."""
-    async with pause.held(client, patience=1.0) as idle:
+    async with pause.paused(client, patience=1.0) as idle:
         assert idle
 
 
@@ -123,11 +123,11 @@ async def part_of(folder: Folder, content: bytes) -> Part:
     return await folder.write("1.index", pieces())
 
 
-async def test_a_folder_is_a_backup_once_it_is_whole(folder: Folder) -> None:
+async def test_a_complete_folder_is_a_backup(folder: Folder) -> None:
     """A folder is a backup once its last file is written. A changed or missing file, or another version, is
     refused.
     """
-    with pytest.raises(UsageError, match="holds no backup"):
+    with pytest.raises(UsageError, match="no complete backup"):
         folder.read()
     part = await part_of(folder, b"points")
     stream = {"name": NAME, "messages": 0, "configuration": {}, "state": {}, "part": part}

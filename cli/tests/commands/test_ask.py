@@ -92,9 +92,12 @@ def test_a_refused_question(gateway: Any, cli: Callable[..., Any]) -> None:
 
 @pytest.mark.parametrize(
     ("indexes", "said"),
-    [(["handbook", "staff"], "There are: handbook, staff. Name one with --index."), ([], "causeway ingest")],
+    [
+        (["handbook", "staff"], "Existing indexes: handbook, staff. Choose one with --index."),
+        ([], "causeway ingest"),
+    ],
 )
-def test_an_index_that_is_not_there(gateway: Any, cli: Callable[..., Any], indexes: list[str], said: str) -> None:
+def test_an_unknown_index(gateway: Any, cli: Callable[..., Any], indexes: list[str], said: str) -> None:
     """For an unknown index, the message names the existing ones, or the command that creates one."""
     gateway.indexes = indexes
     result = cli("ask", "Why?", "--index", "nope", "--url", gateway.url)

@@ -30,7 +30,7 @@ def _demo(causeway: list[str], environment: dict[str, str], corpus: Path) -> "su
     )
 
 
-def test_the_whole_walk(causeway: list[str], stub_environment: dict[str, str], corpus: Path) -> None:
+def test_three_cited_answers(causeway: list[str], stub_environment: dict[str, str], corpus: Path) -> None:
     """The demo prints three answers over three routes with citations and times, ends with 0, and cleans up."""
     done = _demo(causeway, stub_environment, corpus)
     assert done.returncode == 0, done.stderr

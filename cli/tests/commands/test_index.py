@@ -58,7 +58,9 @@ def test_an_index_is_shown(gateway: Any, index: Callable[..., Any]) -> None:
     assert "1,200 documents in 4,000 passages" in shown
     assert json.loads(index("show", "notes", "--json").stdout) == {**gateway.settings["notes"], "rebuild": None}
     gateway.rebuilding = [step("succeeded", 4)]
-    assert "It was rebuilt for bge: 4 documents, at 2026-01-01 00:00:01 UTC." in index("show", "notes").stdout
+    assert (
+        "The rebuild for bge succeeded: 4 documents, at 2026-01-01 00:00:01 UTC." in index("show", "notes").stdout
+    )
     missing = index("show", "other")
     assert (missing.exit_code, missing.stderr) == (1, "causeway: No such index: 'other' exists.\n")
 
@@ -89,13 +91,13 @@ def test_a_rebuild_is_begun(gateway: Any, index: Callable[..., Any]) -> None:
     gateway.rebuilding = [step("running", 0), step("succeeded", 4)]
     begun = index("rebuild", "notes", "--embedding", "bge", "--language", "fr")
     assert begun.exit_code == 0
-    assert begun.stdout.startswith("It is being rebuilt for bge: 0 of 4 documents.\n")
+    assert begun.stdout.startswith("The rebuild for bge is running: 0 of 4 documents.\n")
     assert gateway.asked == [{"embedding": "bge", "language": "fr"}]
     assert len(gateway.rebuilding) == 1
 
 
 @pytest.mark.parametrize(("state", "exit_code"), [("succeeded", 0), ("failed", 1)])
-def test_a_rebuild_is_waited_for(gateway: Any, index: Callable[..., Any], state: str, exit_code: int) -> None:
+def test_wait_follows_a_rebuild(gateway: Any, index: Callable[..., Any], state: str, exit_code: int) -> None:
     """With --wait the command prints the progress. A failed rebuild causes exit code 1 with the reason."""
     gateway.rebuilding = [step("running", 0), step("running", 2), step(state, 4, "It is away.")]
     done = index("rebuild", "notes", "--embedding", "bge", "--wait")
@@ -112,5 +114,5 @@ def test_an_index_is_removed(gateway: Any, index: Callable[..., Any]) -> None:
     refused = index("delete", "notes")
     assert (refused.exit_code, "1,200 documents; use --yes" in refused.stderr) == (2, True)
     assert "notes" in gateway.settings
-    assert index("delete", "notes", "--yes").stdout == "removed: notes\n"
+    assert index("delete", "notes", "--yes").stdout == "deleted: notes\n"
     assert gateway.settings == {}

@@ -20,7 +20,7 @@ def folder(tmp_path: Path) -> Path:
     return root
 
 
-def test_a_directory_goes_in(gateway: Any, cli: Callable[..., Any], folder: Path) -> None:
+def test_a_directory_is_ingested(gateway: Any, cli: Callable[..., Any], folder: Path) -> None:
     """All files below a directory are ingested under their relative paths, except hidden ones. A sum follows their
     lines.
     """
@@ -47,7 +47,7 @@ def test_failures_do_not_stop_the_others(gateway: Any, cli: Callable[..., Any], 
     assert result.stdout.splitlines()[-1] == "2 failed, 1 succeeded, 1 unchanged"
 
 
-def test_what_was_not_read_is_printed(gateway: Any, cli: Callable[..., Any], tmp_path: Path) -> None:
+def test_unread_parts_are_printed(gateway: Any, cli: Callable[..., Any], tmp_path: Path) -> None:
     """A file with warnings is a success. The command prints its warnings, and so does the list of jobs."""
     (tmp_path / "scanned.pdf").write_text("x")
     result = cli("ingest", tmp_path / "scanned.pdf", "--index", "x", "--url", gateway.url)
@@ -105,7 +105,7 @@ def test_a_job_that_never_moves_is_given_up(gateway: Any, cli: Callable[..., Any
     (tmp_path / "stuck.md").write_text("x")
     result = cli("ingest", tmp_path / "stuck.md", "-i", "x", "--patience", "1", "--url", gateway.url)
     assert result.exit_code == 1
-    assert "job job-1 is queued and has not moved for 1 s" in result.stdout
+    assert "job job-1 is queued and has made no progress for 1 s" in result.stdout
 
 
 def test_two_files_of_one_name(gateway: Any, cli: Callable[..., Any], folder: Path) -> None:
@@ -133,7 +133,7 @@ def test_no_gateway_answers(no_gateway: str, cli: Callable[..., Any], folder: Pa
     assert len(result.stderr.splitlines()) == 1
 
 
-def test_what_is_there_is_not_sent(gateway: Any, cli: Callable[..., Any], folder: Path) -> None:
+def test_unchanged_files_are_not_sent(gateway: Any, cli: Callable[..., Any], folder: Path) -> None:
     """Only changed files are uploaded. With --pictures all are, and the platform decides."""
     assert cli("ingest", folder, "-i", "x", "--url", gateway.url).exit_code == 0
     (folder / "b.md").write_text("new")
@@ -160,7 +160,7 @@ def test_a_mirror(gateway: Any, cli: Callable[..., Any], folder: Path) -> None:
     assert sorted(gateway.stored["x"]) == ["a note", "b.md", "deep/er/b.md"]
 
 
-def test_poll_goes_with_watch(gateway: Any, cli: Callable[..., Any], folder: Path) -> None:
+def test_poll_requires_watch(gateway: Any, cli: Callable[..., Any], folder: Path) -> None:
     """--poll without --watch causes exit code 2."""
     assert cli("ingest", folder, "-i", "x", "--poll", "1", "--url", gateway.url).exit_code == 2
 

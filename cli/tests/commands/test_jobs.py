@@ -26,7 +26,7 @@ def test_jobs_are_listed(gateway: Any, cli: Callable[..., Any]) -> None:
     assert [json.loads(line)["id"] for line in failed.stdout.splitlines()] == ["job-2"]
     assert len(cli("jobs", "-n", "1", "--json", "--url", gateway.url).stdout.splitlines()) == 1
     none = cli("jobs", "--state", "parsing", "--url", gateway.url)
-    assert (none.exit_code, none.stdout) == (0, "There are no such jobs.\n")
+    assert (none.exit_code, none.stdout) == (0, "No job matches.\n")
 
 
 @pytest.mark.usefixtures("jobs")
@@ -54,9 +54,7 @@ def test_lanes(gateway: Any, cli: Callable[..., Any]) -> None:
 
 
 def test_dead_letters(gateway: Any, cli: Callable[..., Any]) -> None:
-    """Dead letters are listed with their reasons, and are sent again by id or all. An unknown id causes exit code
-    1.
-    """
+    """The command lists dead letters with their reasons, and submits them again. An unknown id is an error."""
     gateway.dead = ["a", "b", "c"]
     listed = cli("jobs", "dead", "--url", gateway.url).stdout
     assert "a.md" in listed
@@ -64,12 +62,12 @@ def test_dead_letters(gateway: Any, cli: Callable[..., Any]) -> None:
     assert json.loads(cli("jobs", "dead", "--json", "--url", gateway.url).stdout.splitlines()[0])["id"] == "a"
     result = cli("jobs", "replay", "b", "none", "--url", gateway.url)
     assert (result.exit_code, gateway.dead) == (1, ["a", "c"])
-    assert result.stdout.splitlines() == ["sent again: b", "none: no job with this id was given up"]
+    assert result.stdout.splitlines() == ["submitted again: b", "none: no job with this id has failed permanently"]
     result = cli("jobs", "replay", "--all", "--json", "--url", gateway.url)
     assert (result.exit_code, json.loads(result.stdout)) == (0, {"replayed": ["a", "c"], "not_found": []})
     for command in ("dead", "replay"):
         arguments = ["--all"] if command == "replay" else []
-        assert cli("jobs", command, *arguments, "--url", gateway.url).stdout == "No job was given up.\n"
+        assert cli("jobs", command, *arguments, "--url", gateway.url).stdout == "No job has failed permanently.\n"
 
 
 @pytest.mark.parametrize(

@@ -7,7 +7,7 @@ from typing import Any
 
 import pytest
 from causeway.cli import stack_file
-from causeway.cli.commands.keys import _end
+from causeway.cli.commands.keys import _expiry
 from causeway.cli.errors import UsageError
 from causeway_testing.servers import free_ports, nats_server
 from servicekit import keys
@@ -84,8 +84,9 @@ async def test_keys_are_listed_and_revoked(run: Run, tmp_path: Path) -> None:
     made = {}
     for name, tenant in (("a", "north"), ("b", "south"), ("c", "south")):
         made[name] = json.loads((await run("create", "--name", name, "--tenant", tenant, "--json")).stdout)
-    lines = [json.loads(line) for line in (await run("list", "--json")).stdout.splitlines()]
-    assert [line["name"] for line in lines] == ["a", "b", "c"]
+    listed = await run("list", "--json")
+    assert (listed.exit_code, listed.stderr) == (0, "")
+    assert [json.loads(line)["name"] for line in listed.stdout.splitlines()] == ["a", "b", "c"]
     lines = (await run("list", "--tenant", "south")).stdout.splitlines()[1:]
     assert [line.split()[1] for line in lines] == ["b", "c"]
     result = await run("revoke", made["a"]["id"], made["b"]["key"], "--json")
@@ -115,19 +116,19 @@ def test_invalid_values_are_refused(cli: Callable[..., Any], arguments: tuple[st
 
 def test_when_a_key_ends() -> None:
     """The end is a duration from now, a day, or a time."""
-    assert _end("30m", 1000.0) == 2800
-    assert _end("12h", 0.0) == 12 * 3600
-    assert _end("2w", 0.0) == 14 * 86400
-    assert _end("1970-01-02", 0.0) == 86400
-    assert _end("1970-01-02T01:00:00+01:00", 0.0) == 86400
+    assert _expiry("30m", 1000.0) == 2800
+    assert _expiry("12h", 0.0) == 12 * 3600
+    assert _expiry("2w", 0.0) == 14 * 86400
+    assert _expiry("1970-01-02", 0.0) == 86400
+    assert _expiry("1970-01-02T01:00:00+01:00", 0.0) == 86400
     with pytest.raises(UsageError):
-        _end("90", 0.0)
+        _expiry("90", 0.0)
 
 
 async def test_no_keys(run: Run) -> None:
     """Without keys, the list says how to create one. With --json it is empty."""
     result = await run("list")
-    assert result.stdout == "There are no API keys; `causeway keys create --name NAME` creates one.\n"
+    assert result.stdout == "There are no API keys; `causeway keys create --name NAME` creates a key.\n"
     assert "of tenant 'north'" in (await run("list", "--tenant", "north")).stdout
     assert (await run("list", "--json")).stdout == ""
 
@@ -150,7 +151,7 @@ def test_an_incomplete_certificate(cli: Callable[..., Any], monkeypatch: pytest.
     monkeypatch.setenv("CAUSEWAY_TLS_CERT_FILE", "/nowhere/tls.crt")
     result = cli("keys", "list")
     assert result.exit_code == 2
-    assert "CAUSEWAY_TLS_KEY_FILE and CAUSEWAY_TLS_CA_FILE is missing" in result.stderr
+    assert "Also set CAUSEWAY_TLS_KEY_FILE and CAUSEWAY_TLS_CA_FILE" in result.stderr
 
 
 @pytest.mark.parametrize("how", ["option", "variable"])

@@ -68,7 +68,7 @@ def test_responses_are_deleted(gateway: Any, cli: Callable[..., Any]) -> None:
     """
     arguments = ("responses", "delete", "none", "resp_a", "--url", gateway.url)
     refused = cli(*arguments)
-    assert (refused.exit_code, "say --yes" in refused.stderr) == (2, True)
+    assert (refused.exit_code, "use --yes" in refused.stderr) == (2, True)
     assert "resp_a" in gateway.responses
     result = cli(*arguments, "--yes")
     assert result.exit_code == 1

@@ -8,7 +8,7 @@ from causeway.cli import stack_file
 from servicekit.server import GrpcServer
 
 
-def test_all_is_well(gateway: Any, cli: Callable[..., Any]) -> None:
+def test_all_services_are_ready(gateway: Any, cli: Callable[..., Any]) -> None:
     """The command prints every service with its state and ends with 0. Without a terminal there are no control
     characters.
     """
@@ -20,7 +20,7 @@ def test_all_is_well(gateway: Any, cli: Callable[..., Any]) -> None:
     assert "\x1b" not in result.stdout
 
 
-def test_something_is_missing(gateway: Any, cli: Callable[..., Any]) -> None:
+def test_an_unavailable_service(gateway: Any, cli: Callable[..., Any]) -> None:
     """An unavailable service causes exit code 1 and is printed with the reason."""
     gateway.services["generator"] = "unavailable"
     result = cli("status", "--url", gateway.url)

@@ -81,12 +81,12 @@ def test_start_restart_and_stop(start: Callable[..., Any], causeway: list[str], 
         check=False,
     )
     assert again.returncode == 4
-    assert f"already at {described['url']}" in again.stderr
+    assert f"data at {described['url']}" in again.stderr
 
     old = described["services"]["retriever"]["pid"]
     os.kill(old, signal.SIGKILL)
     _eventually(lambda: json.loads(stack_json.read_text())["services"]["retriever"]["pid"] not in {old, None})
-    assert "retriever ended (SIGKILL); starting it again in 0.2 s" in (tmp_path / "stderr").read_text()
+    assert "retriever ended (SIGKILL); will restart in 0.2 s" in (tmp_path / "stderr").read_text()
 
     process.send_signal(signal.SIGTERM)
     assert process.wait(60) == 0
@@ -107,9 +107,9 @@ def test_a_disk_that_is_full(start: Callable[..., Any], tmp_path: Path) -> None:
     old = json.loads((data / "stack.json").read_text())["services"]["retriever"]["pid"]
     os.kill(old, signal.SIGKILL)
     _eventually(lambda: "stack.json cannot be written" in stderr.read_text())
-    _eventually(lambda: "retriever ended (SIGKILL); starting it again" in stderr.read_text())
+    _eventually(lambda: "retriever ended (SIGKILL); will restart" in stderr.read_text())
     blocked.rmdir()
-    _eventually(lambda: "stack.json is written again" in stderr.read_text())
+    _eventually(lambda: "stack.json was written" in stderr.read_text())
     _eventually(lambda: _pid(data, "retriever") not in {old, None})
     again = _pid(data, "retriever")
     assert again is not None
@@ -124,7 +124,7 @@ def _pid(data: Path, service: str) -> int | None:
     return pid
 
 
-def test_for_people(start: Callable[..., Any], tmp_path: Path) -> None:
+def test_readable_output(start: Callable[..., Any], tmp_path: Path) -> None:
     """The command prints the progress, the URL and a first curl. --verbose prints the logs, and Ctrl-C ends it."""
     page = tmp_path / "modules" / "static" / "index.html"  # as in the gateway's package with the console
     page.parent.mkdir()
@@ -172,7 +172,7 @@ def test_the_name_of_the_command(monkeypatch: pytest.MonkeyPatch, tmp_path: Path
     assert command_name() == "causeway"
 
 
-def test_nothing_lingers_when_it_is_killed(start: Callable[..., Any]) -> None:
+def test_all_processes_end_when_the_command_is_killed(start: Callable[..., Any]) -> None:
     """After SIGKILL to the command all processes end, and it can be started again."""
     process = start("--port", "0", "--json")
     url = json.loads(process.stdout.readline())["url"]
@@ -199,7 +199,7 @@ def test_a_wrong_configuration(start: Callable[..., Any], tmp_path: Path) -> Non
     shown = (tmp_path / "stderr").read_text()
     assert "generator refuses its configuration" in shown
     assert "CAUSEWAY_SOMETHING: Field required" in shown
-    assert "starting it again" not in shown
+    assert "will restart" not in shown
 
 
 def test_never_ready(start: Callable[..., Any], tmp_path: Path) -> None:

@@ -90,7 +90,7 @@ async def test_a_table(run: Run) -> None:
 
 @pytest.mark.parametrize(
     ("arguments", "message"),
-    [(("--by", "colour"), "cannot add up by colour"), (("--since", "soon"), "--since must have the form")],
+    [(("--by", "colour"), "--by cannot be colour"), (("--since", "soon"), "--since must have the form")],
 )
 async def test_wrong_usage(run: Run, arguments: tuple[str, ...], message: str) -> None:
     """A wrong option causes exit code 2 with a message that names it."""

@@ -3,11 +3,11 @@ from collections.abc import Callable
 from typing import Any
 
 
-def test_what_a_user_stored_is_deleted(gateway: Any, cli: Callable[..., Any]) -> None:
-    """The command deletes what the user of this name and issuer stored. Without a terminal it needs --yes."""
+def test_the_data_of_a_user_are_deleted(gateway: Any, cli: Callable[..., Any]) -> None:
+    """The command deletes the data of the user with this name and issuer. Without a terminal it needs --yes."""
     arguments = ("users", "delete", "ann/b@example.com", "--url", gateway.url)
     refused = cli(*arguments)
-    assert (refused.exit_code, "say --yes" in refused.stderr) == (2, True)
+    assert (refused.exit_code, "use --yes" in refused.stderr) == (2, True)
     assert gateway.asked == []
     assert cli(*arguments, "--yes").stdout == "deleted: 2 responses, 1 chats, 0 sessions\n"
     machine = cli(*arguments, "--yes", "--json", "--issuer", "https://id")

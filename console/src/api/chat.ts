@@ -1,6 +1,6 @@
-/** A chat with the gateway, as it streams. */
+/** Asks the gateway questions and streams the answers. */
 
-import { ended, NOTHING, withLine, type Answer } from '../logic/answer.ts'
+import { ended, EMPTY_ANSWER, withLine, type Answer } from '../logic/answer.ts'
 import { linesOf } from '../logic/lines.ts'
 import { send } from './http.ts'
 import type { ChatMessage } from './types.ts'
@@ -16,7 +16,7 @@ export interface ChatSettings {
   followUps: boolean
 }
 
-export const USUAL: ChatSettings = {
+export const DEFAULT_SETTINGS: ChatSettings = {
   index: '',
   model: '',
   assistant: '',
@@ -29,16 +29,16 @@ export const USUAL: ChatSettings = {
 
 const PATH = '2026-04-10/chat/stream'
 
-/** Ask a question and report each state of the answer; the signal stops the answer. */
+/** Ask a question and report each state of the answer. The signal stops the answer. */
 export async function ask(
   messages: readonly ChatMessage[],
   settings: ChatSettings,
   sessionState: string | null,
-  tell: (answer: Answer) => void,
+  report: (answer: Answer) => void,
   signal: AbortSignal,
 ): Promise<Answer> {
-  let answer = NOTHING
-  tell(answer)
+  let answer = EMPTY_ANSWER
+  report(answer)
   try {
     const response = await send(PATH, {
       method: 'POST',
@@ -50,16 +50,16 @@ export async function ask(
     if (response.body) {
       for await (const line of linesOf(response.body)) {
         answer = withLine(answer, line)
-        tell(answer)
+        report(answer)
         if (answer.state === 'failed') break
       }
     }
   } catch (error) {
     if (signal.aborted) answer = { ...answer, state: 'stopped' }
-    else answer = { ...answer, state: 'failed', error: cut(error, answer) }
+    else answer = { ...answer, state: 'failed', error: failureOf(error, answer) }
   }
   answer = ended(answer)
-  tell(answer)
+  report(answer)
   return answer
 }
 
@@ -75,7 +75,7 @@ function overrides(settings: ChatSettings): Record<string, unknown> {
   }
 }
 
-function cut(error: unknown, answer: Answer): string {
+function failureOf(error: unknown, answer: Answer): string {
   if (answer.state === 'streaming') return 'The connection broke before the answer was complete. Ask again.'
   return error instanceof Error ? error.message : String(error)
 }

@@ -1,11 +1,11 @@
-/** The documents of an index. */
+/** Calls that upload, read and change documents. */
 
 import { ApiError, get, send, submit } from './http.ts'
 import { namesOf } from '../logic/uploads.ts'
 import { follow } from './jobs.ts'
 import type { DocumentInfo, DocumentPassage, Job } from './types.ts'
 
-const MOST = 100
+const MAX_PAGE = 100
 
 /** The labels of uploaded documents: comma-separated names. */
 export interface Labels {
@@ -16,7 +16,7 @@ export interface Labels {
 
 export const NO_LABELS: Labels = { oids: '', groups: '', category: '' }
 
-/** Upload files or the document of a URL; return the jobs. */
+/** Upload files or the document of a URL. Return the jobs. */
 export async function upload(index: string, sources: readonly (File | string)[], labels: Labels): Promise<Job[]> {
   const form = new FormData()
   form.set('index', index)
@@ -31,7 +31,7 @@ export async function upload(index: string, sources: readonly (File | string)[],
   return jobs
 }
 
-/** Return the version of a document that the index has; null if it has none. */
+/** Return the indexed version of a document, or null. */
 export async function stored(index: string, id: string): Promise<DocumentInfo | null> {
   try {
     return (await get<{ document: DocumentInfo }>(below(index, id, 'passages?limit=1'))).document
@@ -51,18 +51,18 @@ function below(index: string, id: string, what: string): string {
   return `indexes/${encodeURIComponent(index)}/documents/${encodeURIComponent(id)}/${what}`
 }
 
-/** Return a number of first passages of a document, and the total number of its passages. */
+/** Return the first `wanted` passages of a document, and the number of all its passages. */
 export async function passagesOf(index: string, id: string, wanted: number): Promise<Page> {
   const passages: DocumentPassage[] = []
   for (;;) {
-    const limit = Math.min(MOST, wanted - passages.length)
+    const limit = Math.min(MAX_PAGE, wanted - passages.length)
     const page = await get<Page>(below(index, id, `passages?offset=${passages.length}&limit=${limit}`))
     passages.push(...page.passages)
     if (passages.length >= wanted || !page.passages.length) return { passages, total: page.total }
   }
 }
 
-/** Change the access list of a document; return the job after it has ended. */
+/** Change the access list of a document. Return the job after it has ended. */
 export async function changeAccess(index: string, id: string, oids: string[], groups: string[]): Promise<Job> {
   const job = await submit<Job>(below(index, id, 'access'), { oids, groups }, 'PUT')
   let last = job

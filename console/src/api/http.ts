@@ -1,4 +1,4 @@
-/** Calls to the gateway that served the page, below the path of the page. */
+/** Sends requests to the gateway that served the page, below the path of the page. */
 
 import { problemOf } from '../logic/problems.ts'
 
@@ -19,23 +19,23 @@ export class ApiError extends Error {
 let credential = ''
 let refused: () => void = () => undefined
 
-/** Use a credential for all further calls; call `onRefused` when the gateway refuses it. */
+/** Use a credential for all further requests. Call `onRefused` when the gateway refuses the credential. */
 export function useCredential(value: string, onRefused: () => void): void {
   credential = value
   refused = onRefused
 }
 
-/** Use another credential of the same user; the page keeps its content. */
+/** Replace the credential with a new one of the same user. The page keeps its content. */
 export function renewCredential(value: string): void {
   credential = value
 }
 
-/** Return the address of a path below the page's own. */
+/** Return the address of a path below the page's path. */
 export function address(path: string): string {
   return new URL(path, document.baseURI.replace(/[#?].*$/, '')).href
 }
 
-/** Send a request with the caller's credential; throw an error of the gateway. */
+/** Send a request with the caller's credential. Throw an `ApiError` if the gateway refuses it. */
 export async function send(path: string, init: RequestInit = {}): Promise<Response> {
   const headers = new Headers(init.headers)
   if (credential) headers.set('authorization', `Bearer ${credential}`)
@@ -44,7 +44,7 @@ export async function send(path: string, init: RequestInit = {}): Promise<Respon
     response = await fetch(address(path), { ...init, headers, credentials: 'omit' })
   } catch (error) {
     if (error instanceof DOMException && error.name === 'AbortError') throw error
-    throw new ApiError(0, 'The gateway does not answer. Check that it runs and that this machine is connected, then try again.')
+    throw new ApiError(0, 'The gateway does not respond. Check that it runs and that you have a network connection, then try again.')
   }
   if (response.ok) return response
   if (response.status === 401 && credential) refused()
@@ -57,13 +57,13 @@ export async function send(path: string, init: RequestInit = {}): Promise<Respon
   )
 }
 
-/** Get JSON. */
+/** Return the JSON at a path. */
 export async function get<T>(path: string, signal?: AbortSignal): Promise<T> {
   const response = await send(path, { headers: { accept: 'application/json' }, signal: signal ?? null })
   return (await response.json()) as T
 }
 
-/** Send JSON, and return the JSON of the response. */
+/** Send JSON. Return the JSON of the response. */
 export async function submit<T>(path: string, body: unknown, method = 'POST', signal?: AbortSignal): Promise<T> {
   const response = await send(path, {
     method,

@@ -4,11 +4,10 @@ export interface Me {
   tenant: string
   user: string
   roles: Role[]
-  /** Whether callers must authenticate. */
-  signed_in: boolean
   /** Assistants of the front end that the caller may use. */
   assistants: string[]
   default_index: string
+  /** Whether the platform fetches documents from URLs. */
   ingest_urls: boolean
 }
 
@@ -76,7 +75,7 @@ export interface Job {
   warnings: JobWarning[]
   warning_count: number
   waiting_since: string | null
-  /** The job was given up and can be sent again. */
+  /** The job failed permanently and can be replayed. */
   given_up: boolean
   attempt: number
   created_at: string
@@ -140,7 +139,7 @@ export interface Usage {
 
 export interface Step {
   name: string
-  /** The start of the step since the start of the answer. Parts of a step have none. */
+  /** The start of the step, in milliseconds since the start of the answer. Parts of a step have no start. */
   start_ms?: number
   duration_ms: number
   steps?: Step[]

@@ -1,4 +1,4 @@
-/** The state of an answer, which grows with each line of its stream. */
+/** The state of an answer while its lines arrive. */
 
 import type { ChatContext, Detections, Passage, Step, Thought, Usage } from '../api/types.ts'
 
@@ -11,7 +11,7 @@ export interface Answer {
   traceId: string
 }
 
-export const NOTHING: Answer = {
+export const EMPTY_ANSWER: Answer = {
   text: '',
   state: 'waiting',
   error: '',
@@ -28,32 +28,32 @@ interface Line {
   error?: unknown
 }
 
-/** Return an answer with a line of its stream added. */
+/** Add a line of the stream to an answer. Return the new answer. */
 export function withLine(answer: Answer, line: string): Answer {
-  let read: Line
+  let parsed: Line
   try {
-    read = JSON.parse(line) as Line
+    parsed = JSON.parse(line) as Line
   } catch {
     return { ...answer, state: 'failed', error: 'The gateway sent a line that is not JSON. Ask again.' }
   }
-  if (read.error !== undefined) {
-    return { ...answer, state: 'failed', error: typeof read.error === 'string' ? read.error : JSON.stringify(read.error) }
+  if (parsed.error !== undefined) {
+    return { ...answer, state: 'failed', error: typeof parsed.error === 'string' ? parsed.error : JSON.stringify(parsed.error) }
   }
-  const grown: Answer = { ...answer, state: 'streaming' }
-  if (typeof read.delta === 'string') grown.text = answer.text + read.delta
-  if (read.context) grown.context = { ...answer.context, ...read.context }
-  if (typeof read.session_state === 'string') grown.sessionState = read.session_state
-  return grown
+  const next: Answer = { ...answer, state: 'streaming' }
+  if (typeof parsed.delta === 'string') next.text = answer.text + parsed.delta
+  if (parsed.context) next.context = { ...answer.context, ...parsed.context }
+  if (typeof parsed.session_state === 'string') next.sessionState = parsed.session_state
+  return next
 }
 
-/** Return an answer after the end of its stream. An answer without its last context is incomplete. */
+/** Return an answer after the end of its stream. Without the thought `Answer`, the answer is incomplete. */
 export function ended(answer: Answer): Answer {
   if (answer.state === 'failed' || answer.state === 'stopped') return answer
   if (thought(answer.context, 'Answer')) return { ...answer, state: 'done' }
   return { ...answer, state: 'failed', error: 'The connection broke before the answer was complete. Ask again.' }
 }
 
-/** Return the thought with a title. */
+/** Return the thought with this title. */
 export function thought(context: ChatContext, title: string): Thought | undefined {
   return context.thoughts?.find((each) => each.title === title)
 }
@@ -66,15 +66,15 @@ export function passagesOf(context: ChatContext): Passage[] {
 
 /** Return the query that the search used. */
 export function queryOf(context: ChatContext): string {
-  const said = thought(context, 'Generated search query')?.description
-  return typeof said === 'string' ? said : ''
+  const description = thought(context, 'Generated search query')?.description
+  return typeof description === 'string' ? description : ''
 }
 
 /** Return the messages that the model got. */
 export function promptOf(context: ChatContext): { role: string; content: string }[] {
-  const said = thought(context, 'Prompt')?.description
-  if (!Array.isArray(said)) return []
-  return said.map((each: unknown) =>
+  const description = thought(context, 'Prompt')?.description
+  if (!Array.isArray(description)) return []
+  return description.map((each: unknown) =>
     each && typeof each === 'object'
       ? { role: String((each as { role?: unknown }).role ?? ''), content: String((each as { content?: unknown }).content ?? '') }
       : { role: '', content: String(each) },
@@ -94,7 +94,7 @@ export function usageOf(context: ChatContext): { answer: Usage | null; query: Us
   }
 }
 
-/** Return the gateway's notes about the answer, for example about steps that it could not do. */
+/** Return the gateway's notes about the answer, such as options that the gateway did not apply. */
 export function notesOf(context: ChatContext): string[] {
   return (context.thoughts ?? []).flatMap((each) => each.props?.notes ?? [])
 }
@@ -113,8 +113,8 @@ export interface ListedFinding {
 export function findingsOf(detections: Detections | undefined): ListedFinding[] {
   if (!detections) return []
   const listed: ListedFinding[] = []
-  const places = [['question', detections.input], ['passages', detections.context], ['answer', detections.output]] as const
-  for (const [where, groups] of places) {
+  const checked = [['question', detections.input], ['passages', detections.context], ['answer', detections.output]] as const
+  for (const [where, groups] of checked) {
     for (const group of groups ?? []) {
       for (const each of group.results ?? []) {
         listed.push({

@@ -1,11 +1,11 @@
-/** A growing Markdown text as blocks. Only the last block changes, so that the page parses each other block once. */
+/** Splits a growing Markdown text into blocks. Only the last block changes, so the page parses all others once. */
 
 import { numbered, settled } from './citations.ts'
 
 export interface Block {
-  /** Markdown, with a mark in place of each citation. */
+  /** Markdown, with a placeholder for each citation. */
   text: string
-  /** The names of the sources that the marks number. */
+  /** The names of the sources. A placeholder contains the number of a name. */
   names: readonly string[]
 }
 
@@ -13,15 +13,15 @@ const LIST_ITEM = /^([-*+]|\d{1,9}[.)])(\s|$)/
 const START_OF_LIST_ITEM = /^([-*+]|\d{1,9}[.)]?)$/
 const FENCE = /^ {0,3}(`{3,}(?=[^`]*$)|~{3,})(.*)$/
 const DEFINITION = /^ {0,3}\[[^\]\n]+\]:/m
-/** A last block that is longer than this many characters is shown in steps, see `shows`. */
+/** The last block is shown in steps if it has more characters than this. See `isShown`. */
 const LONG = 2000
 const STEP = 1 / 20
 
 /**
  * Splits a text into blocks while the text grows.
  *
- * A block ends at a blank line outside of code, unless the next line continues a list or is indented. Each character
- * is scanned once. `settled` holds the complete blocks, and `last` the rest of the text.
+ * A block ends at a blank line outside of code. It continues if the next line is indented or continues a list. Each
+ * character is scanned once. `settled` contains the complete blocks, and `last` the rest of the text.
  */
 export class BlockReader {
   settled: Block[] = []
@@ -38,18 +38,18 @@ export class BlockReader {
   #inList = false
   #lastLength = 0
 
-  /** Read a text that continues the previous one. Another text, or other known sources, start again. */
+  /** Read the text so far. Start again if it does not continue the previous text, or if the known sources differ. */
   read(text: string, known: readonly string[], complete: boolean): void {
     if (!text.startsWith(this.#text) || !same(known, this.#known)) this.#reset(known)
     this.#text = text
     this.#scan()
     if (complete && DEFINITION.test(text)) {
-      // A definition of a link is valid for all blocks.
+      // A definition of a link is valid in all blocks, so the isComplete text becomes one block.
       this.#reset(known)
       this.#text = text
     }
     const rest = text.slice(this.#blockStart)
-    if (complete || shows(rest.length, this.#lastLength)) this.#showLast(complete ? rest : settled(rest))
+    if (complete || isShown(rest.length, this.#lastLength)) this.#showLast(complete ? rest : settled(rest))
   }
 
   #reset(known: readonly string[]): void {
@@ -66,25 +66,25 @@ export class BlockReader {
   #scan(): void {
     for (;;) {
       const end = this.#text.indexOf('\n', this.#lineStart)
-      const whole = end >= 0
-      const line = this.#text.slice(this.#lineStart, whole ? end : undefined)
+      const isComplete = end >= 0
+      const line = this.#text.slice(this.#lineStart, isComplete ? end : undefined)
       if (this.#afterBlank && line.trim() !== '') {
-        const continues = this.#continues(line, whole)
+        const continues = this.#continues(line, isComplete)
         if (continues === undefined) return
         if (!continues) this.#settle()
         this.#afterBlank = false
       }
-      if (!whole) return
+      if (!isComplete) return
       this.#endLine(line)
       this.#lineStart = end + 1
     }
   }
 
-  /** Return whether a line after a blank line belongs to the same block; undefined while the line is too short to tell. */
-  #continues(line: string, whole: boolean): boolean | undefined {
+  /** Return whether a line after a blank line belongs to the same block. Undefined if that depends on the rest of the line. */
+  #continues(line: string, isComplete: boolean): boolean | undefined {
     if (/^\s/.test(line)) return true
     if (!this.#inList) return false
-    if (!whole && START_OF_LIST_ITEM.test(line)) return undefined
+    if (!isComplete && START_OF_LIST_ITEM.test(line)) return undefined
     return LIST_ITEM.test(line)
   }
 
@@ -99,8 +99,8 @@ export class BlockReader {
   #endLine(line: string): void {
     const fence = FENCE.exec(line)
     if (this.#fence) {
-      const mark = fence?.[1] ?? ''
-      if (mark.startsWith(this.#fence) && fence?.[2]?.trim() === '') this.#fence = ''
+      const closing = fence?.[1] ?? ''
+      if (closing.startsWith(this.#fence) && fence?.[2]?.trim() === '') this.#fence = ''
       return
     }
     if (fence) this.#fence = fence[1] ?? ''
@@ -123,10 +123,10 @@ export class BlockReader {
 /**
  * Return whether the last block is shown again after it has grown.
  *
- * A short block is shown with each piece. A long one, such as a list of hundreds of items, has to grow by a part of
- * its length first: the characters that are parsed in total stay proportional to the text.
+ * A short block is shown again with each piece of text. A long block, such as a list of hundreds of items, must first
+ * grow by a part of its length. So the number of parsed characters remains proportional to the length of the text.
  */
-function shows(length: number, shown: number): boolean {
+function isShown(length: number, shown: number): boolean {
   return length - shown >= (length - LONG) * STEP
 }
 

@@ -1,4 +1,4 @@
-/** Find passages in a text, although a passage may have other white space and punctuation than the original. */
+/** Finds passages in a text. White space and punctuation may differ between the passage and the text. */
 
 export interface Piece {
   text: string
@@ -10,34 +10,34 @@ interface Span {
   end: number
 }
 
-const LEAST = 12
+const MIN_LETTERS = 12
 
 /** Return the letters and digits of a text in lower case, each with its position. */
-function skeleton(text: string): { letters: string; places: number[] } {
+function skeleton(text: string): { letters: string; positions: number[] } {
   const letters: string[] = []
-  const places: number[] = []
-  for (let place = 0; place < text.length; place += 1) {
-    const sign = text[place] ?? ''
-    if (/[\p{L}\p{N}]/u.test(sign)) {
-      letters.push(sign.toLowerCase().slice(0, 1))
-      places.push(place)
+  const positions: number[] = []
+  for (let position = 0; position < text.length; position += 1) {
+    const character = text[position] ?? ''
+    if (/[\p{L}\p{N}]/u.test(character)) {
+      letters.push(character.toLowerCase().slice(0, 1))
+      positions.push(position)
     }
   }
-  return { letters: letters.join(''), places }
+  return { letters: letters.join(''), positions }
 }
 
-/** Return the spans of a text that are lines of passages. */
+/** Return the spans of a text that match passages or their lines. */
 export function spansOf(text: string, passages: readonly string[]): Span[] {
   const whole = skeleton(text)
   const spans: Span[] = []
   for (const passage of passages) {
-    const asked = [passage, ...passage.split('\n')]
-    for (const part of asked) {
-      const wanted = skeleton(part).letters
-      if (wanted.length < LEAST) continue
-      const found = whole.letters.indexOf(wanted)
-      if (found < 0) continue
-      spans.push({ start: whole.places[found] ?? 0, end: (whole.places[found + wanted.length - 1] ?? 0) + 1 })
+    const candidates = [passage, ...passage.split('\n')]
+    for (const part of candidates) {
+      const searched = skeleton(part).letters
+      if (searched.length < MIN_LETTERS) continue
+      const start = whole.letters.indexOf(searched)
+      if (start < 0) continue
+      spans.push({ start: whole.positions[start] ?? 0, end: (whole.positions[start + searched.length - 1] ?? 0) + 1 })
       if (part === passage) break
     }
   }
@@ -54,7 +54,7 @@ function merged(spans: Span[]): Span[] {
   return kept
 }
 
-/** Return a text in pieces, with the pieces of passages marked. */
+/** Split a text into pieces, and mark the pieces that belong to passages. */
 export function highlighted(text: string, passages: readonly string[]): Piece[] {
   const pieces: Piece[] = []
   let end = 0

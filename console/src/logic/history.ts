@@ -1,27 +1,27 @@
-/** Conversations of the server's history. */
+/** Converts conversations of the server's history. */
 
-import { NOTHING, type Answer } from './answer.ts'
+import { EMPTY_ANSWER, type Answer } from './answer.ts'
 import type { ChatContext } from '../api/types.ts'
 
-export interface Kept {
+export interface StoredConversation {
   id: string
   answers: [string, unknown][]
 }
 
-interface KeptAnswer {
+interface StoredAnswer {
   message?: { content?: unknown }
   output_text?: unknown
   context?: ChatContext
 }
 
 /** Return the turns of a stored conversation of any client. */
-export function turnsOf(kept: Kept): { question: string; answer: Answer }[] {
-  return kept.answers.map(([question, said]) => {
-    const answer = (said && typeof said === 'object' ? said : {}) as KeptAnswer
-    const text = typeof said === 'string' ? said : (answer.message?.content ?? answer.output_text ?? '')
+export function turnsOf(stored: StoredConversation): { question: string; answer: Answer }[] {
+  return stored.answers.map(([question, value]) => {
+    const answer = (value && typeof value === 'object' ? value : {}) as StoredAnswer
+    const text = typeof value === 'string' ? value : (answer.message?.content ?? answer.output_text ?? '')
     return {
       question,
-      answer: { ...NOTHING, state: 'done', text: String(text), context: answer.context ?? {}, sessionState: kept.id },
+      answer: { ...EMPTY_ANSWER, state: 'done', text: String(text), context: answer.context ?? {}, sessionState: stored.id },
     }
   })
 }

@@ -1,4 +1,4 @@
-/** The search lab: the settings of a search, and the profile with them. */
+/** The settings of a search in the search lab, and the profile with these settings. */
 
 import type { Piece } from './highlight.ts'
 
@@ -13,7 +13,7 @@ export interface Side extends Tuning {
   mode: 'hybrid' | 'vectors' | 'text'
   rerank: boolean
   top: number
-  /** Metadata that a document must have, as the user's text: `team=deck, year=2024`. */
+  /** The metadata filter as the user typed it: `team=deck, year=2024`. */
   filter: string
 }
 
@@ -34,9 +34,9 @@ export function searchOf(index: string, query: string, side: Side): Record<strin
 export function filterOf(text: string): Record<string, string | number | boolean> {
   const found: Record<string, string | number | boolean> = {}
   for (const part of text.split(',')) {
-    const place = part.indexOf('=')
-    const name = part.slice(0, place).trim()
-    if (place > 0 && name) found[name] = valueOf(part.slice(place + 1).trim())
+    const separator = part.indexOf('=')
+    const name = part.slice(0, separator).trim()
+    if (separator > 0 && name) found[name] = valueOf(part.slice(separator + 1).trim())
   }
   return found
 }
@@ -51,15 +51,15 @@ function valueOf(text: string): string | number | boolean {
   return /^-?\d+(\.\d+)?$/.test(text) ? Number(text) : text.replace(/^"(.*)"$/, '$1')
 }
 
-/** Return a front end profile with an index and these settings (docs/retrieval.md). */
+/** Return the YAML of a front end profile with an index and these settings (docs/retrieval.md). */
 export function yamlOf(index: string, tuning: Tuning): string {
   const lines = ['frontends:', '  - name: help', '    mount: help', `    index: ${JSON.stringify(index)}`]
-  const said = Object.entries(tuning).filter(([, value]) => value !== null)
-  if (said.length) lines.push('    retrieval:', ...said.map(([name, value]) => `      ${name}: ${String(value)}`))
+  const settings = Object.entries(tuning).filter(([, value]) => value !== null)
+  if (settings.length) lines.push('    retrieval:', ...settings.map(([name, value]) => `      ${name}: ${String(value)}`))
   return `${lines.join('\n')}\n`
 }
 
-/** Return a text in pieces, with the words marked that share their start with a word of the query. */
+/** Split a text into pieces, and mark the words that begin like a word of the query. */
 export function wordsOf(text: string, query: string): Piece[] {
   const stems = [...query.toLowerCase().matchAll(/[\p{L}\p{N}]{3,}/gu)].map(([word]) => (word.length > 5 ? word.slice(0, -2) : word))
   if (!stems.length) return [{ text, marked: false }]

@@ -1,6 +1,6 @@
-/** Streams of bytes as lines of text. */
+/** Reads lines and server-sent events from streams of bytes. */
 
-/** Yield the lines of a stream. Pieces may split a character, and the last line may lack its line end. */
+/** Yield the lines of a stream. A piece may end inside a character. The last line may lack its line end. */
 export async function* linesOf(stream: AsyncIterable<Uint8Array>): AsyncGenerator<string> {
   const decoder = new TextDecoder()
   let rest = ''
@@ -13,7 +13,7 @@ export async function* linesOf(stream: AsyncIterable<Uint8Array>): AsyncGenerato
   if (rest.trim()) yield rest
 }
 
-/** Yield the data of server-sent events with their names. */
+/** Yield the names and the data of server-sent events. */
 export async function* eventsOf(stream: AsyncIterable<Uint8Array>): AsyncGenerator<{ event: string; data: string }> {
   const decoder = new TextDecoder()
   let rest = ''

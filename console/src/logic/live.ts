@@ -1,13 +1,13 @@
-/** The text of an answer while it arrives. */
+/** The growing text of an answer. */
 
 export interface Frames {
   request: (run: () => void) => number
   cancel: (frame: number) => void
 }
 
-const OF_THE_BROWSER: Frames = { request: (run) => requestAnimationFrame(run), cancel: (frame) => cancelAnimationFrame(frame) }
+const BROWSER_FRAMES: Frames = { request: (run) => requestAnimationFrame(run), cancel: (frame) => cancelAnimationFrame(frame) }
 
-/** Tells its listeners about a growing text at most once per animation frame: tokens can arrive faster than frames. */
+/** Notifies listeners of a growing text at most once per animation frame, because tokens can arrive faster. */
 export class LiveText {
   #latest = ''
   #shown = ''
@@ -15,11 +15,11 @@ export class LiveText {
   #frames: Frames
   #listeners = new Set<() => void>()
 
-  constructor(frames: Frames = OF_THE_BROWSER) {
+  constructor(frames: Frames = BROWSER_FRAMES) {
     this.#frames = frames
   }
 
-  put(text: string): void {
+  update(text: string): void {
     if (text === this.#latest) return
     this.#latest = text
     this.#frame ||= this.#frames.request(this.#show)

@@ -1,4 +1,4 @@
-/** The answer of a model as Markdown. The text is untrusted, because a model may repeat text of documents. */
+/** Renders the Markdown of an answer. The text is untrusted, because a model may repeat text of documents. */
 
 import { createContext, createElement, useContext, type ComponentProps, type ReactNode } from 'react'
 import Markdown, { type Components } from 'react-markdown'
@@ -15,7 +15,7 @@ interface Node {
 
 const CITATION = 'cite'
 
-/** Return a plugin of rehype that puts an element in place of each mark of a citation. */
+/** Return a rehype plugin that replaces the placeholders of citations with elements. */
 export function citationElements(names: readonly string[]) {
   return () => (tree: Node) => {
     replaceIn(tree, names, false)
@@ -39,9 +39,9 @@ function replaceIn(node: Node, names: readonly string[], inCode: boolean): void 
   })
 }
 
-/** Return the address of a link to the web or to mail; an empty text for any other address. */
+/** Return the address of a web or mail link. Return an empty text for any other address. */
 export function safeAddress(address: string): string {
-  // Browsers ignore these characters within an address.
+  // Browsers ignore these characters in an address.
   const clean = address.replace(/[\u0000-\u0020\u007f]/g, '')
   if (!/^(https?:\/\/|mailto:)/i.test(clean)) return ''
   try {
@@ -57,7 +57,7 @@ const ELEMENTS = [
   ...['del', 'a', 'table', 'thead', 'tbody', 'tr', 'th', 'td', 'img', CITATION],
 ]
 
-/** Renders the citation with a number. It is a context, because a component that changes with each token would lose its focus. */
+/** Renders the citation with a number. A context does not change the component, so a citation keeps its focus. */
 export const Citation = createContext<(number: number) => ReactNode>((number) => number)
 
 const COMPONENTS: Components = {
@@ -73,10 +73,10 @@ const COMPONENTS: Components = {
 }
 
 /**
- * Return a text as elements.
+ * Return the elements of a Markdown text.
  *
- * HTML is shown as text. A link leads to the web or to mail; any other link is text. A picture is shown as its
- * description, because an answer loads nothing.
+ * HTML is shown as text. Only links to the web and to mail are links. A picture is shown as its description, because
+ * an answer must not load anything.
  */
 export function markdown(text: string, names: readonly string[]): ReactNode {
   return createElement(Markdown, {

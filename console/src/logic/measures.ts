@@ -1,6 +1,6 @@
-/** Quality of a search for questions with known pages: recall at k, and the mean reciprocal rank. */
+/** Measures the quality of a search by questions with known pages: recall at k and mean reciprocal rank. */
 
-export interface Asked {
+export interface KnownQuestion {
   question: string
   pages: string[]
 }
@@ -12,34 +12,34 @@ export interface Measured {
 }
 
 const DEPTHS = [1, 3, 5, 10]
-const MOST = 1000
+const MAX_QUESTIONS = 1000
 
 /** Parse a file of questions: one JSON object per line, with `question` and `sourcepage` or `sourcepages`. */
-export function questionsOf(text: string): Asked[] {
+export function questionsOf(text: string): KnownQuestion[] {
   const lines = text.split('\n').filter((line) => line.trim())
   if (!lines.length) throw new Error('The file has no question. Each line must be a JSON object with question and sourcepage.')
-  if (lines.length > MOST) throw new Error(`The file has ${lines.length} questions; at most ${MOST} are allowed.`)
-  return lines.map((line, place) => {
-    let read: { question?: unknown; sourcepage?: unknown; sourcepages?: unknown }
+  if (lines.length > MAX_QUESTIONS) throw new Error(`The file has ${lines.length} questions; at most ${MAX_QUESTIONS} are allowed.`)
+  return lines.map((line, position) => {
+    let parsed: { question?: unknown; sourcepage?: unknown; sourcepages?: unknown }
     try {
-      read = JSON.parse(line) as typeof read
+      parsed = JSON.parse(line) as typeof parsed
     } catch {
-      throw new Error(`Line ${place + 1} is not a JSON object.`)
+      throw new Error(`Line ${position + 1} is not a JSON object.`)
     }
-    const pages = Array.isArray(read?.sourcepages) ? read.sourcepages : [read?.sourcepage]
-    if (typeof read?.question !== 'string' || !pages.length || !pages.every((each) => typeof each === 'string')) {
-      throw new Error(`Line ${place + 1} needs question and sourcepage, as texts.`)
+    const pages = Array.isArray(parsed?.sourcepages) ? parsed.sourcepages : [parsed?.sourcepage]
+    if (typeof parsed?.question !== 'string' || !pages.length || !pages.every((each) => typeof each === 'string')) {
+      throw new Error(`Line ${position + 1} must have question and sourcepage as texts.`)
     }
-    return { question: read.question, pages: pages as string[] }
+    return { question: parsed.question, pages: pages as string[] }
   })
 }
 
-/** Return the rank of the first right page, from 1; 0 if no right page was found. */
-export function rankOf(asked: Asked, found: readonly string[]): number {
-  return found.findIndex((page) => asked.pages.includes(page)) + 1
+/** Return the rank of the first correct page, from 1. Return 0 if no correct page was found. */
+export function rankOf(question: KnownQuestion, found: readonly string[]): number {
+  return found.findIndex((page) => question.pages.includes(page)) + 1
 }
 
-/** Return the measures of ranks. */
+/** Return recall and mean reciprocal rank of some ranks. */
 export function measured(ranks: readonly number[]): Measured {
   const recall: Record<number, number> = {}
   const share = (hits: number) => (ranks.length ? hits / ranks.length : 0)
@@ -47,7 +47,7 @@ export function measured(ranks: readonly number[]): Measured {
   return { questions: ranks.length, recall, mrr: share(ranks.reduce((sum, rank) => sum + (rank ? 1 / rank : 0), 0)) }
 }
 
-/** Return the rank in the other list for each result of the first list, from 1; 0 if the other list lacks the result. */
+/** Return for each result of a list its rank in the other list, from 1, or 0 if the other list lacks it. */
 export function moves(one: readonly string[], other: readonly string[]): number[] {
   return one.map((id) => other.indexOf(id) + 1)
 }

@@ -1,6 +1,6 @@
 /** Messages for the user about errors of the gateway. */
 
-const WHAT_NEXT: Record<number, string> = {
+const ADVICE: Record<number, string> = {
   401: 'Sign in again.',
   413: 'Send less data in one request.',
   429: 'Wait a little, then try again.',
@@ -8,19 +8,19 @@ const WHAT_NEXT: Record<number, string> = {
   504: 'Try again, or send a smaller request.',
 }
 
-/** Return the message in the body of an error, and what the user can do. The place of the message depends on the dialect. */
+/** Return the message of an error for the user, with advice. Its position in the body depends on the dialect. */
 export function problemOf(status: number, body: string): string {
-  const said = messageOf(body) || `The gateway answered with the status ${status}.`
-  const next = WHAT_NEXT[status]
-  return next && !/try again|sign in/i.test(said) ? `${said} ${next}` : said
+  const message = messageOf(body) || `The gateway responded with status ${status}.`
+  const advice = ADVICE[status]
+  return advice && !/try again|sign in/i.test(message) ? `${message} ${advice}` : message
 }
 
-/** Return the message of an error's JSON, or an empty text. */
+/** Return the message in the JSON of an error, or an empty text. */
 export function messageOf(body: string): string {
   try {
-    const read: unknown = JSON.parse(body)
-    if (!read || typeof read !== 'object') return ''
-    const { error, detail, message } = read as Record<string, unknown>
+    const parsed: unknown = JSON.parse(body)
+    if (!parsed || typeof parsed !== 'object') return ''
+    const { error, detail, message } = parsed as Record<string, unknown>
     if (typeof error === 'string') return error
     if (error && typeof error === 'object' && typeof (error as { message?: unknown }).message === 'string') {
       return (error as { message: string }).message

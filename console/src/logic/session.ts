@@ -1,4 +1,4 @@
-/** The signed-in user, the pages that the user may open, and the place in the page's address. */
+/** The pages that a user may open, and the place that the page's address names. */
 
 import type { Role } from '../api/types.ts'
 
@@ -17,7 +17,7 @@ export const PAGES: readonly PageEntry[] = [
   { page: 'jobs', title: 'Jobs', role: 'ingest' },
 ]
 
-/** Return whether a caller with some roles has a role; administrators have all. */
+/** Return whether a caller with these roles has a role. Administrators have all roles. */
 export function may(roles: readonly Role[], role: Role): boolean {
   return roles.includes(role) || roles.includes('admin')
 }

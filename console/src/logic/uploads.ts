@@ -9,7 +9,7 @@ export interface Upload {
   percent: number
   reason: string
   job: string
-  /** The file is unreadable: only another upload of it helps. */
+  /** The file is unreadable, so the user must upload another version. */
   needsFile: boolean
   /** The gateway did not accept the file, but may accept it later. */
   sendsAgain: boolean
@@ -43,28 +43,28 @@ export function withJob(upload: Upload, job: Job): Upload {
   }
 }
 
-/** The reason why the job of an unreadable document cannot be sent again. */
-export const WHY_NO_RETRY = 'The platform does not keep the original of an unreadable file, and another attempt would fail in the same way. Repair the file or use another version, then choose it again.'
+/** The reason why the console offers no retry for an unreadable file. */
+export const WHY_NO_RETRY = 'A retry of an unreadable file would fail in the same way. Repair the file or use another version, then upload it again.'
 
-/** Return whether a job failed because of its file, so that only another upload helps. */
+/** Return whether a job failed because of its file, so that the user must upload another version. */
 export function needsFile(job: Pick<Job, 'state' | 'given_up' | 'error'>): boolean {
   return job.state === 'failed' && !job.given_up && ['UNREADABLE_DOCUMENT', 'UNSUPPORTED_MEDIA', 'PAYLOAD_TOO_LARGE'].includes(job.error?.reason ?? '')
 }
 
-/** Return a file under the name of the document that it replaces, if it has the same type; else under its own name. */
+/** Return a file under the name of the document that it replaces. A file of another type keeps its name. */
 export function inPlaceOf(name: string, file: File): File {
   const type = (of: string) => (of.includes('.') ? of.slice(of.lastIndexOf('.')).toLowerCase() : '')
   return type(name) === type(file.name) && !/^https?:/.test(name) ? new File([file], name, { type: file.type }) : file
 }
 
-/** Return one line about the parts of a document that ingest could not read. */
+/** Return a message about the parts of a document that could not be read. */
 export function warningsOf(job: Pick<Job, 'warnings' | 'warning_count'>): string {
-  const said = job.warnings.slice(0, 3).map((each) => {
+  const messages = job.warnings.slice(0, 3).map((each) => {
     const where = each.page ? `page ${each.page}: ` : each.part ? `${each.part}: ` : ''
     return `${where}${each.message}`
   })
-  const rest = job.warning_count - said.length
-  return rest > 0 ? `${said.join(' ')} And ${rest} more.` : said.join(' ')
+  const rest = job.warning_count - messages.length
+  return rest > 0 ? `${messages.join(' ')} And ${rest} more.` : messages.join(' ')
 }
 
 /** Return whether an upload has ended. */
@@ -74,10 +74,10 @@ export function isOver(upload: Upload): boolean {
 
 /** Return the progress of uploads in one line. */
 export function summary(uploads: readonly Upload[]): string {
-  const over = uploads.filter(isOver)
-  const failed = over.filter((each) => each.state === 'failed').length
-  const partly = over.filter((each) => each.state === 'partly').length
-  const parts = [`${over.length - failed} of ${uploads.length} indexed`]
+  const ended = uploads.filter(isOver)
+  const failed = ended.filter((each) => each.state === 'failed').length
+  const partly = ended.filter((each) => each.state === 'partly').length
+  const parts = [`${ended.length - failed} of ${uploads.length} indexed`]
   if (partly) parts.push(`${partly} partly read`)
   if (failed) parts.push(`${failed} failed`)
   return parts.join(', ')
@@ -85,13 +85,13 @@ export function summary(uploads: readonly Upload[]): string {
 
 const ORDER = ['failed', 'partly', 'storing', 'reading', 'sending', 'waiting']
 
-/** Return uploads sorted: first those that need attention, then those that are being ingested. */
+/** Sort uploads: first those that need attention, then those in progress, then the others. */
 export function ordered(uploads: readonly Upload[]): Upload[] {
   const rank = (each: Upload) => (ORDER.includes(each.state) ? ORDER.indexOf(each.state) : ORDER.length)
   return uploads.toSorted((one, other) => rank(one) - rank(other))
 }
 
-/** Return files in groups that are small enough for a request. */
+/** Split files into groups that are small enough for one request. */
 export function batches<T extends { size: number }>(files: readonly T[], mostFiles = 10, mostBytes = 48_000_000): T[][] {
   const groups: T[][] = []
   let bytes = 0
@@ -108,9 +108,9 @@ export function batches<T extends { size: number }>(files: readonly T[], mostFil
   return groups
 }
 
-/** Return why a name is not valid for an index; an empty text if it is valid. */
+/** Return what is wrong with the name of an index. Return an empty text for a valid name. */
 export function wrongIndexName(name: string): string {
-  if (!name) return 'Name the index.'
+  if (!name) return 'Enter a name for the index.'
   return /^[A-Za-z0-9][A-Za-z0-9_.-]{0,127}$/.test(name) ? '' : 'Use letters, digits, dots, hyphens and underscores.'
 }
 

@@ -1,4 +1,4 @@
-/** The steps of an answer as bars on one axis of time. */
+/** Computes the bars of an answer's steps on one time axis. */
 
 import type { Step } from '../api/types.ts'
 
@@ -20,9 +20,9 @@ const LABELS: Record<string, string> = {
   dense: 'By meaning',
   sparse: 'By words',
   fuse: 'Fuse the scores',
-  expand: 'Search for further words',
+  expand: 'Expand the query',
   rerank: 'Rerank',
-  budget: 'Choose the passages that fit',
+  budget: 'Select the passages that fit',
   'first token': 'First token',
   'find index': 'Find the index',
   'load pictures': 'Load pictures of pages',
@@ -32,8 +32,8 @@ const LABELS: Record<string, string> = {
 /**
  * Return the bars of an answer's steps.
  *
- * The API reports the start of each step. For the parts of a step it reports only durations, so the bars of the parts
- * follow one another. The same holds for the steps of an answer that was stored without start times.
+ * The API reports the start of each step. It reports only durations for the parts of a step, so the bars of the parts
+ * follow one another. The same applies to the steps of an answer that was stored without start times.
  */
 export function waterfall(steps: readonly Step[]): Bar[] {
   const bars: Bar[] = []
@@ -51,11 +51,11 @@ export function waterfall(steps: readonly Step[]): Bar[] {
   return bars
 }
 
-/** Return a note about the start times of the bars; an empty text if no note is needed. */
+/** Return a note about the start times of the bars, or an empty text. */
 export function startsNote(steps: readonly Step[]): string {
-  if (steps.some((each) => each.start_ms === undefined)) return 'The start times of this answer were not kept. Its steps are drawn one after the other.'
+  if (steps.some((each) => each.start_ms === undefined)) return 'The start times of this answer were not stored. Its steps are drawn one after the other.'
   const inner = steps.filter((each) => each.steps?.length).map((each) => LABELS[each.name] ?? each.name)
-  return inner.length ? `Start times are measured. The parts of ${inner.map((each) => `“${each}”`).join(', ')} are drawn one after the other: only their durations are measured.` : ''
+  return inner.length ? `Start times are measured. The parts of ${inner.map((each) => `“${each}”`).join(', ')} are drawn one after the other, because only their durations are measured.` : ''
 }
 
 /** Return the end of the last bar in milliseconds. */

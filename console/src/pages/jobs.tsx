@@ -19,7 +19,7 @@ const STATES = [
 
 const TONES = { queued: 'plain', parsing: 'accent', indexing: 'accent', succeeded: 'good', unchanged: 'good', failed: 'bad', cancelled: 'warn' } as const
 const RUNNING = ['queued', 'parsing', 'indexing']
-const PAUSE = 2000
+const POLL_MS = 2000
 
 interface Listed<T> {
   jobs: T[]
@@ -34,12 +34,12 @@ export default function JobsPage() {
       <header className="bar">
         <h1>Jobs</h1>
         <span className="grow" />
-        <div className="switch" role="group" aria-label="Which jobs">
+        <div className="switch" role="group" aria-label="Jobs to show">
           <button type="button" aria-pressed={shown === 'jobs'} onClick={() => setShown('jobs')}>
             All jobs
           </button>
           <button type="button" aria-pressed={shown === 'dead'} onClick={() => setShown('dead')}>
-            Given up {!!dead.data?.jobs.length && <b>{dead.data.jobs.length}</b>}
+            Failed permanently {!!dead.data?.jobs.length && <b>{dead.data.jobs.length}</b>}
           </button>
         </div>
       </header>
@@ -51,15 +51,15 @@ export default function JobsPage() {
   )
 }
 
-/** Show how many jobs of the caller's tenant are in each lane of the queue. */
+/** Show the number of the tenant's jobs in each lane of the queue. */
 function Lanes() {
-  const lanes = useQuery({ queryKey: ['lanes'], queryFn: () => get<{ lanes: Lane[] }>('jobs/lanes'), refetchInterval: PAUSE })
+  const lanes = useQuery({ queryKey: ['lanes'], queryFn: () => get<{ lanes: Lane[] }>('jobs/lanes'), refetchInterval: POLL_MS })
   if (lanes.error) return <Failure error={lanes.error} retry={() => void lanes.refetch()} />
   if (!lanes.data) return null
   const all = lanes.data.lanes.reduce((sum, each) => sum + each.jobs, 0)
   return (
     <section className="lanes" aria-label="Lanes of the queue">
-      <h2 title="A job waits in the first lane that has a place. Workers ask the first lane most often.">
+      <h2 title="A job waits in the first lane with a free place. Workers take jobs most often from the first lane.">
         Lanes <span className="muted">{all ? `${count(all, 'job')} of your tenant` : 'all empty'}</span>
       </h2>
       <ol>
@@ -83,7 +83,7 @@ interface Replayed {
   not_found: string[]
 }
 
-/** Return a mutation that sends given-up jobs again. */
+/** Return a mutation that replays permanently failed jobs. */
 function useReplay() {
   const queries = useQueryClient()
   return useMutation({
@@ -100,7 +100,7 @@ function All() {
   const jobs = useQuery({
     queryKey: ['jobs', state, token],
     queryFn: () => get<Listed<Job>>(`jobs?limit=50&state=${state}&page_token=${encodeURIComponent(token)}`),
-    refetchInterval: PAUSE,
+    refetchInterval: POLL_MS,
   })
   const cancel = useMutation({
     mutationFn: (id: string) => submit<Job>(`jobs/${id}/cancel`, {}),
@@ -126,7 +126,7 @@ function All() {
             ))}
           </select>
         </label>
-        {jobs.data && <span className="muted fine">{count(jobs.data.jobs.length, 'job')} on this page, the last changed first</span>}
+        {jobs.data && <span className="muted fine">{count(jobs.data.jobs.length, 'job')} on this page, most recently changed first</span>}
       </div>
       {jobs.data?.jobs.some(needsFile) && <p className="muted fine">{WHY_NO_RETRY}</p>}
       {cancel.error && <Failure error={cancel.error} />}
@@ -161,8 +161,8 @@ function All() {
                     {job.sourcefile || job.id}
                     {job.error && <small className="reason bad">{job.error.message}</small>}
                     {needsFile(job) && (
-                      <Button icon="upload" aria-label={`Choose ${job.sourcefile} again`} onClick={() => setAgain(job)}>
-                        Choose again
+                      <Button icon="upload" aria-label={`Upload ${job.sourcefile} again`} onClick={() => setAgain(job)}>
+                        Upload again
                       </Button>
                     )}
                     {job.warning_count > 0 && <small className="reason warn">{warningsOf(job)}</small>}
@@ -214,30 +214,30 @@ function Dead({ jobs, error }: { jobs: DeadJob[] | undefined; error: unknown }) 
       {replay.error && <Failure error={replay.error} />}
       {replay.data && (
         <p className="notice good" role="status">
-          Sent again: {count(replay.data.replayed.length, 'job')}.
+          Queued again: {count(replay.data.replayed.length, 'job')}.
         </p>
       )}
       {!jobs.length && (
-        <Empty title="No job was given up" icon="check">
-          <p>A job is given up after several failed attempts for an unknown reason. It stays here until you send it again.</p>
+        <Empty title="No job has failed permanently" icon="check">
+          <p>A job fails permanently after several failed attempts for an unknown reason. It is listed here until you retry it.</p>
         </Empty>
       )}
       {jobs.length > 0 && (
         <>
           <div className="tools">
             <Button icon="again" disabled={replay.isPending} onClick={() => replay.mutate({ all: true })}>
-              Send all again
+              Retry all
             </Button>
           </div>
-          <div className="table-scroll" tabIndex={0} role="region" aria-label="Jobs that were given up">
+          <div className="table-scroll" tabIndex={0} role="region" aria-label="Jobs that failed permanently">
             <table>
               <thead>
                 <tr>
                   <th>Document</th>
                   <th>Index</th>
-                  <th>Why</th>
+                  <th>Error</th>
                   <th className="number">Attempts</th>
-                  <th>Given up</th>
+                  <th>Failed</th>
                   <th>
                     <span className="hidden">Actions</span>
                   </th>

@@ -5,11 +5,11 @@ import { Button, Field } from '../ui/parts.tsx'
 
 interface Props {
   login: Login | null
-  trouble: string
+  problem: string
   onCredential: (value: string) => void
 }
 
-export function SignIn({ login, trouble, onCredential }: Props) {
+export function SignIn({ login, problem, onCredential }: Props) {
   const [key, setKey] = useState('')
   const [failed, setFailed] = useState('')
   function enter(event: FormEvent) {
@@ -20,9 +20,9 @@ export function SignIn({ login, trouble, onCredential }: Props) {
     <main className="alone sign-in">
       <h1>Causeway</h1>
       <p className="muted">Sign in to ask questions about your documents.</p>
-      {(failed || trouble) && (
+      {(failed || problem) && (
         <p className="notice bad" role="alert">
-          {failed || trouble}
+          {failed || problem}
         </p>
       )}
       {login?.useLogin && (
@@ -34,7 +34,7 @@ export function SignIn({ login, trouble, onCredential }: Props) {
         </>
       )}
       <form onSubmit={enter}>
-        <Field label="API key" hint="The browser keeps the key until you close this tab. `causeway keys create` creates a key.">
+        <Field label="API key" hint="The browser stores the key until you close this tab. `causeway keys create` creates a key.">
           <input type="password" autoComplete="off" spellCheck={false} value={key} onChange={(event) => setKey(event.target.value)} autoFocus />
         </Field>
         <Button kind={login?.useLogin ? 'plain' : 'primary'} type="submit" icon="key" disabled={!key.trim()}>

@@ -5,12 +5,12 @@ import type { Job } from '../api/types.ts'
 import { inPlaceOf, WHY_NO_RETRY } from '../logic/uploads.ts'
 import { Button, Failure, Field, Loading, Panel } from '../ui/parts.tsx'
 
-/** Uploads the file of a failed job again. */
+/** A form that uploads another version of a failed job's file. */
 export function UploadAgain({ job, onClose }: { job: Job; onClose: () => void }) {
   const queries = useQueryClient()
   const [file, setFile] = useState<File | null>(null)
   const [changed, setLabels] = useState<Labels | null>(null)
-  // The failed job has no access list. A version in the index has one.
+  // The failed job has no access list, but an indexed version of the document has one.
   const earlier = useQuery({ queryKey: ['stored', job.index, job.document_id], queryFn: () => stored(job.index, job.document_id), staleTime: 0, retry: false })
   const labels = changed ?? (earlier.data ? { ...NO_LABELS, oids: earlier.data.oids.join(', '), groups: earlier.data.groups.join(', ') } : NO_LABELS)
   const send = useMutation({
@@ -32,7 +32,7 @@ export function UploadAgain({ job, onClose }: { job: Job; onClose: () => void })
             if (file) send.mutate(file)
           }}
         >
-          <Field label="File" hint={`The file goes into the index ${job.index}. A file of the same type replaces ${job.sourcefile}.`}>
+          <Field label="File" hint={`The file is added to the index ${job.index}. A file of the same type replaces ${job.sourcefile}.`}>
             <input type="file" required onChange={(event) => setFile(event.target.files?.[0] ?? null)} />
           </Field>
           <div className="fields two">

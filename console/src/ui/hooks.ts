@@ -12,12 +12,12 @@ function follow(changed: () => void): () => void {
   return () => removeEventListener('hashchange', listen)
 }
 
-/** Return the place in the page's address, and follow its changes. */
+/** Return the place in the page's address, which may change. */
 export function usePlace(): Place {
   return useSyncExternalStore(follow, () => shown)
 }
 
-/** Return a value after it has not changed for some time. */
+/** Return a value with a delay, after it has not changed for some time (debounce). */
 export function useSettled<T>(value: T, milliseconds: number): T {
   const [settled, setSettled] = useState(value)
   useEffect(() => {
@@ -27,14 +27,14 @@ export function useSettled<T>(value: T, milliseconds: number): T {
   return settled
 }
 
-/** Keep a value for this tab's session. */
-export function useKept<T>(name: string, usual: T): [T, (value: T) => void] {
+/** Store a value in this tab's session. */
+export function useStored<T>(name: string, initial: T): [T, (value: T) => void] {
   const [value, setValue] = useState<T>(() => {
     try {
-      const kept = sessionStorage.getItem(name)
-      return kept === null ? usual : (JSON.parse(kept) as T)
+      const stored = sessionStorage.getItem(name)
+      return stored === null ? initial : (JSON.parse(stored) as T)
     } catch {
-      return usual
+      return initial
     }
   })
   return [

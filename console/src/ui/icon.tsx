@@ -1,4 +1,4 @@
-/** Drawings of 16 by 16, one stroke wide. */
+/** Icons of 16 by 16 pixels, as SVG paths. */
 
 const PATHS = {
   ask: 'M2.5 3.5h11v7.5h-6l-3 2.5v-2.5h-2z',

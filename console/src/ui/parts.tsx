@@ -1,4 +1,4 @@
-/** Small parts that all pages share. */
+/** Components that all pages share. */
 
 import * as Dialog from '@radix-ui/react-dialog'
 import type { ButtonHTMLAttributes, ReactNode } from 'react'
@@ -47,7 +47,7 @@ export function Failure({ error, retry }: { error: unknown; retry?: () => void }
   )
 }
 
-/** Show that a list is empty, and what the user can do. */
+/** Show that a list is empty, with advice for the user. */
 export function Empty({ title, children, icon = 'documents' }: { title: string; children?: ReactNode; icon?: IconName }) {
   return (
     <div className="empty">
@@ -67,7 +67,7 @@ interface PanelProps {
   description?: string
 }
 
-/** A dialog over the page. It has its own overlay, because the library's overlay needs an inline style, which the content security policy forbids. */
+/** A dialog over the page. The library's overlay needs inline styles, which the content security policy forbids, so this has its own. */
 export function Panel({ title, open, onClose, children, wide = false, description }: PanelProps) {
   return (
     <Dialog.Root open={open} onOpenChange={(next) => !next && onClose()}>
@@ -88,7 +88,7 @@ export function Panel({ title, open, onClose, children, wide = false, descriptio
   )
 }
 
-/** A label above its field. */
+/** A form field with a label above it. */
 export function Field({ label, hint, children }: { label: string; hint?: string; children: ReactNode }) {
   return (
     <label className="field">
@@ -104,7 +104,7 @@ export function Meter({ share, label }: { share: number; label: string }) {
   return <progress className="meter" max={1} value={Math.min(1, Math.max(0, share))} aria-label={label} />
 }
 
-/** A word with the colour of a state. */
+/** A short text with the colour of a state. */
 export function Badge({ tone = 'plain', children }: { tone?: 'plain' | 'good' | 'bad' | 'warn' | 'accent'; children: ReactNode }) {
   return <span className={`badge ${tone}`}>{children}</span>
 }

@@ -3,18 +3,18 @@ import { renewCredential } from '../api/http.ts'
 import { renewal, renewed } from '../api/oidc.ts'
 import type { Login } from '../api/types.ts'
 
-const PAUSE = 20_000
-const LONGEST = 2 ** 31 - 1
+const RETRY_MS = 20_000
+const MAX_TIMEOUT_MS = 2 ** 31 - 1
 
 /** Renew the token of a sign-in before it expires, while the page is open. */
-export function useRenewal(login: Login | undefined, credential: string, keep: (token: string) => void): void {
+export function useRenewal(login: Login | undefined, credential: string, store: (token: string) => void): void {
   useEffect(() => {
     if (!login?.useLogin || !credential) return
     let timer = 0
     let stopped = false
     const plan = (pause = 0) => {
       const next = renewal()
-      if (next && !stopped) timer = window.setTimeout(renew, Math.min(LONGEST, Math.max(pause, next.at - Date.now())))
+      if (next && !stopped) timer = window.setTimeout(renew, Math.min(MAX_TIMEOUT_MS, Math.max(pause, next.at - Date.now())))
     }
     const renew = () => {
       const next = renewal()
@@ -23,11 +23,11 @@ export function useRenewal(login: Login | undefined, credential: string, keep: (
         (token) => {
           if (stopped) return
           renewCredential(token)
-          keep(token)
+          store(token)
           plan()
         },
-        // The provider does not answer or has ended the session. The gateway accepts the token until it expires.
-        () => plan(PAUSE),
+        // The provider does not respond, or has ended the session. The gateway accepts the token until it expires.
+        () => plan(RETRY_MS),
       )
     }
     plan()
@@ -35,5 +35,5 @@ export function useRenewal(login: Login | undefined, credential: string, keep: (
       stopped = true
       clearTimeout(timer)
     }
-  }, [login, credential, keep])
+  }, [login, credential, store])
 }

@@ -1,15 +1,15 @@
 import { useEffect, useState } from 'react'
 
 type Theme = 'light' | 'dark'
-const KEPT = 'causeway.theme'
+const THEME = 'causeway.theme'
 
 function chosen(): Theme {
-  const kept = localStorage.getItem(KEPT)
-  if (kept === 'light' || kept === 'dark') return kept
+  const stored = localStorage.getItem(THEME)
+  if (stored === 'light' || stored === 'dark') return stored
   return matchMedia('(prefers-color-scheme: dark)').matches ? 'dark' : 'light'
 }
 
-/** Return the theme and a function that switches it. The default is the browser's theme. */
+/** Return the theme and a function that toggles it. The default is the browser's theme. */
 export function useTheme(): [Theme, () => void] {
   const [theme, setTheme] = useState<Theme>(chosen)
   useEffect(() => {
@@ -19,7 +19,7 @@ export function useTheme(): [Theme, () => void] {
     theme,
     () => {
       const next = theme === 'dark' ? 'light' : 'dark'
-      localStorage.setItem(KEPT, next)
+      localStorage.setItem(THEME, next)
       setTheme(next)
     },
   ]

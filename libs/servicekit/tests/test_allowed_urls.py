@@ -22,7 +22,7 @@ ALL = AllowedUrls.of(["*"])
         ("https://docs.example.org/a%20b", "https://docs.example.org/a%20b"),
     ],
 )
-def test_what_is_allowed_becomes_plain(url: str, checked: str) -> None:
+def test_an_allowed_url_is_normalised(url: str, checked: str) -> None:
     """A URL has one plain form, and the plain form stays the same."""
     assert ALLOWED.checked(url) == checked
     assert ALLOWED.checked(checked) == checked
@@ -81,7 +81,7 @@ def test_other_hosts_and_ports_are_not(url: str) -> None:
         "https://docs.example.org/" + "x" * 512,
     ],
 )
-def test_what_is_no_url(url: str) -> None:
+def test_invalid_urls_are_refused(url: str) -> None:
     """Other schemes, credentials, and URLs that two parsers could read differently are refused."""
     with pytest.raises(InvalidRequest):
         ALL.checked(url)
@@ -90,7 +90,7 @@ def test_what_is_no_url(url: str) -> None:
 @given(
     st.text(max_size=80), st.sampled_from(["", "https://", "http://docs.example.org", "https://a@", "https://["])
 )
-def test_whatever_passes_has_the_host_that_was_checked(tail: str, head: str) -> None:
+def test_accepted_urls_have_the_checked_host(tail: str, head: str) -> None:
     """An accepted URL is ASCII, has no user, and is accepted again unchanged."""
     try:
         checked = ALLOWED.checked(head + tail)

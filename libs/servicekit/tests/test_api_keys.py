@@ -27,7 +27,7 @@ records = st.builds(
 )
 
 
-def test_a_key_is_found_by_its_id_and_matches_its_record_alone() -> None:
+def test_a_key_matches_only_its_record() -> None:
     """Each key is unique. The record contains neither the key nor its secret."""
     key, record = api_keys.make("ann", "north", roles=("ask",))
     other, _ = api_keys.make("ann", "north", roles=("ask",))
@@ -53,10 +53,10 @@ def test_every_character_of_a_key_counts() -> None:
     "text",
     ["", "cwk_", "cwk_0123456789abcdef_", "sk-abc", "cwk_0123456789abcdeg_" + "a" * 43, "a.b.c", "\n", "ä" * 64],
 )
-def test_what_is_no_key_has_no_id(text: str) -> None:
+def test_an_invalid_key_has_no_id(text: str) -> None:
     """Tokens, other platforms' keys and parts of keys have no id."""
     assert api_keys.id_of(text) is None
-    api_keys.compare_with_nothing(text)
+    api_keys.compare_with_dummy(text)
 
 
 @given(records)
@@ -87,7 +87,7 @@ def test_members_of_newer_versions_are_left_aside() -> None:
         {"user": 7},
     ],
 )
-def test_a_record_that_is_none_is_refused(change: dict[str, object]) -> None:
+def test_an_invalid_record_is_refused(change: dict[str, object]) -> None:
     """An invalid record is refused, so that it never grants more than was meant."""
     _, record = api_keys.make("ann", "north")
     with pytest.raises(ValueError, match="not a record"):
@@ -95,14 +95,14 @@ def test_a_record_that_is_none_is_refused(change: dict[str, object]) -> None:
 
 
 @pytest.mark.parametrize("raw", [b"", b"{", b"[]", b"{}", b"null", b"\xff", b"[" * 100_000])
-def test_what_is_no_json_object_is_no_record(raw: bytes) -> None:
+def test_a_record_must_be_a_json_object(raw: bytes) -> None:
     """JSON that is not an object is refused."""
     with pytest.raises(ValueError, match="not a record"):
         ApiKey.from_json(raw)
 
 
-def test_who_asks_with_a_key() -> None:
-    """Without a user, the key's name is the user. Without ids, access lists know the user by the name."""
+def test_the_principal_of_a_key() -> None:
+    """Without a user, the key's name is the user. Without ids, access lists contain this name."""
     _, plain = api_keys.make("ann", "north", roles=("ask",), groups=("staff",))
     assert plain.principal() == Principal("north", "ann", ("ann",), ("staff",), ("ask",))
     _, full = api_keys.make("page", "north", user="ann", oids=("o1", "o2"))

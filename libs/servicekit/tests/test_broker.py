@@ -35,7 +35,7 @@ def test_the_configuration_is_written_anew(tmp_path: Path) -> None:
     assert "4333" not in Path(command[-1]).read_text()
 
 
-def test_a_missing_server_is_said(tmp_path: Path, monkeypatch: pytest.MonkeyPatch) -> None:
+def test_a_missing_server_is_reported(tmp_path: Path, monkeypatch: pytest.MonkeyPatch) -> None:
     """If nats-server is missing, the message names the package that provides it."""
     monkeypatch.setattr(sys, "executable", str(tmp_path / "python"))
     monkeypatch.setenv("PATH", str(tmp_path))

@@ -83,14 +83,14 @@ async def test_a_reader_that_stops_stops_the_writer(served: Any) -> None:
         assert stopped_at < await standstill() < stopped_at + 5000 * 12 + 64 * 1024
 
 
-async def test_nobody_there_is_said_soon() -> None:
+async def test_a_missing_server_is_reported_soon() -> None:
     """A call to a port without a server fails long before its deadline, including all attempts."""
     async with detect_text(free_ports(1)[0]) as method:
         with pytest.raises(Unavailable):
             await rpc.unary(method, ASK, Deadline.after(600))
 
 
-async def test_a_service_that_comes_back_is_found() -> None:
+async def test_a_restarted_service_is_found() -> None:
     """After a restart on the same port, the next calls on the same channel succeed."""
     (port,) = free_ports(1)
     async with detect_text(port) as method:

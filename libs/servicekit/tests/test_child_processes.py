@@ -6,7 +6,9 @@ import pytest
 from servicekit.child_processes import ChildEnded, ChildNotStarted, ChildProcesses
 
 READY = "printf '\\000\\000\\000\\000'; "
-ANSWER = "head -c 5 >/dev/null; printf '\\000\\000\\000\\002hi'; "
+HI = "printf '\\000\\000\\000\\002hi'; "
+NONCE = "head -c 16; "
+ANSWER = f"head -c 5 >/dev/null; {HI}{NONCE}"
 
 Processes = Callable[..., ChildProcesses]
 
@@ -56,6 +58,15 @@ async def test_a_process_that_ends_while_it_is_idle(processes: Processes) -> Non
         assert await asked.ask(b"?", 30) == b"hi"
         await asked._idle[0]._process.wait()
         assert len(asked._idle) == 1
+    await asked.aclose()
+
+
+@pytest.mark.parametrize("more", [HI, "head -c 16 >/dev/null; head -c 16 /dev/zero; "], ids=["answer", "nonce"])
+async def test_a_process_that_says_more_than_its_answer(more: str, processes: Processes) -> None:
+    """The output after an answer is not the answer to the next question: another process answers it."""
+    asked = processes(READY + "head -c 5 >/dev/null; " + HI + more + NONCE + "sleep 3600")
+    assert await asked.ask(b"?", 30) == b"hi"
+    assert not asked._idle
     await asked.aclose()
 
 

@@ -9,14 +9,14 @@ from servicekit.errors import DeadlineExceeded
 
 
 @given(st.floats(1, 1e9), st.floats(0.001, 1e9))
-def test_what_remains_is_never_more_than_either_limit(seconds: float, at_most: float) -> None:
+def test_remaining_is_at_most_both_limits(seconds: float, at_most: float) -> None:
     """A call gets the rest of the request's time, and at most its own limit."""
     left = Deadline.after(seconds).remaining(at_most)
     assert 0 < left <= min(seconds, at_most) * (1 + 1e-9)
 
 
-def test_time_only_goes_down() -> None:
-    """A later question never gets more time."""
+def test_the_remaining_time_decreases() -> None:
+    """A later call of `remaining` never returns more time."""
     deadline = Deadline.after(5)
     before = deadline.remaining()
     time.sleep(0.002)

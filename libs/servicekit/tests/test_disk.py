@@ -15,7 +15,7 @@ def test_a_disk_that_is_full() -> None:
 
 
 @pytest.mark.parametrize(("number", "full"), [(errno.EDQUOT, True), (errno.EFBIG, True), (errno.EIO, False)])
-def test_its_errors(number: int, full: bool) -> None:
+def test_errors_of_full_disks(number: int, full: bool) -> None:
     """A reached quota or limit of the process counts as a full disk. A broken disk does not."""
     assert is_full(OSError(number, "")) is full
 

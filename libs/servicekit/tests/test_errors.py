@@ -43,7 +43,7 @@ def test_reasons_are_unique_and_named_after_their_class() -> None:
         assert row.reason.replace("_", "") == row.error.__name__.upper()
 
 
-def test_a_class_without_a_row_has_that_of_its_base() -> None:
+def test_a_class_without_a_row_uses_the_row_of_its_base() -> None:
     """A subclass without a row has the form of its nearest base class with a row."""
 
     class NoSuchChapter(NotFound):
@@ -57,7 +57,7 @@ def test_a_class_without_a_row_has_that_of_its_base() -> None:
 
 
 @given(plain | rejected)
-def test_what_is_taken_apart_is_built_again(error: CausewayError) -> None:
+def test_unpacked_errors_equal_packed_errors(error: CausewayError) -> None:
     """An error consists of reason, code, message and facts: `build` after `facts_of` gives an equal error."""
     row = errors.row_of(error)
     built = errors.build(row.reason, row.code, error.message, errors.facts_of(error))

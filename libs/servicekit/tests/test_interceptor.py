@@ -46,7 +46,7 @@ async def test_a_defect_is_internal_and_logged_with_its_stack(served: Any, log: 
     assert cause.__traceback__ is not None
 
 
-async def test_what_the_caller_did_wrong_is_no_error_of_ours(served: Any, log: Any) -> None:
+async def test_errors_of_callers_are_not_server_errors(served: Any, log: Any) -> None:
     """A refusal is an information line without a stack."""
     await _fail(served, NotFound("no such index", resource="books"))
     (entry,) = log
@@ -211,7 +211,7 @@ async def test_streams_of_requests_reach_their_handlers(served: Any) -> None:
         await rpc.client_stream(method, [retriever_pb2.UpsertRequest()], "Upsert", Deadline.after(600))
 
 
-async def test_grpcs_own_services_are_left_alone(log: Any) -> None:
+async def test_grpcs_own_services_are_not_wrapped(log: Any) -> None:
     """Health checks are neither traced nor logged, and keep their own errors."""
     server = GrpcServer("127.0.0.1:0", [])
     await server.start()
@@ -228,7 +228,7 @@ async def test_grpcs_own_services_are_left_alone(log: Any) -> None:
     await server.stop(0)
 
 
-async def test_a_method_that_is_not_there(served: Any) -> None:
+async def test_an_unknown_method(served: Any) -> None:
     """A contract method that the servicer lacks is NotSupported, with a message for the caller."""
     lacking = type("Servicer", (guardrails_pb2_grpc.GuardrailsServiceServicer,), {})()
 

@@ -22,7 +22,7 @@ async def test_an_empty_bucket_has_nothing(bucket: KeyValue) -> None:
     assert await key_value.stored(bucket) == []
 
 
-async def test_everything_is_there_each_time(bucket: KeyValue) -> None:
+async def test_all_entries_are_returned_each_time(bucket: KeyValue) -> None:
     """All entries are returned for every order of messages and tasks. Deleted entries are not."""
     for number in range(20):
         await bucket.put(f"a.{number}", b"%d" % number)
@@ -35,19 +35,30 @@ async def test_everything_is_there_each_time(bucket: KeyValue) -> None:
     assert {entry.key for entry in await key_value.stored(bucket)} == expected | {"b.1"}
 
 
-async def test_what_comes_after_is_told(bucket: KeyValue) -> None:
+async def test_listings_leave_no_consumers(bucket: KeyValue) -> None:
+    """After listings, the server has no consumer of the bucket, whose number it limits."""
+    await bucket.put("a", b"1")
+    assert len(await key_value.stored(bucket)) == 1
+    assert await key_value.names(bucket) == ["a"]
+    assert await bucket._js.consumers_info(bucket._stream) == []
+
+
+async def test_later_changes_are_delivered(bucket: KeyValue) -> None:
     """Puts and deletions are reported in order, and other keys are not reported."""
+
+    async def told() -> object:
+        while (entry := await key_value.update(watcher, 5)) is None:
+            pass
+        return entry.value, entry.operation
+
     await bucket.put("a.1", b"old")
     async with key_value.watched(bucket, "a.*") as (entries, watcher):
         assert [(entry.key, entry.value) for entry in entries] == [("a.1", b"old")]
         await bucket.put("b.1", b"other")
         await bucket.put("a.1", b"new")
+        assert await told() == (b"new", None)
         await bucket.delete("a.1")
-        told: list[object] = []
-        while len(told) < 2:
-            if (entry := await key_value.update(watcher, 5)) is not None:
-                told.append((entry.value, entry.operation))
-        assert told == [(b"new", None), (b"", "DEL")]
+        assert await told() == (b"", "DEL")
         with pytest.raises(nats.errors.TimeoutError):
             assert await key_value.update(watcher, 0.2) or await key_value.update(watcher, 0.2)
 

@@ -61,7 +61,7 @@ def test_a_token_is_short_and_plain(text: str) -> None:
     assert re.fullmatch(r"[A-Za-z0-9_=-]{1,86}", keys.token(text))
 
 
-def test_a_long_text_does_not_meet_its_digest() -> None:
+def test_tokens_of_a_long_text_and_its_digest_differ() -> None:
     """A text that looks like a long text's token has another token."""
     assert keys.token(keys.token("x" * 1000)) != keys.token("x" * 1000)
 
@@ -142,7 +142,7 @@ def _matches(pattern: str, subject: str) -> bool:
 
 
 @given(name)
-def test_a_collection_is_a_directory_of_its_own(text: str) -> None:
+def test_each_collection_has_a_separate_directory(text: str) -> None:
     """A collection's name is a valid file name and never leads out of its directory."""
     collection = keys.collection(text, text)
     assert len(collection.encode()) <= 255
@@ -182,7 +182,7 @@ def test_no_chunk_has_the_id_of_a_document(document: str, other: str, number: in
     assert point not in records
 
 
-def test_names_stay_what_they_are() -> None:
+def test_names_do_not_change() -> None:
     """These names never change, so that the next version finds the stored data."""
     assert keys.collection("local", "docs") == "bG9jYWw.ZG9jcw"
     assert keys.job_key("local", "1") == "bG9jYWw.MQ"
@@ -235,8 +235,8 @@ async def test_a_real_server_takes_every_name(nats_url: str) -> None:
 
 
 @given(name, name)
-def test_a_mark_is_not_its_record(collection: str, document: str) -> None:
-    """A document's mark and its record have different ids in one collection."""
+def test_marker_and_record_have_different_ids(collection: str, document: str) -> None:
+    """The marker and the record of a document have different ids in a collection."""
     try:
         mark = keys.mark_point_id(collection, document)
     except UnicodeEncodeError:

@@ -60,7 +60,7 @@ def _break() -> None:
     raise ValueError("broken")
 
 
-def test_a_line_says_what_when_where_and_in_which_trace(lines: Any, trace: None) -> None:
+def test_a_line_has_event_time_logger_and_trace(lines: Any, trace: None) -> None:
     """Without a terminal, each event is one JSON object with time, level, logger, service and trace."""
     _logger("book.pages").info("turned", page=7, name="Übersicht\n2")
     (line,) = lines()
@@ -123,14 +123,14 @@ def test_warnings_are_logged(lines: Any) -> None:
     assert "DeprecationWarning: old" in lines()[0]["event"]
 
 
-def test_what_is_no_json_is_logged_all_the_same(lines: Any) -> None:
+def test_values_that_are_not_json_are_logged(lines: Any) -> None:
     """A value that is not JSON, or half a surrogate pair, does not lose the line."""
     _logger("book").info("odd", path=ValueError("x"), text="\ud800", raw=b"\xff")
     assert lines()[0]["path"] == "ValueError('x')"
 
 
 @pytest.mark.parametrize(("level", "heard"), [("DEBUG", 4), ("info", 3), ("WARNING", 2), ("error", 1)])
-def test_the_level_holds_for_everybody(monkeypatch: pytest.MonkeyPatch, level: str, heard: int) -> None:
+def test_lines_below_the_level_are_not_logged(monkeypatch: pytest.MonkeyPatch, level: str, heard: int) -> None:
     """Lines below the level are not logged, for the platform and for libraries."""
     stream = io.StringIO()
     configure(monkeypatch, stream, log_level=level)
@@ -182,6 +182,24 @@ def test_values_of_variables_are_not_logged(monkeypatch: pytest.MonkeyPatch) -> 
         _logger("book").exception("failed")
     assert "refused" in out.getvalue()
     assert secret not in out.getvalue()
+
+
+def test_a_terminal_gets_no_control_characters(monkeypatch: pytest.MonkeyPatch) -> None:
+    """A client's path or name, and the message of an error, control no terminal and forge no line."""
+    hostile = "a\x1b[2J\r\nb\x00\u202e\u2028é"
+    out = io.StringIO()
+    configure(monkeypatch, out, log_format="console")
+    _logger("book").info("read", path=hostile)
+    logging.getLogger("a.library").warning(hostile)
+    try:
+        raise ValueError(hostile)
+    except ValueError:
+        _logger("book").exception("failed")
+    text = out.getvalue()
+    assert all(each.isprintable() for each in text.split("\n"))
+    escaped = r"a\x1b[2J\r\nb\x00\u202e\u2028é"
+    assert text.count(escaped) == 2
+    assert [escaped in line for line in text.split("\n")[:2]] == [True, True]
 
 
 def test_configuring_twice_logs_once(monkeypatch: pytest.MonkeyPatch) -> None:

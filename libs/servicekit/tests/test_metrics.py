@@ -95,7 +95,7 @@ async def test_calls_have_the_attributes_of_the_conventions() -> None:
         assert span.instrumentation_scope.schema_url == "https://opentelemetry.io/schemas/1.44.0"
 
 
-async def test_a_port_of_their_own() -> None:
+async def test_metrics_on_a_separate_port() -> None:
     """A service without HTTP has its metrics on a separate port, which is free again afterwards."""
     (port,) = free_ports(1)
     with metrics.served(CollectorRegistry(), "127.0.0.1", port):

@@ -29,7 +29,7 @@ async def client(nats_url: str) -> AsyncIterator[Client]:
     await one.close()
 
 
-async def test_nobody_there_is_said_soon(log: Any) -> None:
+async def test_a_missing_server_is_reported_soon(log: Any) -> None:
     """Without a server, connecting fails within its time-out and leaves nothing running."""
     before = asyncio.all_tasks()
     with pytest.raises(nats.errors.NoServersError):
@@ -38,8 +38,8 @@ async def test_nobody_there_is_said_soon(log: Any) -> None:
     assert len(log) == 1
 
 
-async def test_a_server_that_says_nothing_is_not_waited_for() -> None:
-    """A port that accepts connections and never answers counts as no server."""
+async def test_a_silent_server_is_a_time_out() -> None:
+    """A port that accepts connections and sends nothing raises the error for a missing server."""
     async with AsyncExitStack() as held:
 
         async def silent(reader: asyncio.StreamReader, writer: asyncio.StreamWriter) -> None:
@@ -64,7 +64,7 @@ async def test_a_cancelled_attempt_leaves_nothing(log: Any) -> None:
     assert asyncio.all_tasks() == before
 
 
-async def test_it_comes_back_with_the_server(tmp_path: Path, log: Any) -> None:
+async def test_the_connection_recovers_with_the_server(tmp_path: Path, log: Any) -> None:
     """Messages wait, up to a limit, while the server is away, and arrive when it is back. The log reports the
     outage once and never shows the password.
     """
@@ -83,7 +83,7 @@ async def test_it_comes_back_with_the_server(tmp_path: Path, log: Any) -> None:
         assert (await subscription.next_msg(timeout=10)).data == b"meanwhile"
         await client.close()
     events = [entry["event"] for entry in log]
-    assert (events.count("nats is gone"), events.count("nats is back")) == (1, 1)
+    assert (events.count("nats disconnected"), events.count("nats reconnected")) == (1, 1)
     assert len([entry for entry in log if entry["event"] == "nats"]) <= 3
     assert "hunter2" not in repr(log)
 
@@ -205,7 +205,7 @@ async def test_quotas_are_kept_in_memory(client: Client) -> None:
     assert DAY < config.max_age < 2 * DAY
 
 
-async def test_a_job_that_is_sent_twice_is_one(client: Client) -> None:
+async def test_a_repeated_job_is_stored_once(client: Client) -> None:
     """If a gateway repeats a publication because its arrival is unknown, the job exists once."""
     jetstream = (await ingest_transport(client)).jetstream
     subject = keys.ingest_subject(0, "t", "i")
@@ -215,7 +215,7 @@ async def test_a_job_that_is_sent_twice_is_one(client: Client) -> None:
     assert (await jetstream.stream_info(keys.INGEST_STREAM)).state.messages == 1
 
 
-async def test_what_was_acknowledged_survives_a_crash(tmp_path: Path) -> None:
+async def test_acknowledged_messages_survive_a_crash(tmp_path: Path) -> None:
     """After a crash just behind its acknowledgements, the server has all messages in the same order."""
     content = b"%PDF" * 300_000
     async with nats_server(tmp_path) as url:

@@ -27,7 +27,7 @@ async def server(tmp_path: Path) -> AsyncIterator[tuple[asyncio.subprocess.Proce
     await process.wait()
 
 
-async def test_what_waits_is_sent(server: tuple[asyncio.subprocess.Process, Client], log: Any) -> None:
+async def test_buffered_messages_are_sent(server: tuple[asyncio.subprocess.Process, Client], log: Any) -> None:
     """A closed connection has sent the published messages, and logs nothing."""
     _, client = server
     assert client.connected_url is not None
@@ -41,7 +41,9 @@ async def test_what_waits_is_sent(server: tuple[asyncio.subprocess.Process, Clie
     assert log == []
 
 
-async def test_a_frozen_server_holds_nobody(server: tuple[asyncio.subprocess.Process, Client], log: Any) -> None:
+async def test_a_frozen_server_blocks_no_caller(
+    server: tuple[asyncio.subprocess.Process, Client], log: Any
+) -> None:
     """Closing does not wait for a frozen server, with any amount of unsent data."""
     process, client = server
     process.send_signal(signal.SIGSTOP)
@@ -55,7 +57,7 @@ async def test_a_frozen_server_holds_nobody(server: tuple[asyncio.subprocess.Pro
     await asyncio.wait_for(client.close(), 60)
     await ended(publishing)
     assert client.is_closed
-    assert [entry["event"] for entry in log] == ["not everything was sent to nats"]
+    assert [entry["event"] for entry in log] == ["messages to nats were lost"]
 
 
 async def test_nothing_of_it_runs_on(server: tuple[asyncio.subprocess.Process, Client]) -> None:

@@ -23,7 +23,7 @@ async def messages(transport: IngestTransport) -> int:
     return (await transport.jetstream.stream_info(f"OBJ_{keys.ORIGINALS_BUCKET}")).state.messages
 
 
-async def test_what_is_written_is_read_by_any_client(transport: IngestTransport) -> None:
+async def test_other_clients_can_read_objects(transport: IngestTransport) -> None:
     """The library's own reader, which checks the digest, reads the object unchanged, even an empty one."""
     await put(transport, "a")
     await put(transport, "empty", b"")

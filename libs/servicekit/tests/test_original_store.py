@@ -52,7 +52,7 @@ async def read(store: OriginalStore, name: str = NAME) -> bytes:
 
 
 @pytest.mark.parametrize("content", [b"", SMALL, LARGE], ids=["empty", "small", "large"])
-async def test_what_is_put_is_read(store: OriginalStore, content: bytes) -> None:
+async def test_a_stored_original_is_read(store: OriginalStore, content: bytes) -> None:
     """An original is read unchanged, with facts of any characters, and the store reports no problem."""
     with pytest.raises(NotFound):
         await read(store)
@@ -67,7 +67,7 @@ async def test_what_is_put_is_read(store: OriginalStore, content: bytes) -> None
 
 
 @pytest.mark.parametrize("content", [SMALL, LARGE], ids=["small", "large"])
-async def test_the_first_one_stays(store: OriginalStore, content: bytes) -> None:
+async def test_a_second_write_changes_nothing(store: OriginalStore, content: bytes) -> None:
     """The first original keeps its bytes and its facts. A source is read from its current position."""
     source = io.BytesIO(b"skipped" + content)
     source.seek(7)
@@ -85,7 +85,7 @@ async def test_several_write_a_small_one_at_once(store: OriginalStore) -> None:
     assert await read(store) == SMALL * int(facts["n"])
 
 
-async def test_what_is_removed_is_gone(store: OriginalStore) -> None:
+async def test_a_removed_original_is_missing(store: OriginalStore) -> None:
     """Other originals stay. Removing again is no error, and the name can be used again."""
     other = keys.original_object("north", "handbook", "1" * 32)
     for name in (NAME, other):
@@ -107,7 +107,7 @@ async def test_many_readers_and_writers_at_once(store: OriginalStore) -> None:
     assert found == [name.encode() * 10_000 for name in names * 3]
 
 
-async def test_what_came_before_the_bucket(transport: IngestTransport, s3_settings: OriginalSettings) -> None:
+async def test_originals_from_before_the_bucket(transport: IngestTransport, s3_settings: OriginalSettings) -> None:
     """Originals from before the bucket are read and removed in NATS. New ones are written only to the bucket."""
     former = in_nats(transport)
     await former.put(NAME, io.BytesIO(SMALL), {"suffix": ".a"})
@@ -194,7 +194,7 @@ async def test_a_writer_that_leaves_in_the_middle(s3_settings: OriginalSettings)
 @pytest.mark.parametrize(
     "name", ["", ".", "..", "a/b", "../a", "/a", "a%2Fb", "a\\b", "a b", "ä", "a\n", "a" * 600]
 )
-async def test_a_name_that_is_none(s3_settings: OriginalSettings, name: str) -> None:
+async def test_an_invalid_name(s3_settings: OriginalSettings, name: str) -> None:
     """An invalid name is refused before any request, because its key could belong to another original."""
     store = S3OriginalStore(s3_settings)
     for call in (store.put(name, io.BytesIO(b"x")), store.read(name, io.BytesIO()), store.remove(name)):
@@ -241,7 +241,7 @@ async def refused(store: OriginalStore, match: str) -> None:
         await store.facts(NAME)
 
 
-async def test_a_store_that_is_away(s3_settings: OriginalSettings) -> None:
+async def test_an_unavailable_store(s3_settings: OriginalSettings) -> None:
     """Every call raises Unavailable."""
     [port] = free_ports(1)
     away = s3_settings.model_copy(update={"s3_endpoint": f"http://127.0.0.1:{port}"})

@@ -56,7 +56,7 @@ def trusting(tmp_path: Path) -> Callable[[OriginalSettings, trustme.CA], S3Origi
     return trusting_
 
 
-async def test_an_authority_of_its_own(
+async def test_a_private_authority(
     s3_settings: OriginalSettings, trusting: Callable[[OriginalSettings, trustme.CA], S3OriginalStore]
 ) -> None:
     """With the authority in CAUSEWAY_S3_CA_FILE, small and large originals are written and read over TLS."""

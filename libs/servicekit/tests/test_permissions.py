@@ -111,25 +111,25 @@ REFUSED = [
 
 
 @pytest.mark.parametrize(("user", "subject"), ALLOWED)
-async def test_what_each_may_send(broker: str, user: str, subject: str) -> None:
-    """Each user may send to the subjects of its arrows in the architecture."""
+async def test_allowed_subjects_of_each_user(broker: str, user: str, subject: str) -> None:
+    """Each user may send to the subjects that its service needs."""
     assert not await refused(broker, user, subject)
 
 
 @pytest.mark.parametrize(("user", "subject"), REFUSED)
-async def test_what_nobody_else_may_send(broker: str, user: str, subject: str) -> None:
+async def test_subjects_of_one_user_only(broker: str, user: str, subject: str) -> None:
     """A service that an attacker controls cannot send beyond its own permissions."""
     assert await refused(broker, user, subject)
 
 
 @pytest.mark.parametrize("subject", [">", "_INBOX_gateway.>", keys.INGEST_SUBJECTS, "$KV.>"])
-async def test_what_nobody_may_listen_to(broker: str, subject: str) -> None:
+async def test_forbidden_subscriptions(broker: str, subject: str) -> None:
     """The ingest user cannot listen to all messages, to the queue, to the buckets, or to the gateway's answers."""
     assert await refused(broker, "ingest", subject, subscribing=True)
 
 
-async def test_the_gateway_sees_what_becomes_of_jobs(broker: str) -> None:
-    """The gateway sees changes of jobs and of responses, and nothing else in the buckets."""
+async def test_the_gateway_gets_the_states_of_jobs(broker: str) -> None:
+    """The gateway gets changes of jobs and of responses, and no other changes of the buckets."""
     live = response_keys.response_live("t", "u", "resp_1")
     assert not await refused(broker, "gateway", live, subscribing=True)
     assert await refused(broker, "ingest", live, subscribing=True)

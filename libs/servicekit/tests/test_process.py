@@ -147,7 +147,7 @@ async def test_a_stuck_thread_does_not_delay_the_exit(start: Start) -> None:
     assert [line["event"] for line in _json(err)][-1] == "draining"
 
 
-async def test_what_it_cannot_go_on_without(start: Start) -> None:
+async def test_a_failed_start(start: Start) -> None:
     """A known failure ends the process with 1 and a line with the error and its cause."""
     code, err = await (await start("unavailable")).end()
     assert code == 1
@@ -155,6 +155,15 @@ async def test_what_it_cannot_go_on_without(start: Start) -> None:
     assert (line["level"], line["error"]) == ("critical", "The store cannot be opened.")
     assert "disk on fire" in line["exception"]
     assert "Traceback" not in err.replace(line["exception"], "").replace(json.dumps(line["exception"]), "")
+
+
+async def test_a_variable_that_is_no_setting(start: Start) -> None:
+    """A line warns of the variable, with the setting of a similar name, and without the value."""
+    code, err = await (await start("misconfigured", CAUSEWAY_AUHT="hunter2")).end()
+    [warned] = [line for line in _json(err) if line["level"] == "warning"]
+    assert (warned["variable"], warned["similar"]) == ("CAUSEWAY_AUHT", "CAUSEWAY_AUTH")
+    assert "hunter2" not in err
+    assert code == 78
 
 
 async def test_a_file_that_is_wrong(start: Start) -> None:
@@ -223,7 +232,7 @@ async def test_the_spans_of_a_call_reach_the_collector(start: Start) -> None:
     assert [line["trace_id"] for line in _json(err) if line["event"] == "asked"] == [TRACE]
 
 
-async def test_a_collector_that_is_away_does_not_hold_it_up(start: Start) -> None:
+async def test_an_unavailable_collector_does_not_delay_the_stop(start: Start) -> None:
     """Unsent traces are lost, and the end by SIGINT or SIGTERM does not wait for them."""
     service = await start(CAUSEWAY_OTLP_ENDPOINT=f"http://127.0.0.1:{free_ports(1)[0]}")
     await service.ready()
@@ -240,7 +249,7 @@ async def _serve(settings: Settings, stop: asyncio.Event) -> None:
     raise AssertionError("the service must not begin")
 
 
-def test_a_wrong_environment_is_told_in_words(
+def test_an_invalid_environment_is_reported(
     monkeypatch: pytest.MonkeyPatch, capsys: pytest.CaptureFixture[str]
 ) -> None:
     """The message names each wrong variable and its error. The exit code means that a restart does not help."""
@@ -253,7 +262,7 @@ def test_a_wrong_environment_is_told_in_words(
     assert "integer" in "".join(lines)
 
 
-def test_a_list_that_is_no_json_is_told_in_words(
+def test_invalid_json_for_a_list_is_reported(
     monkeypatch: pytest.MonkeyPatch, capsys: pytest.CaptureFixture[str]
 ) -> None:
     """A variable with a list must be JSON. Other text is refused with the variable's name."""

@@ -44,7 +44,7 @@ async def test_existing_streams_get_their_limits(client: Client) -> None:
     assert audit.config.duplicate_window == 120
 
 
-async def test_bytes_that_cannot_hold_the_days_are_told(client: Client) -> None:
+async def test_a_short_retention_is_logged(client: Client) -> None:
     """Once the rate is known, the start reports for how many days the bytes suffice and how many are needed."""
     with capture_logs() as logs:
         jetstream = await record_streams(client, usage_bytes=MEBI, audit_bytes=MEBI)
@@ -72,7 +72,7 @@ async def test_a_tenant_that_floods_the_audit_leaves_anothers_readable(client: C
     assert json.loads(newest.data or b"")["number"] == 249
 
 
-async def test_one_tenant_keeps_what_there_is_room_for(client: Client) -> None:
+async def test_one_tenant_keeps_the_newest_records(client: Client) -> None:
     """No record is dropped before the stream is nearly full. Then a fifth of the stream becomes free."""
     jetstream = await record_streams(client, usage_bytes=MEBI, audit_bytes=MEBI)
     await fill(client, "only", "block", 1000)

@@ -70,7 +70,7 @@ def test_a_parser_that_breaks_keeps_the_old_snapshot(path: Path, log: Any) -> No
     assert log[0]["exc_info"]
 
 
-def test_a_file_that_is_gone_keeps_the_old_snapshot(path: Path, log: Any) -> None:
+def test_a_deleted_file_keeps_the_old_snapshot(path: Path, log: Any) -> None:
     """A missing file is logged once for each absence, for example while a mount is swapped."""
     reloadable = Reloadable(path, number)
     for _ in range(2):
@@ -96,8 +96,8 @@ def test_a_swapped_link_is_followed(path: Path) -> None:
     assert (reloadable.check(), reloadable.current) == (True, 2)
 
 
-def test_a_snapshot_that_was_taken_stays(path: Path) -> None:
-    """A request keeps its snapshot through any change of the file."""
+def test_an_old_snapshot_does_not_change(path: Path) -> None:
+    """A change of the file does not change the snapshot of a running request."""
     reloadable = Reloadable(path, lambda raw: (int(raw),))
     taken = reloadable.current
     path.write_text("2")
@@ -119,7 +119,7 @@ async def test_the_watch_sees_changes_until_it_ends(path: Path) -> None:
     assert asyncio.all_tasks() == before
 
 
-async def test_a_change_that_the_watch_sees_is_told(path: Path, log: Any) -> None:
+async def test_the_callback_gets_changes(path: Path, log: Any) -> None:
     """The listener is called once for each valid change, on the event loop. A failing listener does not end the
     watch.
     """

@@ -198,7 +198,7 @@ async def test_a_passed_deadline_ends_both_sides(call: Call) -> None:
     await eventually(lambda: departure.cancelled, what="the handler's end")
 
 
-async def test_a_deadline_in_the_past_calls_nobody(call: Call) -> None:
+async def test_a_deadline_in_the_past_prevents_the_call(call: Call) -> None:
     """Without time left, the service is not called."""
     called: list[None] = []
 
@@ -351,7 +351,7 @@ async def test_a_stream_is_not_tried_again(served: Any, kind: str) -> None:
     assert flaky.calls == 1
 
 
-async def test_a_stream_is_not_tried_again_after_its_first_message(served: Any) -> None:
+async def test_no_retry_of_a_stream_after_its_first_message(served: Any) -> None:
     """After its first message, a stream is not repeated."""
     calls = 0
 
@@ -398,7 +398,7 @@ async def test_a_call_that_every_server_refuses_ends(call: Call) -> None:
     assert ending.calls == 3
 
 
-async def test_a_stream_that_a_server_cancels_after_its_first_message_is_not_made_again(served: Any) -> None:
+async def test_no_retry_of_a_cancelled_stream_after_its_first_message(served: Any) -> None:
     """A repeated stream would send the first message twice."""
     ending = Ending(99)
 
@@ -413,7 +413,7 @@ async def test_a_stream_that_a_server_cancels_after_its_first_message_is_not_mad
     assert ending.calls == 1
 
 
-async def test_what_the_requests_raise_is_raised(served: Any) -> None:
+async def test_an_exception_of_the_requests_is_raised(served: Any) -> None:
     """If the sender fails, it gets its own error, and the service gets an end without the last message."""
     seen: list[str] = []
     ended = asyncio.Event()

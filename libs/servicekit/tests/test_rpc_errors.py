@@ -67,7 +67,7 @@ async def test_a_long_answer_of_a_model_server_arrives_bounded(served: Any) -> N
     assert got.body == "ß" * (rpc_errors.LONGEST_FACT // 2)
 
 
-async def test_what_has_no_utf8_crosses(served: Any) -> None:
+async def test_text_without_utf8_is_sent(served: Any) -> None:
     """An error with half a surrogate pair, which JSON can contain, arrives."""
     got = await _round_trip(served, NotFound("no '\ud800'", resource="\udfff"))
     assert (type(got), got.message, got.resource) == (NotFound, "no '?'", "?")
@@ -116,7 +116,7 @@ async def test_plain_codes_become_classes(served: Any, code: grpc.StatusCode) ->
     assert "10.1.2.3" not in caught.value.message
 
 
-async def test_what_fails_within_grpc_is_logged_by_the_caller(served: Any) -> None:
+async def test_the_caller_logs_errors_of_grpc(served: Any) -> None:
     """The caller logs an answer that gRPC cannot read, because no service logs it. The client gets no details."""
 
     async def handler(request: Any, context: Any) -> Any:

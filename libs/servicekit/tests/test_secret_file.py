@@ -3,7 +3,7 @@
 from pathlib import Path
 
 import pytest
-from servicekit.secret_file import LOOK_SECONDS, SecretFile
+from servicekit.secret_file import CHECK_SECONDS, SecretFile
 from structlog.testing import capture_logs
 
 
@@ -47,9 +47,9 @@ def test_a_renewed_file_is_read_again(tmp_path: Path, clock: Clock) -> None:
     volume(path, b"old\n", "1")
     secret = SecretFile(path, check, clock=clock)
     volume(path, b"new\n", "2")
-    clock.now += LOOK_SECONDS / 2
+    clock.now += CHECK_SECONDS / 2
     assert secret.get_secret_value() == "old"
-    clock.now += LOOK_SECONDS
+    clock.now += CHECK_SECONDS
     assert secret.get_secret_value() == "new"
 
 
@@ -66,12 +66,12 @@ def test_a_file_that_cannot_be_used_leaves_the_old_value(
         path.write_bytes(content)
     with capture_logs() as logged:
         for _ in range(3):
-            clock.now += LOOK_SECONDS
+            clock.now += CHECK_SECONDS
             assert secret.get_secret_value() == "old"
     assert len(logged) == 1
     assert "s3cret" not in str(logged)
     path.write_text("mended")
-    clock.now += LOOK_SECONDS
+    clock.now += CHECK_SECONDS
     assert secret.get_secret_value() == "mended"
 
 

@@ -89,7 +89,7 @@ async def test_a_running_stream_may_finish(running: Running) -> None:
     await asyncio.wait_for(stopping, 60)
 
 
-async def test_what_outlives_the_grace_is_cancelled(running: Running) -> None:
+async def test_calls_after_the_grace_period_are_cancelled(running: Running) -> None:
     """After the grace period, running calls are cancelled on both sides."""
     messages = running.generate()
     await anext(messages)
@@ -105,7 +105,7 @@ async def test_an_idle_server_stops_at_once(running: Running) -> None:
     await asyncio.wait_for(running.server.stop(600), 60)
 
 
-async def test_a_taken_port_is_said(running: Running) -> None:
+async def test_a_port_in_use_is_reported(running: Running) -> None:
     """A second server on the same port raises an error that names the address."""
     address = f"127.0.0.1:{running.server.port}"
     with pytest.raises(Unavailable, match=f"Cannot listen on {address}") as caught:

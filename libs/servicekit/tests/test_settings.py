@@ -2,7 +2,8 @@ from pathlib import Path
 
 import pytest
 from pydantic import Field, ValidationError
-from servicekit.settings import ServiceSettings
+from servicekit.setting_names import NAMES
+from servicekit.settings import ServiceSettings, unknown
 
 
 class Settings(ServiceSettings):
@@ -70,3 +71,21 @@ def test_wrong_values_are_refused(monkeypatch: pytest.MonkeyPatch, name: str, va
     with pytest.raises(ValidationError) as caught:
         Settings()
     assert [error["loc"] for error in caught.value.errors()] == [(name.lower(),)]
+
+
+def test_a_variable_that_no_service_has() -> None:
+    """A misspelled variable is found, with the nearest setting of any service."""
+    misspelled = ["CAUSEWAY_AUHT", "CAUSEWAY_MAX_REQUEST", "causeway_retriever_portt", "CAUSEWAY_QQQQ"]
+    assert dict(unknown(misspelled)) == {
+        "CAUSEWAY_AUHT": "CAUSEWAY_AUTH",
+        "CAUSEWAY_MAX_REQUEST": "CAUSEWAY_MAX_REQUESTS",
+        "causeway_retriever_portt": "CAUSEWAY_RETRIEVER_PORT",
+        "CAUSEWAY_QQQQ": None,
+    }
+
+
+def test_variables_of_others_are_known() -> None:
+    """The settings of all services, in any case, and the variables of clients, tests and Kubernetes are known."""
+    kubernetes = ["CAUSEWAY_SERVICE_HOST", "CAUSEWAY_GATEWAY_PORT_8080_TCP_ADDR", "CAUSEWAY_PORT"]
+    clients = ["CAUSEWAY_API_KEY", "CAUSEWAY_E2E_URL", "CAUSEWAY_RESPONSE_ROUNDS", "PATH"]
+    assert not list(unknown([*NAMES, "causeway_host", *kubernetes, *clients]))

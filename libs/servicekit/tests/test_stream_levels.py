@@ -90,7 +90,7 @@ async def test_when_the_certificate_of_nats_expires(tmp_path: Path) -> None:
         await client.close()
 
 
-async def test_a_broker_that_is_away(transport: IngestTransport) -> None:
+async def test_an_unavailable_broker(transport: IngestTransport) -> None:
     """An outage does not end the watch, and old values are no longer reported."""
     async with watched(transport):
         await eventually(lambda: level("causeway_nats_stream_messages", keys.INGEST_STREAM) == 0)

@@ -42,7 +42,7 @@ def inside() -> Iterator[None]:
     context.detach(token)
 
 
-def test_a_trace_goes_through_headers_unchanged(inside: None) -> None:
+def test_headers_preserve_the_trace(inside: None) -> None:
     """A trace that is extracted and injected stays the same, with the state of its vendor."""
     headers: dict[str, str] = {"other": "kept"}
     telemetry.inject(headers)
@@ -91,8 +91,8 @@ def test_every_request_has_a_trace_id(ratio: float, endpoint: str | None) -> Non
 
 
 @pytest.mark.parametrize("ratio", [0.0, 1.0])
-def test_whoever_began_a_trace_decides_whether_it_is_recorded(ratio: float, inside: None) -> None:
-    """All services record a trace, or none does: the first service decides."""
+def test_the_first_service_decides_whether_a_trace_is_recorded(ratio: float, inside: None) -> None:
+    """The first service decides whether all services record a trace."""
     provider = telemetry.provider_for("book", ServiceSettings(trace_sample_ratio=ratio))
     with provider.get_tracer("test").start_as_current_span("request") as span:
         assert span.is_recording()

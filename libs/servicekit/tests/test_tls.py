@@ -52,7 +52,7 @@ class Files:
         authority.cert_pem.write_to_path(self.ca)
 
     def open(self) -> Certificates:
-        return Certificates(self.cert, self.key, self.ca, look_every=0)
+        return Certificates(self.cert, self.key, self.ca, interval=0)
 
 
 @pytest.fixture(scope="module")
@@ -113,7 +113,7 @@ async def test_strangers_are_not_answered(authority: trustme.CA, tmp_path: Path)
                 await ask(channel)
 
 
-async def test_a_server_of_another_name_is_not_asked(authority: trustme.CA, tmp_path: Path) -> None:
+async def test_a_server_with_another_name_is_refused(authority: trustme.CA, tmp_path: Path) -> None:
     """A server with the certificate of another service gets no call."""
     async with served(Files(tmp_path / "server", authority, "guardrails")) as server:
         certificates = Files(tmp_path / "client", authority, "gateway").open()
@@ -181,14 +181,14 @@ def test_files_that_are_wrong_from_the_start(authority: trustme.CA, tmp_path: Pa
         Certificates(files.cert, other.key, files.ca)
     with pytest.raises(InvalidRequest, match="No such file"):
         Certificates(files.cert, tmp_path / "nothing", files.ca)
-    with pytest.raises(InvalidRequest, match="CAUSEWAY_TLS_KEY_FILE and CAUSEWAY_TLS_CA_FILE is missing"):
+    with pytest.raises(InvalidRequest, match="Also set CAUSEWAY_TLS_KEY_FILE and CAUSEWAY_TLS_CA_FILE"):
         Certificates.of(ServiceSettings(tls_cert_file=files.cert))
     assert Certificates.of(ServiceSettings()) is None
     named = ServiceSettings(tls_cert_file=files.cert, tls_key_file=files.key, tls_ca_file=files.ca)
     assert Certificates.of(named) is not None
 
 
-def test_a_context_trusts_the_authority_alone(authority: trustme.CA, tmp_path: Path) -> None:
+def test_a_context_trusts_only_the_authority(authority: trustme.CA, tmp_path: Path) -> None:
     """The context trusts no authority of the system and, after a change, no earlier one. An incomplete change has
     no effect.
     """

@@ -94,7 +94,7 @@ async def test_a_request(server: Server, model: TensorModel[str]) -> None:
     assert server.headers["traceparent"] == traced["traceparent"]
 
 
-async def test_a_renewed_key_goes_with_the_next_request(server: Server, tmp_path: Path) -> None:
+async def test_the_next_request_uses_a_renewed_key(server: Server, tmp_path: Path) -> None:
     """A new key in the key's file is used without a restart."""
     (tmp_path / "key").write_text("old")
     times = itertools.count(step=10)
@@ -142,9 +142,7 @@ async def test_another_kind_of_model_is_looked_at_each_time(server: Server) -> N
 
 
 @pytest.mark.parametrize(("output", "raw"), [("other", None), ("out", b"123")])
-async def test_an_answer_that_is_none(
-    server: Server, model: TensorModel[str], output: str, raw: bytes | None
-) -> None:
+async def test_an_invalid_response(server: Server, model: TensorModel[str], output: str, raw: bytes | None) -> None:
     """An answer without the output, or with bytes of a wrong size, is an error."""
     server.raw = raw
     assert await asked(model, output) is None
@@ -160,7 +158,7 @@ async def test_an_answer_that_is_too_large(server: Server) -> None:
     await model.aclose()
 
 
-async def test_nobody_is_there() -> None:
+async def test_no_server_at_the_address() -> None:
     """If no server answers, the status shows it at once."""
     (port,) = free_ports(1)
     model = TensorModel(TritonAddress(f"127.0.0.1:{port}"), "m", lambda _: "out")

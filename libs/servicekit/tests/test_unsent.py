@@ -115,7 +115,7 @@ async def test_a_call_waits_for_the_successor(kind: str, monkeypatch: pytest.Mon
 
 
 @pytest.mark.parametrize("kind", KINDS)
-async def test_a_call_that_finds_nobody_ends(kind: str) -> None:
+async def test_a_call_without_a_server_fails(kind: str) -> None:
     """The call ends before its deadline, and the error says that no server was found."""
     async with open_channel(f"127.0.0.1:{free_ports(1)[0]}", SERVICES) as channel:
         with pytest.raises(Unavailable):
@@ -145,7 +145,7 @@ async def test_a_call_that_a_server_has_got_is_not_made_again(kind: str) -> None
     assert servicer.calls == 1
 
 
-async def test_an_unknown_name_is_nobody() -> None:
+async def test_an_unresolvable_name() -> None:
     """A call waits for a name that does not resolve yet, and then fails with this reason."""
     async with open_channel("dns:///no-such-service.invalid:50051", SERVICES) as channel:
         with pytest.raises(Unavailable):

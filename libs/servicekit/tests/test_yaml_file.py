@@ -39,7 +39,7 @@ def read(text: str) -> Schema:
     return Document(text.encode(), "f.yaml").validated(Schema, {"names": ("x", "no", "on")})
 
 
-def test_a_good_file_is_its_model() -> None:
+def test_a_valid_file_becomes_a_model() -> None:
     """Dates, `no` and `on` are words, numbers are numbers, and anchors work. An empty file is valid."""
     schema = read(
         "parts:\n- &one {kind: a, version: 2024-10-21, size: 3}\n- {kind: b, name: no}\n"
@@ -74,14 +74,14 @@ def test_a_good_file_is_its_model() -> None:
         ("[" * 5000, "f.yaml"),
     ],
 )
-def test_what_is_wrong_is_said_with_file_line_and_key(text: str, message: str) -> None:
+def test_errors_name_file_line_and_key(text: str, message: str) -> None:
     """The error has file, line and key, so that the operator finds the place."""
     with pytest.raises(BadFile) as caught:
         read(text)
     assert message in str(caught.value)
 
 
-def test_several_problems_are_said_together() -> None:
+def test_several_problems_are_reported_together() -> None:
     """An error lists up to ten problems and the number of further ones."""
     with pytest.raises(BadFile) as caught:
         read("".join(f"wrong{number}: 1\n" for number in range(13)))
@@ -93,7 +93,7 @@ def test_several_problems_are_said_together() -> None:
     "text",
     ["parts:\n- {kind: a, size: s3cret}", "a: s3cret: b", "s3cret\t[: }", "- 's3cret", "a: *s3cret", "a: !s3cret"],
 )
-def test_no_value_is_said(text: str) -> None:
+def test_errors_contain_no_values(text: str) -> None:
     """Neither the error nor its causes contain a value of the file, because it may be secret."""
     with pytest.raises(BadFile) as caught:
         read(text)
@@ -111,7 +111,7 @@ def test_further_problems_can_be_placed() -> None:
 @pytest.mark.parametrize(
     "error", [BadFile("f.yaml, line 1: this is not valid YAML"), FileNotFoundError("there is no f.yaml")]
 )
-def test_a_settings_file_is_told_with_the_setting(error: Exception) -> None:
+def test_errors_of_a_file_name_the_setting(error: Exception) -> None:
     """The error names the variable and the problem. The cause, which may contain values, is not passed on."""
     with pytest.raises(InvalidRequest) as caught, of_setting("prices_file"):
         raise error

@@ -12,6 +12,6 @@ def test_detectors_do_not_get_credentials(name: str) -> None:
     The message names the header.
     """
     for headers in (name, f"x-tenant, {name} "):
-        with pytest.raises(ValidationError, match=f"{name} holds credentials"):
+        with pytest.raises(ValidationError, match=f"{name} contains credentials"):
             Settings(detector_headers=headers)
     assert Settings(detector_headers="x-tenant, x-request-id").detector_headers == "x-tenant, x-request-id"

@@ -26,7 +26,7 @@ def body(**members: Any) -> bytes:
     return json.dumps({"messages": MESSAGES, **members}).encode()
 
 
-async def answered(asked: bytes, closed: list[bool] | None = None) -> list[Event]:
+async def answered(document: bytes, closed: list[bool] | None = None) -> list[Event]:
     async def events() -> AsyncGenerator[Event, None]:
         try:
             for event in EVENTS:
@@ -34,7 +34,7 @@ async def answered(asked: bytes, closed: list[bool] | None = None) -> list[Event
         finally:
             (closed if closed is not None else []).append(True)
 
-    return [event async for event in Writer("mine", "chatcmpl-1", 1_700_000_000).answer(parse(asked), events())]
+    return [event async for event in Writer("mine", "chatcmpl-1", 1_700_000_000).answer(parse(document), events())]
 
 
 def test_a_request_becomes_a_conversation() -> None:
@@ -46,7 +46,7 @@ def test_a_request_becomes_a_conversation() -> None:
         {"role": "user", "content": [{"type": "text", "text": "Hi"}]},
         {"role": "assistant", "content": None, "tool_calls": []},
     ]
-    asked = {
+    document = {
         "model": "m",
         "messages": messages,
         "stream": True,
@@ -54,7 +54,7 @@ def test_a_request_becomes_a_conversation() -> None:
         "n": 2,
         "x": 1.50,
     }
-    request = parse(json.dumps(asked).encode())
+    request = parse(json.dumps(document).encode())
     assert request.conversation.messages == (
         ChatMessage("system", "Be kind.", extra_json=b'{"name":"x"}'),
         ChatMessage("user", content_json=b'[{"type": "text", "text": "Hi"}]'),
@@ -67,7 +67,7 @@ def test_a_request_becomes_a_conversation() -> None:
 
 
 @pytest.mark.parametrize(
-    ("asked", "field"),
+    ("document", "field"),
     [
         (b"[]", None),
         (b"{", None),
@@ -81,10 +81,10 @@ def test_a_request_becomes_a_conversation() -> None:
         (b'{"messages":' + b"[" * 50_000, None),
     ],
 )
-def test_what_is_no_request_is_refused(asked: bytes, field: str | None) -> None:
+def test_what_is_no_request_is_refused(document: bytes, field: str | None) -> None:
     """An invalid request is refused with the path of the wrong member."""
     with pytest.raises(InvalidRequest) as caught:
-        parse(asked)
+        parse(document)
     assert caught.value.field == field
 
 
@@ -95,8 +95,8 @@ async def test_a_stream_is_chunks() -> None:
     events = await answered(body(stream=True, n=2, stream_options={"include_usage": True}))
     assert {event.kind for event in events} == {EventKind.CHUNK}
     chunks = [ChatCompletionChunk.model_validate_json(event.raw_json, strict=True) for event in events]
-    said = [(each.choices[0].index, each.choices[0].delta.content) for each in chunks[:-1]]
-    assert said == [(0, ""), (1, ""), (0, "a"), (1, "b"), (0, "c"), (0, None), (1, None)]
+    pieces = [(each.choices[0].index, each.choices[0].delta.content) for each in chunks[:-1]]
+    assert pieces == [(0, ""), (1, ""), (0, "a"), (1, "b"), (0, "c"), (0, None), (1, None)]
     assert [each.choices[0].finish_reason for each in chunks[5:7]] == ["stop", "length"]
     assert chunks[-1].usage is not None
     assert chunks[-1].usage.total_tokens == 7

@@ -78,13 +78,14 @@ class Retriever(retriever_pb2_grpc.RetrieverServiceServicer):
 
     Attributes:
         documents: The committed records and chunks, by tenant, index and document id.
-        upserts: Number of streams that have begun.
+        upserts: Number of calls that store a document and have begun.
         commits: Number of commits that changed something.
         spaces: Model and dimension by tenant and index, as its first document had them.
         settings: The settings of all indexes.
-        reading: While this is cleared, no chunks are read from a stream.
+        reading: While this is cleared, no chunks are read.
         defect: The error that `GetDocument` and a look-up raise.
-        is_old: Whether `GetIndex` knows no look-up, as in older versions.
+        is_old: Whether `GetIndex` knows no look-up and there is no `StoreDocument`, as in older versions.
+        at_once: Number of documents that came in one message.
         lookups: Number of documents that `GetIndex` has looked up.
     """
 
@@ -98,6 +99,7 @@ class Retriever(retriever_pb2_grpc.RetrieverServiceServicer):
         self.reading.set()
         self.defect: Exception | None = None
         self.is_old = False
+        self.at_once = 0
         self.lookups = 0
 
     async def GetIndex(  # noqa: N802  # the contract's name
@@ -197,6 +199,17 @@ class Retriever(retriever_pb2_grpc.RetrieverServiceServicer):
                     return self._commit(begin, chunks, request.commit.chunk_count)
         raise InvalidRequest("No commit.")
 
+    async def StoreDocument(  # noqa: N802  # the contract's name
+        self, request: retriever_pb2.StoreDocumentRequest, context: Any
+    ) -> retriever_pb2.StoreDocumentResponse:
+        if self.is_old:
+            raise NotImplementedError
+        self.upserts += 1
+        self.at_once += 1
+        await self.reading.wait()
+        answer = self._commit(request.begin, list(request.chunks), len(request.chunks))
+        return retriever_pb2.StoreDocumentResponse(outcome=answer.outcome)
+
     def _check(self, begin: retriever_pb2.UpsertBegin) -> document_pb2.Document | None:
         space = (begin.embedding_model, begin.dimension)
         if self.spaces.get((begin.principal.tenant, begin.index), space) != space:
@@ -253,7 +266,7 @@ def serve_retriever() -> Callable[..., contextlib.AbstractAsyncContextManager[st
 @pytest.fixture
 def retriever() -> Retriever:
     """Return a retriever that is not served yet."""
-    return Retriever()  # type: ignore[abstract]  # ingest calls six of its methods
+    return Retriever()  # type: ignore[abstract]  # ingest calls seven of its methods
 
 
 @pytest.fixture
@@ -301,9 +314,21 @@ class Gateway:
         lane: int = 0,
         url: str = "",
         headers: dict[str, str] | None = None,
+        has_content: bool = False,
         **facts: Any,
     ) -> str:
-        """Store original, state and job, in this order; return the job's id. A URL has no original yet."""
+        """Store original, state and job, in this order; return the job's id. A URL has no original yet.
+
+        Args:
+            name: The name of the file.
+            content: The original.
+            index: The index.
+            lane: The lane of the job.
+            url: The URL of the original.
+            headers: Further headers of the message.
+            has_content: Whether the message has the bytes of the original.
+            facts: Further fields of the document.
+        """
         job_id = uuid.uuid4().hex
         sha256 = hashlib.sha256(content).hexdigest()
         name_of_object = keys.original_object(TENANT.tenant, index, job_id)
@@ -329,7 +354,13 @@ class Gateway:
         state.created_at.FromSeconds(1_700_000_000)
         await self.transport.jobs.put(keys.job_key(TENANT.tenant, job_id), state.SerializeToString())
         job = ingest_pb2.IngestJob(
-            job_id=job_id, principal=principal, index=index, document=document, object_name=name_of_object, url=url
+            job_id=job_id,
+            principal=principal,
+            index=index,
+            document=document,
+            object_name=name_of_object,
+            url=url,
+            content=content if has_content else b"",
         )
         await self.transport.jetstream.publish(
             keys.ingest_subject(lane, TENANT.tenant, index),

@@ -189,6 +189,7 @@ async def queue(request: pytest.FixtureRequest, client: Client, transport: Inges
             index=job.index,
             document=document_to_message(job.document),
             object_name=job.object_name,
+            content=job.content,
         )
         await transport.jetstream.publish(
             keys.ingest_subject(0, job.principal.tenant, job.index),
@@ -203,12 +204,13 @@ async def test_a_job_comes_until_it_is_done(queue: tuple[Queue, Any]) -> None:
     """A returned job comes again with the next attempt's number and the same generation. A done job does not."""
     taken, put = queue
     assert await taken.take() is None
-    job = make_job(b"x", generation=7)
+    job = replace(make_job(b"x", generation=7), content=b"x")
     await put(job)
     first = await taken.take()
     assert first is not None
     assert isinstance(first.job, FileJob)
     assert (first.job.job_id, first.attempt, first.headers["traceparent"]) == (job.job_id, 1, "x")
+    assert first.job.content == b"x"
     assert replace(first.job.document, generation=7) == job.document
     await first.keep()
     await first.again(0)
@@ -339,19 +341,20 @@ async def batches(count: int, failure: Exception | None = None) -> AsyncGenerato
         raise failure
 
 
-async def test_a_document_is_stored_and_found(index: Index) -> None:
+@pytest.mark.parametrize("count", [3, 20], ids=["small", "large"])
+async def test_a_document_is_stored_and_found(index: Index, count: int) -> None:
     """A document is stored unchanged. Storing it again changes nothing, and an older version is refused."""
     assert await index.answers()
     job = make_job(b"x", generation=5)
     document = replace(job.document, oids=("o",), groups=("g",), metadata_json=b'{"a":1}', language="de")
     job = replace(job, document=document)
     assert await index.find(job, job.document.document_id) is None
-    await index.store(job, job.document, SPACE, batches(3), 5)
-    await index.store(job, job.document, SPACE, batches(3), 5)
+    await index.store(job, job.document, SPACE, batches(count), 5)
+    await index.store(job, job.document, SPACE, batches(count), 5)
     assert await index.find(job, job.document.document_id) == job.document
     older = replace(job, document=replace(job.document, generation=4))
     with pytest.raises(StaleGeneration):
-        await index.store(older, older.document, SPACE, batches(3), 5)
+        await index.store(older, older.document, SPACE, batches(count), 5)
 
 
 async def test_an_index_and_a_document_are_looked_up(index: Index) -> None:
@@ -376,6 +379,24 @@ async def test_an_older_retriever_is_asked_for_the_document(
         assert await index.look_up(job, job.document.document_id) == (Traits(SPACE), job.document)
         assert await index.look_up(job, "other") == (Traits(SPACE), None)
         assert retriever.lookups == (0 if is_old else 2)
+
+
+@pytest.mark.parametrize(
+    ("count", "is_old", "at_once"),
+    [(1, False, 1), (16, False, 1), (17, False, 0), (16, True, 0), (17, True, 0)],
+)
+async def test_a_small_document_is_one_message(
+    retriever: Any, retriever_target: str, count: int, is_old: bool, at_once: int
+) -> None:
+    """Larger documents are streamed, and all documents if the retriever has an older version."""
+    descriptor = retriever_pb2.DESCRIPTOR.services_by_name["RetrieverService"]
+    retriever.is_old = is_old
+    async with open_channel(retriever_target, [descriptor]) as channel:
+        job = make_job(b"x")
+        await RetrieverIndex(channel).store(job, job.document, SPACE, batches(count), 5)
+    assert (retriever.at_once, retriever.commits) == (at_once, 1)
+    _, chunks = retriever.documents["acme", "library", job.document.document_id]
+    assert [chunk.text for chunk in chunks] == [f"Text {number}" for number in range(count)]
 
 
 async def test_files_within_a_document(index: Index) -> None:

@@ -288,6 +288,33 @@ async def test_wrong_upserts(stub: Any, edge_bench: Bench) -> None:
     assert await edge_bench.catalogue.indexes(LOCAL) == []
 
 
+async def test_a_document_in_one_message(stub: Any, edge_bench: Bench) -> None:
+    """A document that arrives in one message is stored like one that arrives in a stream."""
+    chunk = (await chunks(edge_bench, "one", "two")).chunks.chunks
+    request = retriever_pb2.StoreDocumentRequest(begin=begin(edge_bench, 2).begin, chunks=chunk)
+    for outcome in (retriever_pb2.UPSERT_OUTCOME_CREATED, retriever_pb2.UPSERT_OUTCOME_UNCHANGED):
+        assert (await rpc.unary(stub.StoreDocument, request, soon())).outcome == outcome
+    asked = retriever_pb2.ListChunksRequest(principal=ME, index=INDEX, document_id="d")
+    assert [each.text for each in (await rpc.unary(stub.ListChunks, asked, soon())).chunks] == ["one", "two"]
+    answer = await upsert(stub, begin(edge_bench, 2), commit(0))
+    assert answer.outcome == retriever_pb2.UPSERT_OUTCOME_UNCHANGED
+
+
+async def test_wrong_documents_in_one_message(stub: Any, edge_bench: Bench) -> None:
+    """A wrong message is refused with its field and leaves no index."""
+    head, body = begin(edge_bench).begin, (await chunks(edge_bench, "one")).chunks.chunks
+    too_many = (await chunks(edge_bench, *["text"] * 65)).chunks.chunks
+    for request, error, field in (
+        (retriever_pb2.StoreDocumentRequest(chunks=body), Unauthenticated, "principal.tenant"),
+        (retriever_pb2.StoreDocumentRequest(begin=head, chunks=too_many), InvalidRequest, "chunks"),
+        (retriever_pb2.StoreDocumentRequest(begin=head, chunks=[*body, *body]), InvalidRequest, "chunks[1].number"),
+    ):
+        with pytest.raises(error) as caught:
+            await rpc.unary(stub.StoreDocument, request, soon())
+        assert caught.value.field == field
+    assert await edge_bench.catalogue.indexes(LOCAL) == []
+
+
 async def test_a_client_that_leaves(stub: Any, edge_bench: Bench) -> None:
     """An upsert that the client cancels, or whose deadline passes, leaves nothing."""
     body = await chunks(edge_bench, "one")

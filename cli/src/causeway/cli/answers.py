@@ -1,4 +1,4 @@
-"""The platform's answers as types of the commands, and their parsing from JSON."""
+"""Types for the platform's JSON responses, and their parsing."""
 
 import re
 from collections.abc import Mapping, Sequence
@@ -14,8 +14,8 @@ class ServiceState:
 
     Attributes:
         status: ``ok`` or ``unavailable``.
-        detail: The problem; empty if no problem occurred.
-        latency_ms: The latency of its answer to the gateway; None if it is not reported.
+        detail: The problem; empty without a problem.
+        latency_ms: The latency of the gateway's health check; None if the gateway does not report it.
     """
 
     name: str
@@ -26,13 +26,13 @@ class ServiceState:
 
 @dataclass(frozen=True, slots=True)
 class Readiness:
-    """Whether the platform can answer, and the states of its services."""
+    """Whether the platform is ready, and the states of its services."""
 
     ready: bool
     services: tuple[ServiceState, ...]
 
     @classmethod
-    def of(cls, ready: bool, body: Mapping[str, Any]) -> "Readiness":  # in the order of the fields
+    def of(cls, ready: bool, body: Mapping[str, Any]) -> "Readiness":
         """Parse the body of ``/readyz?verbose``."""
         return cls(
             ready,
@@ -55,9 +55,9 @@ class JobWarning:
 
     @property
     def text(self) -> str:
-        """Return the message after the name of its part."""
-        about = [f"page {self.page}"] * bool(self.page) + [self.part] * bool(self.part)
-        return f"{', '.join(about)}: {self.message}" if about else self.message
+        """Return the page and the part, followed by the message."""
+        place = [f"page {self.page}"] * bool(self.page) + [self.part] * bool(self.part)
+        return f"{', '.join(place)}: {self.message}" if place else self.message
 
 
 @dataclass(frozen=True, slots=True)
@@ -65,7 +65,7 @@ class Job:
     """The state of a file's ingest job.
 
     Attributes:
-        warnings: The first of the `warning_count` parts that could not be read.
+        warnings: The first warnings; `warning_count` is the number of all warnings.
     """
 
     id: str
@@ -88,12 +88,12 @@ class Job:
 
     @property
     def final(self) -> bool:
-        """Return whether its state is final."""
+        """Return whether the job has ended."""
         return self.state in {"succeeded", "unchanged", "failed", "cancelled"}
 
     @property
     def ok(self) -> bool:
-        """Return whether the document can be found."""
+        """Return whether searches can find the document."""
         return self.state in {"succeeded", "unchanged"}
 
     @classmethod
@@ -129,8 +129,8 @@ class StoredDocument:
     """An indexed document.
 
     Attributes:
-        sha256: The hash of its file.
-        from_file: It was uploaded as a file; else as text.
+        sha256: The SHA-256 of the file.
+        from_file: True if the document was uploaded as a file, False if it was sent as text.
     """
 
     id: str
@@ -148,7 +148,7 @@ class StoredDocument:
 
 @dataclass(frozen=True, slots=True)
 class Step:
-    """A step of an answer with its duration; ``inner`` are the steps that a service reports within it."""
+    """A step of an answer with its duration. A service reported the ``inner`` steps."""
 
     title: str
     milliseconds: float
@@ -157,7 +157,7 @@ class Step:
 
 @dataclass(frozen=True, slots=True)
 class Citation:
-    """A source that an answer cites; ``page`` is empty if the name has none."""
+    """A source that an answer cites; ``page`` is empty if the name does not contain a page."""
 
     sourcepage: str
     file: str
@@ -172,14 +172,14 @@ class Citation:
 
 @dataclass(slots=True)
 class Answer:
-    """A growing answer.
+    """An answer, which grows while it streams.
 
     Attributes:
         sources: Names of the passages for the answer; empty if the protocol does not send them.
-        steps: The steps by the platform's clock, from the thoughts.
-        trace: The same steps, with those of the called services.
-        total_ms: From the question to the last byte, by the local clock.
-        first_ms: To the first piece of text; None for an answer in one piece.
+        steps: The steps with the platform's durations, from the thoughts.
+        trace: The same steps, with the inner steps of the called services.
+        total_ms: Local time from the question to the last byte.
+        first_ms: Local time from the question to the first piece of text; None for an answer in one piece.
     """
 
     text: str = ""
@@ -196,7 +196,7 @@ class Answer:
         named = dict.fromkeys(_BRACKETS.findall(self.text))
         return [Citation.of(name) for name in named if not self.sources or name in self.sources]
 
-    def take(self, body: Mapping[str, Any]) -> None:
+    def add_context(self, body: Mapping[str, Any]) -> None:
         """Add sources and steps from the ``context`` of an answer or of one of its lines."""
         context = body.get("context") or {}
         points = context.get("data_points") or {}
@@ -236,7 +236,7 @@ def server_timing(header: str) -> list[Step]:
 
 
 def error_message(body: object) -> str:
-    """Return the message of an error body: its ``error`` or ``detail``, text or object; empty without it."""
+    """Return the message of an error body, from ``detail`` or ``error``; empty if it has no message."""
     if not isinstance(body, Mapping):
         return ""
     for key in ("detail", "error"):

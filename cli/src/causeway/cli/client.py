@@ -1,12 +1,10 @@
-"""The platform's public HTTP interface for the commands."""
+"""The client of the platform's public HTTP interface."""
 
 import asyncio
 import contextlib
-import email.utils
 import json
 import time
 from collections.abc import Awaitable, Callable, Iterator, Mapping
-from datetime import UTC, datetime
 from pathlib import Path
 from types import TracebackType
 from typing import Any, Self
@@ -14,6 +12,7 @@ from typing import Any, Self
 import httpx
 from causeway.cli.answers import Answer, Job, Readiness, error_message
 from causeway.cli.errors import CommandError, RequestRefused, Unreachable, UsageError
+from servicekit import http_headers
 
 _TIMEOUT = httpx.Timeout(connect=5, read=120, write=60, pool=None)
 _PROBE_TIMEOUT = httpx.Timeout(10, connect=2)
@@ -21,18 +20,18 @@ _ATTEMPTS = 6
 _FIRST_WAIT = 0.5
 _LONGEST_WAIT = 60.0
 _BUSY = frozenset({429, 503})
-_KEYS = "The commands read a key from CAUSEWAY_API_KEY; `causeway keys create --name me` makes one."
+_KEYS = "The commands read a key from CAUSEWAY_API_KEY; `causeway keys create --name me` creates a key."
 
 
 class Client:
-    """A client of a gateway. An async context manager.
+    """A client of a gateway, and an async context manager.
 
-    Every method raises `Unreachable` without an answer and `RequestRefused` for an error.
+    Each method raises `Unreachable` without a response, and `RequestRefused` for an error response.
 
     Args:
         url: The gateway's URL, without a path.
-        api_key: Sent with every request; empty: no key.
-        first_wait: Seconds before the first retry; the wait doubles with each further one.
+        api_key: The key for every request; empty: no key.
+        first_wait: Seconds before the first retry. The wait doubles with each further retry.
 
     Raises:
         UsageError: The URL is invalid.
@@ -50,7 +49,7 @@ class Client:
                 base_url=self.url,
                 timeout=_TIMEOUT,
                 headers={"authorization": f"Bearer {api_key}"} if api_key else None,
-                # The environment's proxy is for other hosts, not for this machine.
+                # Requests to this machine do not use a proxy from the environment.
                 trust_env=host not in {"127.0.0.1", "::1", "localhost"},
             )
         except (httpx.InvalidURL, httpx.UnsupportedProtocol) as error:
@@ -67,8 +66,8 @@ class Client:
         await self._http.aclose()
 
     async def readiness(self) -> Readiness:
-        """Return whether the platform can answer."""
-        with self._reaching():
+        """Return whether the platform is ready, with the states of its services."""
+        with self._connection_errors():
             response = await self._http.get("/readyz?verbose", timeout=_PROBE_TIMEOUT)
         try:
             return Readiness.of(response.status_code == 200, response.json())
@@ -79,21 +78,21 @@ class Client:
     async def call(
         self, method: str, path: str, *, query: Mapping[str, str | int] | None = None, body: object = None
     ) -> Any:
-        """Return the JSON answer of a route; retry while the platform is busy."""
-        response = await self._patiently(lambda: self._http.request(method, path, params=query, json=body))
-        with understood(response):
+        """Return the JSON response of a route; retry while the platform is busy."""
+        response = await self._retried(lambda: self._http.request(method, path, params=query, json=body))
+        with _parsing(response):
             return response.json()
 
     async def upload(self, index: str, name: str, path: Path, *, pictures: bool = False) -> Job:
         """Upload a file; return its job.
 
-        It retries while the platform is busy: a file that arrives twice is ingested once.
+        The method retries while the platform is busy. The platform ingests a repeated file only once.
 
         Args:
             index: The index.
             name: The name of the document.
             path: The path of the file.
-            pictures: Store pictures of its pages.
+            pictures: Whether to store pictures of the pages.
 
         Raises:
             OSError: The file cannot be read.
@@ -104,44 +103,44 @@ class Client:
                 form = {"index": index, "pictures": str(pictures).lower()}
                 return await self._http.post("/documents", data=form, files={"file": (name, file)})
 
-        response = await self._patiently(send)
-        with understood(response):
+        response = await self._retried(send)
+        with _parsing(response):
             return Job.of(response.json()["jobs"][0])
 
     async def ask(self, question: str, overrides: Mapping[str, object]) -> Answer:
-        """Ask over ``/2024-04/chat``; return the answer in one piece."""
+        """Send a question to ``/2024-04/chat``; return the answer."""
         await self.connect()
         begin = time.perf_counter()
-        with self._reaching():
+        with self._connection_errors():
             response = await self._http.post("/2024-04/chat", json=_turn(question, overrides))
-        with understood(_checked(response)):
+        with _parsing(_checked(response)):
             body = response.json()
             answer = Answer(text=str(body["message"]["content"]), trace_id=_trace_id(response))
-            answer.take(body)
+            answer.add_context(body)
         answer.total_ms = (time.perf_counter() - begin) * 1000
         return answer
 
     async def ask_streaming(
         self, question: str, overrides: Mapping[str, object], on_text: Callable[[str], None]
     ) -> Answer:
-        """Ask over ``/2024-04/chat/stream``.
+        """Send a question to ``/2024-04/chat/stream``; return the answer after its last byte.
 
         Args:
             question: The question.
             overrides: Members of the request's context: ``index``, ``top``, ``retrieval_mode``.
-            on_text: Gets each piece of the answer.
+            on_text: Called with each piece of the answer.
         """
         answer = Answer()
         await self.connect()
         begin = time.perf_counter()
         body = _turn(question, overrides)
-        with self._reaching():
+        with self._connection_errors():
             async with self._http.stream("POST", "/2024-04/chat/stream", json=body) as response:
                 answer.trace_id = _trace_id(response)
                 if response.is_error:
                     await response.aread()
                 async for line in _checked(response).aiter_lines():
-                    text = _take(answer, line)
+                    text = _add_line(answer, line)
                     if not text:
                         continue
                     if answer.first_ms is None:
@@ -151,29 +150,29 @@ class Client:
         return answer
 
     async def connect(self) -> None:
-        """Connect now, so that later timings include neither the connection nor the loading of code."""
-        with self._reaching():
+        """Connect, so that later durations include neither the connection nor the loading of code."""
+        with self._connection_errors():
             await self._http.get("/healthz", timeout=_PROBE_TIMEOUT)
 
-    async def _patiently(self, send: Callable[[], Awaitable[httpx.Response]]) -> httpx.Response:
+    async def _retried(self, send: Callable[[], Awaitable[httpx.Response]]) -> httpx.Response:
         """Send a request; retry a bounded number of times while the platform is busy or if the connection breaks.
 
-        If no server listens at the first attempt, there is no retry: the address is wrong, or the platform does not
-        run.
+        If no server accepts the first connection, the method does not retry: the address is wrong, or the platform
+        does not run.
         """
         wait = self._first_wait
         for attempt in range(1, _ATTEMPTS + 1):
             retry_after: float | None = None
             try:
-                with self._reaching():
+                with self._connection_errors():
                     response = await send()
             except Unreachable as error:
-                never = not self._answered and isinstance(error.__cause__, httpx.ConnectError)
-                if attempt == _ATTEMPTS or never:
+                no_server = not self._answered and isinstance(error.__cause__, httpx.ConnectError)
+                if attempt == _ATTEMPTS or no_server:
                     raise
             else:
                 self._answered = True
-                retry_after = _retry_after(response)
+                retry_after = http_headers.retry_after(response.headers)
                 if response.status_code not in _BUSY or attempt == _ATTEMPTS or (retry_after or 0) > _LONGEST_WAIT:
                     return _checked(response)
             await asyncio.sleep(wait if retry_after is None else retry_after)
@@ -181,7 +180,7 @@ class Client:
         raise AssertionError("the last attempt returns or raises")
 
     @contextlib.contextmanager
-    def _reaching(self) -> Iterator[None]:
+    def _connection_errors(self) -> Iterator[None]:
         try:
             yield
         except httpx.ConnectError as error:
@@ -212,15 +211,15 @@ def _checked(response: httpx.Response) -> httpx.Response:
     )
 
 
-def _take(answer: Answer, line: str) -> str:
-    """Add a line of a stream to the answer; return its text."""
+def _add_line(answer: Answer, line: str) -> str:
+    """Add a line of a stream to the answer; return the text of the line."""
     if not line.strip():
         return ""
     try:
         body = json.loads(line)
         if "error" in body:
-            raise RequestRefused(error_message(body) or "the answer broke off", trace_id=answer.trace_id)
-        answer.take(body)
+            raise RequestRefused(error_message(body) or "the answer is incomplete", trace_id=answer.trace_id)
+        answer.add_context(body)
         text = str((body.get("delta") or {}).get("content") or "")
     except (ValueError, LookupError, TypeError, AttributeError) as error:
         raise CommandError(f"a line of the answer is invalid: {line[:200]!r}") from error
@@ -229,31 +228,13 @@ def _take(answer: Answer, line: str) -> str:
 
 
 @contextlib.contextmanager
-def understood(response: httpx.Response) -> Iterator[None]:
-    """Convert a parsing error of an answer to a `CommandError`."""
+def _parsing(response: httpx.Response) -> Iterator[None]:
+    """Convert a parsing error of a response to a `CommandError`."""
     try:
         yield
     except (ValueError, LookupError, TypeError, AttributeError) as error:
-        raise CommandError(f"the answer of {response.url} is invalid: {response.text[:200]!r}") from error
+        raise CommandError(f"the response of {response.url} is invalid: {response.text[:200]!r}") from error
 
 
 def _trace_id(response: httpx.Response) -> str:
     return str(response.headers.get("x-trace-id", ""))
-
-
-def _retry_after(response: httpx.Response) -> float | None:
-    """Parse seconds from a number or a date (RFC 9110, 10.2.3)."""
-    value = response.headers.get("retry-after")
-    if value is None:
-        return None
-    try:
-        return max(0.0, float(value))
-    except ValueError:
-        pass
-    try:
-        at = email.utils.parsedate_to_datetime(value)
-    except ValueError:
-        return None
-    if at.tzinfo is None:
-        at = at.replace(tzinfo=UTC)
-    return max(0.0, (at - datetime.now(UTC)).total_seconds())

@@ -1,4 +1,4 @@
-"""Asks for a confirmation before an irrevocable deletion."""
+"""The confirmation before an irrevocable deletion."""
 
 import sys
 from typing import Annotated
@@ -6,11 +6,11 @@ from typing import Annotated
 import typer
 from causeway.cli.errors import UsageError
 
-Yes = Annotated[bool, typer.Option("--yes", "-y", help="Do not ask.")]
+Yes = Annotated[bool, typer.Option("--yes", "-y", help="Delete without a confirmation.")]
 
 
 def confirmed(question: str, refusal: str) -> bool:
-    """Ask on the terminal, and return whether the answer is yes.
+    """Show a question on the terminal; return whether the user confirms.
 
     Args:
         question: The question.

@@ -1,17 +1,17 @@
 """The errors that end a command, and its exit codes.
 
-CommandError          1  it failed
+CommandError          1  the command failed
 ├── UsageError        2  the command line is invalid
 ├── Unreachable       3  no server answers at the URL
-├── Taken             4  another stack uses the port or the data directory
-└── RequestRefused    1  the platform answered with an error
+├── InUse             4  another stack uses the port or the data directory
+└── RequestRefused    1  the platform returned an error
 """
 
 from typing import ClassVar
 
 
 class CommandError(Exception):
-    """The base of all errors that are shown to the user as one message, without a stack trace."""
+    """The base class of the errors that the command shows as one message, without a stack trace."""
 
     exit_code: ClassVar[int] = 1
 
@@ -28,19 +28,19 @@ class Unreachable(CommandError):
     exit_code = 3
 
 
-class Taken(CommandError):
+class InUse(CommandError):
     """The port or the data directory is in use."""
 
     exit_code = 4
 
 
 class RequestRefused(CommandError):
-    """The platform answered with an error.
+    """The platform returned an error.
 
     Args:
         message: The message of the error.
         status: The HTTP status; None for an error within a stream.
-        trace_id: The id of the trace, for the log; may be empty.
+        trace_id: The id of the trace in the platform's logs; may be empty.
     """
 
     def __init__(self, message: str, *, status: int | None = None, trace_id: str = "") -> None:

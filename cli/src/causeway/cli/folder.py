@@ -1,4 +1,4 @@
-"""Snapshots of folders, to find changed and deleted files."""
+"""Snapshots of folders, which show changed and deleted files."""
 
 import asyncio
 import contextlib
@@ -12,44 +12,44 @@ from watchfiles import awatch
 _POLL_SECONDS = 2.0
 _QUIET_MILLISECONDS = 400
 
-Mark = tuple[int, int]
-"""A file's length and its modification time in nanoseconds; if both are equal, the content is the same."""
+Stamp = tuple[int, int]
+"""A file's length and its modification time in nanoseconds. Equal stamps mean equal content."""
 
 
 @dataclass(frozen=True, slots=True)
 class Snapshot:
-    """The files at one moment, by name."""
+    """The files at one time, by name."""
 
     sources: Mapping[str, Source]
-    marks: Mapping[str, Mark]
+    stamps: Mapping[str, Stamp]
 
     @classmethod
     def of(cls, paths: Sequence[Path]) -> "Snapshot":
         """Return the current files. Files that disappear or cannot be read are omitted."""
         sources: dict[str, Source] = {}
-        marks: dict[str, Mark] = {}
+        stamps: dict[str, Stamp] = {}
         for source in each_source(path for path in paths if path.exists()):
             with contextlib.suppress(OSError):
                 state = source.path.stat()
-                sources[source.name], marks[source.name] = source, (state.st_size, state.st_mtime_ns)
-        return cls(sources, marks)
+                sources[source.name], stamps[source.name] = source, (state.st_size, state.st_mtime_ns)
+        return cls(sources, stamps)
 
-    def changed_since(self, marks: Mapping[str, Mark]) -> list[Source]:
+    def changed_since(self, stamps: Mapping[str, Stamp]) -> list[Source]:
         """Return new and changed files, except empty ones, which are still being written."""
         return [
             source
             for name, source in self.sources.items()
-            if self.marks[name] != marks.get(name) and self.marks[name][0]
+            if self.stamps[name] != stamps.get(name) and self.stamps[name][0]
         ]
 
 
 async def changes(paths: Sequence[Path], *, poll: float = 0) -> AsyncIterator[None]:
-    """Yield at the start and whenever something may have changed below the paths.
+    """Yield at the start, and after each possible change below the paths.
 
     Args:
         paths: Files and directories.
-        poll: Seconds between checks, for file systems without change notices; 0: use notices. If notices do not
-            work (too many folders for the system's limit), it checks periodically.
+        poll: Seconds between checks, for file systems without change notifications. 0: use notifications, or check
+            periodically if the number of folders exceeds the system's limit.
     """
     yield
     if not poll:

@@ -1,4 +1,4 @@
-"""Ingests files: finds them, uploads a few concurrently, and follows their jobs to the end."""
+"""Ingests files: lists and uploads them, and follows their jobs to the end."""
 
 import asyncio
 import functools
@@ -29,7 +29,7 @@ class Source:
 
 @dataclass(frozen=True, slots=True)
 class Outcome:
-    """The result for a file; ``job`` is None if it was not accepted, or needed no job."""
+    """The result for a file; ``job`` is None if the platform refused the file, or if the file needed no job."""
 
     source: Source
     state: str
@@ -39,47 +39,47 @@ class Outcome:
 
     @property
     def ok(self) -> bool:
-        """Return whether the platform has the file's present content."""
+        """Return whether the platform has the file's current content."""
         return self.state in {"succeeded", "unchanged", "removed"}
 
 
 class Watcher(Protocol):
-    """Gets the progress of the files."""
+    """Receives the progress of the files."""
 
     def started(self, source: Source) -> None:
-        """A file is being uploaded."""
+        """Receive a file whose upload begins."""
 
-    def moved(self, source: Source, job: Job) -> None:
-        """The file's job has changed."""
+    def updated(self, source: Source, job: Job) -> None:
+        """Receive the changed job of a file."""
 
     def finished(self, outcome: Outcome) -> None:
-        """The file is done, successfully or not."""
+        """Receive the outcome of a file, successful or not."""
 
 
-def find(paths: Sequence[Path], *, none: bool = False) -> list[Source]:
-    """Return the files of the command line, and those in its directories except hidden ones, by name.
+def find(paths: Sequence[Path], *, allow_empty: bool = False) -> list[Source]:
+    """Return the files of the command line, and all files in its directories except hidden ones.
 
-    A file of a directory is named by its path within it, so that names in different folders differ.
+    The name of a file in a directory is its path below the directory, so that names in different folders differ.
 
     Args:
         paths: The paths of the command line.
-        none: An empty result is allowed.
+        allow_empty: Whether an empty result is allowed.
 
     Raises:
-        UsageError: There are no files, or two would have the same name and replace each other.
+        UsageError: There are no files, or two files would have the same name and replace each other.
     """
     sources: dict[str, Source] = {}
     for source in each_source(paths):
         other = sources.setdefault(source.name, source)
         if other.path.resolve() != source.path.resolve():
             raise UsageError(f"{other.path} and {source.path} would both have the name {source.name}")
-    if not sources and not none:
+    if not sources and not allow_empty:
         raise UsageError(f"there is no file in {', '.join(str(path) for path in paths)}")
     return list(sources.values())
 
 
 def each_source(paths: Iterable[Path]) -> Iterator[Source]:
-    """Yield the files, and those of directories except hidden ones, in order."""
+    """Yield the files, and all files in the directories except hidden ones, in order."""
     for path in paths:
         if not path.is_dir():
             yield Source(path, path.name)
@@ -103,46 +103,46 @@ async def ingest(
     stored: Mapping[str, StoredDocument] | None = None,
     pictures: bool = False,
 ) -> list[Outcome]:
-    """Ingest files; a failing file does not stop the others.
+    """Ingest files; if a file fails, the others continue.
 
     Args:
         client: The platform's client.
         index: The index.
         sources: The files.
-        watcher: Gets the progress.
-        at_once: The number of concurrent files.
-        patience: Seconds without progress after which a job counts as failed here; it continues on the platform.
-        stored: The documents of the index, by name: an unchanged file is not sent.
-        pictures: Store pictures of the pages.
+        watcher: Receives the progress.
+        at_once: The maximum number of concurrent files.
+        patience: Seconds without progress after which the outcome of a file is a failure. The job continues.
+        stored: The documents of the index, by name. Files with the same content are not sent.
+        pictures: Whether to store pictures of the pages.
 
     Returns:
         The outcomes, in the order of ``sources``.
 
     Raises:
-        Unreachable: The platform cannot be reached, or not within the retries.
+        Unreachable: The platform cannot be reached, also after retries.
     """
     outcomes: dict[Source, Outcome] = {}
     waiting = iter(sources)
 
-    async def bring(source: Source) -> Outcome:
+    async def ingest_one(source: Source) -> Outcome:
         watcher.started(source)
         try:
             if await _is_stored(source, (stored or {}).get(source.name)):
                 return Outcome(source, "unchanged")
             job = await client.upload(index, source.name, source.path, pictures=pictures)
-            moved = functools.partial(watcher.moved, source)
-            job = await followed(Library(client), job, moved, patience=patience)
+            on_change = functools.partial(watcher.updated, source)
+            job = await followed(Library(client), job, on_change, patience=patience)
         except OSError as error:
             return Outcome(source, "failed", "UNREADABLE_FILE", error.strerror or str(error))
         except CommandError as error:
             if error.exit_code != CommandError.exit_code:
-                raise  # the platform cannot be reached: the other files would fail the same way
+                raise  # the platform cannot be reached, so the other files would also fail
             return Outcome(source, "failed", "REFUSED", str(error))
         return Outcome(source, job.state, job.reason, job.message, job)
 
     async def work() -> None:
         for source in waiting:
-            outcomes[source] = await bring(source)
+            outcomes[source] = await ingest_one(source)
             watcher.finished(outcomes[source])
 
     try:
@@ -164,26 +164,29 @@ def _sha256(path: Path) -> str:
 
 
 async def followed(
-    library: Library, job: Job, moved: Callable[[Job], None] = lambda _: None, *, patience: float = 600.0
+    library: Library, job: Job, on_change: Callable[[Job], None] = lambda _: None, *, patience: float = 600.0
 ) -> Job:
-    """Return a job when it has ended.
+    """Wait until a job has ended; return the job.
 
     Args:
-        library: Has the job.
+        library: The platform's contents.
         job: The accepted job.
-        moved: Gets the job after each change.
-        patience: Seconds without a change after which the wait ends with an error. The job continues.
+        on_change: Called with the job at the start and after each change.
+        patience: Maximum seconds without a change.
+
+    Raises:
+        CommandError: The job did not change in time. It continues on the platform.
     """
-    poll, moved_at = _FIRST_POLL, time.monotonic()
-    moved(job)
+    poll, changed_at = _FIRST_POLL, time.monotonic()
+    on_change(job)
     while not job.final:
         await asyncio.sleep(poll)
         before, job = job, await library.job(job.id)
         if job != before:
-            poll, moved_at = _FIRST_POLL, time.monotonic()
-            moved(job)
-        elif time.monotonic() - moved_at > patience:
-            raise CommandError(f"job {job.id} is {job.state} and has not moved for {patience:g} s")
+            poll, changed_at = _FIRST_POLL, time.monotonic()
+            on_change(job)
+        elif time.monotonic() - changed_at > patience:
+            raise CommandError(f"job {job.id} is {job.state} and has made no progress for {patience:g} s")
         else:
             poll = min(poll * 1.5, _LONGEST_POLL)
     return job

@@ -51,19 +51,19 @@ class KeyStore:
         Raises:
             CommandError: The key does not exist.
         """
-        wanted = id_of(key_or_id) or key_or_id
+        wanted_id = id_of(key_or_id) or key_or_id
         for key in await self.all():
-            if key.id == wanted:
+            if key.id == wanted_id:
                 await self._bucket.purge(key.id)
                 return key
         raise CommandError("this API key does not exist; `causeway keys list` shows the ids")
 
 
 def certificates_of_the_environment() -> Certificates | None:
-    """Return the certificates of the services' variables (``CAUSEWAY_TLS_…``); None without them.
+    """Return the certificates of the variables ``CAUSEWAY_TLS_…``; None if these are not set.
 
     Raises:
-        UsageError: They are invalid.
+        UsageError: The variables or the files are invalid.
     """
     try:
         return Certificates.of(ServiceSettings())
@@ -73,12 +73,12 @@ def certificates_of_the_environment() -> Certificates | None:
 
 @contextlib.asynccontextmanager
 async def opened(url: str, replicas: int, certificates: Certificates | None = None) -> AsyncIterator[KeyStore]:
-    """Provide the keys at a NATS server.
+    """Connect to the keys at a NATS server.
 
     Args:
-        url: The server.
-        replicas: The number of copies in NATS; used only when the store is created.
-        certificates: For a server that requires a client certificate; None: none.
+        url: The URL of the server.
+        replicas: The number of replicas in NATS; used only when the store is created.
+        certificates: For a server that requires a client certificate; None: no TLS.
 
     Raises:
         Unreachable: The server does not answer in time.
@@ -99,6 +99,6 @@ def no_nats(url: str, error: Exception) -> Unreachable:
     """Return the error for a NATS server that does not answer."""
     server = url.rpartition("@")[2]  # without the password
     return Unreachable(
-        f"NATS does not answer at {server} ({type(error).__name__}); `causeway up` starts a stack, "
-        "--data-dir names the directory of one that runs, --nats-url another platform's NATS"
+        f"NATS does not answer at {server} ({type(error).__name__}). `causeway up` starts a stack. Use --data-dir "
+        "for the directory of a running stack, or --nats-url for another platform"
     )

@@ -23,26 +23,26 @@ _RESPONSES_AT_ONCE = 100
 
 @dataclass(frozen=True, slots=True)
 class Replayed:
-    """Ids of jobs that were sent again, and ids without a dead letter."""
+    """The ids of jobs that were submitted again, and ids without a dead letter."""
 
     replayed: tuple[str, ...]
     not_found: tuple[str, ...]
 
 
 def run_with_library(
-    url: str | None, data_dir: Path, api_key: str, question: Callable[["Library"], Awaitable[T]]
+    url: str | None, data_dir: Path, api_key: str, function: Callable[["Library"], Awaitable[T]]
 ) -> T:
-    """Run a function with the library of the selected platform; it raises as `Client` does."""
+    """Call a function with the library of the selected platform. It raises the errors of `Client`."""
 
-    async def ask() -> T:
+    async def run() -> T:
         async with Client(resolve_url(url, data_dir), api_key=api_key) as client:
-            return await question(Library(client))
+            return await function(Library(client))
 
-    return asyncio.run(ask())
+    return asyncio.run(run())
 
 
 class Library:
-    """The indexes, documents and jobs of a platform. It raises as `Client` does.
+    """The indexes, documents, jobs and responses of a platform. The methods raise the errors of `Client`.
 
     Args:
         client: The platform's client.
@@ -52,7 +52,7 @@ class Library:
         self._client = client
 
     async def documents(self, index: str) -> list[StoredDocument]:
-        """Return all documents of an index; none if it does not exist."""
+        """Return all documents of an index; an empty list if the index does not exist."""
         try:
             return [
                 _read(StoredDocument, each) async for each in self._pages("/documents", "documents", index=index)
@@ -67,14 +67,14 @@ class Library:
         return await _first(most, self._pages("/documents", "documents", min(most, _PAGE), index=index))
 
     async def find_document(self, index: str, name: str) -> dict[str, Any] | None:
-        """Return the document of a name or an id; None if the index has no such document."""
+        """Return the document with a name or an id; None if the index does not contain it."""
         async for each in self._pages("/documents", "documents", index=index):
             if name in (each["sourcefile"], each["document_id"]):
                 return dict(each)
         return None
 
     async def passages(self, index: str, document_id: str, most: int) -> tuple[list[dict[str, Any]], int]:
-        """Return the first passages of a document, and the number of its passages."""
+        """Return the first passages of a document, and the number of all its passages."""
         found: list[dict[str, Any]] = []
         while True:
             query = {"offset": len(found), "limit": min(_PASSAGES_AT_ONCE, most - len(found))}
@@ -89,7 +89,7 @@ class Library:
         return _read(Job, await self._client.call("PUT", f"{_document(index, document_id)}/access", body=body))
 
     async def remove(self, index: str, document_ids: Sequence[str]) -> None:
-        """Delete documents; ignore those that do not exist any more."""
+        """Delete documents; ignore documents that do not exist."""
         for start in range(0, len(document_ids), _REMOVED_AT_ONCE):
             some = list(document_ids[start : start + _REMOVED_AT_ONCE])
             await self._client.call("POST", f"{_index(index)}/documents/delete", body={"doc_ids": some})
@@ -108,7 +108,7 @@ class Library:
         return dict(await self._client.call("POST", "/indexes", body={"index_name": name, **settings}))
 
     async def update_index(self, name: str, changes: Mapping[str, object]) -> dict[str, Any]:
-        """Change settings of an index, None to the platform's value; return all its settings."""
+        """Change settings of an index; None selects the platform's value. Return all settings."""
         return dict(await self._client.call("PATCH", _index(name), body=dict(changes)))
 
     async def delete_index(self, name: str) -> None:
@@ -142,7 +142,7 @@ class Library:
         return dict(await self._client.call("POST", f"{_index(name)}/rebuild", body=dict(settings)))
 
     async def last_rebuild(self, name: str) -> dict[str, Any] | None:
-        """Return the running or last rebuild; None if there was none, or if the caller may not see it."""
+        """Return the running or last rebuild; None without a rebuild, or if the caller may not see it."""
         try:
             return dict(await self._client.call("GET", f"{_index(name)}/rebuild"))
         except RequestRefused as error:
@@ -172,7 +172,7 @@ class Library:
         return _read(Job, await self._client.call("POST", f"/jobs/{quote(job_id, safe='')}/cancel"))
 
     async def replay(self, job_ids: Sequence[str] | None) -> Replayed:
-        """Send dead letters again: those of some jobs, or all."""
+        """Submit jobs again that have dead letters. None: all such jobs."""
         body = {"all": True} if job_ids is None else {"job_ids": list(job_ids)}
         found = await self._client.call("POST", "/jobs/dead/replay", body=body)
         return Replayed(tuple(found["replayed"]), tuple(found["not_found"]))
@@ -214,4 +214,4 @@ def _read(kind: type[R], body: Any) -> R:
     try:
         return kind.of(body)
     except (ValueError, LookupError, TypeError, AttributeError) as error:
-        raise CommandError(f"the platform's answer is invalid: {str(body)[:200]!r}") from error
+        raise CommandError(f"the platform's response is invalid: {str(body)[:200]!r}") from error

@@ -71,7 +71,7 @@ def build_app() -> typer.Typer:
     app.add_typer(of_index)
     of_documents = typer.Typer(
         name="documents",
-        help="Documents: list, passages, who may see one.",
+        help="Documents: list, passages, access lists.",
         epilog=_epilog(documents.EXAMPLES, EXIT_CODES),
         no_args_is_help=True,
         rich_markup_mode=None,
@@ -104,7 +104,7 @@ def build_app() -> typer.Typer:
     app.command(epilog=_epilog(backup.RESTORE_EXAMPLES, EXIT_CODES))(backup.restore)
     of_keys = typer.Typer(
         name="keys",
-        help="API keys: create, list, revoke. Uses NATS, not the gateway: the first key needs no other key.",
+        help="API keys: create, list, revoke. The command uses NATS directly, so the first key needs no other key.",
         epilog=_epilog(keys.EXAMPLES, EXIT_CODES),
         no_args_is_help=True,
         rich_markup_mode=None,
@@ -164,7 +164,7 @@ def _epilog(examples: Sequence[str], exit_codes: str) -> str:
 
 
 def main(arguments: Sequence[str] | None = None) -> None:
-    """Run a command line, by default the process's; exit with its exit code."""
+    """Run a command line, by default the process's command line; exit with its exit code."""
     try:
         build_app()(arguments)
     except CommandError as error:

@@ -1,6 +1,6 @@
 """The Model Context Protocol over standard input and output, for clients that start a program.
 
-The bridge sends each message unchanged to the gateway's ``/mcp`` and writes the answers.
+The bridge sends each message unchanged to the gateway's ``/mcp`` and writes the responses.
 """
 
 import asyncio
@@ -25,15 +25,15 @@ Message = dict[str, Any]
 
 
 class Bridge:
-    """Sends messages to a gateway.
+    """Forwards messages to a gateway.
 
-    A client cancels a request with a message. The bridge then closes the request's connection, which the gateway
-    understands in every generation of the protocol.
+    A client cancels a request with a message. The bridge then closes the connection of the request. The gateway
+    treats a closed connection as a cancellation in every version of the protocol.
 
     Args:
-        http: The client of the gateway.
+        http: The HTTP client for the gateway.
         url: The gateway's MCP address.
-        write: Writes each line for the client.
+        write: Writes a line to the MCP client.
     """
 
     def __init__(self, http: httpx.AsyncClient, url: str, write: Callable[[str], Awaitable[None]]) -> None:
@@ -42,7 +42,7 @@ class Bridge:
         self._write = write
         self._headers: dict[str, str] = {}
         self._running: dict[str, asyncio.Task[None]] = {}
-        self._room = asyncio.Semaphore(_MOST_AT_ONCE)
+        self._slots = asyncio.Semaphore(_MOST_AT_ONCE)
 
     async def serve(self, lines: AsyncIterator[bytes]) -> None:
         """Handle messages until the input ends; then cancel the running requests."""
@@ -59,24 +59,24 @@ class Bridge:
                 if isinstance(message, dict) and message.get("method") == _CANCELLED:
                     self._cancel(message)
                     continue
-                await self._room.acquire()
+                await self._slots.acquire()
                 task = asyncio.create_task(self._exchange(line, message))
-                task.add_done_callback(lambda _: self._room.release())
+                task.add_done_callback(lambda _: self._slots.release())
                 tasks.add(task)
                 task.add_done_callback(tasks.discard)
-                number = _number(message)
-                if number is not None:
-                    self._running[number] = task
-                    task.add_done_callback(functools.partial(self._forget, number))
+                key = _request_key(message)
+                if key is not None:
+                    self._running[key] = task
+                    task.add_done_callback(functools.partial(self._remove, key))
                 if isinstance(message, dict) and message.get("method") == "initialize":
-                    await asyncio.wait([task])  # later messages need the version that it negotiates
+                    await asyncio.wait([task])  # later messages need the negotiated version
         finally:
             for task in list(tasks):
                 task.cancel()
             await asyncio.gather(*tasks, return_exceptions=True)
 
-    def _forget(self, number: str, _task: "asyncio.Task[None]") -> None:
-        self._running.pop(number, None)
+    def _remove(self, key: str, _task: "asyncio.Task[None]") -> None:
+        self._running.pop(key, None)
 
     def _cancel(self, message: Message) -> None:
         params = message.get("params")
@@ -85,47 +85,45 @@ class Bridge:
             task.cancel()
 
     async def _exchange(self, line: bytes, message: Any) -> None:
-        """Send a message and pass all its answers on."""
+        """Forward a message and write its responses."""
         answered = False
         try:
             async with self._http.stream(
                 "POST", self._url, content=line.strip(), headers=self._headers_of(message)
             ) as response:
-                self._learn(response)
+                self._store_session(response)
                 if response.headers.get("content-type", "").startswith("text/event-stream"):
                     async for text in _events(response):
                         answered = answered or '"result"' in text or '"error"' in text
-                        self._agree(message, text)
+                        self._store_version(message, text)
                         await self._write(text)
                 else:
-                    text = (await response.aread()).decode()
-                    answered = await self._hand_on(message, text, response)
+                    await self._forward(message, (await response.aread()).decode(), response)
+                    answered = True
+            if not answered and _request_key(message) is not None:
+                await self._fail(message["id"], _INTERNAL_ERROR, f"{self._url} ended the stream without a result.")
         except httpx.HTTPError as error:
-            if not answered and _number(message) is not None:
-                answer = str(error) or type(error).__name__
-                await self._fail(message["id"], _INTERNAL_ERROR, f"{self._url} does not answer: {answer}")
+            if not answered and _request_key(message) is not None:
+                cause = str(error) or type(error).__name__
+                await self._fail(message["id"], _INTERNAL_ERROR, f"{self._url} does not answer: {cause}")
 
-    async def _hand_on(self, message: Any, text: str, response: httpx.Response) -> bool:
+    async def _forward(self, message: Any, text: str, response: httpx.Response) -> None:
+        """Write the response of a request; give an error without an id the id of the request."""
         if not text:
-            return True
+            return
         try:
             answer = json.loads(text)
         except ValueError:
             answer = {}
         if not isinstance(answer, dict) or "jsonrpc" not in answer:
             answer = {}
-        if answer.get("id") is None:
-            # An error from before the message was read: the client waits for one with the request's id.
-            if _number(message) is None:
-                return True
-            words = (
-                answer.get("error", {}).get("message") or f"The gateway answers with status {response.status_code}."
-            )
-            await self._fail(message["id"], answer.get("error", {}).get("code", _INTERNAL_ERROR), words)
-            return True
-        self._agree(message, text)
-        await self._write(text)
-        return True
+        if answer.get("id") is not None:
+            self._store_version(message, text)
+            await self._write(text)
+        elif _request_key(message) is not None:
+            error = answer.get("error", {})
+            reason = error.get("message") or f"The gateway answers with status {response.status_code}."
+            await self._fail(message["id"], error.get("code", _INTERNAL_ERROR), reason)
 
     def _headers_of(self, message: Any) -> dict[str, str]:
         headers = {
@@ -143,19 +141,19 @@ class Bridge:
                 headers["mcp-name"] = name
         return {name: value for name, value in headers.items() if value.isascii() and value.isprintable()}
 
-    def _learn(self, response: httpx.Response) -> None:
+    def _store_session(self, response: httpx.Response) -> None:
         if session := response.headers.get(_SESSION):
             self._headers[_SESSION] = session
 
-    def _agree(self, message: Any, text: str) -> None:
+    def _store_version(self, message: Any, text: str) -> None:
         """Store the version that a handshake negotiated."""
         if isinstance(message, dict) and message.get("method") == "initialize":
             with contextlib.suppress(ValueError, KeyError, TypeError):
                 self._headers[_VERSION] = str(json.loads(text)["result"]["protocolVersion"])
 
-    async def _fail(self, number: Any, code: int, words: str) -> None:
-        error = {"code": code, "message": words}
-        await self._write(json.dumps({"jsonrpc": "2.0", "id": number, "error": error}))
+    async def _fail(self, request_id: Any, code: int, reason: str) -> None:
+        error = {"code": code, "message": reason}
+        await self._write(json.dumps({"jsonrpc": "2.0", "id": request_id, "error": error}))
 
 
 async def _events(response: httpx.Response) -> AsyncIterator[str]:
@@ -169,8 +167,8 @@ async def _events(response: httpx.Response) -> AsyncIterator[str]:
             data = []
 
 
-def _number(message: Any) -> str | None:
-    """Return the id of a request; None for a message without an answer."""
+def _request_key(message: Any) -> str | None:
+    """Return the id of a request as JSON; None for a message without a response."""
     if not isinstance(message, dict) or "method" not in message or message.get("id") is None:
         return None
     return json.dumps(message["id"])
@@ -180,13 +178,13 @@ def bridge_client(api_key: str, host: str) -> httpx.AsyncClient:
     """Return the client of a gateway.
 
     Args:
-        api_key: Sent with every message; empty: no key.
+        api_key: The key for every message; empty: no key.
         host: The gateway's host.
     """
     return httpx.AsyncClient(
         timeout=_TIMEOUT,
         headers={"authorization": f"Bearer {api_key}"} if api_key else None,
-        # The environment's proxy is for other hosts, not for this machine.
+        # Requests to this machine do not use a proxy from the environment.
         trust_env=host not in {"127.0.0.1", "::1", "localhost"},
         limits=httpx.Limits(max_connections=_MOST_AT_ONCE),
     )

@@ -1,4 +1,4 @@
-"""The shared options and exit codes of commands."""
+"""Options and exit codes that several commands share."""
 
 from pathlib import Path
 from typing import Annotated
@@ -10,9 +10,11 @@ DEFAULT_URL = "http://127.0.0.1:8080"
 DEFAULT_NATS = "nats://127.0.0.1:4222"
 DEFAULT_RETRIEVER = "127.0.0.1:50051"
 
-EXIT_CODES = "Exit codes: 0 done; 1 failed, or not ready; 2 wrong usage; 3 no answer at the URL; 130 interrupted."
+EXIT_CODES = (
+    "Exit codes: 0 success; 1 failure, or not ready; 2 wrong usage; 3 no server at the URL; 130 interrupted."
+)
 EXIT_CODES_OF_A_STACK = (
-    "Exit codes: 0 done; 1 failed; 2 wrong usage; 4 the port or the data directory is in use; 130 interrupted."
+    "Exit codes: 0 success; 1 failure; 2 wrong usage; 4 the port or the data directory is in use; 130 interrupted."
 )
 
 Url = Annotated[
@@ -20,7 +22,7 @@ Url = Annotated[
     typer.Option(
         "--url",
         envvar="CAUSEWAY_URL",
-        help=f"The platform's URL. Default: the stack that runs on --data-dir, else {DEFAULT_URL}.",
+        help=f"The platform's URL. Default: the URL of the stack that runs on --data-dir, else {DEFAULT_URL}.",
     ),
 ]
 ApiKey = Annotated[
@@ -44,7 +46,7 @@ NatsUrl = Annotated[
     typer.Option(
         "--nats-url",
         envvar="CAUSEWAY_NATS_URL",
-        help=f"The platform's NATS. Default: that of the stack that runs on --data-dir, else {DEFAULT_NATS}.",
+        help=f"URL of NATS. Default: the NATS of the stack that runs on --data-dir, else {DEFAULT_NATS}.",
     ),
 ]
 Json = Annotated[bool, typer.Option("--json", help="Print JSON.")]
@@ -53,10 +55,10 @@ DEFAULT_DATA_DIR = Path(".data")
 
 
 def resolve_url(url: str | None, data_dir: Path) -> str:
-    """Return the given URL, else the running stack's, else the default."""
+    """Return the given URL, else the URL of the running stack, else the default."""
     return url or str(stack_file.read(data_dir).get("url") or DEFAULT_URL)
 
 
 def resolve_nats(url: str | None, data_dir: Path) -> str:
-    """Return the given URL of NATS, else the running stack's, else the default."""
+    """Return the given URL of NATS, else the NATS URL of the running stack, else the default."""
     return url or str(stack_file.read(data_dir).get("nats_url") or DEFAULT_NATS)

@@ -19,12 +19,12 @@ _LAST_LINES = 20
 class OutputLog:
     """The log of one program, across its restarts.
 
-    Output of an earlier start is rotated at the beginning, and again whenever the file is full: the file and two
-    older ones have at most three times ``file_bytes``.
+    The constructor rotates an existing file. A full file is also rotated: the file and two older ones have at most
+    three times ``file_bytes``.
 
     Args:
         path: The file.
-        echo: Also gets every line.
+        echo: Called with each line.
         file_bytes: The size at which a file is full.
     """
 
@@ -53,17 +53,17 @@ class OutputLog:
             lambda: asyncio.StreamReaderProtocol(reader), os.fdopen(descriptor, "rb", buffering=0)
         )
         decoder = codecs.getincrementaldecoder("utf-8")(errors="replace")
-        rest = ""
+        tail = ""
         try:
             while chunk := await reader.read(_READ_BYTES):
-                *lines, rest = (rest + decoder.decode(chunk)).split("\n")
+                *lines, tail = (tail + decoder.decode(chunk)).split("\n")
                 for line in lines:
                     self._write(line)
-                if len(rest) > _LINE_CHARACTERS:
-                    self._write(rest)
-                    rest = ""
-            if rest:
-                self._write(rest)
+                if len(tail) > _LINE_CHARACTERS:
+                    self._write(tail)
+                    tail = ""
+            if tail:
+                self._write(tail)
         finally:
             transport.close()
 

@@ -19,12 +19,14 @@ _POLL = 0.5
 
 
 async def followed(library: Library, name: str, begun: dict[str, Any], err: Console) -> dict[str, Any]:
-    """Wait for a rebuild and return it; show a bar, or without a terminal a line for each tenth.
+    """Wait until a rebuild has ended; return the rebuild.
+
+    On a terminal, a bar shows the progress. Elsewhere, a line shows each tenth.
 
     Args:
         library: The platform's contents.
         name: The index.
-        begun: The rebuild at its start.
+        begun: The state of the rebuild at its start.
         err: The console for the progress.
     """
     last, tenths = begun, 0
@@ -42,16 +44,16 @@ async def followed(library: Library, name: str, begun: dict[str, Any], err: Cons
 
 
 def sentence(rebuild: dict[str, Any]) -> str:
-    """Return the progress of a rebuild, or its result."""
+    """Return a sentence with the progress or the result of a rebuild."""
     done, total = f"{rebuild['documents_done']:,}", f"{rebuild['documents_total']:,}"
     model = rebuild["embedding"]
     match rebuild["state"]:
         case "running":
-            return f"It is being rebuilt for {model}: {done} of {total} documents."
+            return f"The rebuild for {model} is running: {done} of {total} documents."
         case "succeeded":
-            return f"It was rebuilt for {model}: {total} documents, at {_moment(rebuild['finished_at'])}."
+            return f"The rebuild for {model} succeeded: {total} documents, at {_moment(rebuild['finished_at'])}."
         case _:
-            return f"It was not rebuilt for {model}: {rebuild['error']}"
+            return f"The rebuild for {model} failed: {rebuild['error']}"
 
 
 def _moment(text: str | None) -> str:

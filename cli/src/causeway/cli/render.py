@@ -1,4 +1,4 @@
-"""The output for people: colours, bars and tables on a terminal; plain lines elsewhere."""
+"""The readable output: colours, bars and tables on a terminal; plain lines elsewhere."""
 
 import re
 from collections.abc import Iterable, Iterator, Mapping, Sequence
@@ -12,7 +12,7 @@ from rich.progress import MofNCompleteColumn, Progress, SpinnerColumn, TextColum
 from rich.table import Table
 from rich.text import Text
 
-# All control characters and escape sequences of terminals; documents and models may contain them.
+# Control characters, and therefore escape sequences of terminals. Documents and answers may contain them.
 _CONTROLS = re.compile(r"[\x00-\x08\x0b-\x1f\x7f-\x9f]")
 _BAR_WIDTH = 30
 _PLAIN_WIDTH = 1000
@@ -20,13 +20,11 @@ _SHORTEST_MS = 0.05  # shorter times would be shown as 0.0
 
 
 def console(*, stderr: bool = False) -> Console:
-    """Return a console that prints text unchanged: brackets are citations, not markup."""
-    made = Console(stderr=stderr, markup=False, highlight=False, emoji=False)
-    if not made.is_terminal:
-        made = Console(
-            stderr=stderr, markup=False, highlight=False, emoji=False, color_system=None, width=_PLAIN_WIDTH
-        )
-    return made
+    """Return a console that does not interpret markup, because brackets are citations."""
+    terminal = Console(stderr=stderr, markup=False, highlight=False, emoji=False)
+    if terminal.is_terminal:
+        return terminal
+    return Console(stderr=stderr, markup=False, highlight=False, emoji=False, color_system=None, width=_PLAIN_WIDTH)
 
 
 def printable(text: str) -> str:
@@ -47,14 +45,14 @@ def piece(out: Console, text: str) -> None:
 
 def table(out: Console, columns: Sequence[str], rows: Iterable[Sequence[str | Text]]) -> None:
     """Print a table: with rules on a terminal, in aligned columns elsewhere."""
-    made = Table(*columns, box=None, pad_edge=False, padding=(0, 2, 0, 0), header_style="bold")
+    grid = Table(*columns, box=None, pad_edge=False, padding=(0, 2, 0, 0), header_style="bold")
     for row in rows:
-        made.add_row(*(Text(printable(cell)) if isinstance(cell, str) else cell for cell in row))
-    out.print(made)
+        grid.add_row(*(Text(printable(cell)) if isinstance(cell, str) else cell for cell in row))
+    out.print(grid)
 
 
 def counted(number: int, noun: str) -> str:
-    """Return the number and its noun, in the plural unless it is one."""
+    """Return a number with its noun in the singular or the plural."""
     return f"{number} {noun}" if number == 1 else f"{number} {noun}s"
 
 
@@ -65,14 +63,14 @@ def state(text: str) -> Text:
 
 
 def footnotes(out: Console, answer: Answer, *, traced: bool = False) -> None:
-    """Print the citations, the times and the trace below an answer; all of it if ``traced``."""
+    """Print the citations and the times of an answer; with ``traced``, its trace in place of the times."""
     if citations := answer.citations:
         line(out, "Cited", "bold")
         for number, citation in enumerate(citations, 1):
             page = f", page {citation.page}" if citation.page else ""
             line(out, f"  {number}. {citation.file}{page}")
     elif answer.sources:
-        line(out, f"Nothing is cited; {counted(len(answer.sources), 'passage')} found.", "yellow")
+        line(out, f"The answer cites no source; {counted(len(answer.sources), 'passage')} found.", "yellow")
     if traced:
         trace(out, answer)
         return
@@ -84,13 +82,13 @@ def footnotes(out: Console, answer: Answer, *, traced: bool = False) -> None:
 def trace(out: Console, answer: Answer) -> None:
     """Print the steps of an answer as a tree with their times, and the trace's id."""
     line(out, f"Trace {answer.trace_id}" if answer.trace_id else "Trace", "bold")
-    made = Table(box=None, show_header=False, pad_edge=False, padding=(0, 2, 0, 0))
-    made.add_column(no_wrap=True)
-    made.add_column(justify="right", no_wrap=True)
+    grid = Table(box=None, show_header=False, pad_edge=False, padding=(0, 2, 0, 0))
+    grid.add_column(no_wrap=True)
+    grid.add_column(justify="right", no_wrap=True)
     for depth, step in _flat(answer.trace):
-        made.add_row(Text(f"{'  ' * depth}{printable(step.title)}"), Text(f"{step.milliseconds:.3f} ms"))
-    made.add_row(Text("  whole answer, measured here"), Text(f"{answer.total_ms:.3f} ms"))
-    out.print(made)
+        grid.add_row(Text(f"{'  ' * depth}{printable(step.title)}"), Text(f"{step.milliseconds:.3f} ms"))
+    grid.add_row(Text("  whole answer, measured here"), Text(f"{answer.total_ms:.3f} ms"))
+    out.print(grid)
 
 
 def _flat(steps: Iterable[Step], depth: int = 1) -> Iterator[tuple[int, Step]]:
@@ -107,18 +105,18 @@ def time_line(out: Console, answer: Answer) -> None:
     steps.append(Step("whole answer, measured here", answer.total_ms))
     longest = max(step.milliseconds for step in steps) or 1.0
     line(out, "Time", "bold")
-    made = Table(box=None, show_header=False, pad_edge=False, padding=(0, 2, 0, 0))
-    made.add_column(no_wrap=True)
-    made.add_column(no_wrap=True, width=_BAR_WIDTH)
-    made.add_column(justify="right", no_wrap=True)
+    grid = Table(box=None, show_header=False, pad_edge=False, padding=(0, 2, 0, 0))
+    grid.add_column(no_wrap=True)
+    grid.add_column(no_wrap=True, width=_BAR_WIDTH)
+    grid.add_column(justify="right", no_wrap=True)
     for step in steps:
         bar = Bar(longest, 0, step.milliseconds, width=_BAR_WIDTH, color="cyan")
-        made.add_row(Text(f"  {printable(step.title)}"), bar, Text(f"{step.milliseconds:.1f} ms"))
-    out.print(made)
+        grid.add_row(Text(f"  {printable(step.title)}"), bar, Text(f"{step.milliseconds:.1f} ms"))
+    out.print(grid)
 
 
 class StartProgress:
-    """Shows the start of a stack. A context manager; `update` takes the state of each process."""
+    """A context manager that shows the start of a stack; `update` receives the state of each process."""
 
     def __init__(self, out: Console) -> None:
         self._out = out

@@ -1,4 +1,4 @@
-"""The exclusive resources of a stack: its data directory, its ports and its sockets."""
+"""The exclusive resources of a stack: its data directory, ports and sockets."""
 
 import contextlib
 import fcntl
@@ -9,7 +9,7 @@ from collections.abc import Collection, Iterable
 from pathlib import Path
 
 from causeway.cli import stack_file
-from causeway.cli.errors import CommandError, Taken
+from causeway.cli.errors import CommandError, InUse
 
 HOST = "127.0.0.1"
 _LAST_PORT = 65535
@@ -19,15 +19,15 @@ _SHORT = "/tmp"  # noqa: S108  # only the owner may enter the directory that is 
 
 
 def lock(data_dir: Path) -> int:
-    """Lock the data directory; create it if it is missing, and let only its owner read it.
+    """Lock the data directory, which only its owner may access; create the directory if it is missing.
 
-    An existing directory with other content, such as ``/tmp``, keeps its mode.
+    The mode of an existing directory with other content, such as ``/tmp``, does not change.
 
     Returns:
         A file descriptor. The lock ends when this descriptor and all copies in child processes are closed.
 
     Raises:
-        Taken: Another stack holds the lock.
+        InUse: Another stack has locked the directory.
         CommandError: The directory cannot be written.
     """
     try:
@@ -43,19 +43,19 @@ def lock(data_dir: Path) -> int:
         os.close(descriptor)
         other = stack_file.read(data_dir)
         where = f" at {other['url']}" if "url" in other else ""
-        raise Taken(f"a stack runs on {data_dir} already{where}") from error
+        raise InUse(f"a stack already runs on {data_dir}{where}") from error
     return descriptor
 
 
 def ports(first: int, count: int) -> list[int]:
-    """Return different free ports; the first one is the requested port unless that is 0.
+    """Return different free ports. The first port is ``first``; if this is 0, all ports are chosen freely.
 
     Raises:
-        Taken: The requested port is in use.
+        InUse: The requested port is in use.
     """
-    # Keep all sockets open until the last port is found, so that the ports differ.
-    with contextlib.ExitStack() as held:
-        sockets = [held.enter_context(socket.socket()) for _ in range(count)]
+    # All sockets remain open until the last port is found, so that the ports differ.
+    with contextlib.ExitStack() as stack:
+        sockets = [stack.enter_context(socket.socket()) for _ in range(count)]
         if first:  # the port may still have connections of an earlier server
             sockets[0].setsockopt(socket.SOL_SOCKET, socket.SO_REUSEADDR, 1)
         try:
@@ -64,7 +64,7 @@ def ports(first: int, count: int) -> list[int]:
             message = (
                 f"port {first} cannot be used: {error.strerror}. Use another --port, or --port 0 for a free one"
             )
-            raise Taken(message) from error
+            raise InUse(message) from error
         for each in sockets[1:]:
             each.bind((HOST, 0))
         return [each.getsockname()[1] for each in sockets]
@@ -74,7 +74,7 @@ def ports_from(first: int, count: int) -> list[int]:
     """Return the next free ports from `first` upwards; any free ports if `first` is 0.
 
     Raises:
-        Taken: There are not enough free ports.
+        InUse: There are not enough free ports.
     """
     if not first:
         return ports(0, count)
@@ -86,7 +86,7 @@ def ports_from(first: int, count: int) -> list[int]:
             found.append(port)
         if len(found) == count:
             return found
-    raise Taken(f"there are no {count} free ports from {first} upwards. Choose a lower CAUSEWAY_METRICS_PORT.")
+    raise InUse(f"there are fewer than {count} free ports from {first} upwards; lower CAUSEWAY_METRICS_PORT")
 
 
 def sockets(data_dir: Path, names: Collection[str]) -> dict[str, Path]:

@@ -1,4 +1,4 @@
-"""Signals for commands that run a stack: the first one ends them in order, the second one immediately."""
+"""Signals for commands that run a stack: the first stops it gracefully, the second immediately."""
 
 import asyncio
 import contextlib
@@ -7,31 +7,31 @@ from collections.abc import Callable, Iterator
 
 
 @contextlib.contextmanager
-def cancelled_by_signals(again: Callable[[], None]) -> Iterator[None]:
-    """Cancel the current task on SIGINT, SIGTERM or SIGHUP; call ``again`` on another signal.
+def cancelled_by_signals(on_repeat: Callable[[], None]) -> Iterator[None]:
+    """Cancel the current task on SIGINT, SIGTERM or SIGHUP; call ``on_repeat`` on each further signal.
 
-    An ignored SIGHUP (``nohup``) stays ignored.
+    If the process ignores SIGHUP (``nohup``), it continues to ignore it.
     """
     task = asyncio.current_task()
     assert task is not None
     loop = asyncio.get_running_loop()
-    signs = [signal.SIGINT, signal.SIGTERM]
+    numbers = [signal.SIGINT, signal.SIGTERM]
     if signal.getsignal(signal.SIGHUP) is not signal.SIG_IGN:
-        signs.append(signal.SIGHUP)
+        numbers.append(signal.SIGHUP)
     seen = False
 
     def handle() -> None:
         nonlocal seen
         if seen:
-            again()
+            on_repeat()
         else:
             seen = True
             task.cancel()
 
-    for sign in signs:
-        loop.add_signal_handler(sign, handle)
+    for number in numbers:
+        loop.add_signal_handler(number, handle)
     try:
         yield
     finally:
-        for sign in signs:
-            loop.remove_signal_handler(sign)
+        for number in numbers:
+            loop.remove_signal_handler(number)

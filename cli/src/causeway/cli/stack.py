@@ -19,12 +19,14 @@ from causeway.cli.supervisor import Program, Supervisor, with_last_lines
 from servicekit import permissions
 from servicekit.broker import Broker
 from servicekit.errors import CausewayError
+from servicekit.setting_names import NAMES
 
 BROKER = "nats"
 GATEWAY = "gateway"
 INGEST = "ingest"
 RETRIEVER = "retriever"
-# In the order of the start. The stop has the reverse order, so that the gateway drains while all others still run.
+# In the order of the start. The stop has the reverse order, so that all services still run while the gateway
+# drains.
 SERVICES = (RETRIEVER, "generator", "guardrails", INGEST, GATEWAY)
 
 _DRAIN_SECONDS = 8.0
@@ -42,11 +44,11 @@ class Stack:
         data_dir: The directory of all stored data, the logs, and ``stack.json`` while the stack runs.
         port: The gateway's port; 0 chooses a free one.
         auth: The authentication mode, as in the gateway's setting.
-        report: Called with a line for each death and each restart of a process.
+        report: Called with a line for each exit and each restart of a process.
         echo: Called with the name of a process and a line of its output.
 
     Raises:
-        Taken: Another stack uses the directory, or another process uses the port.
+        InUse: Another stack uses the directory, or another process uses the port.
         CommandError: The directory cannot be written, or parts of the platform are not installed.
     """
 
@@ -60,7 +62,7 @@ class Stack:
         echo: Callable[[str, str], None] | None = None,
     ) -> None:
         if missing := [name for name in SERVICES if importlib.util.find_spec(name) is None]:
-            raise CommandError(f"not installed with this command: {', '.join(missing)}")
+            raise CommandError(f"these services are not installed: {', '.join(missing)}")
         self.data_dir = data_dir.absolute()
         self._auth = auth
         self._lock = reservation.lock(self.data_dir)
@@ -70,13 +72,13 @@ class Stack:
             names = (GATEWAY, BROKER)
             self.ports = dict(zip(names, reservation.ports(port, len(names)), strict=True))
             self.metrics_ports = _metrics_ports()
-            # Other users of this machine cannot access the sockets, but they can access the ports. The broker's
-            # port needs a password, which also limits each service to its own subjects.
+            # Other users of this machine can access the ports, but not the sockets. So NATS requires passwords,
+            # which also limit each service to its own subjects.
             self._passwords = {user: secrets.token_urlsafe(24) for user in permissions.USERS}
             broker = _broker_command(Broker(self.data_dir / BROKER, self.ports[BROKER], self._passwords))
             self._sockets = reservation.sockets(self.data_dir, SERVICES[:-1])
             self._report = report
-            self._ready = self._unwritten = False
+            self._ready = self._write_failed = False
             self._rewrite: asyncio.TimerHandle | None = None
             self._states = dict.fromkeys((BROKER, *SERVICES), "starting")
             self._supervisor = Supervisor(
@@ -104,7 +106,7 @@ class Stack:
 
     @property
     def has_console(self) -> bool:
-        """Return whether the gateway serves the console: it is not switched off, and the package contains it."""
+        """Return whether the gateway serves the console: no setting disables it, and the package contains it."""
         if os.environ.get("CAUSEWAY_CONSOLE", "true").lower() in ("false", "0", "no", "off"):
             return False
         gateway = importlib.util.find_spec("gateway")
@@ -121,14 +123,15 @@ class Stack:
     def _environment(self, name: str) -> Mapping[str, str]:
         metrics_port = self.metrics_ports.get(name)
         targets = {f"CAUSEWAY_{each.upper()}_TARGET": f"unix:{path}" for each, path in self._sockets.items()}
+        targets = {variable: target for variable, target in targets.items() if variable in NAMES}  # ingest has none
         return {
             "CAUSEWAY_LOG_FORMAT": "console",
-            # gRPC's core logs closed connections in its own format. Our log contains them already.
+            # gRPC's core logs closed connections in its own format. The services' logs already contain them.
             "GRPC_VERBOSITY": "ERROR",
             "CAUSEWAY_SHUTDOWN_GRACE": f"{_DRAIN_SECONDS:g}",
             "CAUSEWAY_NATS_STREAM_BYTES": str(self._stream_bytes()),
             "CAUSEWAY_CONSOLE": str(self.has_console).lower(),
-            # The caller's variables have priority, except those that connect the processes.
+            # The caller's variables override the variables above, but not the variables below.
             **os.environ,
             "CAUSEWAY_GATEWAY_PORT": str(self.ports[GATEWAY]),
             **({"CAUSEWAY_GRPC_SOCKET": str(self._sockets[name])} if name in self._sockets else {}),
@@ -142,14 +145,14 @@ class Stack:
         }
 
     def _stream_bytes(self) -> int:
-        """Return the maximum size of a stream in bytes; on a small disk it is less than the default."""
-        # Imported here, because loading the client of NATS takes longer than most commands.
+        """Return the maximum size of a stream in bytes; on a small disk, it is less than the default."""
+        # Imported here, because the import of the client of NATS takes longer than most commands.
         from servicekit.stream_room import STREAM_BYTES
 
         return max(_LEAST_STREAM, min(STREAM_BYTES, shutil.disk_usage(self.data_dir).free // _DISK_SHARE))
 
     def description(self) -> dict[str, object]:
-        """Return the content of ``stack.json``: the public part, and the broker's URL with its password."""
+        """Return the content of ``stack.json``: the public part, and the URL of NATS with its password."""
         return {**self.public_description(), "nats_url": self.nats_url}
 
     def public_description(self) -> dict[str, object]:
@@ -167,25 +170,25 @@ class Stack:
         }
 
     async def start(self, progress: Callable[[Mapping[str, str]], None], *, within: float) -> None:
-        """Start everything and return when the gateway and the ingest workers are ready.
+        """Start all processes; return when the gateway and the ingest workers are ready.
 
         Args:
-            progress: Gets the state of each process after each check; ``ok`` means ready.
+            progress: Called with the state of each process after each check; ``ok`` means ready.
             within: The maximum number of seconds.
 
         Raises:
-            CommandError: The start failed or took too long; the message contains the reason and the last lines of
-                the log.
+            CommandError: The start failed or was not complete in time. The message contains the reason and the last
+                lines of the log.
         """
         await self._until(self._start(progress), within)
         self._ready = True
         self._write()
 
     async def start_store(self, *, within: float) -> None:
-        """Start only the broker and the retriever, which store all data, and return when both answer.
+        """Start only the broker and the retriever, which store all data; return when both are ready.
 
         Raises:
-            CommandError: The start failed or took too long.
+            CommandError: The start failed or was not complete in time.
         """
         await self._until(self._start_store(), within)
 
@@ -195,7 +198,7 @@ class Stack:
         try:
             done, _ = await asyncio.wait([failure, ready], timeout=within, return_when=asyncio.FIRST_COMPLETED)
             if not done:
-                raise CommandError(self._why_not(within))
+                raise CommandError(self._not_ready_message(within))
             for task in done:
                 task.result()
         finally:
@@ -205,7 +208,7 @@ class Stack:
 
     async def _start_store(self) -> None:
         self._supervisor.start(self._broker)
-        await self._listens(self.ports[BROKER])
+        await self._wait_for_port(self.ports[BROKER])
         self._supervisor.start(self._services[SERVICES.index(RETRIEVER)])
         while True:
             if await health.problem(self.target(RETRIEVER)) is None:
@@ -219,7 +222,7 @@ class Stack:
     async def _start(self, progress: Callable[[Mapping[str, str]], None]) -> None:
         progress(self._states)
         self._supervisor.start(self._broker)
-        await self._listens(self.ports[BROKER])  # a service ends if it does not find the broker
+        await self._wait_for_port(self.ports[BROKER])  # services exit if they cannot reach the broker
         self._states[BROKER] = "ok"
         for program in self._services:
             self._supervisor.start(program)
@@ -235,7 +238,7 @@ class Stack:
                     return
                 await asyncio.sleep(_POLL_SECONDS)
 
-    async def _listens(self, port: int) -> None:
+    async def _wait_for_port(self, port: int) -> None:
         while True:
             try:
                 _, writer = await asyncio.open_connection(HOST, port)
@@ -247,13 +250,13 @@ class Stack:
                 await writer.wait_closed()
             return
 
-    def _why_not(self, within: float) -> str:
+    def _not_ready_message(self, within: float) -> str:
         waiting = [name for name, state in self._states.items() if state != "ok"]
         message = f"not ready after {within:g} s: {', '.join(waiting)}. Logs are in {self.data_dir / 'logs'}"
-        # Without the gateway, the states of the services are unknown. The process with the most deaths is the
+        # Only the gateway reports the states of the services. Without it, the process with the most exits is the
         # likely cause.
-        deaths = self._supervisor.deaths
-        suspect = max((name for name in waiting if name in deaths), key=lambda name: deaths[name], default=None)
+        exits = self._supervisor.exits
+        suspect = max((name for name in waiting if name in exits), key=lambda name: exits[name], default=None)
         if suspect is None:
             return message
         return with_last_lines(message, [f"{suspect} | {line}" for line in self._supervisor.last_lines(suspect)])
@@ -291,18 +294,18 @@ class Stack:
         try:
             stack_file.write(self.data_dir, self.description())
         except OSError as error:
-            if not self._unwritten:
+            if not self._write_failed:
                 self._report(f"{stack_file.NAME} cannot be written ({error.strerror}); will retry")
-            self._unwritten = True
+            self._write_failed = True
             self._rewrite = asyncio.get_running_loop().call_later(_REWRITE_SECONDS, self._write)
         else:
-            if self._unwritten:
-                self._report(f"{stack_file.NAME} is written again")
-            self._unwritten = False
+            if self._write_failed:
+                self._report(f"{stack_file.NAME} was written")
+            self._write_failed = False
 
 
 def _metrics_ports() -> dict[str, int]:
-    """Return a metrics port for each service, from the port in the environment upwards; empty if it is not set."""
+    """Return a metrics port for each service, from the port in the environment upwards; empty without this port."""
     first = os.environ.get("CAUSEWAY_METRICS_PORT", "")
     if not first.isdecimal():
         return {}  # the services report the invalid value

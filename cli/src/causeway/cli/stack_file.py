@@ -19,19 +19,19 @@ def read(data_dir: Path) -> dict[str, Any]:
 
 
 def write(data_dir: Path, stack: Mapping[str, object]) -> None:
-    """Replace the file atomically: a reader sees the old one or the new one. Only its owner may read it.
+    """Replace the file atomically: a reader gets the old or the new content. Only its owner may read it.
 
     Raises:
-        OSError: It cannot be written; the old one is still there.
+        OSError: The file cannot be written; the old file is unchanged.
     """
-    aside = data_dir / f".{NAME}.new"
+    unfinished = data_dir / f".{NAME}.new"
     try:
-        aside.touch(0o600)
-        aside.write_text(json.dumps(stack, indent=2) + "\n")
-        aside.replace(data_dir / NAME)
+        unfinished.touch(0o600)
+        unfinished.write_text(json.dumps(stack, indent=2) + "\n")
+        unfinished.replace(data_dir / NAME)
     except OSError:
         with contextlib.suppress(OSError):
-            aside.unlink(missing_ok=True)
+            unfinished.unlink(missing_ok=True)
         raise
 
 

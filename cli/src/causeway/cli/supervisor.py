@@ -1,4 +1,4 @@
-"""Keeps a set of programs running: starts them, restarts those that ended, stops them in reverse order."""
+"""Supervises a set of programs: starts them, restarts them when they exit, stops them in reverse order."""
 
 import asyncio
 import contextlib
@@ -13,7 +13,7 @@ from causeway.cli.lifeline import Lifeline
 from causeway.cli.output import OutputLog
 
 EXIT_CONFIGURATION = 78
-"""``EX_CONFIG`` of sysexits.h: the program reports that a restart will not help."""
+"""``EX_CONFIG`` of sysexits.h: the configuration is invalid, so a restart would fail again."""
 
 
 @dataclass(frozen=True, slots=True)
@@ -21,7 +21,7 @@ class Program:
     """A program to run.
 
     Attributes:
-        name: The name in messages and of the log file.
+        name: The name in messages and in the log file's name.
         command: The program and its arguments.
         environment: All environment variables.
     """
@@ -33,49 +33,49 @@ class Program:
 
 @dataclass(frozen=True, slots=True)
 class Restarts:
-    """The waits before restarts, in seconds.
+    """The delays before restarts, in seconds.
 
     Attributes:
-        first: The wait after the first death; each further death doubles it.
-        most: The longest wait.
-        healthy: After a run of this length, the next wait is ``first`` again.
+        first: The delay after the first exit; each further exit doubles it.
+        most: The maximum delay.
+        healthy: After a run of this duration, the next delay is ``first`` again.
     """
 
     first: float = 0.2
     most: float = 10.0
     healthy: float = 30.0
 
-    def delay(self, deaths: int) -> float:
-        """Return the wait after a number of deaths in a row."""
-        return min(self.most, self.first * 2.0 ** min(deaths - 1, 30))
+    def delay(self, exits: int) -> float:
+        """Return the delay after a number of consecutive exits."""
+        return min(self.most, self.first * 2.0 ** min(exits - 1, 30))
 
 
 class ProgramFailed(CommandError):
-    """A program cannot run, and a restart will not help."""
+    """A program cannot run, and a restart would fail again."""
 
 
 @dataclass(slots=True)
-class _Kept:
+class _Supervised:
     program: Program
     log: OutputLog
     stopping: asyncio.Event = field(default_factory=asyncio.Event)
     process: asyncio.subprocess.Process | None = None
     copy: asyncio.Task[None] | None = None
-    deaths: int = 0
-    keeper: asyncio.Task[None] | None = None
+    exits: int = 0
+    supervision: asyncio.Task[None] | None = None
 
 
 class Supervisor:
-    """Runs programs in one process group, which dies with this process.
+    """Runs programs in one process group, which ends with this process.
 
     Args:
         logs: Directory of the log files, one per program.
-        report: Gets one line per death and restart.
+        report: Called with a line for each exit and each restart.
         changed: Called when the process id of a program changes.
-        echo: Gets the name and each line of a program's output.
-        restarts: The waits before restarts.
+        echo: Called with the name of a program and each line of its output.
+        restarts: The delays before restarts.
         grace: Seconds from SIGTERM to SIGKILL, for each program.
-        held: File descriptors that stay open until all programs have ended.
+        held: File descriptors that remain open until all programs have ended.
     """
 
     def __init__(
@@ -96,31 +96,34 @@ class Supervisor:
         self._restarts = restarts
         self._grace = grace
         self._lifeline = Lifeline(held)
-        self._kept: dict[str, _Kept] = {}
+        self._programs: dict[str, _Supervised] = {}
         self._copies: set[asyncio.Task[None]] = set()
         self._failure: asyncio.Future[None] = asyncio.get_running_loop().create_future()
 
     @property
     def pids(self) -> dict[str, int | None]:
         """Return the process ids by program, in the order of the start; None for a program that does not run."""
-        return {name: kept.process.pid if kept.process else None for name, kept in self._kept.items()}
+        return {
+            name: supervised.process.pid if supervised.process else None
+            for name, supervised in self._programs.items()
+        }
 
     @property
-    def deaths(self) -> dict[str, int]:
-        """Return the number of deaths in a row of each program."""
-        return {name: kept.deaths for name, kept in self._kept.items()}
+    def exits(self) -> dict[str, int]:
+        """Return the number of consecutive exits of each program."""
+        return {name: supervised.exits for name, supervised in self._programs.items()}
 
     def last_lines(self, name: str) -> tuple[str, ...]:
         """Return the last lines of a program's output."""
-        return self._kept[name].log.last_lines
+        return self._programs[name].log.last_lines
 
     def start(self, program: Program) -> None:
-        """Start a program and keep it running until `stop`."""
+        """Start a program and restart it after each exit until `stop`."""
         name = program.name
         echo = self._echo
         log = OutputLog(self._logs / f"{name}.log", None if echo is None else lambda line: echo(name, line))
-        kept = self._kept[name] = _Kept(program, log)
-        kept.keeper = asyncio.create_task(self._keep(kept))
+        supervised = self._programs[name] = _Supervised(program, log)
+        supervised.supervision = asyncio.create_task(self._supervise(supervised))
 
     async def failure(self) -> None:
         """Wait until a program fails permanently.
@@ -130,108 +133,109 @@ class Supervisor:
         """
         await asyncio.shield(self._failure)
 
-    async def _keep(self, kept: _Kept) -> None:
-        name = kept.program.name
+    async def _supervise(self, supervised: _Supervised) -> None:
+        name = supervised.program.name
         clock = asyncio.get_running_loop().time
-        while not kept.stopping.is_set():
+        while not supervised.stopping.is_set():
             began = clock()
             try:
-                kept.process = await self._spawn(kept)
+                supervised.process = await self._spawn(supervised)
             except OSError as error:
-                if not kept.deaths:
+                if not supervised.exits:
                     self._fail(f"{name} cannot be started: {error}")
                     return
-                # The program ran before, so a missing resource, such as memory, may become available again.
-                kept.deaths += 1
-                delay = self._restarts.delay(kept.deaths)
+                # The program ran before. A missing resource, such as memory, may become available again.
+                supervised.exits += 1
+                delay = self._restarts.delay(supervised.exits)
                 self._report(f"{name} cannot be started ({error}); will retry in {delay:.1f} s")
                 with contextlib.suppress(TimeoutError):
-                    await asyncio.wait_for(kept.stopping.wait(), delay)
+                    await asyncio.wait_for(supervised.stopping.wait(), delay)
                 continue
             self._changed()
-            if kept.stopping.is_set():
-                _signal(kept, signal.SIGTERM)
-            code = await kept.process.wait()
-            kept.process = None
-            if kept.stopping.is_set():
+            if supervised.stopping.is_set():
+                _signal(supervised, signal.SIGTERM)
+            code = await supervised.process.wait()
+            supervised.process = None
+            if supervised.stopping.is_set():
                 return
             self._changed()
-            assert kept.copy is not None
-            await asyncio.wait([kept.copy], timeout=1)  # its last lines may still be in the pipe
+            assert supervised.copy is not None
+            await asyncio.wait([supervised.copy], timeout=1)  # the pipe may still contain the last lines
             if code == EXIT_CONFIGURATION:
-                self._fail(with_last_lines(f"{name} refuses its configuration", kept.log.last_lines))
+                self._fail(with_last_lines(f"{name} refuses its configuration", supervised.log.last_lines))
                 return
-            kept.deaths = 1 if clock() - began >= self._restarts.healthy else kept.deaths + 1
-            delay = self._restarts.delay(kept.deaths)
-            self._report(f"{name} ended ({_how(code)}); starting it again in {delay:.1f} s{_why(code, kept.log)}")
+            supervised.exits = 1 if clock() - began >= self._restarts.healthy else supervised.exits + 1
+            delay = self._restarts.delay(supervised.exits)
+            reason = _last_line(code, supervised.log)
+            self._report(f"{name} ended ({_exit_text(code)}); will restart in {delay:.1f} s{reason}")
             with contextlib.suppress(TimeoutError):
-                await asyncio.wait_for(kept.stopping.wait(), delay)
+                await asyncio.wait_for(supervised.stopping.wait(), delay)
 
-    async def _spawn(self, kept: _Kept) -> asyncio.subprocess.Process:
-        # Our own pipe, because asyncio's pipe would wait for the program's children, which inherit it.
-        ours, theirs = os.pipe()
+    async def _spawn(self, supervised: _Supervised) -> asyncio.subprocess.Process:
+        # asyncio's own pipe would also wait for the program's children, which inherit the pipe.
+        read_end, write_end = os.pipe()
         try:
             process = await asyncio.create_subprocess_exec(
-                *kept.program.command,
+                *supervised.program.command,
                 stdin=asyncio.subprocess.DEVNULL,
-                stdout=theirs,
-                stderr=theirs,
-                env=dict(kept.program.environment),
+                stdout=write_end,
+                stderr=write_end,
+                env=dict(supervised.program.environment),
                 process_group=self._lifeline.group,
             )
         except OSError:
-            os.close(ours)
+            os.close(read_end)
             raise
         finally:
-            os.close(theirs)
-        kept.copy = asyncio.create_task(kept.log.copy(ours))
-        self._copies.add(kept.copy)
-        kept.copy.add_done_callback(self._copies.discard)
+            os.close(write_end)
+        supervised.copy = asyncio.create_task(supervised.log.copy(read_end))
+        self._copies.add(supervised.copy)
+        supervised.copy.add_done_callback(self._copies.discard)
         return process
 
     def _fail(self, message: str) -> None:
         if not self._failure.done():
             self._failure.set_exception(ProgramFailed(message))
-            self._failure.exception()  # retrieved also if no task waits for it
+            self._failure.exception()  # asyncio would log an exception that no task retrieves
 
     async def stop(self) -> None:
         """Stop the programs in reverse order of the start: SIGTERM, and SIGKILL after the grace period."""
-        for kept in reversed(self._kept.values()):
-            await self._stop(kept)
+        for supervised in reversed(self._programs.values()):
+            await self._stop(supervised)
         self._lifeline.close()
         if self._copies:
-            # A process that has left the group may keep a pipe open; do not wait for it.
+            # A process that has left the group may keep a pipe open, so the wait has a time-out.
             _, pending = await asyncio.wait(self._copies, timeout=1)
             for copy in pending:
                 copy.cancel()
             await asyncio.gather(*pending, return_exceptions=True)
-        for kept in self._kept.values():
-            kept.log.close()
+        for supervised in self._programs.values():
+            supervised.log.close()
 
-    async def _stop(self, kept: _Kept) -> None:
-        assert kept.keeper is not None
-        kept.stopping.set()
-        _signal(kept, signal.SIGTERM)
-        _, pending = await asyncio.wait([kept.keeper], timeout=self._grace)
+    async def _stop(self, supervised: _Supervised) -> None:
+        assert supervised.supervision is not None
+        supervised.stopping.set()
+        _signal(supervised, signal.SIGTERM)
+        _, pending = await asyncio.wait([supervised.supervision], timeout=self._grace)
         if pending:
-            self._report(f"{kept.program.name} does not end; killing it")
-            _signal(kept, signal.SIGKILL)
-        await kept.keeper
+            self._report(f"{supervised.program.name} does not end in time and is killed")
+            _signal(supervised, signal.SIGKILL)
+        await supervised.supervision
 
     def kill(self) -> None:
-        """Kill all programs immediately; the caller must still call `stop`, which then need not wait."""
-        for kept in self._kept.values():
-            kept.stopping.set()
-            _signal(kept, signal.SIGKILL)
+        """Kill all programs immediately; the caller must still call `stop`, which then returns soon."""
+        for supervised in self._programs.values():
+            supervised.stopping.set()
+            _signal(supervised, signal.SIGKILL)
 
 
-def _signal(kept: _Kept, sign: signal.Signals) -> None:
-    if kept.process is not None:
+def _signal(supervised: _Supervised, number: signal.Signals) -> None:
+    if supervised.process is not None:
         with contextlib.suppress(ProcessLookupError):  # the process has just ended
-            kept.process.send_signal(sign)
+            supervised.process.send_signal(number)
 
 
-def _how(code: int) -> str:
+def _exit_text(code: int) -> str:
     if code >= 0:
         return f"exit code {code}"
     with contextlib.suppress(ValueError):
@@ -239,8 +243,8 @@ def _how(code: int) -> str:
     return f"signal {-code}"
 
 
-def _why(code: int, log: OutputLog) -> str:
-    """Return the last line of a program that exited by itself; a killed program has no reason in its log."""
+def _last_line(code: int, log: OutputLog) -> str:
+    """Return the last line of a program that exited itself; the log of a killed program contains no reason."""
     return f": {log.last_lines[-1]}" if code > 0 and log.last_lines else ""
 
 

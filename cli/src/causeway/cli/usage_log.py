@@ -1,4 +1,4 @@
-"""The usage, read from the gateways' records and summed."""
+"""The sums of the gateways' usage records."""
 
 import json
 from collections.abc import AsyncIterator, Sequence
@@ -30,7 +30,7 @@ class Sum:
         input_tokens: The tokens of prompts.
         output_tokens: The tokens of answers.
         ingested_bytes: The bytes of documents.
-        cost: The cost by currency, as far as prices were known.
+        cost: The cost by currency, only for models with known prices.
     """
 
     requests: int = 0
@@ -53,32 +53,32 @@ class Sum:
             self.cost[currency] = self.cost.get(currency, 0.0) + float(cost)
 
 
-async def added_up(
+async def sums(
     url: str, by: Sequence[str], *, tenant: str = "", since: float = 0.0, until: float | None = None
 ) -> dict[tuple[str, ...], Sum]:
-    """Return the sums of each group, in the groups' order.
+    """Return the sum of each group, ordered by group.
 
     Args:
         url: The platform's NATS.
-        by: Members of a record (docs/usage.md), and ``day``, the day of its time in UTC.
-        tenant: Only this tenant; empty: all.
-        since: Seconds since 1970; records from then on.
-        until: Records before then; None: all.
+        by: Members of a record (docs/usage.md), or ``day``, the day of its time in UTC.
+        tenant: Only this tenant; empty: all tenants.
+        since: Earliest time of the records, in seconds since 1970.
+        until: The records are older than this time, in seconds since 1970; None: no limit.
 
     Raises:
         Unreachable: NATS does not answer.
         UsageError: The certificates of the environment are invalid.
-        CommandError: NATS does not let the caller read.
+        CommandError: The records cannot be read.
     """
-    sums: dict[tuple[str, ...], Sum] = {}
+    found: dict[tuple[str, ...], Sum] = {}
     async for record in _records(url, tenant, since):
         at = datetime.fromisoformat(str(record["time"]))
         if until is not None and at.timestamp() >= until:
             continue
         record["day"] = at.astimezone(UTC).date().isoformat()
         group = tuple(str(record.get(name) or "") for name in by)
-        sums.setdefault(group, Sum()).add(record)
-    return dict(sorted(sums.items()))
+        found.setdefault(group, Sum()).add(record)
+    return dict(sorted(found.items()))
 
 
 async def _records(url: str, tenant: str, since: float) -> AsyncIterator[dict[str, Any]]:

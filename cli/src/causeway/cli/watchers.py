@@ -1,4 +1,4 @@
-"""Three formats of an ingest's progress: bars on a terminal, lines elsewhere, JSON for programs."""
+"""The progress of an ingest: bars on a terminal, lines elsewhere, JSON for programs."""
 
 import json
 from collections import Counter
@@ -23,7 +23,7 @@ class JsonWatcher:
     def started(self, source: Source) -> None:
         """Print nothing."""
 
-    def moved(self, source: Source, job: Job) -> None:
+    def updated(self, source: Source, job: Job) -> None:
         """Print nothing."""
 
     def finished(self, outcome: Outcome) -> None:
@@ -55,7 +55,7 @@ class LinesWatcher:
     def started(self, source: Source) -> None:
         """Print nothing."""
 
-    def moved(self, source: Source, job: Job) -> None:
+    def updated(self, source: Source, job: Job) -> None:
         """Print nothing."""
 
     def finished(self, outcome: Outcome) -> None:
@@ -98,7 +98,7 @@ class BarsWatcher:
         """Show the file's bar."""
         self._tasks[source] = self._progress.add_task(f"  {render.printable(source.name)}", total=1, note="sending")
 
-    def moved(self, source: Source, job: Job) -> None:
+    def updated(self, source: Source, job: Job) -> None:
         """Update the file's bar."""
         note = job.stage
         if job.state == "parsing" and job.pages_total:
@@ -119,7 +119,7 @@ class BarsWatcher:
 
 
 def summary(out: Console, outcomes: Sequence[Outcome]) -> None:
-    """Print the number of files by state; on a terminal, also print a table of all files, with failed ones last."""
+    """Print the number of files by state; on a terminal, also print a table of all files, failed files last."""
     if out.is_terminal:
         rows = [
             (outcome.source.name, render.state(outcome.state), _after(outcome).removeprefix(", "))
@@ -148,5 +148,5 @@ def _warnings(outcome: Outcome) -> list[str]:
     job = outcome.job
     if job is None or not job.warnings:
         return []
-    rest = job.warning_count - len(job.warnings)
-    return [*(f"not read: {each.text}" for each in job.warnings), *[f"not read: {rest} more parts"] * (rest > 0)]
+    more = job.warning_count - len(job.warnings)
+    return [*(f"not read: {each.text}" for each in job.warnings), *[f"not read: {more} more parts"] * (more > 0)]

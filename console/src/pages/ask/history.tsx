@@ -2,7 +2,7 @@ import { useQuery, useQueryClient } from '@tanstack/react-query'
 import { useState } from 'react'
 import { get, send } from '../../api/http.ts'
 import { ago } from '../../logic/format.ts'
-import { turnsOf, type Kept } from '../../logic/history.ts'
+import { turnsOf, type StoredConversation } from '../../logic/history.ts'
 import { Button, Failure, Loading, Panel } from '../../ui/parts.tsx'
 import type { Turn } from './page.tsx'
 
@@ -30,12 +30,12 @@ export function History({ open, onClose, onOpen }: Props) {
   const path = (id: string) => `chat_history/sessions/${encodeURIComponent(id)}`
   const load = async (id: string) => {
     try {
-      onOpen(turnsOf(await get<Kept>(path(id))))
+      onOpen(turnsOf(await get<StoredConversation>(path(id))))
     } catch (error) {
       setFailed(error)
     }
   }
-  const forget = async (id: string) => {
+  const remove = async (id: string) => {
     try {
       await send(path(id), { method: 'DELETE' })
       await queries.invalidateQueries({ queryKey: ['history'] })
@@ -48,7 +48,7 @@ export function History({ open, onClose, onOpen }: Props) {
       {sessions.isPending && <Loading what="the conversations" />}
       {sessions.error && <Failure error={sessions.error} retry={() => void sessions.refetch()} />}
       {failed !== null && <Failure error={failed} />}
-      {sessions.data?.sessions.length === 0 && <p className="muted">There are no conversations yet. A conversation is kept after its first answer.</p>}
+      {sessions.data?.sessions.length === 0 && <p className="muted">There are no conversations yet. A conversation is stored after its first answer.</p>}
       <ul className="rows">
         {sessions.data?.sessions.map((each) => (
           <li key={each.id}>
@@ -56,7 +56,7 @@ export function History({ open, onClose, onOpen }: Props) {
               {each.title || each.id}
             </button>
             <small className="muted">{ago(new Date(each.timestamp).toISOString())}</small>
-            <Button kind="quiet" icon="trash" aria-label={`Forget ${each.title}`} onClick={() => void forget(each.id)} />
+            <Button kind="quiet" icon="trash" aria-label={`Delete ${each.title}`} onClick={() => void remove(each.id)} />
           </li>
         ))}
       </ul>

@@ -39,7 +39,7 @@ export function How({ answer, onClose, onSource }: Props) {
           ))}
         </Tabs.Content>
         <Tabs.Content value="passages">
-          {!passages.length && <p className="muted">No passage was found, so the model answered without one.</p>}
+          {!passages.length && <p className="muted">The search found no passages, so the model answered without passages.</p>}
           <ol className="passages">
             {passages.map((each, place) => (
               <li key={each.id}>
@@ -67,14 +67,14 @@ export function How({ answer, onClose, onSource }: Props) {
         <Tabs.Content value="checks">
           {!found.length && (
             <p className="muted">
-              {thought(context, 'Guardrails') ? 'The detectors found nothing.' : 'No detector was asked to check this answer.'}
+              {thought(context, 'Guardrails') ? 'The detectors found nothing.' : 'No detector checked this answer.'}
             </p>
           )}
           <table className="plain-table" hidden={!found.length}>
             <thead>
               <tr>
-                <th>Where</th>
-                <th>What</th>
+                <th>Found in</th>
+                <th>Finding</th>
                 <th>Text</th>
                 <th className="number">Span</th>
                 <th className="number">Score</th>
@@ -148,7 +148,7 @@ function Waterfall({ steps }: { steps: Step[] }) {
   const bars = waterfall(steps)
   const note = startsNote(steps)
   const end = total(bars)
-  if (!bars.length) return <p className="muted">This answer has no times yet. They arrive at the end of the answer.</p>
+  if (!bars.length) return <p className="muted">The times of the steps appear at the end of the answer.</p>
   return (
     <section aria-label="Time of each step">
       <h3>

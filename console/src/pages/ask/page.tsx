@@ -1,13 +1,13 @@
 import { useQuery } from '@tanstack/react-query'
 import { useCallback, useEffect, useRef, useState } from 'react'
-import { ask, USUAL, type ChatSettings } from '../../api/chat.ts'
+import { ask, DEFAULT_SETTINGS, type ChatSettings } from '../../api/chat.ts'
 import { ApiError, get, submit } from '../../api/http.ts'
 import type { ChatMessage, IndexInfo, Me } from '../../api/types.ts'
 import { sourceOf, type Source } from '../../logic/citations.ts'
-import { NOTHING, passagesOf, type Answer } from '../../logic/answer.ts'
+import { EMPTY_ANSWER, passagesOf, type Answer } from '../../logic/answer.ts'
 import { LiveText } from '../../logic/live.ts'
 import { hashOf, may } from '../../logic/session.ts'
-import { useKept } from '../../ui/hooks.ts'
+import { useStored } from '../../ui/hooks.ts'
 import { Button, Empty, Failure } from '../../ui/parts.tsx'
 import { Composer } from './composer.tsx'
 import { History } from './history.tsx'
@@ -19,7 +19,7 @@ import { TurnView } from './turn.tsx'
 export interface Turn {
   question: string
   answer: Answer
-  /** The text while it arrives. */
+  /** The growing text of the answer. Null after the end. */
   live: LiveText | null
 }
 
@@ -28,7 +28,7 @@ type Side = { kind: 'source'; turn: number; source: Source } | { kind: 'how'; tu
 const EXAMPLES = ['When will the pivot bearing be renewed?', 'How many leave days may be carried over?', 'What should the crew do when an electric car is burning?']
 
 export function AskPage({ me, rest }: { me: Me; rest: string[] }) {
-  const [settings, setSettings] = useKept<ChatSettings>('causeway.settings', USUAL)
+  const [settings, setSettings] = useStored<ChatSettings>('causeway.settings', DEFAULT_SETTINGS)
   // A link from the page Documents names the index of the next question.
   const named = rest[0] ?? ''
   useEffect(() => {
@@ -43,27 +43,27 @@ export function AskPage({ me, rest }: { me: Me; rest: string[] }) {
   const busy = turns.at(-1)?.answer.state === 'waiting' || turns.at(-1)?.answer.state === 'streaming'
 
   const listed = indexes.data ?? []
-  // A front end with limited indexes does not list them. Questions then go to its own index.
+  // A front end that limits its indexes does not list them. Then questions use its default index.
   const unlisted = indexes.error instanceof ApiError && indexes.error.status === 404
   const index = settings.index || (listed.some((each) => each.index_name === me.default_index) ? '' : (listed[0]?.index_name ?? ''))
 
   useEffect(() => () => running.current?.abort(), [])
 
-  // A new question moves to the top and its answer grows below it, so that the text does not jump for the reader.
+  // Scroll a new question to the top. Its answer grows below it, so the text does not move while the user reads.
   const box = useRef<HTMLDivElement>(null)
   useEffect(() => {
     if (turns.length > 1) box.current?.lastElementChild?.scrollIntoView({ block: 'start' })
   }, [turns.length])
 
-  const put = useCallback(async (question: string, before: Turn[], chosen: ChatSettings) => {
+  const send = useCallback(async (question: string, before: Turn[], chosen: ChatSettings) => {
     running.current?.abort()
     const stop = new AbortController()
     running.current = stop
     setSide(null)
     const live = new LiveText()
-    setTurns([...before, { question, answer: NOTHING, live }])
-    // The page renders again when the state or the context of the answer changes. Only `live` has the growing text.
-    let shown = NOTHING
+    setTurns([...before, { question, answer: EMPTY_ANSWER, live }])
+    // Render the page only when the state or the context of the answer changes. `live` has the growing text.
+    let shown = EMPTY_ANSWER
     const messages: ChatMessage[] = [...conversation(before), { role: 'user', content: question }]
     const state = before.findLast((each) => each.answer.sessionState)?.answer.sessionState ?? null
     const answer = await ask(
@@ -71,7 +71,7 @@ export function AskPage({ me, rest }: { me: Me; rest: string[] }) {
       chosen,
       state,
       (grown) => {
-        live.put(grown.text)
+        live.update(grown.text)
         if (running.current !== stop || (grown.state === shown.state && grown.context === shown.context)) return
         shown = grown
         setTurns([...before, { question, answer: grown, live }])
@@ -82,14 +82,14 @@ export function AskPage({ me, rest }: { me: Me; rest: string[] }) {
     if (running.current !== stop) return
     const after = [...before, { question, answer, live: null }]
     setTurns(after)
-    if (answer.state === 'done' && answer.sessionState) void keep(after, state ?? answer.sessionState)
+    if (answer.state === 'done' && answer.sessionState) void store(after, state ?? answer.sessionState)
   }, [])
 
   const begin = (question: string, before: Turn[] = turns) => {
     setDraft('')
-    void put(question, before, { ...settings, index: settings.assistant ? '' : index })
+    void send(question, before, { ...settings, index: settings.assistant ? '' : index })
   }
-  const fresh = () => {
+  const startConversation = () => {
     running.current?.abort()
     running.current = null
     setTurns([])
@@ -110,7 +110,7 @@ export function AskPage({ me, rest }: { me: Me; rest: string[] }) {
           </span>
           <Button kind="quiet" icon="settings" aria-label="Settings" onClick={() => setDialog('settings')} />
           <Button kind="quiet" icon="history" aria-label="History" onClick={() => setDialog('history')} />
-          <Button kind="quiet" icon="plus" onClick={fresh} disabled={!turns.length}>
+          <Button kind="quiet" icon="plus" onClick={startConversation} disabled={!turns.length}>
             New
           </Button>
         </header>
@@ -141,7 +141,7 @@ export function AskPage({ me, rest }: { me: Me; rest: string[] }) {
         open={dialog === 'history'}
         onClose={() => setDialog(null)}
         onOpen={(opened) => {
-          fresh()
+          startConversation()
           setTurns(opened.map((turn) => ({ ...turn, live: null })))
           setDialog(null)
         }}
@@ -162,7 +162,7 @@ function conversation(turns: readonly Turn[]): ChatMessage[] {
 }
 
 /** Store a conversation in the server's history. The page ignores a failure. */
-async function keep(turns: readonly Turn[], id: string): Promise<void> {
+async function store(turns: readonly Turn[], id: string): Promise<void> {
   const answers = turns.map(({ question, answer }) => [
     question,
     { message: { content: answer.text, role: 'assistant' }, context: answer.context, session_state: id },

@@ -19,7 +19,7 @@ interface Item {
   transform: number[]
 }
 
-/** A page of a PDF as a picture, with the passages marked on it. */
+/** A picture of a PDF page with highlighted passages. */
 export default function PdfPage({ data, page, passages }: Props) {
   const canvas = useRef<HTMLCanvasElement>(null)
   const [document, setDocument] = useState<PDFDocumentProxy | null>(null)
@@ -28,7 +28,7 @@ export default function PdfPage({ data, page, passages }: Props) {
   useEffect(() => setShown(page), [page])
 
   useEffect(() => {
-    // A copy, because the worker takes ownership of the data. No scripts of the document run, and no compiled code.
+    // Copy the data, because the worker takes ownership. The options forbid scripts of the document and compiled code.
     const task = getDocument({ data: data.slice(0), isEvalSupported: false, useWasm: false, enableXfa: false })
     task.promise.then(setDocument, setFailed)
     return () => void task.destroy()

@@ -24,7 +24,7 @@ export function SettingsPanel({ open, me, indexes, index, settings, onChange, on
         {me.assistants.length > 0 && (
           <Field label="Assistant">
             <select value={settings.assistant} onChange={(event) => set({ assistant: event.target.value })}>
-              <option value="">none: choose below</option>
+              <option value="">none</option>
               {me.assistants.map((each) => (
                 <option key={each}>{each}</option>
               ))}
@@ -33,7 +33,7 @@ export function SettingsPanel({ open, me, indexes, index, settings, onChange, on
         )}
         <Field label="Index">
           <select value={index} disabled={!!settings.assistant} onChange={(event) => set({ index: event.target.value })}>
-            {!indexes.some((each) => each.index_name === index) && <option value={index}>{index || `${me.default_index} (usual)`}</option>}
+            {!indexes.some((each) => each.index_name === index) && <option value={index}>{index || `${me.default_index} (default)`}</option>}
             {indexes.map((each) => (
               <option key={each.index_name} value={each.index_name}>
                 {each.index_name} ({each.documents})
@@ -43,7 +43,7 @@ export function SettingsPanel({ open, me, indexes, index, settings, onChange, on
         </Field>
         <Field label="Model">
           <select value={settings.model} disabled={!!settings.assistant} onChange={(event) => set({ model: event.target.value })}>
-            <option value="">the default model</option>
+            <option value="">default model</option>
             {names.map((each) => (
               <option key={each}>{each}</option>
             ))}
@@ -63,10 +63,10 @@ export function SettingsPanel({ open, me, indexes, index, settings, onChange, on
           <input type="checkbox" checked={settings.rewrite} onChange={(event) => set({ rewrite: event.target.checked })} /> The model writes the search query
         </label>
         <label className="check">
-          <input type="checkbox" checked={settings.rerank} onChange={(event) => set({ rerank: event.target.checked })} /> Rerank what is found
+          <input type="checkbox" checked={settings.rerank} onChange={(event) => set({ rerank: event.target.checked })} /> Rerank the passages
         </label>
         <label className="check">
-          <input type="checkbox" checked={settings.followUps} onChange={(event) => set({ followUps: event.target.checked })} /> Suggest questions to ask next
+          <input type="checkbox" checked={settings.followUps} onChange={(event) => set({ followUps: event.target.checked })} /> Suggest follow-up questions
         </label>
       </div>
     </Panel>

@@ -1,6 +1,6 @@
 import { useQuery } from '@tanstack/react-query'
 import { lazy, Suspense } from 'react'
-import { send } from '../../api/http.ts'
+import { ApiError, send } from '../../api/http.ts'
 import type { Passage } from '../../api/types.ts'
 import type { Source } from '../../logic/citations.ts'
 import { highlighted } from '../../logic/highlight.ts'
@@ -8,7 +8,7 @@ import { Badge, Button, Failure, Loading } from '../../ui/parts.tsx'
 import { Scores } from './how.tsx'
 
 const PdfPage = lazy(() => import('./pdf.tsx'))
-const MOST_TEXT = 2_000_000
+const MAX_TEXT = 2_000_000
 
 interface Props {
   source: Source
@@ -16,7 +16,7 @@ interface Props {
   onClose: () => void
 }
 
-/** The cited page beside the answer, as text or drawn by pdf.js. The page never runs code of a document. */
+/** The cited page beside the answer, as text or as a PDF page. The console never runs code of a document. */
 export function SourceView({ source, passages, onClose }: Props) {
   const cited = passages.filter((each) => each.sourcefile === source.file)
   const onPage = cited.filter((each) => source.page === null || each.sourcepage.endsWith(`#page=${source.page}`))
@@ -48,8 +48,8 @@ export function SourceView({ source, passages, onClose }: Props) {
           </Suspense>
         )}
         {original.data && isText(original.data.type) && <TextDocument data={original.data.data} passages={onPage.map((each) => each.content)} />}
-        {original.error && <p className="notice plain">The platform has no original of this document. The answer is based on these passages.</p>}
-        {original.error && original.error.message.includes('does not answer') && <Failure error={original.error} retry={() => void original.refetch()} />}
+        {isMissing(original.error) && <p className="notice plain">The platform has no original of this document. The answer is based on these passages.</p>}
+        {original.error && !isMissing(original.error) && <Failure error={original.error} retry={() => void original.refetch()} />}
         <h3>{onPage.length === 1 ? 'The passage' : 'The passages'} of the answer</h3>
         {onPage.map((each) => (
           <section key={each.id} className="cited">
@@ -63,12 +63,16 @@ export function SourceView({ source, passages, onClose }: Props) {
   )
 }
 
+function isMissing(error: Error | null): boolean {
+  return error instanceof ApiError && error.status === 404
+}
+
 function isText(type: string): boolean {
   return /^text\/(plain|markdown|csv)$|^application\/json$/.test(type)
 }
 
 function TextDocument({ data, passages }: { data: ArrayBuffer; passages: string[] }) {
-  const text = new TextDecoder().decode(data.slice(0, MOST_TEXT))
+  const text = new TextDecoder().decode(data.slice(0, MAX_TEXT))
   return (
     <pre className="document" tabIndex={0} aria-label="The document">
       {highlighted(text, passages).map((part, place) =>

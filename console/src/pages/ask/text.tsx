@@ -5,9 +5,9 @@ import type { LiveText } from '../../logic/live.ts'
 import { Citation, markdown } from '../../logic/markdown.ts'
 
 interface Props {
-  /** The complete text, or the text that arrived before the answer failed. */
+  /** The complete text, or the text before the answer failed. */
   text: string
-  /** The text while it arrives. */
+  /** The growing text. Null if the text is complete. */
   live: LiveText | null
   known: readonly string[]
   onSource: (name: string) => void
@@ -15,9 +15,9 @@ interface Props {
 
 const NEVER = () => () => undefined
 
-/** The text of an answer. While it arrives, it renders once per animation frame, and nothing else on the page does. */
-export function AnswerText({ text: whole, live, known, onSource }: Props) {
-  const text = useSyncExternalStore(live?.subscribe ?? NEVER, live?.shown ?? (() => whole))
+/** The text of an answer. A growing text renders once per animation frame, without the rest of the page. */
+export function AnswerText({ text: completeText, live, known, onSource }: Props) {
+  const text = useSyncExternalStore(live?.subscribe ?? NEVER, live?.shown ?? (() => completeText))
   const complete = !live
   const reader = useRef<BlockReader>(null)
   const { settled, last, names } = useMemo(() => {
@@ -37,7 +37,7 @@ export function AnswerText({ text: whole, live, known, onSource }: Props) {
   )
 }
 
-// The handlers of a citation do not change, although each render of the page creates them again.
+// The comparison ignores `onSource`. Each render of the page creates it again, but it does the same.
 const BlockView = memo(
   function BlockView({ block, onSource }: { block: Block; onSource: (name: string) => void }) {
     const citation = useCallback(

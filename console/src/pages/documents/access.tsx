@@ -7,7 +7,7 @@ import { Badge, Button, Failure, Field } from '../../ui/parts.tsx'
 
 /** The access list of a document. */
 export function Readers({ document }: { document: Pick<DocumentInfo, 'oids' | 'groups'> }) {
-  if (!document.oids.length && !document.groups.length) return <Badge>all of the tenant</Badge>
+  if (!document.oids.length && !document.groups.length) return <Badge>the whole tenant</Badge>
   return (
     <>
       {document.oids.map((each) => (
@@ -38,7 +38,7 @@ export function Access({ index, document, writes }: { index: string; document: D
   return (
     <section aria-label="Access list" className="access">
       <p>
-        <span className="muted">Seen by</span> <Readers document={shown} />
+        <span className="muted">Visible to</span> <Readers document={shown} />
         {writes && !editing && (
           <Button kind="quiet" icon="key" onClick={() => setEditing(true)}>
             Change
@@ -54,7 +54,7 @@ export function Access({ index, document, writes }: { index: string; document: D
           }}
         >
           <div className="fields two">
-            <Field label="Users" hint="User ids with commas between them.">
+            <Field label="Users" hint="User ids, separated by commas.">
               <input value={oids} onChange={(event) => setOids(event.target.value)} autoFocus />
             </Field>
             <Field label="Groups" hint="Without users and groups, all callers of the tenant may see it.">
@@ -74,7 +74,7 @@ export function Access({ index, document, writes }: { index: string; document: D
       )}
       {change.isSuccess && !editing && (
         <p className="notice good" role="status">
-          {change.data.state === 'unchanged' ? 'The access list was already the same.' : 'The access list has changed.'}
+          {change.data.state === 'unchanged' ? 'The access list did not change.' : 'The access list has changed.'}
         </p>
       )}
     </section>

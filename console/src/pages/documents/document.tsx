@@ -8,7 +8,7 @@ import { Button, Failure, Loading, Panel } from '../../ui/parts.tsx'
 import { Access } from './access.tsx'
 
 const PdfPage = lazy(() => import('../ask/pdf.tsx'))
-const MOST_TEXT = 200_000
+const MAX_TEXT = 200_000
 const FIRST_PASSAGES = 20
 const MORE_PASSAGES = 100
 
@@ -40,7 +40,7 @@ export function DocumentPanel({ index, place, document, writes, onClose, onDelet
     queryKey: ['text', index, document.document_id],
     queryFn: async () => {
       const page = await get<{ documents: { doc_id: string; text: string; is_truncated: boolean }[] }>(
-        `indexes/${encodeURIComponent(index)}/documents?limit=1&offset=${place}&max_text_length=${MOST_TEXT}`,
+        `indexes/${encodeURIComponent(index)}/documents?limit=1&offset=${place}&max_text_length=${MAX_TEXT}`,
       )
       return page.documents.find((each) => each.doc_id === document.document_id) ?? null
     },
@@ -91,7 +91,7 @@ export function DocumentPanel({ index, place, document, writes, onClose, onDelet
         <div className="actions">
           {sure ? (
             <>
-              <Button onClick={() => setSure(false)}>Keep it</Button>
+              <Button onClick={() => setSure(false)}>Cancel</Button>
               <Button kind="danger" onClick={onDelete}>
                 Delete permanently
               </Button>

@@ -8,10 +8,10 @@ import { Button, Failure, Field, Panel } from '../../ui/parts.tsx'
 
 const LANGUAGES = ['auto', 'ar', 'da', 'de', 'el', 'en', 'es', 'fi', 'fr', 'hu', 'it', 'ja', 'ko', 'nl', 'no', 'pt', 'ro', 'ru', 'sv', 'th', 'tr', 'zh']
 
-/** Return the settings in a form; an empty field is null, which means the default. */
+/** Return the settings in a form. An empty field becomes null, which means the default. */
 function settingsOf(form: HTMLFormElement): Record<string, unknown> {
-  const said = new FormData(form)
-  const text = (name: string) => String(said.get(name) ?? '') || null
+  const data = new FormData(form)
+  const text = (name: string) => String(data.get(name) ?? '') || null
   const number = (name: string) => (text(name) === null ? null : Number(text(name)))
   return {
     chunk_tokens: number('chunk_tokens'),
@@ -25,10 +25,10 @@ function settingsOf(form: HTMLFormElement): Record<string, unknown> {
 function Fields({ index }: { index?: IndexInfo }) {
   return (
     <div className="fields two">
-      <Field label="Tokens of a passage" hint="Applies to documents that you upload from now on.">
+      <Field label="Tokens per passage" hint="Applies to documents that you upload from now on.">
         <input name="chunk_tokens" type="number" min={16} max={8192} defaultValue={index?.chunk_tokens ?? ''} placeholder="default" />
       </Field>
-      <Field label="Tokens that overlap">
+      <Field label="Overlap of passages in tokens">
         <input name="chunk_overlap" type="number" min={0} max={8191} defaultValue={index?.chunk_overlap ?? ''} placeholder="default" />
       </Field>
       <Field label="Fusion">
@@ -38,10 +38,10 @@ function Fields({ index }: { index?: IndexInfo }) {
           <option value="ranks">by ranks</option>
         </select>
       </Field>
-      <Field label="Weight of meaning" hint="0 to 1; the rest is the weight of words.">
+      <Field label="Weight of meaning" hint="From 0 to 1. The weight of words is the difference to 1.">
         <input name="dense_weight" type="number" min={0} max={1} step={0.05} defaultValue={index?.dense_weight ?? ''} placeholder="default" />
       </Field>
-      <Field label="Search for further words">
+      <Field label="Query expansion">
         <select name="expand" defaultValue={index?.expand === null || index?.expand === undefined ? '' : String(index.expand)}>
           <option value="">default</option>
           <option value="true">always</option>
@@ -54,7 +54,7 @@ function Fields({ index }: { index?: IndexInfo }) {
 
 export function CreateIndex({ open, onClose }: { open: boolean; onClose: () => void }) {
   const queries = useQueryClient()
-  const [wrong, setWrong] = useState('')
+  const [problem, setProblem] = useState('')
   const create = useMutation({
     mutationFn: (body: Record<string, unknown>) => submit<{ index_name: string }>('indexes', body),
     onSuccess: async (made) => {
@@ -65,19 +65,19 @@ export function CreateIndex({ open, onClose }: { open: boolean; onClose: () => v
   })
   const enter = (event: FormEvent<HTMLFormElement>) => {
     event.preventDefault()
-    const said = new FormData(event.currentTarget)
-    const name = String(said.get('index_name') ?? '').trim()
-    const problem = wrongIndexName(name)
-    setWrong(problem)
-    if (problem) return
+    const data = new FormData(event.currentTarget)
+    const name = String(data.get('index_name') ?? '').trim()
+    const found = wrongIndexName(name)
+    setProblem(found)
+    if (found) return
     const chosen = Object.fromEntries(Object.entries(settingsOf(event.currentTarget)).filter(([, value]) => value !== null))
-    create.mutate({ index_name: name, language: said.get('language'), ...chosen })
+    create.mutate({ index_name: name, language: data.get('language'), ...chosen })
   }
   return (
-    <Panel title="New index" open={open} onClose={onClose} description="An index holds documents that are searched together.">
+    <Panel title="New index" open={open} onClose={onClose} description="An index contains documents that are searched together.">
       <form className="fields" onSubmit={enter}>
-        <Field label="Name" {...(wrong ? { hint: wrong } : {})}>
-          <input name="index_name" autoComplete="off" required aria-invalid={wrong !== ''} />
+        <Field label="Name" {...(problem ? { hint: problem } : {})}>
+          <input name="index_name" autoComplete="off" required aria-invalid={problem !== ''} />
         </Field>
         <Field label="Language of its documents">
           <select name="language" defaultValue="auto">

@@ -2,7 +2,7 @@ import { useMutation, useQuery, useQueryClient } from '@tanstack/react-query'
 import { useState } from 'react'
 import { get, submit } from '../../api/http.ts'
 import type { DocumentInfo, Found } from '../../api/types.ts'
-import { ago, bytes, score } from '../../logic/format.ts'
+import { ago, bytes, count, score } from '../../logic/format.ts'
 import { useSettled } from '../../ui/hooks.ts'
 import { Button, Failure, Loading, Panel } from '../../ui/parts.tsx'
 import { Readers } from './access.tsx'
@@ -20,7 +20,7 @@ export function IndexView({ index, writes }: { index: string; writes: boolean })
   const [tokens, setTokens] = useState<string[]>([''])
   const [query, setQuery] = useState('')
   const [opened, setOpened] = useState<DocumentInfo | null>(null)
-  const [chosen, setChosen] = useState<ReadonlySet<string>>(new Set())
+  const [selected, setSelected] = useState<ReadonlySet<string>>(new Set())
   const [sure, setSure] = useState(false)
   const asked = useSettled(query.trim(), 300)
   const token = tokens.at(-1) ?? ''
@@ -36,20 +36,20 @@ export function IndexView({ index, writes }: { index: string; writes: boolean })
   const remove = useMutation({
     mutationFn: (ids: string[]) => submit(`indexes/${encodeURIComponent(index)}/documents/delete`, { doc_ids: ids }),
     onSuccess: async () => {
-      setChosen(new Set())
+      setSelected(new Set())
       setSure(false)
       setOpened(null)
       await Promise.all([queries.invalidateQueries({ queryKey: ['documents'] }), queries.invalidateQueries({ queryKey: ['indexes'] })])
     },
   })
-  // The API orders documents by their ids. An index that fits one page is shown by name.
+  // The API sorts documents by their ids. If all documents fit on one page, the console sorts them by name.
   const byId = page.data?.documents ?? []
   const whole = tokens.length === 1 && page.data?.next_page_token === null
   const listed = whole ? byId.toSorted((one, other) => one.sourcefile.localeCompare(other.sourcefile)) : byId
   const toggle = (id: string) => {
-    const next = new Set(chosen)
+    const next = new Set(selected)
     if (!next.delete(id)) next.add(id)
-    setChosen(next)
+    setSelected(next)
   }
   const open = (file: string) => {
     const known = listed.find((each) => each.sourcefile === file)
@@ -59,9 +59,9 @@ export function IndexView({ index, writes }: { index: string; writes: boolean })
     <section aria-label={`Documents of ${index}`}>
       <div className="tools">
         <input type="search" value={query} placeholder="Search the passages" aria-label="Search the passages" onChange={(event) => setQuery(event.target.value)} />
-        {chosen.size > 0 && (
+        {selected.size > 0 && (
           <Button kind="danger" icon="trash" onClick={() => setSure(true)}>
-            Delete {chosen.size}
+            Delete {selected.size}
           </Button>
         )}
       </div>
@@ -98,16 +98,16 @@ export function IndexView({ index, writes }: { index: string; writes: boolean })
                   <th className="narrow">
                     <input
                       type="checkbox"
-                      aria-label="Choose all"
-                      checked={listed.every((each) => chosen.has(each.document_id))}
-                      onChange={(event) => setChosen(event.target.checked ? new Set(listed.map((each) => each.document_id)) : new Set())}
+                      aria-label="Select all"
+                      checked={listed.every((each) => selected.has(each.document_id))}
+                      onChange={(event) => setSelected(event.target.checked ? new Set(listed.map((each) => each.document_id)) : new Set())}
                     />
                   </th>
                 )}
                 <th>Name</th>
-                <th>Kind</th>
+                <th>Type</th>
                 <th className="number">Size</th>
-                <th>Seen by</th>
+                <th>Visible to</th>
                 <th>Changed</th>
               </tr>
             </thead>
@@ -116,7 +116,7 @@ export function IndexView({ index, writes }: { index: string; writes: boolean })
                 <tr key={each.document_id}>
                   {writes && (
                     <td className="narrow">
-                      <input type="checkbox" aria-label={`Choose ${each.sourcefile}`} checked={chosen.has(each.document_id)} onChange={() => toggle(each.document_id)} />
+                      <input type="checkbox" aria-label={`Select ${each.sourcefile}`} checked={selected.has(each.document_id)} onChange={() => toggle(each.document_id)} />
                     </td>
                   )}
                   <td className="name">
@@ -139,12 +139,12 @@ export function IndexView({ index, writes }: { index: string; writes: boolean })
         {page.data?.next_page_token && <Button onClick={() => setTokens([...tokens, page.data.next_page_token ?? ''])}>More</Button>}
       </div>
       {opened && <DocumentPanel index={index} place={(tokens.length - 1) * PAGE_SIZE + byId.indexOf(opened)} document={opened} writes={writes} onClose={() => setOpened(null)} onDelete={() => remove.mutate([opened.document_id])} />}
-      <Panel title={`Delete ${chosen.size} of ${index}?`} open={sure} onClose={() => setSure(false)} description="This deletes the documents with all passages and originals. You cannot undo it.">
+      <Panel title={`Delete ${count(selected.size, 'document')} of ${index}?`} open={sure} onClose={() => setSure(false)} description="This deletes the documents with all passages and originals. You cannot undo it.">
         {remove.error && <Failure error={remove.error} />}
         <div className="actions">
-          <Button onClick={() => setSure(false)}>Keep them</Button>
-          <Button kind="danger" disabled={remove.isPending} onClick={() => remove.mutate([...chosen])}>
-            Delete them
+          <Button onClick={() => setSure(false)}>Cancel</Button>
+          <Button kind="danger" disabled={remove.isPending} onClick={() => remove.mutate([...selected])}>
+            Delete
           </Button>
         </div>
       </Panel>

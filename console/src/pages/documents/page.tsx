@@ -45,7 +45,7 @@ export default function DocumentsPage({ me, rest }: { me: Me; rest: string[] }) 
             <header className="index-head">
               <h2>{shown.index_name}</h2>
               <p className="muted fine">
-                {[shown.embedding, `language ${shown.language ?? 'auto'}`, shown.chunk_tokens ? `${shown.chunk_tokens} tokens a passage` : '', shown.fusion ? `fusion by ${shown.fusion}` : ''].filter(Boolean).join(' · ')}
+                {[shown.embedding, `language ${shown.language ?? 'auto'}`, shown.chunk_tokens ? `${shown.chunk_tokens} tokens per passage` : '', shown.fusion ? `fusion by ${shown.fusion}` : ''].filter(Boolean).join(' · ')}
               </p>
               {shown.documents > 0 && (
                 <a className="button" href={hashOf('ask', shown.index_name)}>

@@ -18,7 +18,7 @@ function changed(uploads: Upload[], change: Change): Upload[] {
   return uploads.map((each) => (each.name === change.name ? change.to(each) : each))
 }
 
-const WORDS: Record<Upload['state'], string> = {
+const LABELS: Record<Upload['state'], string> = {
   sending: 'sending',
   waiting: 'waiting',
   reading: 'parsing',
@@ -30,7 +30,7 @@ const WORDS: Record<Upload['state'], string> = {
   cancelled: 'cancelled',
 }
 const REASONS: Partial<Record<Upload['state'], string>> = { failed: 'bad', partly: 'warn' }
-const REFRESH = 2000
+const REFRESH_MS = 2000
 const TONES = { sending: 'accent', waiting: 'plain', reading: 'accent', storing: 'accent', done: 'good', partly: 'warn', unchanged: 'good', failed: 'bad', cancelled: 'warn' } as const
 
 export function Uploader({ index, isEmpty, urls }: { index: string; isEmpty: boolean; urls: boolean }) {
@@ -53,7 +53,7 @@ export function Uploader({ index, isEmpty, urls }: { index: string; isEmpty: boo
     return () => controller.abort()
   }, [])
 
-  // The lists are read again at once, and then at most every two seconds, because hundreds of files may end.
+  // Read the lists again at once, and then at most every two seconds, because hundreds of uploads may end together.
   const refreshed = () => queries.invalidateQueries({ queryKey: ['indexes'] }).then(() => queries.invalidateQueries({ queryKey: ['documents'] }))
   const refreshSoon = () => {
     if (refresh.current === 'waits') refresh.current = 'due'
@@ -64,13 +64,13 @@ export function Uploader({ index, isEmpty, urls }: { index: string; isEmpty: boo
       const due = refresh.current === 'due'
       refresh.current = null
       if (due) refreshSoon()
-    }, REFRESH)
+    }, REFRESH_MS)
   }
   const watch = (job: Job, name = job.sourcefile) => {
     change({ name, to: (each) => withJob(each, job) })
     void follow(job, (now) => change({ name, to: (each) => withJob(each, now) }), stop.current?.signal).then(refreshSoon)
   }
-  const bring = async (files: File[], given = labels) => {
+  const uploadFiles = async (files: File[], given = labels) => {
     for (const each of files) {
       labelled.current.set(each.name, given)
       unsent.current.set(each.name, each)
@@ -83,7 +83,7 @@ export function Uploader({ index, isEmpty, urls }: { index: string; isEmpty: boo
         for (const each of group) unsent.current.delete(each.name)
         for (const job of jobs) watch(job)
       } catch (error) {
-        // The gateway refuses the whole request if it refuses one file. Then the page sends the files one by one.
+        // If the gateway refuses one file, it refuses the whole request. Then the page sends the files one by one.
         if (group.length > 1) groups.unshift(...group.map((file) => [file]))
         else if (group[0]) fail(group[0].name, error)
       }
@@ -91,7 +91,7 @@ export function Uploader({ index, isEmpty, urls }: { index: string; isEmpty: boo
   }
   const fail = (name: string, error: unknown) => {
     const reason = error instanceof Error ? error.message : String(error)
-    change({ name, to: (each) => ({ ...each, state: 'failed', reason, sendsAgain: unsent.current.has(name) && mayPass(error) }) })
+    change({ name, to: (each) => ({ ...each, state: 'failed', reason, sendsAgain: unsent.current.has(name) && isTemporary(error) }) })
   }
   const sample = async () => {
     change({ begin: SAMPLE_CORPUS.map((each) => sending(each, 0)) })
@@ -101,12 +101,12 @@ export function Uploader({ index, isEmpty, urls }: { index: string; isEmpty: boo
         return new File([await response.blob()], name, { type: response.headers.get('content-type') ?? '' })
       }),
     )
-    await bring(files)
+    await uploadFiles(files)
   }
   const drop = (event: DragEvent) => {
     event.preventDefault()
     setOver(false)
-    void bring([...event.dataTransfer.files])
+    void uploadFiles([...event.dataTransfer.files])
   }
   const link = async (url: string) => {
     setDialog(null)
@@ -121,7 +121,7 @@ export function Uploader({ index, isEmpty, urls }: { index: string; isEmpty: boo
   const tryAgain = (name: string) => {
     const file = unsent.current.get(name)
     if (file) {
-      void bring([file], labelled.current.get(name))
+      void uploadFiles([file], labelled.current.get(name))
       return
     }
     setAgain(name)
@@ -141,7 +141,7 @@ export function Uploader({ index, isEmpty, urls }: { index: string; isEmpty: boo
       >
         {isEmpty && <h2>Upload your first documents</h2>}
         <p className="muted">
-          Drop files here, into the index <b>{index}</b>.
+          Drop files here to add them to the index <b>{index}</b>.
         </p>
         <div className="actions">
           <Button kind="primary" icon="upload" onClick={() => choose.current?.click()}>
@@ -150,7 +150,7 @@ export function Uploader({ index, isEmpty, urls }: { index: string; isEmpty: boo
           <Button onClick={() => setDialog('text')}>Paste text</Button>
           {urls && <Button onClick={() => setDialog('url')}>From a URL</Button>}
           <Button kind={restricted ? 'plain' : 'quiet'} icon="key" onClick={() => setDialog('access')}>
-            {restricted ? `Seen by ${restricted}` : 'Seen by all'}
+            {restricted ? `Visible to ${restricted}` : 'Visible to all'}
           </Button>
           <Button kind={isEmpty ? 'plain' : 'quiet'} onClick={() => void sample()}>
             Load the sample corpus
@@ -163,7 +163,7 @@ export function Uploader({ index, isEmpty, urls }: { index: string; isEmpty: boo
           hidden
           aria-label="Files to upload"
           onChange={(event) => {
-            void bring([...(event.target.files ?? [])])
+            void uploadFiles([...(event.target.files ?? [])])
             event.target.value = ''
           }}
         />
@@ -178,7 +178,7 @@ export function Uploader({ index, isEmpty, urls }: { index: string; isEmpty: boo
           const given = labelled.current.get(again)
           if (file) {
             change({ remove: again })
-            void bring([inPlaceOf(again, file)], given)
+            void uploadFiles([inPlaceOf(again, file)], given)
           }
           event.target.value = ''
         }}
@@ -187,10 +187,10 @@ export function Uploader({ index, isEmpty, urls }: { index: string; isEmpty: boo
         <section className="uploads" aria-label="Uploads">
           <header>
             <p role="status">{summary(uploads)}</p>
-            {!uploads.every(isOver) && <Meter share={uploads.filter(isOver).length / uploads.length} label="Files that have ended" />}
+            {!uploads.every(isOver) && <Meter share={uploads.filter(isOver).length / uploads.length} label="Completed files" />}
             {uploads.some((each) => ['done', 'partly', 'unchanged'].includes(each.state)) && uploads.every(isOver) && (
               <a className="button primary" href={hashOf('ask', index)}>
-                Ask about them
+                Ask about these documents
               </a>
             )}
             <Button kind="quiet" onClick={() => change({ clear: true })}>
@@ -205,8 +205,8 @@ export function Uploader({ index, isEmpty, urls }: { index: string; isEmpty: boo
           </ul>
         </section>
       )}
-      <PasteText open={dialog === 'text'} onClose={() => setDialog(null)} onText={(file) => void bring([file])} />
-      <Panel title="Upload a document from a URL" open={dialog === 'url'} onClose={() => setDialog(null)} description="The platform fetches it. CAUSEWAY_INGEST_URLS names the hosts that it may fetch from.">
+      <PasteText open={dialog === 'text'} onClose={() => setDialog(null)} onText={(file) => void uploadFiles([file])} />
+      <Panel title="Upload a document from a URL" open={dialog === 'url'} onClose={() => setDialog(null)} description="The platform fetches the document. The operator allows hosts with CAUSEWAY_INGEST_URLS.">
         <form
           className="fields"
           onSubmit={(event) => {
@@ -224,7 +224,7 @@ export function Uploader({ index, isEmpty, urls }: { index: string; isEmpty: boo
           </div>
         </form>
       </Panel>
-      <Panel title="Access list of the next uploads" open={dialog === 'access'} onClose={() => setDialog(null)} description="Names with commas between them. Without names, all callers of the tenant may see the documents. Administrators see all documents.">
+      <Panel title="Access list of the next uploads" open={dialog === 'access'} onClose={() => setDialog(null)} description="Names, separated by commas. Without names, all callers of the tenant may see the documents. Administrators see all documents.">
         <div className="fields">
           <Field label="Users" hint="User ids from tokens or API keys.">
             <input value={labels.oids} onChange={(event) => setLabels({ ...labels, oids: event.target.value })} />
@@ -232,7 +232,7 @@ export function Uploader({ index, isEmpty, urls }: { index: string; isEmpty: boo
           <Field label="Groups">
             <input value={labels.groups} onChange={(event) => setLabels({ ...labels, groups: event.target.value })} />
           </Field>
-          <Field label="Category" hint="A question can be limited to a category.">
+          <Field label="Category" hint="Questions can filter documents by category.">
             <input value={labels.category} onChange={(event) => setLabels({ ...labels, category: event.target.value })} />
           </Field>
           <div className="actions">
@@ -247,7 +247,7 @@ export function Uploader({ index, isEmpty, urls }: { index: string; isEmpty: boo
 }
 
 /** Return whether a request that failed may succeed later. */
-function mayPass(error: unknown): boolean {
+function isTemporary(error: unknown): boolean {
   return !(error instanceof ApiError) || error.status === 0 || error.status === 429 || error.status >= 500
 }
 
@@ -261,18 +261,18 @@ function RowView({ upload, onAgain }: { upload: Upload; onAgain: (name: string) 
         {upload.reason && <small className={`reason ${REASONS[upload.state] ?? ''}`}>{upload.reason}</small>}
       </span>
       {upload.needsFile && (
-        <Button kind="quiet" icon="upload" aria-label={`Choose ${upload.name} again`} onClick={() => onAgain(upload.name)}>
-          Choose again
+        <Button kind="quiet" icon="upload" aria-label={`Upload ${upload.name} again`} onClick={() => onAgain(upload.name)}>
+          Upload again
         </Button>
       )}
       {upload.sendsAgain && (
-        <Button kind="quiet" icon="again" aria-label={`Send ${upload.name} again`} onClick={() => onAgain(upload.name)}>
-          Send again
+        <Button kind="quiet" icon="again" aria-label={`Retry ${upload.name}`} onClick={() => onAgain(upload.name)}>
+          Retry
         </Button>
       )}
       {upload.size > 0 && <small className="muted nowrap">{bytes(upload.size)}</small>}
       {!isOver(upload) && <Meter share={upload.percent / 100} label={`${upload.name}: ${upload.percent} %`} />}
-      <Badge tone={TONES[upload.state]}>{WORDS[upload.state]}</Badge>
+      <Badge tone={TONES[upload.state]}>{LABELS[upload.state]}</Badge>
     </li>
   )
 }
@@ -293,7 +293,7 @@ function PasteText({ open, onClose, onText }: { open: boolean; onClose: () => vo
           onClose()
         }}
       >
-        <Field label="Title" hint="Answers cite the text by this name.">
+        <Field label="Title" hint="Answers cite the text with this title.">
           <input value={name} onChange={(event) => setName(event.target.value)} required />
         </Field>
         <Field label="Text, plain or Markdown">

@@ -4,13 +4,13 @@ import { get, submit } from '../../api/http.ts'
 import type { Found, IndexInfo, Me } from '../../api/types.ts'
 import { score } from '../../logic/format.ts'
 import { searchOf, wordsOf, type Side } from '../../logic/lab.ts'
-import { measured, moves, questionsOf, rankOf, type Asked } from '../../logic/measures.ts'
+import { measured, moves, questionsOf, rankOf, type KnownQuestion } from '../../logic/measures.ts'
 import { may } from '../../logic/session.ts'
 import { Badge, Button, Empty, Failure, Field, Loading, Meter } from '../../ui/parts.tsx'
-import { Keep, Settings } from './settings.tsx'
+import { SaveSettings, Settings } from './settings.tsx'
 
-const FIRST: Side = { mode: 'hybrid', rerank: false, top: 10, fusion: null, dense_weight: null, expand: null, filter: '' }
-const OTHER: Side = { ...FIRST, mode: 'text' }
+const FIRST_SETTINGS: Side = { mode: 'hybrid', rerank: false, top: 10, fusion: null, dense_weight: null, expand: null, filter: '' }
+const SECOND_SETTINGS: Side = { ...FIRST_SETTINGS, mode: 'text' }
 
 function search(index: string, query: string, side: Side): Promise<{ results: Found[] }> {
   return submit('retrieve', searchOf(index, query, side))
@@ -21,7 +21,7 @@ export default function LabPage({ me }: { me: Me }) {
   const [index, setIndex] = useState('')
   const [draft, setDraft] = useState('')
   const [query, setQuery] = useState('')
-  const [sides, setSides] = useState<[Side, Side]>([FIRST, OTHER])
+  const [sides, setSides] = useState<[Side, Side]>([FIRST_SETTINGS, SECOND_SETTINGS])
   const name = index || indexes.data?.[0]?.index_name || ''
   const shown = indexes.data?.find((each) => each.index_name === name)
   const one = useQuery({ queryKey: ['lab', name, query, sides[0]], queryFn: () => search(name, query, sides[0]), enabled: !!query && !!name })
@@ -36,7 +36,7 @@ export default function LabPage({ me }: { me: Me }) {
       <div className="content">
         {indexes.error && <Failure error={indexes.error} retry={() => void indexes.refetch()} />}
         {indexes.data?.length === 0 && (
-          <Empty title="There is nothing to search" icon="lab">
+          <Empty title="There are no documents to search" icon="lab">
             <p>Upload documents on the page Documents, then compare searches here.</p>
           </Empty>
         )}
@@ -72,7 +72,7 @@ export default function LabPage({ me }: { me: Me }) {
                 <Settings side={side} title={place === 0 ? 'A' : 'B'} onChange={(next) => setSides((now) => (place === 0 ? [next, now[1]] : [now[0], next]))} />
                 {mine?.isFetching && <Loading what="the passages" />}
                 {mine?.error && <Failure error={mine.error} />}
-                {mine?.data?.results.length === 0 && <p className="muted">Nothing was found. Try another mode, or other words.</p>}
+                {mine?.data?.results.length === 0 && <p className="muted">The search found no passages. Try another mode, or other words.</p>}
                 {!!mine?.data?.results.length && <p className="legend">score · by meaning · by words{side.rerank ? ' · reranker' : ''}</p>}
                 <ol className="passages">
                   {mine?.data?.results.map((each, row) => (
@@ -80,7 +80,7 @@ export default function LabPage({ me }: { me: Me }) {
                       <header>
                         <span className="rank">{row + 1}</span>
                         <b>{each.sourcepage}</b>
-                        {theirs?.data && <Badge tone={there[row] ? 'plain' : 'accent'}>{there[row] ? `${place === 0 ? 'B' : 'A'}: ${there[row]}` : 'only here'}</Badge>}
+                        {theirs?.data && <Badge tone={there[row] ? 'plain' : 'accent'}>{there[row] ? `${place === 0 ? 'B' : 'A'}: ${there[row]}` : `not in ${place === 0 ? 'B' : 'A'}`}</Badge>}
                         <span className="muted fine number">
                           <Meter share={each.score / (mine.data.results[0]?.score || 1)} label="Share of the best score" /> {score(each.score)} · {score(each.dense_score)} · {score(each.sparse_score)}
                           {each.reranker_score !== undefined && each.reranker_score !== null && ` · ${score(each.reranker_score)}`}
@@ -96,7 +96,7 @@ export default function LabPage({ me }: { me: Me }) {
             )
           })}
         </div>
-        {shown && <Keep key={name} index={shown} sides={sides} canSave={may(me.roles, 'admin')} />}
+        {shown && <SaveSettings key={name} index={shown} sides={sides} canSave={may(me.roles, 'admin')} />}
         {name && <Questions index={name} sides={sides} />}
       </div>
     </div>
@@ -115,12 +115,12 @@ function Questions({ index, sides }: { index: string; sides: [Side, Side] }) {
   const run = async (file: File) => {
     setFailed(null)
     try {
-      const asked: Asked[] = questionsOf(await file.text())
+      const questions: KnownQuestion[] = questionsOf(await file.text())
       const ranks: [number[], number[]] = [[], []]
-      for (const [place, each] of asked.entries()) {
+      for (const [place, each] of questions.entries()) {
         const both = await Promise.all(sides.map((side) => search(index, each.question, { ...side, top: Math.max(10, side.top) })))
         both.forEach((found, which) => ranks[which as 0 | 1].push(rankOf(each, found.results.map((result) => result.sourcepage))))
-        setProgress({ done: place + 1, all: asked.length, ranks })
+        setProgress({ done: place + 1, all: questions.length, ranks })
       }
     } catch (error) {
       setFailed(error)
@@ -131,7 +131,7 @@ function Questions({ index, sides }: { index: string; sides: [Side, Side] }) {
     <section className="lab-side" aria-label="A file of questions">
       <h2>A file of questions</h2>
       <p className="muted fine">
-        One JSON object per line: <code>{'{"question": "…", "sourcepage": "guide.pdf#page=3"}'}</code>. Both settings above are measured.
+        One JSON object per line: <code>{'{"question": "…", "sourcepage": "guide.pdf#page=3"}'}</code>. The console measures both settings above.
       </p>
       <input
         type="file"
@@ -147,7 +147,7 @@ function Questions({ index, sides }: { index: string; sides: [Side, Side] }) {
       {progress && (
         <>
           <p className="muted fine" role="status">
-            {progress.done} of {progress.all} asked
+            {progress.done} of {progress.all} questions
           </p>
           <div className="table-scroll" tabIndex={0} role="region" aria-label="Measures">
             <table className="measures">

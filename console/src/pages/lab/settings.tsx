@@ -6,7 +6,7 @@ import { wrongFilter, yamlOf, type Side, type Tuning } from '../../logic/lab.ts'
 import { useSettled } from '../../ui/hooks.ts'
 import { Button, Failure, Field } from '../../ui/parts.tsx'
 
-const SETTLED = 400
+const DEBOUNCE_MS = 400
 
 interface Props {
   side: Side
@@ -39,7 +39,7 @@ export function Settings({ side, title, onChange }: Props) {
         </span>
       </header>
       <div className="lab-tuning">
-        <Tuned side={side} title={title} onChange={onChange} />
+        <HybridSettings side={side} title={title} onChange={onChange} />
         <Filter side={side} title={title} onChange={onChange} />
       </div>
     </>
@@ -47,13 +47,13 @@ export function Settings({ side, title, onChange }: Props) {
 }
 
 /** The settings that only a hybrid search has. */
-function Tuned({ side, title, onChange }: Props) {
-  const alone = side.mode !== 'hybrid'
+function HybridSettings({ side, title, onChange }: Props) {
+  const disabled = side.mode !== 'hybrid'
   const [weight, setWeight] = useState(side.dense_weight === null ? '' : String(side.dense_weight))
   return (
     <>
       <Field label="Fusion">
-        <select aria-label={`Fusion of ${title}`} disabled={alone} value={side.fusion ?? ''} onChange={(event) => onChange({ ...side, fusion: event.target.value || null })}>
+        <select aria-label={`Fusion of ${title}`} disabled={disabled} value={side.fusion ?? ''} onChange={(event) => onChange({ ...side, fusion: event.target.value || null })}>
           <option value="">the index&apos;s</option>
           <option value="scores">by scores</option>
           <option value="ranks">by ranks</option>
@@ -63,7 +63,7 @@ function Tuned({ side, title, onChange }: Props) {
         <input
           type="number"
           aria-label={`Weight of meaning of ${title}`}
-          disabled={alone}
+          disabled={disabled}
           min={0}
           max={1}
           step={0.05}
@@ -77,10 +77,10 @@ function Tuned({ side, title, onChange }: Props) {
           }}
         />
       </Field>
-      <Field label="Further words">
+      <Field label="Query expansion">
         <select
-          aria-label={`Further words of ${title}`}
-          disabled={alone}
+          aria-label={`Query expansion of ${title}`}
+          disabled={disabled}
           value={side.expand === null ? '' : String(side.expand)}
           onChange={(event) => onChange({ ...side, expand: event.target.value === '' ? null : event.target.value === 'true' })}
         >
@@ -95,24 +95,24 @@ function Tuned({ side, title, onChange }: Props) {
 
 function Filter({ side, title, onChange }: Props) {
   const [text, setText] = useState(side.filter)
-  const settled = useSettled(text, SETTLED)
-  const wrong = wrongFilter(settled)
+  const settled = useSettled(text, DEBOUNCE_MS)
+  const invalid = wrongFilter(settled)
   useEffect(() => {
-    if (!wrong && settled !== side.filter) onChange({ ...side, filter: settled })
-  }, [settled, wrong, side, onChange])
+    if (!invalid && settled !== side.filter) onChange({ ...side, filter: settled })
+  }, [settled, invalid, side, onChange])
   return (
-    <Field label="Filter by metadata" {...(wrong ? { hint: `“${wrong}” has no value. Write name=value.` } : {})}>
-      <input aria-label={`Filter of ${title}`} aria-invalid={!!wrong} value={text} placeholder="team=deck, year=2024" spellCheck={false} onChange={(event) => setText(event.target.value)} />
+    <Field label="Filter by metadata" {...(invalid ? { hint: `“${invalid}” has no value. Write name=value.` } : {})}>
+      <input aria-label={`Filter of ${title}`} aria-invalid={!!invalid} value={text} placeholder="team=deck, year=2024" spellCheck={false} onChange={(event) => setText(event.target.value)} />
     </Field>
   )
 }
 
-/** A form that saves the settings of a search for the index, or copies them as the profile of a front end. */
-export function Keep({ index, sides, canSave }: { index: IndexInfo; sides: [Side, Side]; canSave: boolean }) {
+/** A form that saves the settings of a search in the index, or copies them as a front end profile. */
+export function SaveSettings({ index, sides, canSave }: { index: IndexInfo; sides: [Side, Side]; canSave: boolean }) {
   const queries = useQueryClient()
   const [place, setPlace] = useState<0 | 1>(0)
   const { fusion, dense_weight, expand } = sides[place]
-  // Settings that the search does not set keep the values of the index.
+  // A setting that the search does not have keeps the value of the index.
   const tuning: Tuning = { fusion: fusion ?? index.fusion, dense_weight: dense_weight ?? index.dense_weight, expand: expand ?? index.expand }
   const save = useMutation({
     mutationFn: () => submit(`indexes/${encodeURIComponent(index.index_name)}`, tuning, 'PATCH'),
@@ -120,13 +120,13 @@ export function Keep({ index, sides, canSave }: { index: IndexInfo; sides: [Side
   })
   const yaml = yamlOf(index.index_name, tuning)
   return (
-    <section className="lab-side" aria-label="Keep the settings">
-      <h2>Keep the better settings</h2>
+    <section className="lab-side" aria-label="Save the settings">
+      <h2>Save the better settings</h2>
       <p className="muted fine">
-        Save fusion, weight and further words as the setting of the index, or copy them as the profile of a front end. The index now has: {said(index)}.
+        Save fusion, weight and query expansion as the settings of the index, or copy them as a front end profile. The index now has: {summaryOf(index)}.
       </p>
       <div className="lab-form">
-        <div className="switch" role="group" aria-label="Settings to keep">
+        <div className="switch" role="group" aria-label="Settings to save">
           {(['A', 'B'] as const).map((name, which) => (
             <button key={name} type="button" aria-pressed={place === which} onClick={() => setPlace(which as 0 | 1)}>
               {name}
@@ -135,7 +135,7 @@ export function Keep({ index, sides, canSave }: { index: IndexInfo; sides: [Side
         </div>
         {canSave && (
           <Button disabled={save.isPending} onClick={() => save.mutate()}>
-            Save as the setting of {index.index_name}
+            Save as the settings of {index.index_name}
           </Button>
         )}
         <Button kind="quiet" icon="copy" onClick={() => void navigator.clipboard?.writeText(yaml)}>
@@ -145,7 +145,7 @@ export function Keep({ index, sides, canSave }: { index: IndexInfo; sides: [Side
       {save.error && <Failure error={save.error} />}
       {save.isSuccess && (
         <p className="notice good" role="status">
-          Saved. The next search uses this setting.
+          Saved. The next search uses these settings.
         </p>
       )}
       <pre className="yaml" tabIndex={0}>{yaml}</pre>
@@ -153,9 +153,9 @@ export function Keep({ index, sides, canSave }: { index: IndexInfo; sides: [Side
   )
 }
 
-function said(index: IndexInfo): string {
+function summaryOf(index: IndexInfo): string {
   const fusion = index.fusion ? `fusion by ${index.fusion}` : "the platform's fusion"
   const weight = index.dense_weight === null ? "the platform's weight" : `weight ${index.dense_weight}`
-  const words = index.expand === null ? "the platform's rule for further words" : index.expand ? 'further words always' : 'no further words'
+  const words = index.expand === null ? "the platform's query expansion" : index.expand ? 'query expansion always' : 'no query expansion'
   return `${fusion}, ${weight}, ${words}`
 }

@@ -5,7 +5,7 @@ from causeway_testing.guardrails.fake import ScriptedJudge
 from detection.chunking.chunkers import Window
 from detection.detectors.port import DetectorFailed, NotAsked
 from detection.domain import Action, DetectionContext, DetectorKind, OnError
-from detection.moderation.judge_calls import ask
+from detection.moderation.judge_calls import call_judge
 from detection.moderation.rules import Rule
 
 _WINDOWS = [Window(0, "secret"), Window(6, " \n "), Window(9, "🔑 secret")]
@@ -18,17 +18,17 @@ def _rule(judge: ScriptedJudge, action: Action = Action.REPORT) -> Rule:
 async def test_places() -> None:
     """Findings have their positions in the whole text. Blank windows are not sent to the detector."""
     judge = ScriptedJudge("secret")
-    found = await ask(_rule(judge), _WINDOWS, DetectionContext())
+    found = await call_judge(_rule(judge), _WINDOWS, DetectionContext())
     assert judge.asked == [["secret", "🔑 secret"]]
     assert [[(each.start, each.end) for each in of_window] for of_window in found] == [[(0, 6)], [], [(11, 17)]]
-    assert await ask(_rule(judge), [Window(0, " ")], DetectionContext()) == [[]]
+    assert await call_judge(_rule(judge), [Window(0, " ")], DetectionContext()) == [[]]
     assert len(judge.asked) == 1
 
 
 async def test_conversations() -> None:
     """A message of a conversation is judged even without words, because it may call tools."""
     judge = ScriptedJudge("secret", kind=DetectorKind.CHAT)
-    assert await ask(_rule(judge), [Window(0, "")], DetectionContext()) == [[]]
+    assert await call_judge(_rule(judge), [Window(0, "")], DetectionContext()) == [[]]
     assert judge.asked == [[""]]
 
 
@@ -37,7 +37,7 @@ async def test_time() -> None:
     judge = ScriptedJudge("secret", seconds=0.05)
     judge.gate.clear()
     with pytest.raises(DetectorFailed, match=r"longer than 0.05 s") as raised:
-        await ask(_rule(judge), _WINDOWS, DetectionContext())
+        await call_judge(_rule(judge), _WINDOWS, DetectionContext())
     assert (raised.value.status, judge.cancelled) == (504, 1)
 
 
@@ -46,8 +46,8 @@ async def test_nothing_to_compare_with(passages: tuple[str, ...]) -> None:
     """A detector that compares with passages is not called without passages, nor for blank windows."""
     judge = ScriptedJudge("secret", kind=DetectorKind.CONTEXT_DOC)
     with pytest.raises(NotAsked, match="no passages") as raised:
-        await ask(_rule(judge), _WINDOWS, DetectionContext(passages=passages))
+        await call_judge(_rule(judge), _WINDOWS, DetectionContext(passages=passages))
     assert (raised.value.status, judge.asked) == (422, [])
-    assert await ask(_rule(judge), [Window(0, " ")], DetectionContext(passages=passages)) == [[]]
-    await ask(_rule(judge), _WINDOWS, DetectionContext(passages=("The pump.",)))
+    assert await call_judge(_rule(judge), [Window(0, " ")], DetectionContext(passages=passages)) == [[]]
+    await call_judge(_rule(judge), _WINDOWS, DetectionContext(passages=("The pump.",)))
     assert len(judge.asked) == 1

@@ -11,7 +11,7 @@ from causeway_testing.servers import measured
 from detection.chunking.chunkers import Window
 from detection.detectors.port import Detector, DetectorFailed, Judge, NotAsked
 from detection.domain import Action, DetectionContext, DetectorKind, OnError, Piece
-from detection.moderation.judge_calls import ask
+from detection.moderation.judge_calls import call_judge
 from detection.moderation.metrics import Hold
 from detection.moderation.rules import Rule
 from detection.moderation.session import Session
@@ -73,13 +73,13 @@ async def test_questions_are_counted(name: str) -> None:
     judge_ = ScriptedJudge("secret", poison="poison", kind=DetectorKind.CONTEXT_DOC)
     around = DetectionContext(passages=("p",))
     for text in ("clean", "secret", "secret"):
-        await ask(rule(name, judge_), [Window(0, text)], around)
+        await call_judge(rule(name, judge_), [Window(0, text)], around)
     with pytest.raises(DetectorFailed):
-        await ask(rule(name, judge_), [Window(0, "poison")], around)
+        await call_judge(rule(name, judge_), [Window(0, "poison")], around)
     with pytest.raises(NotAsked):
-        await ask(rule(name, judge_), [Window(0, "x")], DetectionContext())
+        await call_judge(rule(name, judge_), [Window(0, "x")], DetectionContext())
     judge_.gate.clear()
-    stopped = asyncio.create_task(ask(rule(name, judge_), [Window(0, "x")], around))
+    stopped = asyncio.create_task(call_judge(rule(name, judge_), [Window(0, "x")], around))
     await asyncio.sleep(0)
     stopped.cancel()
     await asyncio.wait([stopped])
@@ -100,12 +100,12 @@ def test_the_longest_wait_counts() -> None:
     measured("")
     held = total(f"{HELD}_count")
     hold = Hold()
-    hold.came(3)
+    hold.grew(3)
     hold.end()
     assert total(f"{HELD}_count") == held
-    hold.came(5)
-    hold.left(2)
-    hold.left(5)
-    hold.left(5)
+    hold.grew(5)
+    hold.released(2)
+    hold.released(5)
+    hold.released(5)
     hold.end()
     assert total(f"{HELD}_count") == held + 1

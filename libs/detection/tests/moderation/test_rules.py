@@ -4,7 +4,7 @@ import pytest
 from causeway_testing.guardrails.fake import ScriptedDetector
 from detection.detectors.port import DetectorFailed
 from detection.domain import Action, Detection, Failure, Finding, OnError
-from detection.moderation.rules import Rule, arranged, place, redacted, strictest, unions
+from detection.moderation.rules import Rule, arranged, redacted, sort_key, strictest, unions
 from hypothesis import given
 from hypothesis import strategies as st
 
@@ -48,7 +48,7 @@ def test_strictest() -> None:
 def test_place() -> None:
     """Findings are ordered by start and end. Findings without a span come last."""
     whole = Finding(Detection("t", "n"), "d", Action.REPORT)
-    assert sorted([whole, _finding(3, 5), _finding(3, 4), _finding(0, 9)], key=place) == [
+    assert sorted([whole, _finding(3, 5), _finding(3, 4), _finding(0, 9)], key=sort_key) == [
         _finding(0, 9),
         _finding(3, 4),
         _finding(3, 5),
@@ -84,7 +84,7 @@ def test_redaction(text: str, spans: list[tuple[int, int, Action]]) -> None:
     """Redacted spans are gone and all other text is unchanged. Replacing the findings one by one gives the same
     text.
     """
-    findings = sorted((_finding(start, start + size, action) for start, size, action in spans), key=place)
+    findings = sorted((_finding(start, start + size, action) for start, size, action in spans), key=sort_key)
     hidden = {
         at
         for finding in findings

@@ -7,7 +7,8 @@ from collections.abc import AsyncIterator, Iterator, Sequence
 from contextlib import aclosing
 
 import pytest
-from causeway_testing.guardrails.fake import ScriptedDetector
+from causeway_testing.guardrails.fake import ScriptedDetector, ScriptedJudge
+from detection.chunking.chunkers import Chunking
 from detection.detectors.ban_substrings import ban_substrings
 from detection.detectors.invisible_text import invisible_text
 from detection.detectors.patterns.detector import PatternStream
@@ -110,7 +111,7 @@ def test_clean_text_is_cleared_at_once() -> None:
 
 
 def test_nothing_is_said_where_nothing_changes() -> None:
-    """A held piece gets its answer later. The last piece always gets an answer."""
+    """A held piece has its step later. The last piece always has a step."""
     client = _Client(_rules(_regex(Action.BLOCK, "us-social-security-number")))
     assert client.feed("1") == []
     assert client.feed("") == []
@@ -207,7 +208,7 @@ def test_number_of_choices() -> None:
     """The number of choices is limited."""
     session = Session(_rules(_regex(Action.BLOCK, "abc")))
     session.feed([Piece(number, "x") for number in range(128)])
-    with pytest.raises(InvalidRequest, match="more than 128"):
+    with pytest.raises(InvalidRequest, match="at most 128"):
         session.feed([Piece(128, "x")])
 
 
@@ -379,7 +380,7 @@ def test_what_is_released_is_the_verdict_of_the_whole(
 
 
 def test_text_may_wait_for_rules_that_only_report() -> None:
-    """If the caller asks for it, text also waits for reporting rules. Otherwise these rules hold nothing."""
+    """On request, text also waits for reporting rules. Otherwise these rules hold nothing."""
     rules = _rules(_regex(Action.REPORT, "email"))
     for all_hold, cleared in ((False, [8, 16]), (True, [5, 16])):
         session = Session(rules, all_hold=all_hold)
@@ -409,7 +410,7 @@ def test_texts_beside_the_content_are_bounded() -> None:
     session = Session(_rules(_regex(Action.REDACT, "email")))
     session.feed([Piece(at, "a", last=True) for at in range(128)])
     session.feed([Piece(1000 + at, "a", last=True, beside=True) for at in range(1024)])
-    with pytest.raises(InvalidRequest, match="more than 128 choices, or more than 1024 texts"):
+    with pytest.raises(InvalidRequest, match="at most 128 choices and 1024 texts"):
         session.feed([Piece(5000, "a", last=True, beside=True)])
 
 
@@ -490,7 +491,8 @@ def test_findings_of_both_looks_are_told_with_their_places() -> None:
     assert client.released == " [REDACTED] "
 
 
-def test_a_thread_judges_all_of_a_long_piece(monkeypatch: pytest.MonkeyPatch) -> None:
+@pytest.mark.parametrize("slow", [0, 1, 2], ids=["quick", "slow detector", "slow detector that replaces"])
+def test_a_thread_judges_all_of_a_long_piece(monkeypatch: pytest.MonkeyPatch, slow: int) -> None:
     """A long piece never blocks the event loop, also where the resulting text is judged again."""
     threads: set[threading.Thread] = set()
     feed = PatternStream.feed
@@ -500,11 +502,19 @@ def test_a_thread_judges_all_of_a_long_piece(monkeypatch: pytest.MonkeyPatch) ->
         return feed(self, text, last)
 
     async def pieces() -> AsyncIterator[Sequence[Piece]]:
-        yield [Piece(0, "word " * 10_000, True)]
+        yield [Piece(0, "word " * 5_000, True)]
 
     async def judged() -> list[Progress]:
         workers = ThreadPool(1)
-        session = Session(_rules(_regex(Action.REDACT, "email", replacement="")))
+        scripted = Rule(
+            "names",
+            ScriptedJudge("Ann", chunking=Chunking.WHOLE),
+            Action.REDACT,
+            OnError.BLOCK,
+            "" if slow == 2 else "[NAME]",
+        )
+        rules = _rules(_regex(Action.REDACT, "email", replacement=""))
+        session = Session([*rules, scripted] if slow else rules)
         try:
             async with aclosing(session.run(pieces(), workers)) as run:
                 return [step async for steps in run for step in steps]

@@ -1,8 +1,8 @@
 """Builds the files of the local models: ``python -m embedding.build``.
 
-It reads and checks the weights, writes the graph, quantizes it, and stores it with the tokenizer in the cache. If
-the files exist, it does nothing. Two processes may build at once: each builds in its own directory, and the result
-of the first one stays.
+The command checks the weights, writes the graph, quantizes it, and stores it with the tokenizer in the cache. If
+the files exist, the command does nothing. Several processes may build concurrently: each one builds in its own
+directory, and the result of the first one remains.
 """
 
 import argparse
@@ -49,12 +49,12 @@ class Built:
 def build(
     cache_dir: Path, precision: Precision = "int8", files: ModelFiles | None = None, model: CachedModel = MINILM
 ) -> Built:
-    """Make sure that the cache holds the graph of this precision, and the tokenizer.
+    """Build the graph of this precision and the tokenizer, if the cache does not have them.
 
     Args:
-        cache_dir: Created if it does not exist.
+        cache_dir: The directory of the cache; created if it does not exist.
         precision: ``int8`` is for services; ``fp32`` is for comparison.
-        files: The model's files; None: those of the installed distributions.
+        files: The model's files; None: the files of the installed distributions.
         model: The model to build.
 
     Raises:
@@ -69,16 +69,16 @@ def build(
     tokenizer, weights = files.read_tokenizer(), files.read_weights()
     cache_dir.mkdir(parents=True, exist_ok=True)
     with TemporaryDirectory(prefix=".building-", dir=cache_dir) as scratch:
-        aside = Path(scratch) / target.name
-        aside.mkdir()
+        directory = Path(scratch) / target.name
+        directory.mkdir()
         if model is E5:
-            _write_e5(aside, tokenizer, weights, precision)
+            _write_e5(directory, tokenizer, weights, precision)
         else:
-            _write_minilm(aside, tokenizer, weights, precision)
-        return Built(target, created=_publish(aside, target))
+            _write_minilm(directory, tokenizer, weights, precision)
+        return Built(target, created=_publish(directory, target))
 
 
-# The imports of these functions are slow, and not installed where only the cache is used.
+# These functions import slow libraries, which are not installed where only the cache is used.
 def _write_minilm(directory: Path, tokenizer: bytes, content: bytes, precision: Precision) -> None:
     import safetensors.numpy
 
@@ -95,13 +95,13 @@ def _write_e5(directory: Path, tokenizer: bytes, content: bytes, precision: Prec
     write_model(tokenizer, directory / PIECES)
     path = directory / GRAPH
     _write_graph(path, read_e5(content), precision, E5)
-    # With word vectors in a file beside the graph, they are mapped into memory instead of being read.
+    # Word vectors in a separate file are mapped into memory instead of being read.
     graph = onnx.load(path)
-    onnx.save(graph, path, save_as_external_data=True, location=WORDS, size_threshold=_LARGEST_INSIDE)
-    (directory / WORDS).chmod(path.stat().st_mode)  # by default, other users could not read the file
+    onnx.save(graph, path, save_as_external_data=True, location=WORDS, size_threshold=_MAX_INLINE_BYTES)
+    (directory / WORDS).chmod(path.stat().st_mode)  # by default, other users cannot read this file
 
 
-_LARGEST_INSIDE = 4 * 1024**2
+_MAX_INLINE_BYTES = 4 * 1024**2
 
 
 def _write_graph(path: Path, weights: "Weights", precision: Precision, model: CachedModel) -> None:
@@ -116,12 +116,12 @@ def _write_graph(path: Path, weights: "Weights", precision: Precision, model: Ca
         onnx.save(write_graph(weights), path)
 
 
-def _publish(aside: Path, target: Path) -> bool:
+def _publish(directory: Path, target: Path) -> bool:
     """Rename a complete directory into place; return False if another process was first."""
-    for file in aside.iterdir():
-        _flush(file)  # the content must be on the disk before the rename is
+    for file in directory.iterdir():
+        _flush(file)  # the content must be on the disk before the rename
     try:
-        aside.rename(target)
+        directory.rename(target)
     except OSError:
         if target.is_dir():
             return False
@@ -135,10 +135,10 @@ def _flush(path: Path) -> None:
 
 
 def main(arguments: Sequence[str] | None = None) -> int:
-    """Run the command; return the exit code: 0 done, 1 the model cannot be built, 2 wrong usage."""
+    """Run the command; return the exit code: 0 success, 1 the model cannot be built, 2 wrong usage."""
     parser = argparse.ArgumentParser(
         prog="python -m embedding.build",
-        description="Build an embedding model's files into the cache. Does nothing if they exist.",
+        description="Build the files of an embedding model in the cache. If the files exist, do nothing.",
         epilog=(
             "examples:\n  python -m embedding.build\n  python -m embedding.build --cache /var/cache/causeway --json"
         ),
@@ -149,7 +149,7 @@ def main(arguments: Sequence[str] | None = None) -> int:
         type=Path,
         default=default_cache_dir(os.environ),
         metavar="DIR",
-        help="the cache's directory (default: %(default)s)",
+        help="directory of the cache (default: %(default)s)",
     )
     parser.add_argument("--multilingual", action="store_true", help=f"build {E5.name} instead of {MINILM.name}")
     parser.add_argument("--fp32", action="store_true", help="also build the unquantized graph, for comparison")

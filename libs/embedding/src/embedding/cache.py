@@ -1,7 +1,7 @@
 """The cache of built graphs: one directory for each model, weights, precision and builder version.
 
-``<cache>/all-minilm-l6-v2-53aa51172d14-int8-v1/{model.onnx,tokenizer.json}``. A directory is created complete, by
-one rename, and never changes afterwards, so that any process can read it.
+``<cache>/all-minilm-l6-v2-53aa51172d14-int8-v1/{model.onnx,tokenizer.json}``. One rename creates the complete
+directory, which never changes afterwards. Any process can therefore read it.
 """
 
 from collections.abc import Mapping
@@ -10,17 +10,17 @@ from pathlib import Path
 from typing import Final, Literal
 
 MODEL: Final = "all-minilm-l6-v2"
-"""Name of the bundled model in the records of indexes."""
+"""The name of the bundled model in the records of indexes."""
 
 MULTILINGUAL: Final = "multilingual-e5-small"
-"""Name of the optional multilingual model in the records of indexes."""
+"""The name of the optional multilingual model in the records of indexes."""
 
 GRAPH = "model.onnx"
 WORDS = "words.bin"
-"""Word vectors in a file beside the graph."""
+"""The file of the word vectors, beside the graph."""
 TOKENIZER = "tokenizer.json"
 PIECES = "tokenizer.model"
-"""The tokenizer in sentencepiece's own format."""
+"""The tokenizer in the format of sentencepiece."""
 
 Precision = Literal["int8", "fp32"]
 
@@ -28,7 +28,7 @@ Precision = Literal["int8", "fp32"]
 def default_cache_dir(environ: Mapping[str, str]) -> Path:
     """Return ``$XDG_CACHE_HOME/causeway``, or ``~/.cache/causeway`` (XDG Base Directory Specification 0.8).
 
-    According to the specification, relative paths are ignored.
+    The specification requires that relative paths are ignored.
     """
     base = Path(environ.get("XDG_CACHE_HOME", ""))
     return (base if base.is_absolute() else Path.home() / ".cache") / "causeway"
@@ -36,17 +36,17 @@ def default_cache_dir(environ: Mapping[str, str]) -> Path:
 
 @dataclass(frozen=True, slots=True)
 class CachedModel:
-    """A model whose graph is built on this machine.
+    """A local model, whose graph is built on this machine.
 
     Attributes:
-        name: Its name in the records of indexes.
-        weights_sha256: The hash of the file with its weights.
-        tokenizer_sha256: The hash of its tokenizer.json.
-        version: Increases whenever the builder writes another graph from the same weights.
+        name: The name in the records of indexes.
+        weights_sha256: The hash of the file with the weights.
+        tokenizer_sha256: The hash of the tokenizer.json.
+        version: Increases when the builder writes a different graph from the same weights.
         option: The option of ``python -m embedding.build`` for the model.
-        query_prefix: The prefix of queries that the model was trained with.
-        passage_prefix: The prefix of passages that the model was trained with.
-        prefix_tokens: The tokens of the longer prefix, which count against the model's limit.
+        query_prefix: The prefix of queries in the model's training.
+        passage_prefix: The prefix of passages in the model's training.
+        prefix_tokens: The number of tokens of the longer prefix, which count against the model's limit.
         cosine_floor: The typical cosine of unrelated texts.
     """
 
@@ -85,5 +85,5 @@ E5 = CachedModel(
 
 
 def entry(cache_dir: Path, precision: Precision, model: CachedModel = MINILM) -> Path:
-    """Return the directory for the graph of this precision, whether or not it exists."""
+    """Return the directory for the graph of this precision; it may not exist."""
     return cache_dir / f"{model.name}-{model.weights_sha256[:12]}-{precision}-v{model.version}"

@@ -1,7 +1,8 @@
 """The optional multilingual-e5-small on the CPU, offline: 384 dimensions, the first 510 tokens of a text.
 
-Graph and tokenizer are loaded with the first text, so that the model costs nothing in a service without an index
-for it. The word vectors are mapped from their file: only the used ones are in memory, shared by all processes.
+The first text loads the graph and the tokenizer, so that a service without an index for this model needs no memory
+for it. The word vectors are mapped from their file. Only the used vectors are in memory, and all processes share
+them.
 """
 
 from pathlib import Path
@@ -17,7 +18,7 @@ from embedding.sentence_pieces import SentencePieceTokenizer
 
 DIMENSION = 384
 MAX_SEQUENCE = 512
-"""Number of the model's positions, including ``<s>`` and ``</s>``."""
+"""The number of positions of the model, including ``<s>`` and ``</s>``."""
 
 
 class E5Embedder(LocalEmbedder):
@@ -25,13 +26,13 @@ class E5Embedder(LocalEmbedder):
 
     @classmethod
     def load(cls, cache_dir: Path, workers: int = 2, precision: Precision = "int8") -> Self:
-        """Return the embedder of the output of ``python -m embedding.build --multilingual``.
+        """Return the embedder for the output of ``python -m embedding.build --multilingual``.
 
-        If the files cannot be read, embedding the first text raises Unavailable.
+        If the files cannot be read, the first call of `embed` raises Unavailable.
 
         Args:
             cache_dir: The directory of the cache.
-            workers: Texts that are embedded concurrently.
+            workers: The number of texts that are embedded concurrently.
             precision: ``fp32`` is for comparison.
 
         Raises:

@@ -6,15 +6,15 @@ InvalidRequest
 └── UnembeddableText        a text has no vector: empty, only white space, or not Unicode
 Unavailable                 the embedder is closed, or a server is not ready
 ├── Unreachable             a server cannot be reached
-└── WrongVectors            a server sent something else than vectors of the configured model
+└── WrongVectors            a server did not send vectors of the configured model
 RateLimited                 a server is busy
 DeadlineExceeded            a server did not answer in time
 
-At start-up and at build time, for operators; clients never see these:
+At start-up and at build time, for operators; clients never get these errors:
 
 SetupError
 ├── WeightsMissing          the distribution with the weights is not installed
-├── WeightsMismatch         a file of it is not the original
+├── WeightsMismatch         a file of this distribution is not the original
 ├── CacheMissing            the model has not been built
 └── CacheUnreadable         the built files cannot be loaded
 """
@@ -26,33 +26,33 @@ class UnembeddableText(InvalidRequest, ValueError):
     """A text has no vector.
 
     Args:
-        index: Its index in the call.
-        reason: The reason, as the end of a sentence.
+        index: The index of the text in the call.
+        reason: The predicate of the sentence "The text …".
     """
 
     def __init__(self, index: int, reason: str) -> None:
-        super().__init__(f"Text {index} cannot be embedded: it {reason}.", field=f"texts[{index}]")
+        super().__init__(f"Text {index} cannot be embedded: the text {reason}.", field=f"texts[{index}]")
         self.index = index
 
 
 class Unreachable(Unavailable):
-    """A server cannot be reached, so it gave no time for a retry."""
+    """A server cannot be reached; its ``retry_after`` is a default and not the server's."""
 
 
 class WrongVectors(Unavailable):
-    """A server sent an invalid answer, most likely because its model is not the configured one."""
+    """A server sent an invalid response, usually because its model is not the configured model."""
 
 
 class SetupError(RuntimeError):
-    """The model cannot be built or loaded; the message says what to do."""
+    """The model cannot be built or loaded; the message contains the remedy."""
 
 
 class WeightsMissing(SetupError):
-    """The distribution with the weights is not installed, or lacks a file."""
+    """The distribution with the weights is not installed, or does not have a required file."""
 
 
 class WeightsMismatch(SetupError):
-    """A file of the distribution does not have the original's hash."""
+    """A file of the distribution does not have the hash of the original."""
 
 
 class CacheMissing(SetupError):

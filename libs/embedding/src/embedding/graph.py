@@ -1,11 +1,10 @@
 """Writes a model as an ONNX graph from its weights.
 
-The architecture is BERT's encoder (Devlin et al. 2018, https://arxiv.org/abs/1810.04805) with the layers of the
-weights, then the mean over all tokens and L2 normalization, as in sentence-transformers/all-MiniLM-L6-v2 and
-intfloat/multilingual-e5-small.
+The architecture is BERT's encoder (Devlin et al. 2018, https://arxiv.org/abs/1810.04805), then the mean over all
+tokens and L2 normalization, as in sentence-transformers/all-MiniLM-L6-v2 and intfloat/multilingual-e5-small.
 
-Texts are embedded one at a time, so there is no padding and no attention mask: input ``input_ids`` (1, tokens)
-int64, output ``embedding`` (1, 384) float32.
+A call embeds one text, so that the graph needs no padding and no attention mask. The input is ``input_ids`` (1,
+tokens) int64, the output is ``embedding`` (1, 384) float32.
 """
 
 from collections.abc import Mapping
@@ -24,7 +23,7 @@ INPUT = "input_ids"
 OUTPUT = "embedding"
 
 BLOCKS = "embeddings.word_embeddings.blocks"
-"""Word vectors in blocks of small integers (words, blocks, numbers of a block), in place of the fp32 table."""
+"""The word vectors in blocks of small integers (words, blocks, numbers of a block), instead of the fp32 table."""
 
 SCALES = "embeddings.word_embeddings.scales"
 """The factor of each block (words, blocks)."""
@@ -32,16 +31,16 @@ SCALES = "embeddings.word_embeddings.scales"
 WORDS = "words"
 """The table of word vectors, or of their blocks."""
 
-OPSET = 23  # the first with Attention
+OPSET = 23  # the first version with Attention
 IR_VERSION = 11
 
 Weights = Mapping[str, npt.NDArray[Any]]
 Damping = Mapping[str, npt.NDArray[np.float32]]
-"""For each input tensor of a matrix multiplication, the divisors of its channels."""
+"""The divisors of the channels of input tensors of matrix multiplications, by the tensor's name."""
 
 
 class _Graph:
-    """Nodes and constants of a graph under construction; each method adds one and returns its output's name."""
+    """The nodes and constants of a new graph. Each method adds one of them, and returns the name of its output."""
 
     def __init__(self, weights: Weights, damping: Damping) -> None:
         self.weights = weights
@@ -60,7 +59,7 @@ class _Graph:
         return name
 
     def linear(self, x: str, *layers: str, name: str) -> str:
-        """Add x·Wᵀ + b; several layers of the same input become one multiplication with concatenated outputs."""
+        """Add x·Wᵀ + b; several layers with the same input become one multiplication with concatenated outputs."""
         weight = np.concatenate([self.weights[f"{layer}.weight"] for layer in layers]).T
         bias = np.concatenate([self.weights[f"{layer}.bias"] for layer in layers])
         if x in self.damping:
@@ -81,12 +80,13 @@ class _Graph:
 
 
 def write_graph(weights: Weights, damping: Damping | None = None) -> onnx.ModelProto:
-    """Return the model in fp32, except for word vectors in blocks.
+    """Return the model in fp32; word vectors in blocks remain in blocks.
 
     Args:
-        weights: The tensors by their names in the originals' safetensors; or with `BLOCKS` and `SCALES`.
-        damping: Channels to divide before a multiplication; the weights compensate for it, so the vectors do not
-            change.
+        weights: The tensors by their names in the original safetensors file, or word vectors as `BLOCKS` and
+            `SCALES`.
+        damping: The divisors of channels before a multiplication. The weights compensate for the division, so that
+            the vectors do not change.
 
     Raises:
         KeyError: A tensor is missing.
@@ -110,14 +110,14 @@ def write_graph(weights: Weights, damping: Damping | None = None) -> onnx.ModelP
         opset_imports=[helper.make_opsetid("", OPSET)],
         ir_version=IR_VERSION,
     )
-    # The quantizer warns without this mark. Fusing and folding would not change this graph.
+    # Without this property, the quantizer warns. Its pre-processing (fusing, folding) would not change this graph.
     helper.set_model_props(model, {"onnx.quant.pre_process": "onnxruntime.quant"})
     onnx.checker.check_model(model, full_check=True)
     return model
 
 
 def _embeddings(graph: _Graph) -> str:
-    """Add word, position and token type; the type is always 0 here, so its row is added to the positions."""
+    """Add the vectors of word, position and token type. The positions include the vector of the only type, 0."""
     kind = graph.weights["embeddings.token_type_embeddings.weight"][0]
     places = graph.constant("positions", graph.weights["embeddings.position_embeddings.weight"] + kind)
     length = graph.node("Shape", INPUT, name="length", start=1, end=2)
@@ -148,18 +148,18 @@ def _words(graph: _Graph) -> str:
         ),
         name="word.product",
     )
-    # 0 keeps the length of an axis.
+    # A 0 keeps the length of an axis.
     return graph.node("Reshape", product, graph.constant("flat", np.array([0, 0, HIDDEN])), name="word")
 
 
 def _encoder_layer(graph: _Graph, x: str, layer: str) -> str:
     attention = f"{layer}.attention"
     projections = [f"{attention}.self.{which}" for which in ("query", "key", "value")]
-    # With one multiplication for all three, x is quantized once.
+    # One multiplication for all three projections quantizes x only once.
     qkv = graph.linear(x, *projections, name=f"{attention}.qkv")
     split = f"{attention}.split"
     graph.nodes.append(helper.make_node("Split", [qkv], projections, name=split, axis=-1, num_outputs=3))
-    # This operator itself scales by 1/√(384/12).
+    # This operator scales by 1/√(384/12).
     heads = f"{attention}.heads"
     mixed = graph.node("Attention", *projections, name=heads, q_num_heads=HEADS, kv_num_heads=HEADS)
     x = graph.add_normalized(
@@ -168,7 +168,7 @@ def _encoder_layer(graph: _Graph, x: str, layer: str) -> str:
         f"{attention}.output.LayerNorm",
     )
     inner = graph.linear(x, f"{layer}.intermediate.dense", name=f"{layer}.intermediate")
-    inner = graph.node("Gelu", inner, name=f"{layer}.gelu")  # exact, by the error function
+    inner = graph.node("Gelu", inner, name=f"{layer}.gelu")  # the exact form, with the error function
     return graph.add_normalized(
         graph.linear(inner, f"{layer}.output.dense", name=f"{layer}.output"), x, f"{layer}.output.LayerNorm"
     )

@@ -1,4 +1,4 @@
-"""Values that are made on first use."""
+"""Values that are created on first use."""
 
 import threading
 from collections.abc import Callable
@@ -8,21 +8,21 @@ T = TypeVar("T")
 
 
 class Lazy(Generic[T]):
-    """Makes a value on first use, once for all threads.
+    """Creates a value on first use, once for all threads.
 
     Args:
-        make: Makes the value; the caller gets its errors, and the next caller tries again.
+        make: Returns the value. The caller gets its errors, and the next call tries again.
     """
 
     def __init__(self, make: Callable[[], T]) -> None:
         self._make = make
         self._lock = threading.Lock()
-        self._made: list[T] = []
+        self._values: list[T] = []
 
     def __call__(self) -> T:
         """Return the value."""
-        if not self._made:
+        if not self._values:
             with self._lock:
-                if not self._made:
-                    self._made.append(self._make())
-        return self._made[0]
+                if not self._values:
+                    self._values.append(self._make())
+        return self._values[0]

@@ -1,8 +1,8 @@
 """Models that run in the process, on the CPU, offline.
 
-Texts are embedded one at a time. Padding texts into batches is slower on a CPU, and with int8 the other texts of
-the batch would change a text's vector. So the same text always gets the same vector. Several threads run the one
-session in parallel: it can be shared, and keeps one copy of the weights.
+Each call of the graph embeds one text. Batches with padding are slower on a CPU, and with int8 the other texts of a
+batch would change a text's vector. Without batches, the same text always gets the same vector. Several threads
+share one session, which has one copy of the weights.
 """
 
 from collections.abc import Callable, Sequence
@@ -15,15 +15,15 @@ import onnxruntime  # type: ignore[import-untyped]  # has no types
 
 from embedding.cache import CachedModel, Precision, entry
 from embedding.errors import CacheMissing
+from embedding.fair_limiter import FairThreadPool
 from embedding.port import Tokenizer, check_texts
-from embedding.turns import TurnTaker
 
 
 class SequenceTokenizer(Tokenizer, Protocol):
     """A tokenizer with the input format of its model."""
 
     def sequence(self, text: str, length: int) -> npt.NDArray[np.int64]:
-        """Return the model's input: the text's tokens between the special ones, cut to ``length`` tokens."""
+        """Return the model's input: the text's tokens between the special tokens, cut to ``length`` tokens."""
         ...
 
 
@@ -31,12 +31,12 @@ class LocalEmbedder:
     """A local model; see `embedding.port.Embedder`.
 
     Args:
-        model: Its name.
-        dimension: Length of its vectors.
-        max_sequence: Maximum number of tokens of its input, including the two special ones.
-        tokenizer: Its tokenizer.
-        session: Returns its graph; called by the embedding threads.
-        workers: Texts that are embedded concurrently; more than the number of cores has no effect.
+        model: The name of the model.
+        dimension: The length of the vectors.
+        max_sequence: The maximum number of tokens of the input, including the two special tokens.
+        tokenizer: The tokenizer of the model.
+        session: Returns the session of the graph; the embedding threads call it.
+        workers: The number of texts that are embedded concurrently, at most the number of cores.
     """
 
     def __init__(
@@ -53,17 +53,17 @@ class LocalEmbedder:
         self.max_tokens = max_sequence - 2
         self.tokenizer = tokenizer
         self._session = session
-        self._turns = TurnTaker(workers, name="embedding")
+        self._limiter = FairThreadPool(workers, name="embedding")
 
     async def embed(self, texts: Sequence[str]) -> npt.NDArray[np.float32]:
         """Embed texts one by one; see `embedding.port.Embedder.embed`."""
         check_texts(texts)
-        vectors = await self._turns.map(self._vector, texts)
+        vectors = await self._limiter.map(self._vector, texts)
         return np.stack(vectors) if vectors else np.empty((0, self.dimension), np.float32)
 
     async def aclose(self) -> None:
         """Wait for running texts; see `embedding.port.Embedder.aclose`."""
-        await self._turns.aclose()
+        await self._limiter.aclose()
 
     def _vector(self, text: str) -> npt.NDArray[np.float32]:
         """Tokenize and embed a text; both release the interpreter lock."""
@@ -108,7 +108,7 @@ def this_cpu_has_vnni() -> bool:
     try:
         return has_vnni(Path("/proc/cpuinfo").read_text())
     except OSError:
-        return False  # on another system, exact multiplication gives the same vectors, only more slowly
+        return False  # other systems use exact multiplication, which is slower and gives the same vectors
 
 
 def open_session(path: Path, *, exact: bool) -> onnxruntime.InferenceSession:
@@ -116,9 +116,9 @@ def open_session(path: Path, *, exact: bool) -> onnxruntime.InferenceSession:
 
     Args:
         path: The graph.
-        exact: Add 8-bit products in 32 bits. Without it, CPUs without VNNI add them in 16 bits, which saturate, and
-            so compute other vectors. CPUs with VNNI always add exactly; with this option, they use kernels that
-            take twice the time for the same vectors.
+        exact: Add 8-bit products in 32 bits. Otherwise, CPUs without VNNI add in 16 bits, which saturate, and
+            compute different vectors. CPUs with VNNI always add exactly. With this option, they take twice the time
+            for the same vectors.
     """
     options = onnxruntime.SessionOptions()
     options.intra_op_num_threads = 1

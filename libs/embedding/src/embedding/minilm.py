@@ -13,14 +13,14 @@ from embedding.tokenizer import FileTokenizer
 
 DIMENSION = 384
 MAX_SEQUENCE = 256
-"""The model's max_seq_length, with which it was trained and measured, including [CLS] and [SEP]."""
+"""The max_seq_length of the model's training and evaluation, including [CLS] and [SEP]."""
 
 
 class WordPieceTokenizer(FileTokenizer):
-    """The model's own tokenizer (WordPiece, lower case, accents stripped); see `embedding.port.Tokenizer`.
+    """The tokenizer of the model (WordPiece, lower case, without accents); see `embedding.port.Tokenizer`.
 
     Args:
-        path: Its tokenizer.json.
+        path: The tokenizer.json.
     """
 
     def __init__(self, path: Path) -> None:
@@ -38,11 +38,11 @@ class MiniLmEmbedder(LocalEmbedder):
 
     @classmethod
     def load(cls, cache_dir: Path, workers: int = 2, precision: Precision = "int8") -> Self:
-        """Return the embedder of the output of ``python -m embedding.build``; write nothing.
+        """Return the embedder for the output of ``python -m embedding.build``.
 
         Args:
             cache_dir: The directory of the cache.
-            workers: Texts that are embedded concurrently.
+            workers: The number of texts that are embedded concurrently.
             precision: ``fp32`` is for comparison.
 
         Raises:

@@ -19,18 +19,18 @@ from embedding.factory import make
 from embedding.observed import ObservedEmbedder
 from embedding.port import Embedder, check_texts
 
-_LEAST_TOKENS = 16
+_MIN_TOKENS = 16
 _LocalKind = Literal["minilm", "e5"]
 _LOCAL: Mapping[_LocalKind, CachedModel] = {"minilm": MINILM, "e5": E5}
 
 
 class PrefixedEmbedder:
-    """Adds a prefix to each text, for models that were trained with it (E5: ``query: `` and ``passage: ``).
+    """Adds a prefix to each text, for models that need a prefix (E5: ``query: `` and ``passage: ``).
 
     Args:
         embedder: The embedder.
         prefix: The prefix, whose tokens count against the model's limit.
-        tokens: The number of the prefix's tokens, if known.
+        tokens: The number of tokens of the prefix; None: count them.
 
     Raises:
         SetupError: The prefix leaves too few tokens for the text.
@@ -41,14 +41,16 @@ class PrefixedEmbedder:
         self.dimension = embedder.dimension
         self.max_tokens = embedder.max_tokens - (embedder.tokenizer.count(prefix) if tokens is None else tokens)
         self.tokenizer = embedder.tokenizer
-        if self.max_tokens < _LEAST_TOKENS:
-            raise SetupError(f"The prefix {prefix!r} leaves {self.max_tokens} tokens for a text.")
+        if self.max_tokens < _MIN_TOKENS:
+            raise SetupError(
+                f"The prefix {prefix!r} leaves only {self.max_tokens} tokens for a text; use a shorter prefix."
+            )
         self._embedder = embedder
         self._prefix = prefix
 
     async def embed(self, texts: Sequence[str]) -> npt.NDArray[np.float32]:
         """Embed prefix and text together; see `embedding.port.Embedder.embed`."""
-        check_texts(texts)  # with a prefix, a blank text would no longer be blank
+        check_texts(texts)  # before the prefix makes a blank text valid
         return await self._embedder.embed([self._prefix + text for text in texts])
 
     async def aclose(self) -> None:
@@ -82,7 +84,7 @@ class EmbeddingModel:
         prefix_tokens: int | None = None,
         cosine_floor: float = 0.0,
     ) -> Self:
-        """Return a model with its prefixes; ``prefix_tokens`` is the number of tokens of each prefix, if known.
+        """Return a model with its prefixes; ``prefix_tokens`` is the number of tokens of each prefix (None: count).
 
         Raises:
             SetupError: A prefix leaves too few tokens for the text.
@@ -101,13 +103,13 @@ class EmbeddingModel:
 
     @property
     def dimension(self) -> int:
-        """Length of its vectors."""
+        """The length of the vectors."""
         return self.plain.dimension
 
     def similarity(self, cosine: float) -> float:
         """Return the similarity for a cosine, -1 to 1: 0 at the model's floor, 1 for the same text.
 
-        So the same threshold, or the same share of the best similarity, fits every model.
+        The same threshold, or the same share of the best similarity, is therefore useful for every model.
         """
         if not self.cosine_floor:
             return cosine
@@ -115,10 +117,10 @@ class EmbeddingModel:
 
 
 class EmbeddingModels:
-    """Models by name. The first call opens connections to servers, so a server need not run at the start.
+    """Models by name. Connections open on the first call, so that servers need not run at the start.
 
     Args:
-        models: At least one; the first is the default for new indexes.
+        models: At least one model; the first one is the default for new indexes.
     """
 
     def __init__(self, models: Sequence[EmbeddingModel]) -> None:
@@ -127,13 +129,13 @@ class EmbeddingModels:
 
     @classmethod
     def open(cls, path: Path | None, environ: Mapping[str, str], *, cache_dir: Path, workers: int) -> Self:
-        """Return the models of a file; without a file, the bundled model, and the multilingual one if it is built.
+        """Return the models of a file; without a file, the bundled model and, if built, the multilingual model.
 
         Args:
-            path: ``embeddings.yaml``.
-            environ: Variables that it may refer to.
+            path: The ``embeddings.yaml``.
+            environ: The environment variables that the file may reference.
             cache_dir: The directory of the cache of local models.
-            workers: Texts that each local model embeds concurrently.
+            workers: The number of texts that each local model embeds concurrently.
 
         Raises:
             InvalidRequest: The file is invalid; the message has file, line and key.
@@ -160,12 +162,12 @@ class EmbeddingModels:
         return self._models.get(name)
 
     def unknown(self, name: str) -> str:
-        """Return the error message about a model that is not configured, with the names of the configured ones."""
+        """Return the error message about an unknown model, with the names of the configured models."""
         known = ", ".join(f"'{model.name}'" for model in self)
         return f"No such embedding model: '{name}'. Configured models: {known}.{self.hint(name)}"
 
     def hint(self, name: str) -> str:
-        """Return the instructions to install an unconfigured model, or an empty text if they are unknown."""
+        """Return the instructions to install an optional model; an empty text for other models."""
         if name != MULTILINGUAL:
             return ""
         return (
@@ -179,7 +181,7 @@ class EmbeddingModels:
         return model if model is not None and model.dimension == dimension else None
 
     def __iter__(self) -> Iterator[EmbeddingModel]:
-        """Yield all models, the default first."""
+        """Yield all models, the default model first."""
         return iter(self._models.values())
 
     async def aclose(self) -> None:
@@ -189,14 +191,14 @@ class EmbeddingModels:
                 closing.push_async_callback(model.plain.aclose)
 
 
-def _made(config: EmbeddingConfig) -> Embedder:
+def _observed(config: EmbeddingConfig) -> Embedder:
     return ObservedEmbedder(make(config), config.kind)
 
 
 def _local(kind: _LocalKind, cache_dir: Path, workers: int) -> EmbeddingModel:
     model = _LOCAL[kind]
     return EmbeddingModel.of(
-        _made(EmbeddingConfig(kind, cache_dir=cache_dir, workers=workers)),
+        _observed(EmbeddingConfig(kind, cache_dir=cache_dir, workers=workers)),
         model.query_prefix,
         model.passage_prefix,
         prefix_tokens=model.prefix_tokens,
@@ -207,7 +209,7 @@ def _local(kind: _LocalKind, cache_dir: Path, workers: int) -> EmbeddingModel:
 def _remote(configured: file.Configured, at: int, config: EmbeddingConfig) -> EmbeddingModel:
     try:
         return EmbeddingModel.of(
-            _made(config), config.query_prefix, config.passage_prefix, cosine_floor=config.cosine_floor
+            _observed(config), config.query_prefix, config.passage_prefix, cosine_floor=config.cosine_floor
         )
     except SetupError as error:
         raise configured.document.wrong(("models", at), str(error)) from error

@@ -1,4 +1,4 @@
-"""Durations and spans of embedding, with OpenTelemetry's names; they never contain text.
+"""Records metrics and spans of embedding calls, with OpenTelemetry's names; never records the texts.
 
 https://github.com/open-telemetry/semantic-conventions-genai/blob/main/docs/gen-ai/gen-ai-spans.md
 """
@@ -25,7 +25,7 @@ class ObservedEmbedder:
 
     Args:
         embedder: The embedder.
-        provider: The kind of its model: ``minilm``, ``openai``, ``triton``.
+        provider: The kind of the model, as in `embedding.config.EmbeddingConfig`.
     """
 
     def __init__(self, embedder: Embedder, provider: str) -> None:
@@ -54,7 +54,7 @@ class ObservedEmbedder:
             set_status_on_exception=False,
         ) as span:
             try:
-                made = await self._embedder.embed(texts)
+                vectors = await self._embedder.embed(texts)
             except Exception as error:
                 labels = {**labels, "error.type": type(error).__name__}
                 span.set_attribute("error.type", type(error).__name__)
@@ -62,7 +62,7 @@ class ObservedEmbedder:
                 raise
             else:
                 _texts.add(len(texts), labels)
-                return made
+                return vectors
             finally:
                 _seconds.record(time.perf_counter() - begin, labels)
 

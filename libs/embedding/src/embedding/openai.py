@@ -1,4 +1,4 @@
-"""Embeddings of a server with the OpenAI API: https://platform.openai.com/docs/api-reference/embeddings."""
+"""Embeddings from a server with the OpenAI API: https://platform.openai.com/docs/api-reference/embeddings."""
 
 from collections.abc import Sequence
 
@@ -16,11 +16,11 @@ from embedding.config import EmbeddingConfig
 from embedding.errors import Unreachable, WrongVectors
 
 _log = structlog.get_logger(__name__)
-_PATIENCE = openai.Timeout(None, connect=5.0)
+_TIMEOUT = openai.Timeout(None, connect=5.0)
 _MOST_BYTES = 64 * 1024 * 1024
 _MOST_WORDS = 2000
-_TOO_MANY, _NOT_READY = 429, 503
-_OF_THE_REQUEST = (400, 413, 422)
+_TOO_MANY_REQUESTS, _NOT_READY = 429, 503
+_INVALID_REQUEST = (400, 413, 422)
 
 
 class _Entry(msgspec.Struct):
@@ -28,7 +28,7 @@ class _Entry(msgspec.Struct):
     embedding: list[float]
 
 
-class _Answer(msgspec.Struct):
+class _Response(msgspec.Struct):
     data: list[_Entry]
 
 
@@ -37,11 +37,11 @@ class OpenAISource:
 
     def __init__(self, config: EmbeddingConfig) -> None:
         self._key = config.api_key
-        # `RemoteEmbedder` limits and repeats requests.
+        # `RemoteEmbedder` applies the time-out and the retries.
         self._client = openai.AsyncOpenAI(
-            api_key="none",  # required; each request sends the current key, because key files are renewed
+            api_key="none",  # a required argument; each request sends the current key, because key files may change
             base_url=config.address,
-            timeout=_PATIENCE,
+            timeout=_TIMEOUT,
             max_retries=0,
         )
         self._who = f"The embedding server of '{config.public_name}'"
@@ -78,24 +78,24 @@ class OpenAISource:
 
     def _read(self, body: bytes, count: int) -> npt.NDArray[np.float32]:
         try:
-            entries = msgspec.json.decode(body, type=_Answer).data
+            entries = msgspec.json.decode(body, type=_Response).data
             if sorted(entry.index for entry in entries) != list(range(count)):
                 raise ValueError("not one vector for each text")
             entries.sort(key=lambda entry: entry.index)
             return np.array([entry.embedding for entry in entries], np.float32)
         except (ValueError, RecursionError) as error:  # invalid JSON, or vectors of different lengths
-            raise WrongVectors(f"{self._who} sent something else than a vector for each text.") from error
+            raise WrongVectors(f"{self._who} did not send one vector for each text.") from error
 
     def _refusal(self, error: openai.APIStatusError) -> CausewayError:
         status = error.status_code
         message = str(error.body)[:_MOST_WORDS]
-        _log.warning("the embedding server refused", who=self._who, status=status, reason=message)
-        patience = retry_after(error.response.headers)
-        if status == _TOO_MANY:
-            return RateLimited(f"{self._who} is busy.", retry_after=patience)
+        _log.warning("the embedding server refused a request", who=self._who, status=status, reason=message)
+        retry_after_seconds = retry_after(error.response.headers)
+        if status == _TOO_MANY_REQUESTS:
+            return RateLimited(f"{self._who} is busy; try again later.", retry_after=retry_after_seconds)
         if status == _NOT_READY:
-            return Unavailable(f"{self._who} is not ready.", retry_after=patience)
-        if status in _OF_THE_REQUEST:
-            return InvalidRequest(f"{self._who} refused with status {status}.")
-        # Wrong credentials, an unknown model or a defect: neither the caller nor a retry could help.
-        return WrongVectors(f"{self._who} answered with status {status}.")
+            return Unavailable(f"{self._who} is not ready.", retry_after=retry_after_seconds)
+        if status in _INVALID_REQUEST:
+            return InvalidRequest(f"{self._who} refused the request with status {status}.")
+        # Wrong credentials, an unknown model or a defect of the server: a retry would fail, too.
+        return WrongVectors(f"{self._who} responded with status {status}.")

@@ -1,4 +1,4 @@
-"""Embedding models of servers: batches, limited concurrency, retries, and checks of the vectors."""
+"""Embedding models on servers: batches, limited concurrency, retries, and checks of the vectors."""
 
 import asyncio
 import random
@@ -12,13 +12,13 @@ from servicekit.errors import CausewayError, DeadlineExceeded, RateLimited, Unav
 
 from embedding.config import EmbeddingConfig
 from embedding.errors import SetupError, Unreachable, WrongVectors
+from embedding.fair_limiter import FairLimiter
 from embedding.port import Tokenizer, check_texts
 from embedding.tokenizer import ApproximateTokenizer, FileTokenizer
-from embedding.turns import Turns
 
 _log = structlog.get_logger(__name__)
 _FIRST_PAUSE = 0.1
-# If a server asks for a longer pause, the request fails, and its caller may wait.
+# If a server requests a longer pause, the call fails, and its caller may wait.
 _LONGEST_PAUSE = 20.0
 
 Vectors = npt.NDArray[np.float32]
@@ -31,11 +31,11 @@ class Source(Protocol):
         """Send one request.
 
         Returns:
-            Shape ``(len(texts), any)``, in the order of the texts, of any length.
+            One row for each text, in the order of the texts. The dimension and the norm are not checked.
 
         Raises:
-            RateLimited, Unavailable: A retry makes sense.
-            CausewayError: A retry makes no sense.
+            RateLimited, Unavailable: A retry may succeed.
+            CausewayError: A retry cannot succeed.
         """
         ...
 
@@ -49,7 +49,7 @@ class RemoteEmbedder:
 
     Args:
         config: The model and its limits.
-        source: Its server.
+        source: The client of the server.
 
     Raises:
         SetupError: The tokenizer cannot be read.
@@ -67,7 +67,7 @@ class RemoteEmbedder:
                 raise SetupError(f"The tokenizer {config.tokenizer} cannot be read: {error}") from error
         self._config = config
         self._source = source
-        self._turns = Turns(config.concurrency, f"The embedding model '{self.model}' is shut down.")
+        self._limiter = FairLimiter(config.concurrency, f"The embedding model '{self.model}' is shut down.")
         self._closed = False
 
     async def embed(self, texts: Sequence[str]) -> Vectors:
@@ -80,7 +80,7 @@ class RemoteEmbedder:
         check_texts(texts)
         size = self._config.batch
         batches = [texts[start : start + size] for start in range(0, len(texts), size)]
-        vectors = await self._turns.map(self._batch, batches)
+        vectors = await self._limiter.map(self._batch, batches)
         return np.concatenate([np.empty((0, self.dimension), np.float32), *vectors])
 
     async def aclose(self) -> None:
@@ -88,15 +88,15 @@ class RemoteEmbedder:
         if self._closed:
             return
         self._closed = True
-        await self._turns.aclose()
+        await self._limiter.aclose()
         await self._source.aclose()
 
     async def _batch(self, texts: Sequence[str]) -> Vectors:
-        vectors = await self._tried(await asyncio.to_thread(self._cut, texts))
-        return self._checked(vectors, len(texts))
+        vectors = await self._vectors_with_retries(await asyncio.to_thread(self._truncated, texts))
+        return self._normalised(vectors, len(texts))
 
-    def _cut(self, texts: Sequence[str]) -> list[str]:
-        """Truncate texts to the model's limit; some servers refuse longer ones."""
+    def _truncated(self, texts: Sequence[str]) -> list[str]:
+        """Truncate texts to the model's limit, because some servers refuse longer texts."""
         return [self._first_tokens(text) for text in texts]
 
     def _first_tokens(self, text: str) -> str:
@@ -106,9 +106,9 @@ class RemoteEmbedder:
         spans = self.tokenizer.spans(text)
         return text if len(spans) <= self.max_tokens else text[: spans[self.max_tokens - 1][1]]
 
-    async def _tried(self, texts: list[str]) -> Vectors:
-        """Return the vectors; retry while the server is busy or away."""
-        for tried in range(1, self._config.tries + 1):
+    async def _vectors_with_retries(self, texts: list[str]) -> Vectors:
+        """Return the vectors; retry while the server is busy or unavailable."""
+        for attempt in range(1, self._config.tries + 1):
             try:
                 async with asyncio.timeout(self._config.timeout):
                     return await self._source.vectors(texts)
@@ -119,33 +119,33 @@ class RemoteEmbedder:
             except WrongVectors:
                 raise
             except (RateLimited, Unavailable) as error:
-                pause = _pause(error, tried)
-                if tried == self._config.tries or pause > _LONGEST_PAUSE:
+                pause = _pause(error, attempt)
+                if attempt == self._config.tries or pause > _LONGEST_PAUSE:
                     raise
                 _log.info("retrying the embedding server", model=self.model, error=error.message, pause=pause)
             await asyncio.sleep(pause)
         raise AssertionError("there is at least one attempt")
 
-    def _checked(self, vectors: Vectors, count: int) -> Vectors:
+    def _normalised(self, vectors: Vectors, count: int) -> Vectors:
         """Return the vectors, normalised to length 1.
 
         Raises:
-            WrongVectors: The vectors have a wrong shape, or no direction.
+            WrongVectors: The vectors have a wrong shape, or the norm 0.
         """
         if vectors.shape != (count, self.dimension):
-            got = " by ".join(map(str, vectors.shape))
+            shape = " by ".join(map(str, vectors.shape))
             raise WrongVectors(
-                f"The embedding server of '{self.model}' sent {got} numbers, not {count} by {self.dimension}."
+                f"The embedding server of '{self.model}' sent {shape} numbers, not {count} by {self.dimension}."
             )
         lengths = np.linalg.norm(vectors, axis=1, keepdims=True)
         if not (np.isfinite(lengths).all() and (lengths > 0).all()):
-            raise WrongVectors(f"The embedding server of '{self.model}' sent vectors without a direction.")
+            raise WrongVectors(f"The embedding server of '{self.model}' sent vectors that cannot be normalised.")
         unit: Vectors = (vectors / lengths).astype(np.float32)
         return unit
 
 
-def _pause(error: CausewayError, tried: int) -> float:
-    """Return the server's retry time, or an exponential delay with jitter if that is longer."""
-    # The retry time of an unreachable server is a default for clients, so it does not count.
-    own: float = _FIRST_PAUSE * 2 ** (tried - 1) * random.uniform(0.5, 1.5)  # noqa: S311  # not for security
-    return own if isinstance(error, Unreachable) else max(own, error.retry_after or 0.0)
+def _pause(error: CausewayError, attempt: int) -> float:
+    """Return the server's retry time, or an exponential back-off with jitter if the back-off is longer."""
+    # The retry time of an unreachable server is only a default for clients.
+    delay: float = _FIRST_PAUSE * 2 ** (attempt - 1) * random.uniform(0.5, 1.5)  # noqa: S311  # not for security
+    return delay if isinstance(error, Unreachable) else max(delay, error.retry_after or 0.0)

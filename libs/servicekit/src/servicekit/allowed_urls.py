@@ -1,7 +1,7 @@
-"""The URLs that documents may be fetched from: those on hosts that the operator has listed.
+"""The URLs from which documents may be fetched: the operator lists the allowed hosts.
 
-A checked URL is unambiguous, so that the client that connects reads the same host as this check. The addresses of
-the host are not known here; the client that connects must check them.
+A checked URL is unambiguous: the HTTP client and this check read the same host. This module does not resolve the
+host. The HTTP client must check the addresses.
 """
 
 import re
@@ -20,7 +20,7 @@ _PORTS = {"http": 80, "https": 443}
 _NAME = re.compile(r"(?!-)[a-z0-9-]{1,63}(\.[a-z0-9-]{1,63})*")
 _ADDRESS = re.compile(r"[0-9a-f:.]+")
 _NUMBER = re.compile(r"(.*\.)?([0-9]+|0x[0-9a-f]*)")
-"""Hosts that some parsers take for IPv4 addresses (https://url.spec.whatwg.org/#ends-in-a-number-checker)."""
+"""Hosts that some parsers interpret as IPv4 addresses (https://url.spec.whatwg.org/#ends-in-a-number-checker)."""
 _PLAIN = re.compile(r"[!-\[\]-~]+")
 """Slightly more than the characters of RFC 3986; without spaces, control characters and backslashes."""
 _IN_NAMES = "/:@!$&'()*+,;=~"
@@ -33,8 +33,8 @@ class _Hosts:
     host: str
     port: int
 
-    def take(self, host: str, port: int, usual: int) -> bool:
-        if port != (self.port or usual):
+    def match(self, host: str, port: int, default_port: int) -> bool:
+        if port != (self.port or default_port):
             return False
         if self.host.startswith("*."):
             return host.endswith(self.host[1:])
@@ -43,7 +43,7 @@ class _Hosts:
 
 @dataclass(frozen=True, slots=True)
 class AllowedUrls:
-    """Hosts that documents may be fetched from; none by default."""
+    """The hosts from which documents may be fetched; none by default."""
 
     hosts: tuple[_Hosts, ...] = ()
 
@@ -57,7 +57,7 @@ class AllowedUrls:
         Raises:
             ValueError: A pattern is invalid.
         """
-        return cls(tuple(map(_hosts, patterns)))
+        return cls(tuple(map(_parsed, patterns)))
 
     @property
     def any(self) -> bool:
@@ -68,11 +68,11 @@ class AllowedUrls:
         """Return the URL to fetch, with its host in lower case and ASCII, without a fragment.
 
         Raises:
-            InvalidRequest: It is not an absolute http or https URL, or contains a user or a password.
-            PermissionDenied: Its host or port is not allowed.
+            InvalidRequest: The URL is not an absolute http or https URL, or contains a user or a password.
+            PermissionDenied: The host or the port is not allowed.
         """
         scheme, host, port, rest = _parts(url, field)
-        if not any(hosts.take(host, port, _PORTS[scheme]) for hosts in self.hosts):
+        if not any(hosts.match(host, port, _PORTS[scheme]) for hosts in self.hosts):
             raise PermissionDenied(
                 f"Documents are not fetched from {_authority(scheme, host, port)!r}.", field=field
             )
@@ -98,10 +98,10 @@ def _patterns(patterns: list[str]) -> list[str]:
 
 
 UrlPatterns = Annotated[list[str], AfterValidator(_patterns)]
-"""The type of settings with such patterns."""
+"""The type of a setting with patterns of `AllowedUrls.of`."""
 
 
-def _hosts(pattern: str) -> _Hosts:
+def _parsed(pattern: str) -> _Hosts:
     host, _, port = pattern.strip().lower().partition(":")
     name = host.removeprefix("*.")
     named = host == "*" or _NAME.fullmatch(name)

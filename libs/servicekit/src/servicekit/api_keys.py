@@ -1,8 +1,8 @@
-"""API keys: their records, how they are made, and how they are compared.
+"""API keys: their records, their creation and their comparison.
 
 A key is ``cwk_<id>_<secret>``. The id, 16 hex digits, identifies the record and is not secret. The secret is 256
-random bits in base64url. Only the key's SHA-256 is stored. A slow hash, as for passwords, is not needed: it
-protects secrets that can be guessed, but 256 random bits cannot be guessed. It would also slow down every request.
+random bits in base64url. Only the key's SHA-256 is stored. A slow password hash is not needed, because 256 random
+bits cannot be guessed. A slow hash would also delay every request.
 """
 
 import hashlib
@@ -21,7 +21,7 @@ PREFIX = "cwk_"
 """The prefix of every key, which distinguishes it from a token and helps to find leaked keys."""
 
 _KEY = re.compile(PREFIX + r"([0-9a-f]{16})_[A-Za-z0-9_-]{43}")
-_NOBODYS = hashlib.sha256(secrets.token_bytes(32)).hexdigest()
+_DUMMY_DIGEST = hashlib.sha256(secrets.token_bytes(32)).hexdigest()
 
 
 @dataclass(frozen=True, slots=True)
@@ -33,11 +33,11 @@ class ApiKey:
         digest: SHA-256 of the whole key, in hex.
         name: The name that users see. ``keys`` of a front end profile lists such names. A key and its replacement
             may have the same name.
-        tenant: The tenant whose documents it gives access to.
-        user: The user that it represents, with the user's history and uploads.
+        tenant: The tenant whose documents the key gives access to.
+        user: The user whom the key represents. History and uploads belong to this user.
         oids: The ids of the user that are compared with documents' access lists, together with ``groups``.
         roles: A subset of `principal.ROLES`.
-        profiles: Front end profiles that accept the key; empty: all.
+        profiles: Front end profiles that accept the key; empty: all profiles.
         created_at: Seconds since 1970.
         expires_at: Seconds since 1970; None: never.
     """
@@ -63,7 +63,7 @@ class ApiKey:
         return hmac.compare_digest(_digest(key), self.digest)
 
     def principal(self) -> Principal:
-        """Return the principal of the key. Without ``oids``, the user's name is its id in access lists."""
+        """Return the principal of the key. Without ``oids``, access lists contain the user's name."""
         return Principal(self.tenant, self.user, self.oids or (self.user,), self.groups, self.roles)
 
     def to_json(self) -> bytes:
@@ -138,9 +138,9 @@ def id_of(key: str) -> str | None:
     return found[1] if found else None
 
 
-def compare_with_nothing(key: str) -> None:
-    """Take the same time as `ApiKey.matches`, for an id without a record."""
-    hmac.compare_digest(_digest(key), _NOBODYS)
+def compare_with_dummy(key: str) -> None:
+    """Take the same time as `ApiKey.matches`, so that the time does not reveal whether an id has a record."""
+    hmac.compare_digest(_digest(key), _DUMMY_DIGEST)
 
 
 def _digest(key: str) -> str:

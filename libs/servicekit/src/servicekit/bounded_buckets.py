@@ -1,4 +1,4 @@
-"""Key-value buckets with limits: sessions and responses, which drop their oldest entries; expiring keys."""
+"""Key-value buckets with size limits for sessions, stored responses and periodically renewed keys."""
 
 from nats.aio.client import Client
 from nats.js import JetStreamContext
@@ -7,11 +7,11 @@ from nats.js.errors import BucketNotFoundError
 from nats.js.kv import KeyValue
 
 from servicekit import keys, response_keys
-from servicekit.stream_room import MEMORY_BYTES, RESPONSE_BYTES, STREAM_SETTING, set_aside
+from servicekit.stream_room import MEMORY_BYTES, RESPONSE_BYTES, STREAM_SETTING, space_reserved
 
 
 async def memory_bucket(client: Client, *, replicas: int = 1, hours: float = 24) -> KeyValue:
-    """Return the bucket of the conversations' memory; create it if it is missing.
+    """Return the bucket of the conversation memory; create it if it is missing.
 
     Args:
         client: A connection.
@@ -35,7 +35,7 @@ async def responses_bucket(
         client: A connection.
         replicas: Number of replicas; 3 in production.
         days: Days from a response's last change to its deletion.
-        size: Size limit in bytes, which the server reserves at once.
+        size: Size limit in bytes. The server reserves this space at creation.
 
     Raises:
         Unavailable: The server does not have enough space.
@@ -52,7 +52,9 @@ async def responses_bucket(
 async def _make_bucket(
     jetstream: JetStreamContext, name: str, size: int, seconds: float, replicas: int, setting: str = STREAM_SETTING
 ) -> None:
-    """Create a bucket as the client does, except that it drops its oldest entries when it is full.
+    """Create a bucket that drops its oldest entries when it is full.
+
+    The client's own method creates buckets that refuse new entries when they are full.
 
     Args:
         jetstream: The JetStream context.
@@ -60,9 +62,9 @@ async def _make_bucket(
         size: Size limit in bytes.
         seconds: Seconds until an entry is deleted.
         replicas: Number of replicas.
-        setting: The setting with the size.
+        setting: The variable with the size, for the error message.
     """
-    with set_aside(name, size, setting):
+    with space_reserved(name, size, setting):
         await jetstream.add_stream(
             StreamConfig(
                 name=f"KV_{name}",
@@ -86,7 +88,7 @@ async def period_keys_bucket(client: Client, bucket: str, *, replicas: int = 1, 
 
     Args:
         client: A connection.
-        bucket: Its name.
+        bucket: The name of the bucket.
         replicas: Number of replicas; 3 in production.
         hours: Hours until a key is deleted.
     """

@@ -1,19 +1,23 @@
 """Child processes that answer questions: each question is a frame on stdin, each answer is frames on stdout.
 
-`servicekit.child_program` is the other side. A frame is a length of four bytes and a body.
+`servicekit.child_program` is the other side. A frame is a length of four bytes and a body. A random nonce follows
+each question, and the process repeats the nonce after the answer. By then, the fork that worked on the question has
+ended. So a question that takes over its fork cannot change the answer to another question.
 """
 
 import asyncio
 import contextlib
 import os
+import secrets
 import signal
 import sys
 from collections.abc import AsyncGenerator, Mapping, Sequence
 from typing import Self
 
-from servicekit.child_program import PREFIX, framed
+from servicekit.child_program import NONCE, PREFIX, framed
 
 _START_SECONDS = 120.0
+_END_SECONDS = 5.0  # from the end of an answer to its nonce
 
 
 class ChildNotStarted(Exception):
@@ -36,13 +40,14 @@ class Child:
     """A running child process.
 
     Attributes:
-        is_free: Whether the answer is complete, so that the process can take another question. The user sets it.
+        is_complete: Whether the answer has been read to its end. The user sets it.
     """
 
     def __init__(self, process: asyncio.subprocess.Process, longest: int) -> None:
         self._process = process
         self._longest = longest
-        self.is_free = False
+        self._nonce = b""
+        self.is_complete = False
 
     @classmethod
     async def start(cls, command: Sequence[str], environment: Mapping[str, str], longest: int) -> Self:
@@ -80,11 +85,13 @@ class Child:
             ChildEnded: The process has ended.
         """
         assert self._process.stdin is not None
+        self._nonce = secrets.token_bytes(NONCE)
+        self.is_complete = False
         try:
-            self._process.stdin.write(framed(question))
+            self._process.stdin.write(framed(question) + self._nonce)
             await self._process.stdin.drain()
         except ConnectionError as error:
-            raise ChildEnded(await self._process.wait()) from error
+            raise ChildEnded(await self._end()) from error
 
     async def receive(self) -> bytes:
         """Return the body of the next frame.
@@ -100,7 +107,18 @@ class Child:
                 raise ValueError(f"a frame of {size} bytes")
             return await self._process.stdout.readexactly(size)
         except (asyncio.IncompleteReadError, ConnectionError) as error:
-            raise ChildEnded(await self._process.wait()) from error
+            raise ChildEnded(await self._end()) from error
+
+    async def is_free(self) -> bool:
+        """Return whether the answer is complete, and nothing but the nonce of the question follows it."""
+        assert self._process.stdout is not None
+        if not self.is_complete:
+            return False
+        try:
+            async with asyncio.timeout(_END_SECONDS):
+                return await self._process.stdout.readexactly(NONCE) == self._nonce
+        except (TimeoutError, asyncio.IncompleteReadError, ConnectionError):
+            return False
 
     @property
     def has_ended(self) -> bool:
@@ -112,14 +130,26 @@ class Child:
         """Kill the process with its forks."""
         with contextlib.suppress(ProcessLookupError):
             os.killpg(self._process.pid, signal.SIGKILL)
-        await self._process.wait()
+        await self._end()
+
+    async def _end(self) -> int:
+        """Close the pipes and wait for the process; return its exit code.
+
+        `asyncio` waits for the end of the pipes, too. A pipe does not end while it is full of data that are not
+        read, or while another process holds it.
+        """
+        for pipe in (0, 1):
+            if transport := self._process._transport.get_pipe_transport(pipe):  # type: ignore[attr-defined]  # it has no public name
+                transport.close()
+        return await self._process.wait()
 
 
 class ChildProcesses:
     """Runs each question in a child process, so that no input can harm the service.
 
-    The first question starts a process. Idle processes are reused; there are at most as many as there were
-    concurrent questions. A process whose answer was not read to its end is killed with its forks.
+    The first question starts a process. Idle processes are reused. Their number never exceeds the highest number of
+    concurrent questions. A process is killed with its forks if its answer was not read to its end, or if it does
+    not confirm the end with the question's nonce.
 
     Args:
         command: The command that starts a process.
@@ -144,24 +174,29 @@ class ChildProcesses:
 
     @contextlib.asynccontextmanager
     async def child(self) -> AsyncGenerator[Child, None]:
-        """Reserve a process for one question. The user sets `Child.is_free`; otherwise the process is killed.
+        """Reserve a process for one question.
+
+        The user sets `Child.is_complete` after the last frame; otherwise the process is killed.
 
         Raises:
             ChildNotStarted: A process does not start.
         """
         async with self._free:
             child = await self._reserved()
-            child.is_free = False
+            is_free = False
             try:
-                yield child
+                try:
+                    yield child
+                finally:
+                    is_free = await child.is_free()
             finally:
-                if child.is_free:
+                if is_free:
                     self._idle.append(child)
                 else:
                     await child.kill()
 
     async def _reserved(self) -> Child:
-        """Return an idle process, or start one. An idle process that ended says nothing about the next question."""
+        """Return an idle process, or start one. An idle process that has ended is not an error."""
         while self._idle:
             child = self._idle.pop()
             if not child.has_ended:
@@ -184,7 +219,7 @@ class ChildProcesses:
             async with asyncio.timeout(seconds):
                 await child.send(question)
                 answer = await child.receive()
-            child.is_free = True
+            child.is_complete = True
         return answer
 
     async def aclose(self) -> None:

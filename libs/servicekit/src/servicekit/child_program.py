@@ -1,19 +1,29 @@
-"""What a program needs to run as a child process of `servicekit.child_processes`.
+"""Functions for a program that runs as a child process of `servicekit.child_processes`.
 
-The module imports only the standard library, so that a child that forks for each question stays small.
+A question is a length of four bytes, a body and a nonce. The program answers in frames, and then repeats the nonce.
+It answers an untrusted question in a fork. The fork can harm only the answer to its own question: it cannot read
+the nonce, and it ends before the program reads it.
+
+The module imports only the standard library, so that a child that forks for each question stays small, and so that
+a script on another Python can load it from its file.
 """
 
+import contextlib
 import ctypes
 import os
 import resource
 import signal
 import sys
-from collections.abc import Iterator
+from collections.abc import Callable, Iterator
 from pathlib import Path
 from typing import BinaryIO
 
 PREFIX = 4  # bytes of the length before each frame
+NONCE = 16  # bytes of the nonce after each question
+_STDIN, _STDOUT, _STDERR = 0, 1, 2
 _PR_SET_PDEATHSIG = 1
+_PR_SET_DUMPABLE = 4
+_PR_SET_CHILD_SUBREAPER = 36
 
 
 def framed(body: bytes) -> bytes:
@@ -21,28 +31,61 @@ def framed(body: bytes) -> bytes:
     return len(body).to_bytes(PREFIX) + body
 
 
-def questions() -> Iterator[bytes]:
-    """Yield the questions until stdin ends."""
-    while len(prefix := sys.stdin.buffer.read(PREFIX)) == PREFIX:
-        yield sys.stdin.buffer.read(int.from_bytes(prefix))
+def serve(out: BinaryIO, answer: Callable[[bytes], None]) -> int:
+    """Answer questions until stdin ends; return the exit code.
+
+    Args:
+        out: The stream that `answers` returned.
+        answer: Writes the frames of the answer to a question to ``out``.
+    """
+    _prctl(_PR_SET_CHILD_SUBREAPER, 1)  # processes that a fork leaves behind become children of this one
+    _prctl(_PR_SET_DUMPABLE, 0)  # no fork may open this process' descriptors or memory in /proc
+    out.write(framed(b""))  # ready
+    out.flush()
+    # Not buffered: the nonce must not be in this process' memory before the fork has ended.
+    while prefix := _read(PREFIX):
+        answer(_read(int.from_bytes(prefix)))
+        _end_descendants()
+        out.write(_read(NONCE))
+        out.flush()
+    return 0
+
+
+def forked(work: Callable[[], None]) -> int:
+    """Run a function in a fork and return the fork's exit code, which is negative after a signal.
+
+    The fork reads no questions and writes nothing to the terminal or the log.
+    """
+    process = os.fork()
+    if process == 0:
+        status = 1
+        try:
+            die_with_parent()
+            _discard(_STDIN, _STDOUT, _STDERR)
+            work()
+            status = 0
+        finally:
+            os._exit(status)
+    _, status = os.waitpid(process, 0)
+    return os.waitstatus_to_exitcode(status)
 
 
 def answers() -> BinaryIO:
     """Return the stream of the answers.
 
-    Other output on stdout is discarded, and a signal of the terminal is left to the parent.
+    Other output on stdout is discarded. The process ends with its parent, and ignores SIGINT from the terminal; its
+    parent handles it.
     """
+    die_with_parent()
     signal.signal(signal.SIGINT, signal.SIG_IGN)
     stream = os.fdopen(os.dup(sys.stdout.fileno()), "wb")
-    with Path(os.devnull).open("wb") as nowhere:
-        os.dup2(nowhere.fileno(), sys.stdout.fileno())
+    _discard(_STDOUT)
     return stream
 
 
 def die_with_parent() -> None:
     """Make the kernel kill this process when its parent dies for any reason (prctl(2))."""
-    if sys.platform == "linux":
-        ctypes.CDLL(None, use_errno=True).prctl(_PR_SET_PDEATHSIG, signal.SIGKILL)
+    _prctl(_PR_SET_PDEATHSIG, signal.SIGKILL)
 
 
 def limit(cpu_seconds: int, memory: int) -> None:
@@ -64,3 +107,54 @@ def used_memory() -> int:
     if sys.platform != "linux":
         return 0
     return int(Path("/proc/self/statm").read_bytes().split()[0]) * resource.getpagesize()
+
+
+def _read(size: int) -> bytes:
+    """Return the next bytes of stdin; empty after its end.
+
+    Raises:
+        EOFError: Stdin ends within the bytes.
+    """
+    read = bytearray()
+    while len(read) < size:
+        piece = os.read(_STDIN, size - len(read))
+        if not piece:
+            if read:
+                raise EOFError
+            break
+        read += piece
+    return bytes(read)
+
+
+def _discard(*descriptors: int) -> None:
+    """Connect descriptors to the null device."""
+    nowhere = os.open(os.devnull, os.O_RDWR)
+    for each in descriptors:
+        os.dup2(nowhere, each)
+    os.close(nowhere)
+
+
+def _end_descendants() -> None:
+    """Kill the processes that a fork has left behind, and wait for their end. Only Linux can find them."""
+    with contextlib.suppress(ChildProcessError):  # none is left
+        while True:
+            if os.waitpid(-1, os.WNOHANG)[0]:
+                continue  # it had ended
+            for each in _children():
+                os.kill(each, signal.SIGKILL)  # its id stays valid until this process waits for it
+            os.waitpid(-1, 0)
+
+
+def _children() -> Iterator[int]:
+    """Yield the ids of this process' children."""
+    for path in Path("/proc").glob("[0-9]*/stat"):
+        with contextlib.suppress(OSError):  # the process has ended
+            # The name of the program, in parentheses, may contain any character.
+            if int(path.read_bytes().rpartition(b")")[2].split()[1]) == os.getpid():
+                yield int(path.parent.name)
+
+
+def _prctl(option: int, value: int) -> None:
+    """Set an attribute of this process. Only Linux has them."""
+    if sys.platform == "linux":
+        ctypes.CDLL(None, use_errno=True).prctl(option, value, 0, 0, 0)

@@ -6,17 +6,17 @@ import structlog
 
 _log = structlog.get_logger(__name__)
 _OTHERS = 256
-"""Descriptors of other things: services, the broker, files of uploads, logs, libraries."""
+"""Descriptors for other purposes: services, the broker, files of uploads, logs, libraries."""
 
 
 def limit(wanted: int, what: str) -> int:
-    """Return how many of these things, with one descriptor each, the process may have open, at least one.
+    """Return the number of resources that the process may keep open, at least one.
 
-    If the process's own limit of descriptors is too low, this function raises it.
+    Each resource needs one descriptor. This function raises the soft limit of the process if it is too low.
 
     Args:
-        wanted: The number by the settings.
-        what: The name of the things, for the log.
+        wanted: The number from the settings.
+        what: The name of the resources, for the log.
     """
     soft, hard = resource.getrlimit(resource.RLIMIT_NOFILE)
     needed = wanted + _OTHERS

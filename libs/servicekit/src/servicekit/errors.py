@@ -14,14 +14,14 @@ CausewayError
 ├── Conflict
 │   └── StaleGeneration         a newer version of the document exists
 ├── Blocked                     blocked by guardrails
-├── RateLimited                 over a quota; says when to retry
+├── RateLimited                 over a quota; contains the time until a retry
 ├── DeadlineExceeded
-├── Cancelled                   the caller left
+├── Cancelled                   the caller cancelled the call
 ├── NotSupported                known, but not offered by this deployment
 │   └── HttpVersionNotSupported
-├── Unavailable                 a dependency is down; says when to retry
-├── UpstreamRejected            a model server's refusal, with its status and body
-├── BrokenOff                   failed in mid-answer; a retry costs again
+├── Unavailable                 a dependency is unavailable; contains the time until a retry
+├── UpstreamRejected            a model server refused; contains its status and body
+├── BrokenOff                   the answer failed after its beginning; a retry costs tokens again
 └── Internal                    a defect; the client gets no internal details
 
 Messages are for the client: they name the field or the resource, and never contain a stack trace, a secret or a
@@ -29,7 +29,7 @@ path of the server. The cause is ``__cause__`` and goes to the log.
 """
 
 import math
-from collections.abc import Iterator, Mapping
+from collections.abc import Mapping
 from dataclasses import dataclass
 from typing import ClassVar
 
@@ -164,7 +164,7 @@ class UpstreamRejected(CausewayError):
 
 
 class BrokenOff(CausewayError):
-    """The answer failed after it had begun. A retry costs again, so clients must not retry automatically."""
+    """The answer failed after its beginning. A retry costs tokens again, so clients must not retry."""
 
 
 class Internal(CausewayError):
@@ -212,9 +212,9 @@ TABLE: tuple[Row, ...] = (
     Row(Internal, StatusCode.INTERNAL, 500, "INTERNAL"),
 )
 
-_BY_CLASS = {row.error: row for row in TABLE}
+_BY_CLASS: dict[type, Row] = {row.error: row for row in TABLE}
 _BY_REASON = {row.reason: row for row in TABLE}
-# Codes that gRPC itself raises, without a reason of the table.
+# The classes for codes that gRPC itself raises, without a reason of the table.
 _BY_CODE: dict[StatusCode, type[CausewayError]] = {
     StatusCode.INVALID_ARGUMENT: InvalidRequest,
     StatusCode.OUT_OF_RANGE: InvalidRequest,
@@ -233,23 +233,13 @@ _BY_CODE: dict[StatusCode, type[CausewayError]] = {
 }
 
 
-def _mro(error: type[CausewayError]) -> Iterator[type[CausewayError]]:
-    for base in error.__mro__:
-        if issubclass(base, CausewayError):
-            yield base
-
-
 def row_of(error: CausewayError) -> Row:
-    """Return the table's row for an error: that of its class, or of the nearest base class."""
-    for base in _mro(type(error)):
-        row = _BY_CLASS.get(base)
-        if row is not None:
-            return row
-    return _BY_CLASS[Internal]
+    """Return the table's row for the class of an error, or for its nearest base class."""
+    return next((_BY_CLASS[base] for base in type(error).__mro__ if base in _BY_CLASS), _BY_CLASS[Internal])
 
 
 def http_status(error: CausewayError) -> int:
-    """Return the HTTP status for the client; a model server's status is kept if it is an error status."""
+    """Return the HTTP status for the client. An error status of a model server is unchanged."""
     if isinstance(error, UpstreamRejected) and 400 <= error.status <= 599:
         return error.status
     return row_of(error).http
@@ -259,10 +249,10 @@ def build(reason: str | None, code: StatusCode, message: str, facts: Mapping[str
     """Return the error for a reason or, if the reason is not in the table, for a gRPC code.
 
     Args:
-        reason: A reason of the table, if the wire has one.
+        reason: A reason of the table; None if the peer sent none.
         code: The gRPC status code.
-        message: The wire's message; used only with a known reason, because other messages may have internal
-            details.
+        message: The peer's message. It is used only with a known reason, because other messages may contain
+            internal details.
         facts: ``field``, ``resource``, ``retry_after`` and further details.
     """
     row = _BY_REASON.get(reason) if reason else None
@@ -286,7 +276,7 @@ def build(reason: str | None, code: StatusCode, message: str, facts: Mapping[str
 
 
 def facts_of(error: CausewayError) -> dict[str, str]:
-    """Return the input of `build` besides reason, code and message, the most important facts first."""
+    """Return the ``facts`` for `build`, the most important ones first."""
     own = {"field": error.field, "resource": error.resource}
     facts = {name: value for name, value in own.items() if value is not None}
     if error.retry_after is not None:

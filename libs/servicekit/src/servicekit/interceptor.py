@@ -29,8 +29,7 @@ _calls = metrics.durations(__name__, "rpc.server.call.duration", "Seconds from t
 _log = structlog.get_logger(__name__)
 _SERVER_FAULT = 500
 _CAUSE_LENGTH = 500
-# The codes of the conventions, without UNIMPLEMENTED: a request for an unknown method is not a fault of the
-# service.
+# The codes of the conventions, without UNIMPLEMENTED: an unknown method is an error of the caller.
 # https://opentelemetry.io/docs/specs/semconv/rpc/grpc/
 _FAULTS = frozenset(
     (
@@ -46,11 +45,12 @@ _FAULTS = frozenset(
 class ServiceInterceptor(grpc.aio.ServerInterceptor):
     """Runs each handler in a span that continues the caller's trace, and turns its errors into a status.
 
-    A `CausewayError` becomes its row of the table. Anything else is a defect: the caller gets INTERNAL, and the log
-    gets the stack.
+    A `CausewayError` becomes the status of its row in the table. Any other exception is a defect: the caller gets
+    INTERNAL, and the log gets the stack.
 
     Args:
-        callers: The services that may call, by the first label of a name in their certificates; None: all.
+        callers: The services that may call, identified by the first label of a name in their certificates. None:
+            all.
     """
 
     def __init__(self, callers: Collection[str] | None = None) -> None:
@@ -61,7 +61,7 @@ class ServiceInterceptor(grpc.aio.ServerInterceptor):
         continuation: Callable[[grpc.HandlerCallDetails], Awaitable["grpc.RpcMethodHandler[Any, Any] | None"]],
         handler_call_details: grpc.HandlerCallDetails,
     ) -> "grpc.RpcMethodHandler[Any, Any] | None":
-        """Return the wrapped handler; gRPC's own services are not wrapped."""
+        """Return the wrapped handler; handlers of gRPC's own services are unchanged."""
         handler = await continuation(handler_call_details)
         method = handler_call_details.method
         if handler is None or method.startswith("/grpc."):
@@ -92,7 +92,7 @@ def _single(method: str, callers: frozenset[str] | None, behaviour: Any) -> Any:
 
 
 def _streaming(method: str, callers: frozenset[str] | None, behaviour: Any) -> Any:
-    # It writes instead of yielding, so that the handler's generator runs and ends in one task and one context.
+    # The wrapper writes and does not yield, so that the handler's generator runs and ends in one task and context.
     async def run(request: Any, context: "grpc.aio.ServicerContext[Any, Any]") -> None:
         async with _scope(method, callers, context):
             messages: AsyncGenerator[Any, None] = behaviour(request, context)
@@ -122,21 +122,21 @@ async def _scope(
     ):
         try:
             if callers is not None:
-                _admit(callers, context)
+                _check_caller(callers, context)
             yield
         except AbortError:
             raise
         except asyncio.CancelledError as error:
             if _cancelled_from_outside():
                 raise
-            # The handler met a cancelled task of its own. gRPC would not send a status at all.
+            # The handler awaited a cancelled task of its own. For this exception, gRPC would send no status.
             failure: CausewayError = Internal()
             failure.__cause__ = error
         except CausewayError as error:
             failure = error
         except grpc.aio.BaseError as error:
-            # A blocked write raises this instead of a cancellation if the caller leaves.
-            failure = Cancelled("The caller left.")
+            # A blocked write raises this error, and no cancellation, if the caller cancels the call.
+            failure = Cancelled("The caller cancelled the call.")
             failure.__cause__ = error
         except NotImplementedError as error:  # raised by the generated base class for a missing method
             failure = NotSupported("The service does not offer this call.")
@@ -153,7 +153,7 @@ async def _scope(
             span.set_status(StatusCode.ERROR, type(failure).__name__)
             span.set_attribute("error.type", code.name)
         if isinstance(failure, Unavailable | DeadlineExceeded):
-            # A dependency does not answer. A stack for each call would fill the log during the outage.
+            # A dependency is unavailable. A stack for each call would fill the log during the outage.
             _log.warning("call failed", error=message, cause=_cause(failure), **measured.fields)
         elif http_status(failure) >= _SERVER_FAULT:
             _log.error("call failed", error=message, exc_info=failure, **measured.fields)
@@ -208,21 +208,21 @@ class _Measured:
         )
 
 
-def _admit(callers: frozenset[str], context: "grpc.aio.ServicerContext[Any, Any]") -> None:
+def _check_caller(callers: frozenset[str], context: "grpc.aio.ServicerContext[Any, Any]") -> None:
     # gRPC has checked the certificate's issuer. This function checks its names.
-    shown = context.auth_context()
+    identity = context.auth_context()
     names = [
         name.decode(errors="replace")
         for key in ("x509_subject_alternative_name", "x509_common_name")
-        for name in shown.get(key, ())
+        for name in identity.get(key, ())
     ]
     if callers.isdisjoint(name.partition(".")[0] for name in names):
         raise PermissionDenied(
-            f"The caller's certificate names {', '.join(names) or 'no service'}, which may not call."
+            f"The caller's certificate is for {', '.join(names) or 'no service'}, which may not call this service."
         )
 
 
 def _cancelled_from_outside() -> bool:
-    # gRPC runs a call as one task, and cancels it if the caller leaves or the server's grace period ends.
+    # gRPC runs a call as one task. It cancels the task if the caller cancels or the server's grace period ends.
     task = asyncio.current_task()
     return task is not None and task.cancelling() > 0

@@ -12,7 +12,7 @@ from nats.js.kv import KeyValue, StopIterSentinel
 Entry = KeyValue.Entry
 Watcher = KeyValue.KeyWatcher
 _SECONDS = 5.0
-"""The longest wait for each expected entry."""
+"""Time-out for each expected entry."""
 
 
 @contextlib.asynccontextmanager
@@ -21,9 +21,11 @@ async def watched(
 ) -> AsyncIterator[tuple[list[Entry], Watcher]]:
     """Yield the entries of a bucket, including deletions, and a watcher of later changes.
 
-    The client's marker between the entries and the changes can arrive too early: it counts the messages that its
-    subscription has handled, while the first ones may still be queued. So this function asks the server for the
-    count.
+    A bucket without history keeps only the last change of a key. So the server does not report a change that is
+    replaced before it is sent.
+
+    The client puts a marker between the entries and the changes. This marker can arrive too early, because the
+    client counts messages that are still queued. So this function requests the number of entries from the server.
 
     Args:
         bucket: The bucket.
@@ -37,9 +39,9 @@ async def watched(
     try:
         subscription: Any = watcher._sub  # the client has no public access to it
         info = await subscription.consumer_info()
-        there = info.delivered.consumer_seq + info.num_pending
+        count = info.delivered.consumer_seq + info.num_pending
         entries: list[Entry] = []
-        while len(entries) < there:
+        while len(entries) < count:
             if (entry := await update(watcher, _SECONDS)) is not None:
                 entries.append(entry)
         yield entries, watcher
@@ -53,7 +55,7 @@ async def update(watcher: Watcher, seconds: float) -> Entry | None:
     """Return the next change, or None for the client's marker, which has no meaning.
 
     Raises:
-        nats.errors.TimeoutError: There was no change.
+        nats.errors.TimeoutError: There was no change within the time.
         nats.errors.BadSubscriptionError: The watcher was stopped.
     """
     updates: Any = watcher.updates  # without types
@@ -64,7 +66,7 @@ async def update(watcher: Watcher, seconds: float) -> Entry | None:
 
 
 async def accepted(write: Awaitable[object]) -> bool:
-    """Return whether the bucket accepts a conditional write: the key is new, or has this revision."""
+    """Return whether the bucket accepts a conditional write: the key is new, or has the expected revision."""
     try:
         await write
     except nats.js.errors.KeyWrongLastSequenceError:
@@ -72,30 +74,36 @@ async def accepted(write: Awaitable[object]) -> bool:
     return True
 
 
-async def stored(bucket: KeyValue, pattern: str = ">") -> list[Entry]:
-    """Return the current entries, without deleted ones."""
-    async with watched(bucket, pattern) as (entries, _):
-        return [entry for entry in entries if entry.operation is None]
+async def stored(bucket: KeyValue, pattern: str = ">", *, values: bool = True) -> list[Entry]:
+    """Return the current entries, without deleted ones.
+
+    The server keeps the consumer of an ended watcher for a while and limits their number. So this function deletes
+    the consumer.
+    """
+    async with watched(bucket, pattern, values=values) as (entries, watcher):
+        subscription: Any = watcher._sub  # the client has no public access to it
+    with contextlib.suppress(nats.errors.Error, nats.js.errors.Error, TimeoutError):
+        await bucket._js.delete_consumer(bucket._stream, subscription._consumer)
+    return [entry for entry in entries if entry.operation is None]
 
 
 async def names(bucket: KeyValue, pattern: str = ">") -> list[str]:
     """Return the current keys, without deleted ones."""
-    async with watched(bucket, pattern, values=False) as (entries, _):
-        return [entry.key for entry in entries if entry.operation is None]
+    return [entry.key for entry in await stored(bucket, pattern, values=False)]
 
 
 async def recent_names(bucket: KeyValue, pattern: str = ">") -> list[str]:
-    """Return the current keys, and deleted ones as long as the server keeps their markers.
+    """Return the current keys, and the deleted keys whose markers the server still stores.
 
-    One request returns up to 100,000 keys, while `names` needs a message for each.
+    One request returns up to 100,000 keys. `names` needs one message per key.
     """
     jetstream: Any = bucket._js  # the client has no public access to it
     prefix, found = bucket._pre, list[str]()
     while True:
         request = json.dumps({"subjects_filter": f"{prefix}{pattern}", "offset": len(found)}).encode()
-        subject = f"{jetstream._prefix}.STREAM.INFO.{bucket._stream}"
-        info = await jetstream._api_request(subject, request, timeout=jetstream._timeout)
+        call = f"{jetstream._prefix}.STREAM.INFO.{bucket._stream}"
+        info = await jetstream._api_request(call, request, timeout=jetstream._timeout)
         page = info["state"].get("subjects") or ()
-        found += [each.removeprefix(prefix) for each in page]
+        found += [subject.removeprefix(prefix) for subject in page]
         if not page or len(found) >= info["total"]:
             return found

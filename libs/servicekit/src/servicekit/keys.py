@@ -1,8 +1,8 @@
-"""The names of everything that is stored or sent: buckets, keys, objects, subjects, collections, point ids.
+"""The names of all stored and sent data: buckets, keys, objects, subjects, collections, point ids.
 
-No other module builds such names, so that the names of two tenants cannot collide. Names with arbitrary characters
-(an index, a user, a file) are encoded with base64url: key-value keys do not allow ``@``, ``|``, spaces and umlauts,
-and a dot or a wildcard would change the meaning of a subject.
+Only this module and `response_keys` build such names, so that the names of two tenants cannot collide. Names with
+arbitrary characters (an index, a user, a file) are encoded with base64url. Key-value keys do not allow ``@``,
+``|``, spaces and umlauts, and a dot or a wildcard would change the meaning of a subject.
 """
 
 import base64
@@ -29,23 +29,22 @@ MEMORY_BUCKET = "causeway-memory"
 LINK_KEYS_BUCKET = "causeway-link-keys"
 CONTENT_KEYS_BUCKET = "causeway-content-keys"
 GATEWAY_BEATS_SUBJECT = "causeway.gateways.beat"  # the heartbeats of gateways; not stored
-"""The subjects on which NATS republishes the log's messages; not stored."""
 USAGE_STREAM = "CAUSEWAY_USAGE"
 USAGE_SUBJECTS = "causeway.usage.>"
 AUDIT_STREAM = "CAUSEWAY_AUDIT"
 AUDIT_SUBJECTS = "causeway.audit.>"
 CANCELLED_CALLS_SUBJECT = "causeway.calls.cancelled"
-"""The subject on which a gateway announces the cancelled call of an agent; not stored."""
+"""The subject on which a gateway announces that an agent cancelled a call; not stored."""
 
 EARLIER_REASONING = "earlier_reasoning"
-"""The member of a message with the model's reasoning before it; a model server gets it under another name."""
+"""The member of a message with the model's reasoning before this message. Model servers use other names for it."""
 
 PART_OF = "part_of"
 PART_OF_ID = "part_of_id"
 """Metadata of a file within a file, for example an attachment: name and id of the outer file."""
 
 _INDEX_NAME = re.compile(r"[A-Za-z0-9][A-Za-z0-9_.-]{0,127}")
-_LONGEST_NAME = 64  # bytes that a token holds unhashed
+_LONGEST_NAME = 64  # bytes; the token of a longer name is its hash
 _OWN = "own:"
 _ISSUED = "oidc:"
 _POINTS = uuid.UUID("6f0e9b4c-8d0e-5d43-9a55-0c5f9a4b1f11")
@@ -55,8 +54,8 @@ _DOCUMENTS = uuid.uuid5(_POINTS, "documents")
 def token(text: str) -> str:
     """Return any text as one token of a subject, key, object or directory name; an empty text becomes ``-``.
 
-    A long text becomes its digest after ``=``, with which no other token begins. File names are limited to 255
-    bytes, and a server closes the connection for a subject of more than 4 KiB.
+    A long text becomes ``=`` and its digest; no other token begins with ``=``. File names are limited to 255 bytes,
+    and NATS closes the connection for a subject of more than 4 KiB.
     """
     raw = text.encode(errors="surrogatepass")
     if len(raw) > _LONGEST_NAME:
@@ -72,7 +71,8 @@ def index_name(name: str, field: str = "index") -> str:
         field: Path of the request's field with the name.
 
     Raises:
-        InvalidRequest: Not 1 to 128 letters, digits, ``_``, ``.`` or ``-``, beginning with a letter or digit.
+        InvalidRequest: The name does not consist of 1 to 128 letters, digits, ``_``, ``.`` or ``-``, or does not
+            begin with a letter or digit.
     """
     if not _INDEX_NAME.fullmatch(name):
         raise InvalidRequest(
@@ -114,7 +114,7 @@ def ingest_lane_of(subject: str) -> int:
 
 
 def ingest_dead_subject(tenant: str, index: str) -> str:
-    """Return the subject of the dead letters."""
+    """Return the subject of an index's dead letters."""
     return f"causeway.ingest.dead.{token(tenant)}.{token(index)}"
 
 
@@ -139,7 +139,7 @@ def job_keys(tenant: str) -> str:
 
 
 def original_object(tenant: str, index: str, job_id: str) -> str:
-    """Return the name of the object with the original of a job, and later of its document."""
+    """Return the name of the object with the original of a job's document."""
     return f"{token(tenant)}.{token(index)}.{job_id}"
 
 
@@ -159,12 +159,12 @@ def texts_object(tenant: str, job_id: str) -> str:
 
 
 def picture_key(tenant: str, index: str, document: str, sha256: str, page: int) -> str:
-    """Return the key of a page's picture, with the content's hash, so that versions do not share pictures."""
+    """Return the key of a page's picture. It contains the content's hash: versions do not share pictures."""
     return f"{document_pictures(tenant, index, document, sha256).removesuffix('>')}{page}"
 
 
 def document_pictures(tenant: str, index: str, document: str, sha256: str = "") -> str:
-    """Return the pattern of the keys of a document's pictures: of one version, or of all."""
+    """Return the pattern of the keys of a document's pictures: those of one version, or all."""
     version = f"{sha256}." if sha256 else ""
     return f"{token(tenant)}.{token(index)}.{token(document)}.{version}>"
 
@@ -200,7 +200,7 @@ def of_user(tenant: str, owner: str) -> str:
 
 
 def quota_replica_key(replica: str) -> str:
-    """Return the key by which a gateway replica announces itself to the others."""
+    """Return the key with which a gateway replica announces itself to the other replicas."""
     return f"replica.{replica}"
 
 
@@ -241,8 +241,8 @@ def document_id(sourcefile: str, owner: str = "") -> str:
     """Return the default id of an uploaded document, derived from its name, so that a new upload replaces it.
 
     Args:
-        sourcefile: Its name.
-        owner: The user who owns the document; documents of different users do not replace each other. Empty: the
+        sourcefile: The name of the document.
+        owner: The user who owns the document. Documents of different users do not replace each other. Empty: the
             document has no owner.
     """
     named = f"{owner}\0{sourcefile}" if owner else sourcefile
@@ -280,9 +280,9 @@ def is_issued(user: str) -> bool:
 
 
 def own_oid(user: str) -> str:
-    """Return the id in the access list of a user's own document; only that user has it.
+    """Return the id for the access list of a user's own document; only that user has this id.
 
-    It differs from all other ids of users, because those may be shared, or be the name of another user.
+    Other ids of a user may be shared, or may be the name of another user.
     """
     return f"{_OWN}{user}"
 
@@ -293,10 +293,9 @@ def is_own_oid(oid: str) -> bool:
 
 
 def point_id(collection_name: str, document: str, generation: int, number: int, text: str) -> uuid.UUID:
-    """Return the id of a chunk's point. It depends only on the chunk, so that storing it again changes nothing.
+    """Return the id of a chunk's point. The id depends only on the chunk, so that a repeated write changes nothing.
 
-    It includes the generation, because the chunks of two generations exist side by side until the newer one is
-    committed.
+    The id includes the generation, because the chunks of two generations coexist until the newer one is committed.
     """
     digest = hashlib.sha256(text.encode()).hexdigest()
     return uuid.uuid5(_POINTS, "\0".join((collection_name, document, str(generation), str(number), digest)))
@@ -308,7 +307,7 @@ def document_point_id(collection_name: str, document: str) -> uuid.UUID:
 
 
 def mark_point_id(collection_name: str, document: str) -> uuid.UUID:
-    """Return the id of a document's marker, which says that the chunks may not match the record."""
+    """Return the id of a document's marker. While the marker exists, the chunks may not match the record."""
     return document_point_id(f"{collection_name}/mark", document)
 
 
@@ -318,7 +317,7 @@ def index_point_id(collection_name: str) -> uuid.UUID:
 
 
 def server_alias(prefix: str, tenant: str, index: str) -> str:
-    """Return the alias of an index on a server that other applications may use too."""
+    """Return the alias of an index on a server that other applications may also use."""
     return f"{prefix}.{collection(tenant, index)}"
 
 

@@ -1,10 +1,11 @@
 """Structured logs: JSON lines in containers, colours on a terminal, and the trace id in every line."""
 
 import contextlib
+import io
 import logging
 import sys
 from collections.abc import Iterator, MutableMapping
-from typing import Any
+from typing import Any, TextIO
 
 import structlog
 from opentelemetry import trace
@@ -27,12 +28,7 @@ def configure(service: str, settings: ServiceSettings) -> None:
     ending: list[structlog.typing.Processor] = (
         [structlog.processors.format_exc_info, structlog.processors.JSONRenderer()]
         if json_lines
-        # Plain stack traces: with `rich`, the default renderer prints the values of variables, including secrets.
-        else [
-            structlog.dev.ConsoleRenderer(
-                colors=sys.stderr.isatty(), exception_formatter=structlog.dev.plain_traceback
-            )
-        ]
+        else [_escaped, structlog.dev.ConsoleRenderer(colors=sys.stderr.isatty(), exception_formatter=_stack)]
     )
     structlog.configure(
         processors=[*shared, structlog.stdlib.ProcessorFormatter.wrap_for_formatter],
@@ -55,7 +51,7 @@ def configure(service: str, settings: ServiceSettings) -> None:
     root = logging.getLogger()
     root.handlers[:] = [handler]
     root.setLevel(level)
-    # This logger would write a line for every request to a model server, which traces already show.
+    # At INFO, this logger writes a line for every request to a model server. Traces already contain these requests.
     logging.getLogger("httpx2").setLevel(max(level, logging.WARNING))
     logging.captureWarnings(True)
 
@@ -69,6 +65,25 @@ def nothing_is_logged() -> Iterator[None]:
         yield
     finally:
         structlog.configure(**before)
+
+
+def _escaped(_: Any, __: str, event: MutableMapping[str, Any]) -> MutableMapping[str, Any]:
+    """Escape what a terminal would interpret, because paths and names of clients are in the log."""
+    for name, value in event.items():
+        if isinstance(value, str) and not value.isprintable():
+            event[name] = _printable(value)
+    return event
+
+
+def _stack(stream: TextIO, exception: structlog.typing.ExcInfo) -> None:
+    """Write a stack without values of variables; with `rich`, the default writes them, including secrets."""
+    text = io.StringIO()
+    structlog.dev.plain_traceback(text, exception)
+    stream.write("\n".join(map(_printable, text.getvalue().split("\n"))))
+
+
+def _printable(text: str) -> str:
+    return "".join(each if each.isprintable() else each.encode("unicode_escape").decode("ascii") for each in text)
 
 
 def _trace_ids(_: Any, __: str, event: MutableMapping[str, Any]) -> MutableMapping[str, Any]:

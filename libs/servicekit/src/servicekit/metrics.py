@@ -1,7 +1,7 @@
 """Metrics: one provider for each process, served in Prometheus' text format.
 
-Names follow OpenTelemetry's semantic conventions; other names begin with ``causeway.``. Labels are few and bounded:
-methods, codes, routes, names of front ends and models; never an index, a user or a text.
+Names follow OpenTelemetry's semantic conventions; other names begin with ``causeway.``. Labels have few values:
+methods, codes, routes, names of front ends and models. An index, a user or a text is never a label.
 """
 
 import contextlib
@@ -21,7 +21,7 @@ from prometheus_client.registry import Collector
 SECONDS = (0.001, 0.0025, 0.005, 0.01, 0.025, 0.05, 0.1, 0.25, 0.5, 1, 2.5, 5, 10, 30, 60, 120, 300)
 """Buckets of durations."""
 OTHER = "other"
-"""The shared label for further values."""
+"""The shared label of all values above the limit of `Bounded`."""
 
 _zeros: list[tuple[Counter, Mapping[str, str]]] = []
 _Values = Callable[[], Iterable[tuple[float, dict[str, str]]]]
@@ -29,10 +29,10 @@ _observed: dict[tuple[str, str], list[_Values]] = {}
 
 
 class Bounded:
-    """The values of a label that clients or remote servers choose; after a limit, new values share one label.
+    """The values of a label that clients or remote servers choose; above a limit, new values share `OTHER`.
 
     Args:
-        most: How many values have their own label.
+        most: Maximum number of values with their own label.
     """
 
     def __init__(self, most: int = 200) -> None:
@@ -154,13 +154,14 @@ def observed(
 ) -> None:
     """Make a gauge whose values and labels are read at each scrape. ``values`` must not block.
 
-    If several values have the same name and labels, the last one made counts.
+    If this is called again for a name, the gauge has the values of all calls. For equal labels, the last value
+    counts.
     """
 
     def observations(options: CallbackOptions) -> Iterable[Observation]:  # noqa: ARG001  # OpenTelemetry's signature
-        return [Observation(value, labels) for each in readers for value, labels in each()]
+        return [Observation(value, labels) for read in readers for value, labels in read()]
 
-    # OpenTelemetry creates an instrument once, and ignores the callbacks of a second one.
+    # OpenTelemetry creates an instrument once, and ignores the callbacks of a second instrument with this name.
     readers = _observed.setdefault((module, name), [])
     readers.append(values)
     if len(readers) == 1:

@@ -24,7 +24,7 @@ from nats.js.object_store import ObjectStore
 
 from servicekit import keys, telemetry
 from servicekit.nats_client import ClosingClient
-from servicekit.stream_room import STREAM_BYTES, ensure_stream, set_aside
+from servicekit.stream_room import STREAM_BYTES, ensure_stream, space_reserved
 from servicekit.tls import Certificates
 
 _log = structlog.get_logger(__name__)
@@ -41,14 +41,14 @@ async def connect(
 ) -> Client:
     """Return a connection that always reconnects.
 
-    While the server is away, up to 1 MiB of messages is buffered and sent when it is back; further messages are
-    refused (``OutboundBufferLimitError``). So a request that timed out in the meantime may still be carried out. A
-    caller that must avoid this checks ``is_connected`` first.
+    While the server is unavailable, the client buffers up to 1 MiB of messages and sends them after it reconnects.
+    It refuses further messages (``OutboundBufferLimitError``). So the server may still execute a request that timed
+    out. A caller that must avoid this checks ``is_connected`` first.
 
     Args:
         url: ``nats://host:port``.
-        name: The client's name in the server's lists, and in the subjects of its replies, which the broker lets it
-            read.
+        name: The client's name in the server's lists, and the prefix of its inboxes. The broker lets each client
+            read only its own inboxes.
         certificates: For mutual TLS; None: no TLS.
         connect_timeout: Seconds for the first connection, and for each attempt to reconnect.
 
@@ -65,7 +65,7 @@ async def connect(
 
     async def error(failure: Exception) -> None:
         renew()
-        # Attempts to reconnect fail four times a second with the same error.
+        # Attempts to reconnect fail four times a second with the same error, which is logged once.
         nonlocal last
         if (text := str(failure) or type(failure).__name__) != last:
             last = text
@@ -73,16 +73,16 @@ async def connect(
 
     async def disconnected() -> None:
         if not client.is_closed:  # otherwise this side has closed the connection
-            _log.warning("nats is gone", server=server)
+            _log.warning("nats disconnected", server=server)
             renew()
 
     async def reconnected() -> None:
         nonlocal last
         last = ""
-        _log.info("nats is back", server=server)
+        _log.info("nats reconnected", server=server)
 
     try:
-        # Without this time-out, the client would also repeat its first attempt without end.
+        # Without this time-out, the client would repeat its first attempt forever.
         async with asyncio.timeout(connect_timeout):
             await client.connect(
                 url,
@@ -120,7 +120,7 @@ class IngestTransport:
     originals: ObjectStore
     pictures: KeyValue
     epoch: int
-    """Creation time of the job stream, in seconds since 1970; orders generations if the stream is created again."""
+    """Creation time of the job stream, in seconds since 1970. It orders the generations of a recreated stream."""
 
     async def remove_pictures(self, pattern: str) -> None:
         """Remove the pictures with matching keys: `keys.document_pictures`, `keys.index_pictures`."""
@@ -130,8 +130,9 @@ class IngestTransport:
     def generation(self, sequence: int) -> int:
         """Return a generation, which orders the versions of a document by the time of their acceptance.
 
-        It is the job's sequence in the stream and not a time, because the clocks of two gateways differ, and clocks
-        jump. A new stream counts from 1 again, so its creation time is in the high 32 bits.
+        The low 32 bits are the job's sequence in the stream. A time would not work, because the clocks of two
+        gateways differ, and clocks jump. A new stream counts from 1 again, so the high 32 bits are its creation
+        time.
         """
         return (self.epoch << 32) | sequence
 
@@ -145,13 +146,14 @@ async def ingest_transport(
         client: A connection.
         replicas: Number of replicas; 3 in production.
         history_days: Days until the state of a finished job is deleted.
-        stream_bytes: Size limit of the waiting jobs, and of the states of jobs. The server reserves it at once.
+        stream_bytes: Size limit of the waiting jobs, and of the states of jobs. The server reserves this space at
+            creation.
 
     Raises:
         Unavailable: The server does not have enough space.
     """
     jetstream = client.jetstream(timeout=10)
-    stream = await ensure_stream(
+    epoch = await ensure_stream(
         jetstream,
         StreamConfig(
             name=keys.INGEST_STREAM,
@@ -186,7 +188,7 @@ async def ingest_transport(
     try:
         jobs = await jetstream.key_value(keys.JOBS_BUCKET)
     except BucketNotFoundError:
-        with set_aside(keys.JOBS_BUCKET, stream_bytes):
+        with space_reserved(keys.JOBS_BUCKET, stream_bytes):
             jobs = await jetstream.create_key_value(
                 KeyValueConfig(
                     bucket=keys.JOBS_BUCKET,
@@ -206,31 +208,31 @@ async def ingest_transport(
     try:
         pictures = await jetstream.key_value(keys.PICTURES_BUCKET)
     except BucketNotFoundError:
-        # Not an object store: a page is one message, read in one round trip, and one purge removes all pages of a
-        # document or an index.
+        # A key-value bucket reads a page in one round trip, and one purge removes all pages of a document or an
+        # index. An object store can do neither.
         pictures = await jetstream.create_key_value(
             KeyValueConfig(bucket=keys.PICTURES_BUCKET, history=1, storage=StorageType.FILE, replicas=replicas)
         )
-    return IngestTransport(client, jetstream, jobs, originals, pictures, stream)
+    return IngestTransport(client, jetstream, jobs, originals, pictures, epoch)
 
 
 async def _consumers(jetstream: JetStreamContext) -> None:
     """Create the consumers of the lanes, or update them to this version.
 
-    The first lane comes last. The server refuses its additional subjects as long as they also match the pattern of
-    another lane, as created by an earlier version.
+    The loop updates the first lane last. The server refuses the additional subjects of this lane while they match
+    the pattern of another lane, as in earlier versions.
     """
     for lane in reversed(range(keys.INGEST_LANES)):
-        without = [] if lane else [keys.INGEST_WITHOUT_LANE]
+        additional = [] if lane else [keys.INGEST_WITHOUT_LANE]
         await jetstream.add_consumer(
             keys.INGEST_STREAM,
             ConsumerConfig(
                 durable_name=keys.ingest_consumer(lane),
-                filter_subjects=[keys.ingest_lane(lane), *without],
+                filter_subjects=[keys.ingest_lane(lane), *additional],
                 ack_policy=AckPolicy.EXPLICIT,
                 ack_wait=ACK_WAIT,
-                # The worker counts the attempts and gives jobs up. With the server's own limit, a job would stay in
-                # the queue without being delivered.
+                # The worker counts the attempts and writes dead letters. With the server's own limit, a job would
+                # remain in the queue, and no worker would get it.
                 max_deliver=-1,
                 max_ack_pending=1024,
             ),
@@ -246,7 +248,7 @@ async def history_bucket(
         client: A connection.
         replicas: Number of replicas; 3 in production.
         days: Days from a conversation's last change to its deletion.
-        stream_bytes: Size limit, which the server reserves at once.
+        stream_bytes: Size limit. The server reserves this space at creation.
 
     Raises:
         Unavailable: The server does not have enough space.
@@ -255,7 +257,7 @@ async def history_bucket(
     try:
         return await jetstream.key_value(keys.HISTORY_BUCKET)
     except BucketNotFoundError:
-        with set_aside(keys.HISTORY_BUCKET, stream_bytes):
+        with space_reserved(keys.HISTORY_BUCKET, stream_bytes):
             return await jetstream.create_key_value(
                 KeyValueConfig(
                     bucket=keys.HISTORY_BUCKET,
@@ -271,8 +273,8 @@ async def history_bucket(
 async def api_keys_bucket(client: Client, *, replicas: int = 1) -> KeyValue:
     """Return the bucket of the API keys; create it if it is missing.
 
-    Its keys are the ids of `api_keys.ApiKey`, its values their records. Entries do not expire: a key that has
-    expired stays in the lists until it is revoked.
+    The keys of the bucket are the ids of `api_keys.ApiKey`, and the values are their records. Entries do not
+    expire: lists contain an expired key until it is revoked.
     """
     jetstream = client.jetstream(timeout=10)
     try:
@@ -286,8 +288,8 @@ async def api_keys_bucket(client: Client, *, replicas: int = 1) -> KeyValue:
 async def quotas_bucket(client: Client, *, replicas: int = 1) -> KeyValue:
     """Return the bucket of the quotas; create it if it is missing.
 
-    It is in memory, because it is written many times a second. After a restart of the server, the running gateways
-    write their entries again. Entries are not needed after a day.
+    The bucket is in memory, because gateways write it many times a second. After a restart of the server, the
+    running gateways write their entries again. Entries are not needed after a day.
     """
     jetstream = client.jetstream(timeout=2)
     try:

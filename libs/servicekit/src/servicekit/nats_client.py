@@ -17,14 +17,14 @@ _LOST = (OSError, RuntimeError, TimeoutError)  # RuntimeError: the event loop's,
 class ClosingClient(Client):
     """A NATS client that always closes.
 
-    The library's client sends buffered messages before it closes. With a frozen server it never returns, and with a
-    server that has just died it raises an error that would end the process.
+    The library's client sends buffered messages before it closes. If the server is frozen, the library's method
+    never returns. If the server has just died, the method raises an error that would end the process.
     """
 
     async def flush(self, timeout: int = DEFAULT_FLUSH_TIMEOUT) -> None:  # noqa: ASYNC109  # as the library's
         """Return when the server has processed all earlier messages, including subscriptions.
 
-        The library sends its ping before buffered messages, so that the reply would not cover them.
+        The library sends its ping before buffered messages, so this method sends the buffer first.
         """
         await self._flush_pending(force_flush=True)
         await super().flush(timeout)
@@ -39,8 +39,8 @@ class ClosingClient(Client):
         except _LOST as closing:
             error = closing
         if error is not None:
-            _log.warning("not everything was sent to nats", error=str(error) or type(error).__name__)
-        # The library cancels this task once, and the cancellation can get lost: see `servicekit.tasks`.
+            _log.warning("messages to nats were lost", error=str(error) or type(error).__name__)
+        # The library cancels this task once, and can lose the cancellation: see `servicekit.tasks`.
         if reconnecting is not None and reconnecting is not asyncio.current_task():
             await ended(reconnecting)
 
@@ -49,9 +49,9 @@ class ClosingClient(Client):
         await self.close()
 
     async def _flush_error(self) -> Exception | None:
-        """Wait until the server has processed all messages; return an error if it does not.
+        """Wait until the server has processed all messages; return the error if that fails.
 
-        Closing a socket with unread data resets it, and the server would lose the data that it has not read.
+        The kernel resets a socket that is closed with unread data. The server would then lose messages.
         """
         try:
             async with asyncio.timeout(_CLOSE_SECONDS):

@@ -1,8 +1,8 @@
 """Immutable objects in a NATS object store: written once, also by concurrent writers, and removed completely.
 
-nats-py's `put` replaces objects: of two clients that write the same object at once, the later one removes the
-pieces of the earlier one while they are read. Its `delete` leaves a permanent record. The layout in the stream is
-that of all NATS clients (ADR-20 of nats-architecture-and-design), so `ObjectStore.get` can read these objects.
+nats-py's `put` replaces objects. If two clients write the same object concurrently, the later client removes the
+pieces of the earlier one while others read them. nats-py's `delete` leaves a permanent record. The layout in the
+stream follows ADR-20 of nats-architecture-and-design, so `ObjectStore.get` can read these objects.
 """
 
 import asyncio
@@ -27,18 +27,18 @@ _WRONG_LAST_SEQUENCE = 10071
 async def put_once(
     jetstream: JetStreamContext, bucket: str, name: str, source: BinaryIO, headers: Mapping[str, str] | None = None
 ) -> None:
-    """Write an object unless it exists; an existing object is unchanged.
+    """Write an object if it does not exist; an existing object is unchanged.
 
     Args:
         jetstream: The JetStream context.
         bucket: The object store.
         name: The name of the object, which determines its content.
-        source: Its bytes, read in pieces.
-        headers: Stored with the object.
+        source: The content, read in pieces.
+        headers: Headers that are stored with the object.
 
     Raises:
-        nats.errors.Error, nats.js.errors.Error: The store does not answer, or is full. The object does not exist
-            then, unless another client has written it.
+        nats.errors.Error, nats.js.errors.Error: The store is unavailable or full. This call has then stored no
+            visible object.
     """
     meta = _meta_subject(bucket, name)
     nuid = uuid.uuid4().hex
@@ -50,7 +50,7 @@ async def put_once(
         while piece := source.read(_PIECE):
             digest.update(piece)
             await jetstream.publish(pieces, piece)
-            _heed_cancellation()
+            _raise_if_cancelled()
             size += len(piece)
             count += 1
         info: dict[str, object] = {
@@ -75,8 +75,8 @@ async def put_once(
         if refused or not named:  # otherwise the object may exist and need its pieces
             with contextlib.suppress(nats.errors.Error, TimeoutError, OSError):
                 async with asyncio.timeout(_PURGE_SECONDS):
-                    # A piece that was under way at the failure could arrive after the purge. An acknowledged
-                    # message after it makes sure that it has arrived.
+                    # The last piece could arrive after the purge. The server acknowledges this message only after
+                    # it has stored the earlier ones.
                     with contextlib.suppress(nats.js.errors.APIError):
                         await jetstream.publish(pieces, b"")
                     await jetstream.purge_stream(f"OBJ_{bucket}", subject=pieces)
@@ -85,14 +85,14 @@ async def put_once(
 
 
 async def read_small(jetstream: JetStreamContext, bucket: str, name: str) -> bytes | None:
-    """Return an object of one piece, or None if it has several pieces or none: `ObjectStore.get` reads those.
+    """Return an object of one piece; None if it has several pieces or none, which `ObjectStore.get` can read.
 
-    A piece is a message, read in one round trip. A subscription, as `get` makes it, costs the server more than the
-    rest of a small document.
+    One round trip reads a piece. The subscription of `get` costs the server more than all other work for a small
+    document.
 
     Raises:
         nats.js.errors.NotFoundError: The object does not exist.
-        nats.errors.Error, nats.js.errors.Error: The store does not answer.
+        nats.errors.Error, nats.js.errors.Error: The store is unavailable, or the content is damaged.
     """
     stream = f"OBJ_{bucket}"
     info = json.loads((await jetstream.get_last_msg(stream, _meta_subject(bucket, name))).data or b"{}")
@@ -108,7 +108,7 @@ async def remove(jetstream: JetStreamContext, bucket: str, name: str) -> None:
     """Remove an object; a missing object is no error.
 
     Raises:
-        nats.errors.Error, nats.js.errors.Error: The store does not answer.
+        nats.errors.Error, nats.js.errors.Error: The store is unavailable.
     """
     stream, meta = f"OBJ_{bucket}", _meta_subject(bucket, name)
     try:
@@ -116,7 +116,7 @@ async def remove(jetstream: JetStreamContext, bucket: str, name: str) -> None:
     except nats.js.errors.NotFoundError:
         return
     nuid = json.loads(message.data or b"{}").get("nuid")
-    # The record goes first, so that a partially removed object cannot be found.
+    # Remove the record first, so that readers do not find a partially removed object.
     await jetstream.purge_stream(stream, subject=meta)
     if nuid:
         await jetstream.purge_stream(stream, subject=f"$O.{bucket}.C.{nuid}")
@@ -126,8 +126,8 @@ def _digest(sha256: bytes) -> str:
     return f"SHA-256={base64.urlsafe_b64encode(sha256).decode()}"
 
 
-def _heed_cancellation() -> None:
-    # Before Python 3.12, `asyncio.wait_for` within `publish` loses a cancellation that comes with the reply.
+def _raise_if_cancelled() -> None:
+    # Before Python 3.12, `asyncio.wait_for` within `publish` loses a cancellation that coincides with the reply.
     task = asyncio.current_task()
     if task is not None and task.cancelling():
         raise asyncio.CancelledError

@@ -1,4 +1,4 @@
-"""The store of the originals of documents: NATS' object store, or another one behind the same port.
+"""The store of the originals of documents: NATS' object store, or an S3-compatible store.
 
 The names of originals are `keys.original_object`, `keys.texts_object`, `keys.member_object`.
 """
@@ -22,13 +22,13 @@ _FULL_SECONDS = 30.0
 
 
 class OriginalStore(Protocol):
-    """Stores originals completely or not at all. It has no time-outs of its own; callers set them."""
+    """Stores each original completely or not at all. Callers must set time-outs."""
 
     async def put(self, name: str, source: BinaryIO, facts: Mapping[str, str] | None = None) -> None:
         """Store an original with its facts. An existing original is unchanged.
 
         Raises:
-            Unavailable: The store does not answer, or is full. The original is then either missing or complete.
+            Unavailable: The store is unavailable or full. The original is then either missing or complete.
         """
         ...
 
@@ -37,7 +37,7 @@ class OriginalStore(Protocol):
 
         Raises:
             NotFound: The original does not exist.
-            Unavailable: The store does not answer, or the bytes are damaged.
+            Unavailable: The store is unavailable, or the bytes are damaged.
             OSError: The file cannot be written.
         """
         ...
@@ -46,7 +46,7 @@ class OriginalStore(Protocol):
         """Return the facts that `put` stored with an original, or None if it does not exist.
 
         Raises:
-            Unavailable: The store does not answer.
+            Unavailable: The store is unavailable.
         """
         ...
 
@@ -54,19 +54,19 @@ class OriginalStore(Protocol):
         """Remove an original; a missing one is no error.
 
         Raises:
-            Unavailable: The store does not answer.
+            Unavailable: The store is unavailable.
         """
         ...
 
     async def problem(self) -> str | None:
-        """Return the reason why the store does not answer, for an administrator, or None."""
+        """Return the reason why the store is unavailable, for an administrator; None if it is available."""
         ...
 
 
 def store_of(settings: OriginalSettings, transport: Callable[[], Awaitable[IngestTransport]]) -> OriginalStore:
-    """Return the store of the settings.
+    """Return the store that the settings select.
 
-    With a bucket, NATS is read too, because it has the originals from before the bucket was set.
+    If a bucket is set, NATS is also read, because it may contain originals from before the bucket was set.
 
     Raises:
         InvalidRequest: A file of the settings is invalid.
@@ -79,7 +79,7 @@ def store_of(settings: OriginalSettings, transport: Callable[[], Awaitable[Inges
     return MovedOriginalStore(S3OriginalStore(settings), nats_store)
 
 
-def gone(name: str) -> NotFound:
+def missing_original(name: str) -> NotFound:
     """Return the error for a missing original."""
     return NotFound("The original of the document is gone.", resource=name)
 
@@ -88,7 +88,7 @@ class NatsOriginalStore:
     """The `OriginalStore` in NATS' object store.
 
     Args:
-        transport: Returns the object store; raises `Unavailable` while NATS is away.
+        transport: Returns the object store; raises `Unavailable` while NATS is unavailable.
     """
 
     def __init__(self, transport: Callable[[], Awaitable[IngestTransport]]) -> None:
@@ -97,29 +97,27 @@ class NatsOriginalStore:
     async def put(self, name: str, source: BinaryIO, facts: Mapping[str, str] | None = None) -> None:
         """See `OriginalStore`."""
         jetstream = (await self._transport()).jetstream
-        with _answers():
+        with _unavailable_errors():
             await objects.put_once(jetstream, keys.ORIGINALS_BUCKET, name, source, facts)
 
     async def read(self, name: str, target: BinaryIO) -> None:
-        """See `OriginalStore`. Needs a time-out: reading an object with missing pieces never ends."""
+        """See `OriginalStore`. Without a time-out, a read of an object with missing pieces never ends."""
         transport = await self._transport()
         try:
-            with _answers():
+            with _unavailable_errors():
                 small = await objects.read_small(transport.jetstream, keys.ORIGINALS_BUCKET, name)
                 if small is None:
-                    await transport.originals.get(
-                        name, writeinto=cast("BufferedIOBase", target)
-                    )  # never into memory
+                    await transport.originals.get(name, writeinto=cast("BufferedIOBase", target))
                     return
         except nats.js.errors.NotFoundError as error:
-            raise gone(name) from error
+            raise missing_original(name) from error
         target.write(small)
 
     async def facts(self, name: str) -> Mapping[str, str] | None:
         """See `OriginalStore`."""
         transport = await self._transport()
         try:
-            with _answers():
+            with _unavailable_errors():
                 info = await transport.originals.get_info(name)
         except nats.js.errors.NotFoundError:
             return None
@@ -128,7 +126,7 @@ class NatsOriginalStore:
     async def remove(self, name: str) -> None:
         """See `OriginalStore`."""
         transport = await self._transport()
-        with _answers():
+        with _unavailable_errors():
             await objects.remove(transport.jetstream, keys.ORIGINALS_BUCKET, name)
 
     async def problem(self) -> str | None:
@@ -137,11 +135,11 @@ class NatsOriginalStore:
 
 
 class MovedOriginalStore:
-    """An `OriginalStore` for a deployment that has changed its store: older originals are read from the former one.
+    """An `OriginalStore` for a deployment that has changed its store. It also reads older originals.
 
     Args:
-        present: Stores all new originals.
-        former: Read for originals that the present one does not have.
+        present: The store of all new originals.
+        former: The store of the originals that the present store does not contain.
     """
 
     def __init__(self, present: OriginalStore, former: OriginalStore) -> None:
@@ -170,12 +168,12 @@ class MovedOriginalStore:
         await self._former.remove(name)
 
     async def problem(self) -> str | None:
-        """See `OriginalStore`. Returns that of the present store."""
+        """See `OriginalStore`. Returns the problem of the present store."""
         return await self._present.problem()
 
 
 @contextlib.contextmanager
-def _answers() -> Iterator[None]:
+def _unavailable_errors() -> Iterator[None]:
     """Turn the errors of an unavailable NATS into `Unavailable`; a missing object raises its own error."""
     try:
         yield
@@ -184,8 +182,7 @@ def _answers() -> Iterator[None]:
     except (nats.errors.Error, nats.js.errors.Error, TimeoutError, ConnectionError) as error:
         if is_full(error):
             raise Unavailable(
-                "The store of the originals is full. Try again later.",
-                retry_after=_FULL_SECONDS,
+                "The store of the originals is full. Try again later.", retry_after=_FULL_SECONDS
             ) from error
         raise Unavailable(
             "The store of the originals cannot be reached. Try again shortly.", retry_after=_RETRY_SECONDS

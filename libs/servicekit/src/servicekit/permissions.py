@@ -1,6 +1,6 @@
-"""The permissions of the services at the broker, as NATS permissions: the arrows of the architecture.
+"""The permissions of the services at NATS: each service may use only the streams and subjects that it needs.
 
-Retriever, generator and guardrails do not use the broker. The operator, a person with the command line, may do
+Retriever, generator and guardrails do not use NATS. The operator, a person with the command line, may do
 everything. https://docs.nats.io/running-a-nats-service/configuration/securing_nats/authorization
 """
 
@@ -20,8 +20,8 @@ class Permissions:
     """The subjects of one user; a denial overrides the allowed patterns.
 
     Attributes:
-        publish: Subjects that it may send to.
-        subscribe: Subjects that it may receive from, in addition to its own replies.
+        publish: Subjects to which the user may send.
+        subscribe: Subjects from which the user may receive, in addition to its own inbox.
         not_publish: Exceptions from ``publish``.
     """
 
@@ -31,10 +31,10 @@ class Permissions:
 
 
 def _api(stream: str) -> tuple[str, ...]:
-    """Return the calls of JetStream's API about a stream and its consumers.
+    """Return the subjects of JetStream's API for a stream and its consumers.
 
-    The patterns are exact up to the stream's name. With one more wildcard, they would also match a consumer with
-    the name of this stream on another stream.
+    The patterns are exact up to the stream's name. With a wildcard before it, they would also match a consumer of
+    another stream that has the name of this stream.
     """
     calls = ("STREAM.*", "STREAM.MSG.*", "CONSUMER.*", "CONSUMER.MSG.NEXT", "CONSUMER.DURABLE.CREATE", "DIRECT.GET")
     return tuple(f"$JS.API.{call}.{stream}{rest}" for call in calls for rest in ("", ".>"))
@@ -52,14 +52,14 @@ def _objects(bucket: str) -> tuple[str, ...]:
     return _stream(f"OBJ_{bucket}", f"$O.{bucket}.>")
 
 
-# Only the operator removes, exports or imports streams.
-_NEVER = (
+# Only the operator may remove, export or import streams.
+_OPERATOR_ONLY = (
     "$JS.API.STREAM.DELETE.>",
     "$JS.API.STREAM.SNAPSHOT.>",
     "$JS.API.STREAM.RESTORE.>",
 )
-# The gateway must not change the configuration of these streams. It sets the limits of usage and audit.
-_FIXED = (
+# The gateway must not change the configuration of these streams. It may change the limits of usage and audit.
+_FIXED_STREAMS = (
     keys.INGEST_STREAM,
     keys.INGEST_DEAD_STREAM,
     response_keys.RESPONSE_LOG_STREAM,
@@ -81,15 +81,15 @@ _FIXED = (
         )
     ),
 )
-# General information; clients look up the stream of a subject.
-_ASK = ("$JS.API.INFO", "$JS.API.STREAM.NAMES")
-_TAKE_JOBS = (f"$JS.API.CONSUMER.MSG.NEXT.{keys.INGEST_STREAM}.>",)
+# General information; clients request the stream of a subject.
+_LOOKUPS = ("$JS.API.INFO", "$JS.API.STREAM.NAMES")
+_FETCH_JOBS = (f"$JS.API.CONSUMER.MSG.NEXT.{keys.INGEST_STREAM}.>",)
 
 PERMISSIONS: Mapping[str, Permissions] = {
     # The gateway submits and watches jobs, stores originals, history and keys, and processes no jobs.
     GATEWAY: Permissions(
         publish=(
-            *_ASK,
+            *_LOOKUPS,
             *_stream(keys.INGEST_STREAM, keys.INGEST_SUBJECTS),
             *_stream(keys.INGEST_DEAD_STREAM),
             *_bucket(keys.JOBS_BUCKET),
@@ -118,12 +118,16 @@ PERMISSIONS: Mapping[str, Permissions] = {
             keys.CANCELLED_CALLS_SUBJECT,
             keys.GATEWAY_BEATS_SUBJECT,
         ),
-        not_publish=(*_NEVER, *(f"$JS.API.STREAM.UPDATE.{stream}" for stream in _FIXED), *_TAKE_JOBS),
+        not_publish=(
+            *_OPERATOR_ONLY,
+            *(f"$JS.API.STREAM.UPDATE.{stream}" for stream in _FIXED_STREAMS),
+            *_FETCH_JOBS,
+        ),
     ),
     # Workers process jobs and write dead letters. They see neither conversations nor keys.
     INGEST: Permissions(
         publish=(
-            *_ASK,
+            *_LOOKUPS,
             *_stream(keys.INGEST_STREAM),
             f"$JS.ACK.{keys.INGEST_STREAM}.>",
             *_stream(keys.INGEST_DEAD_STREAM, keys.INGEST_DEAD_SUBJECTS),
@@ -131,7 +135,7 @@ PERMISSIONS: Mapping[str, Permissions] = {
             *_objects(keys.ORIGINALS_BUCKET),
             *_bucket(keys.PICTURES_BUCKET),
         ),
-        not_publish=(*_NEVER, "$JS.API.STREAM.UPDATE.>"),
+        not_publish=(*_OPERATOR_ONLY, "$JS.API.STREAM.UPDATE.>"),
     ),
     OPERATOR: Permissions(publish=(">",), subscribe=(">",)),
 }

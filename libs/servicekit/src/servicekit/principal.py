@@ -1,4 +1,4 @@
-"""The principal: the caller, in the form that every service sees."""
+"""The principal: the caller of a request, in the form that all services use."""
 
 from dataclasses import dataclass
 
@@ -8,8 +8,8 @@ from servicekit import keys
 from servicekit.errors import Unauthenticated
 
 ROLES = ("ask", "ingest", "admin")
-"""``ask``: questions, passages and the caller's own history. ``ingest``: adding and removing documents. ``admin``:
-both, and whole indexes, regardless of access lists. Each role applies within its tenant."""
+"""The roles, each within its tenant. ``ask``: read answers, passages and the caller's own history. ``ingest``: add
+and remove documents. ``admin``: both, and manage whole indexes, regardless of access lists."""
 
 
 @dataclass(frozen=True, slots=True)
@@ -17,11 +17,11 @@ class Principal:
     """The caller of a request.
 
     ``roles`` are a subset of `ROLES`; documents' access lists contain ``oids`` and ``groups``. Only the gateway
-    knows ``issuer`` and ``has_former_name``; other services need ``oids``.
+    uses ``issuer`` and ``has_former_name``, so messages to other services do not contain them.
 
     Attributes:
-        issuer: The provider whose token names the user; empty if the user belongs to a key, or is unknown.
-        has_former_name: Data that earlier versions stored under the bare name belongs to this user.
+        issuer: The provider of the user's token; empty if the user belongs to a key, or is unknown.
+        has_former_name: Whether data that earlier versions stored under the bare name belongs to this user.
     """
 
     tenant: str
@@ -39,7 +39,7 @@ class Principal:
 
     @property
     def owners(self) -> tuple[str, ...]:
-        """The possible names of the stored data: the current one, and that of earlier versions."""
+        """The names of the stored data: the current name, and the name in earlier versions."""
         return (self.owner, self.user) if self.has_former_name else (self.owner,)
 
     @property

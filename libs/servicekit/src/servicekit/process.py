@@ -19,7 +19,7 @@ from pydantic_settings import SettingsError
 
 from servicekit import logs, metrics, telemetry, tls
 from servicekit.errors import CausewayError, InvalidRequest
-from servicekit.settings import ServiceSettings
+from servicekit.settings import ServiceSettings, unknown
 
 S = TypeVar("S", bound=ServiceSettings)
 _log = structlog.get_logger(__name__)
@@ -30,11 +30,11 @@ EXIT_CONFIGURATION = 78
 
 _COLLECT_AFTER = 50_000
 """Number of new objects that trigger a garbage collection. With the default of 700, the collector runs many times a
-second under load, which takes 8 % of a gateway's time."""
+second under load and uses 8 % of a gateway's time."""
 
-_LEAVE_SECONDS = 3.0
-"""How long a stopped service waits for its threads. Resolving an unknown host name can block a thread for up to a
-minute, and each attempt to connect may have started one. No data is lost."""
+_EXIT_SECONDS = 3.0
+"""Seconds that a stopped service waits for its threads. The resolution of an unknown host name can block a thread
+for up to a minute, and each attempt to connect may have started such a thread. No data is lost."""
 
 
 def run(
@@ -48,20 +48,20 @@ def run(
     """Run a service until SIGTERM or SIGINT.
 
     Args:
-        service: Its name in logs and traces.
+        service: The name of the service in logs and traces.
         settings_type: The settings, which only this function reads from the environment.
-        serve: The service; ends when the event is set.
-        arguments: The command line without the program; None: that of the process.
-        own_metrics: The service installs and serves its metrics itself.
+        serve: Runs the service until the event is set.
+        arguments: The command line without the program; None: the command line of the process.
+        own_metrics: Whether the service installs and serves its metrics itself.
 
     Returns:
-        The exit code of the process: 0 after an orderly stop, 1 after a failure (see the log), `EXIT_CONFIGURATION`
-        if the environment or a file that it names is invalid (see stderr or the log).
+        The exit code of the process: 0 after an orderly stop, 1 after a failure, `EXIT_CONFIGURATION` if the
+        environment or a configured file is invalid. Stderr or the log contains the reason.
     """
     parser = argparse.ArgumentParser(
         prog=f"causeway-{service}",
         description=f"Runs the {service} until SIGTERM. Settings come from the environment:",
-        epilog="\n".join(_described(settings_type)),
+        epilog="\n".join(_settings_help(settings_type)),
         formatter_class=argparse.RawDescriptionHelpFormatter,
     )
     parser.parse_args(arguments)
@@ -70,24 +70,26 @@ def run(
     except ValidationError as error:
         for problem in error.errors():
             name = "_".join(("CAUSEWAY", *(str(part) for part in problem["loc"]))).upper()
-            _complain(f"{service}: {name}: {problem['msg']}")
+            _print_error(f"{service}: {name}: {problem['msg']}")
         return EXIT_CONFIGURATION
     except SettingsError as error:  # invalid JSON for a list or an object
-        _complain(f"{service}: {error}")
+        _print_error(f"{service}: {error}")
         return EXIT_CONFIGURATION
     logs.configure(service, settings)
+    for name, similar in unknown(os.environ):
+        _log.warning("this variable is no setting of any service", variable=name, similar=similar)
     provider = telemetry.configure(service, settings)
     tls.watch(settings)
-    # Objects that exist now are permanent. Only those of requests need garbage collection, and less often.
+    # Objects that exist now are permanent. Only later objects need garbage collection, and less often.
     gc.collect()
     gc.freeze()
     gc.set_threshold(_COLLECT_AFTER, 20, 100)
     with asyncio.Runner(loop_factory=uvloop.new_event_loop) as runner:
         code = _served(runner, settings, serve, own_metrics=own_metrics)
-        leaving = threading.Timer(_LEAVE_SECONDS, _leave, [code, provider])
-        leaving.daemon = True
-        leaving.start()
-    leaving.cancel()
+        exit_timer = threading.Timer(_EXIT_SECONDS, _exit, [code, provider])
+        exit_timer.daemon = True
+        exit_timer.start()
+    exit_timer.cancel()
     telemetry.shut_down(provider)
     return code
 
@@ -104,33 +106,33 @@ def _served(
     except CausewayError as error:
         _log.critical("cannot continue", error=error.message, exc_info=error.__cause__)
         return EXIT_CONFIGURATION if isinstance(error, InvalidRequest) else 1
-    except Exception:  # the outermost handler: the error must be in the log
+    except Exception:  # the outermost handler logs every error
         _log.critical("cannot continue", exc_info=True)
         return 1
     return 0
 
 
-def _leave(code: int, provider: TracerProvider) -> None:
+def _exit(code: int, provider: TracerProvider) -> None:
     telemetry.shut_down(provider)
     sys.stdout.flush()
     sys.stderr.flush()
     os._exit(code)
 
 
-def _described(settings_type: type[ServiceSettings]) -> Iterator[str]:
+def _settings_help(settings_type: type[ServiceSettings]) -> Iterator[str]:
     for name, field in settings_type.model_fields.items():
         default = field.get_default(call_default_factory=True, validated_data={})
         shown = "" if default in (None, "") else f" [{default}]"
         yield f"  CAUSEWAY_{name.upper()}{shown}\n      {field.description}"
 
 
-def _complain(line: str) -> None:
+def _print_error(line: str) -> None:
     print(line, file=sys.stderr)  # noqa: T201  # logs are not set up yet
 
 
 async def _until_signal(settings: S, serve: Callable[[S, asyncio.Event], Awaitable[None]]) -> None:
     stop = asyncio.Event()
     loop = asyncio.get_running_loop()
-    for sign in (signal.SIGTERM, signal.SIGINT):
-        loop.add_signal_handler(sign, stop.set)
+    for number in (signal.SIGTERM, signal.SIGINT):
+        loop.add_signal_handler(number, stop.set)
     await serve(settings, stop)

@@ -14,7 +14,7 @@ from nats.js.api import StorageType, StreamConfig, StreamInfo
 from nats.js.errors import NotFoundError
 
 from servicekit import keys
-from servicekit.stream_room import STREAM_BYTES, set_aside
+from servicekit.stream_room import STREAM_BYTES, space_reserved
 
 _log = structlog.get_logger(__name__)
 
@@ -22,10 +22,9 @@ _SUBJECTS = {keys.USAGE_STREAM: keys.USAGE_SUBJECTS, keys.AUDIT_STREAM: keys.AUD
 RECORD_STREAMS = tuple(_SUBJECTS)
 _FULL, _TRIMMED = 0.9, 0.8
 """The share of its limit at which a stream is trimmed, and the share that remains."""
-_EVERY = 15.0
-"""Seconds between two checks of the streams."""
-_KNOWN = 0.1
-"""Least share of its limit that a stream must hold for an estimate of its retention."""
+_CHECK_SECONDS = 15.0
+_LEAST_SHARE = 0.1
+"""The least share of its limit that a stream must contain for an estimate of its retention."""
 
 
 async def record_streams(
@@ -41,9 +40,9 @@ async def record_streams(
     Args:
         client: A connection.
         replicas: Number of replicas; 3 in production.
-        days: Longest retention of a record.
-        usage_bytes: Size limit of the usage stream, which the server reserves at once.
-        audit_bytes: Size limit of the audit stream, which the server reserves at once.
+        days: Maximum retention of a record.
+        usage_bytes: Size limit of the usage stream. The server reserves this space at creation.
+        audit_bytes: Size limit of the audit stream. The server reserves this space at creation.
 
     Raises:
         Unavailable: The server does not have enough space.
@@ -53,22 +52,22 @@ async def record_streams(
         (keys.USAGE_STREAM, usage_bytes, "CAUSEWAY_USAGE_BYTES"),
         (keys.AUDIT_STREAM, audit_bytes, "CAUSEWAY_AUDIT_BYTES"),
     ):
-        with set_aside(name, size, setting):
-            info = await _made(jetstream, name, days * 86400, size, replicas)
-        kept = await horizon(jetstream, info)
-        if kept < days * 86400 and info.state.bytes >= _KNOWN * size:
+        with space_reserved(name, size, setting):
+            info = await _ensure(jetstream, name, days * 86400, size, replicas)
+        seconds = await horizon(jetstream, info)
+        if seconds < days * 86400 and info.state.bytes >= _LEAST_SHARE * size:
             _log.warning(
-                "records are dropped before their time",
+                "records are dropped before their maximum age",
                 stream=name,
-                days=round(kept / 86400, 1),
+                days=round(seconds / 86400, 1),
                 record_days=days,
-                needed_bytes=int(size * days * 86400 / kept),
+                needed_bytes=int(size * days * 86400 / seconds),
                 setting=setting,
             )
     return jetstream
 
 
-async def _made(jetstream: JetStreamContext, name: str, seconds: float, size: int, replicas: int) -> StreamInfo:
+async def _ensure(jetstream: JetStreamContext, name: str, seconds: float, size: int, replicas: int) -> StreamInfo:
     try:
         info = await jetstream.stream_info(name)
     except NotFoundError:
@@ -91,16 +90,19 @@ async def _made(jetstream: JetStreamContext, name: str, seconds: float, size: in
 
 async def horizon(jetstream: JetStreamContext, info: StreamInfo) -> float:
     """Return the seconds for which a stream can store records at the current rate."""
-    most = info.config.max_age or float("inf")
+    max_age = info.config.max_age or float("inf")
     if not info.state.messages:
-        return most
+        return max_age
     assert info.config.name is not None
     age = await age_of(jetstream, info.config.name, info.state.first_seq)
-    return min(most, age * (info.config.max_bytes or 0) / info.state.bytes) if age else most
+    return min(max_age, age * (info.config.max_bytes or 0) / info.state.bytes) if age else max_age
 
 
 async def age_of(jetstream: JetStreamContext, stream: str, sequence: int, subject: str | None = None) -> float:
-    """Return the age in seconds of a message, or of the first one of a subject from there on; 0 without one."""
+    """Return the age of a message in seconds; 0 if there is no message.
+
+    With a subject, this is the first message of the subject at or after the sequence.
+    """
     try:
         first = await jetstream.get_msg(stream, sequence, subject, next=True if subject else None)
     except NotFoundError:
@@ -112,8 +114,8 @@ async def age_of(jetstream: JetStreamContext, stream: str, sequence: int, subjec
 async def keep_room(jetstream: JetStreamContext) -> None:
     """Trim streams that become full, until cancelled.
 
-    A full stream drops its oldest records, so that one tenant could displace the records of all others. Before
-    that, the tenants with the most records lose their oldest ones.
+    A full stream drops its oldest records, so one tenant could displace the records of all others. To prevent this,
+    `trim` first drops the oldest records of the tenants with the most records.
     """
     while True:
         for name in RECORD_STREAMS:
@@ -121,11 +123,11 @@ async def keep_room(jetstream: JetStreamContext) -> None:
                 await trim(jetstream, name)
             except (nats.errors.Error, nats.js.errors.Error, TimeoutError, OSError) as error:
                 _log.debug("a stream of records cannot be trimmed", stream=name, error=str(error))
-        await asyncio.sleep(_EVERY)
+        await asyncio.sleep(_CHECK_SECONDS)
 
 
 async def trim(jetstream: JetStreamContext, name: str) -> None:
-    """Trim a stream of records to four fifths of its limit if it holds more than nine tenths."""
+    """Trim a stream of records to four fifths of its limit if it contains more than nine tenths."""
     info = await jetstream.stream_info(name, subjects_filter=">")
     limit = info.config.max_bytes or -1
     if limit <= 0 or info.state.bytes <= _FULL * limit:
@@ -141,13 +143,13 @@ async def trim(jetstream: JetStreamContext, name: str) -> None:
 
 
 def _of_tenant(subject: str) -> str:
-    """Return the pattern of the subjects of the tenant of a record."""
+    """Return the pattern of all subjects of a record's tenant."""
     parts = subject.split(".")
     return ".".join([*parts[:3], *(["*"] * (len(parts) - 3))])
 
 
 def _level(counts: Mapping[str, int], most: int) -> int:
-    """Return the number of records that a tenant may keep, so that all tenants keep ``most`` records together."""
+    """Return the maximum number of records per tenant, so that all tenants together keep ``most`` records."""
     left, tenants = most, len(counts)
     for count in sorted(counts.values()):
         if count * tenants > left:

@@ -16,7 +16,7 @@ from servicekit import response_keys
 from servicekit.stream_room import RESPONSE_BYTES, RESPONSE_JOB_BYTES, RESPONSE_LOG_BYTES, ensure_stream
 
 ACK_WAIT = 6.0
-"""Seconds without a heartbeat after which the job of a gateway goes to another one."""
+"""Seconds without a heartbeat after which NATS delivers a gateway's job to another gateway."""
 _SLACK_SECONDS = 3600.0
 
 
@@ -25,13 +25,13 @@ async def response_log(
 ) -> JetStreamContext:
     """Return the JetStream context for the logs of responses; create their stream if it is missing.
 
-    A log is a subject. Readers subscribe to the republished messages, so they see only what NATS has stored.
+    A log is a subject. Readers subscribe to the republished messages, so they get only events that NATS has stored.
 
     Args:
         client: A connection.
         replicas: Number of replicas; 3 in production.
         days: Days until an event is deleted.
-        size: Size limit, which the server reserves at once.
+        size: Size limit in bytes. The server reserves this space at creation.
 
     Raises:
         Unavailable: The server does not have enough space.
@@ -66,12 +66,12 @@ async def large_responses(
 
     Args:
         client: A connection.
-        replicas: Copies of everything stored; 3 in production.
+        replicas: Number of replicas; 3 in production.
         days: Days from a response's last change to its deletion.
-        size: Maximum bytes of it. The server sets them aside at once.
+        size: Size limit in bytes. The server reserves this space at creation.
 
     Raises:
-        Unavailable: It does not have as many.
+        Unavailable: The server does not have enough space.
     """
     jetstream = client.jetstream(timeout=2)
     bucket = response_keys.LARGE_RESPONSES_BUCKET
@@ -81,7 +81,7 @@ async def large_responses(
             name=f"OBJ_{bucket}",
             subjects=[f"$O.{bucket}.C.>", f"$O.{bucket}.M.>"],
             max_bytes=size,
-            # The entry that names the pieces is younger than they are, and does not outlive them.
+            # The entry that refers to the pieces is written after them. With the additional time, it expires first.
             max_age=days * 86400 + _SLACK_SECONDS,
             discard=DiscardPolicy.OLD,
             storage=StorageType.FILE,
@@ -123,7 +123,7 @@ async def response_jobs(client: Client, *, replicas: int = 1) -> JetStreamContex
             durable_name=response_keys.RESPONSE_RUNNERS,
             ack_policy=AckPolicy.EXPLICIT,
             ack_wait=ACK_WAIT,
-            # The log counts the attempts.
+            # The response log contains the number of attempts.
             max_deliver=-1,
             max_ack_pending=10_000,
         ),

@@ -1,6 +1,7 @@
 """Calls of other services, each with a span, a trace context, a deadline, and errors of `servicekit.errors`.
 
-A call that has not reached a server is retried for a second (`unsent`); the channel retries others (`channel`).
+This module retries a call that has not reached a server for about a second (`unsent`). The channel has its own
+retries (`channel.open_channel`).
 """
 
 import asyncio
@@ -24,7 +25,7 @@ from opentelemetry.context import Context
 
 from servicekit import telemetry
 from servicekit.deadline import Deadline
-from servicekit.rpc_span import CallSpan, current, name_of
+from servicekit.rpc_span import CallSpan, current_span, name_of
 from servicekit.unsent import UnsentRetry, is_unsent
 
 R = TypeVar("R")
@@ -37,26 +38,26 @@ async def unary(
     *,
     expected: Collection[grpc.StatusCode] = (),
 ) -> Any:
-    """Return the answer of a unary method.
+    """Return the response of a unary method.
 
     Args:
         method: The method of the stub.
-        request: Its message.
+        request: The request message.
         deadline: The deadline of the call.
-        expected: Error codes that are valid answers, for example NOT_FOUND for a query. They do not mark the span
-            as failed, so that samplers that keep all errors do not keep these.
+        expected: Error codes that are normal results, for example NOT_FOUND for a query. They do not mark the span
+            as failed, so that samplers that keep all errors do not keep these spans.
 
     Raises:
         CausewayError: The error of the service, or the class for gRPC's own code.
     """
-    with current(name_of(request.DESCRIPTOR), method, expected) as going:
+    with current_span(name_of(request.DESCRIPTOR), method, expected) as span:
         retry = UnsentRetry(deadline)
         while True:
             try:
                 return await method(request, timeout=deadline.timeout(), metadata=_metadata())
             except AioRpcError as error:
                 if not await retry.after(error):
-                    raise going.failed(error) from error
+                    raise span.failed(error) from error
 
 
 async def client_stream(
@@ -65,29 +66,28 @@ async def client_stream(
     name: str,
     deadline: Deadline,
 ) -> Any:
-    """Return the answer of a client-streaming method, called ``name`` in traces.
+    """Return the response of a client-streaming method, called ``name`` in traces.
 
-    An exception of ``requests`` cancels the call and is raised here. gRPC itself, if given the iterator, would log
-    it and raise only a cancellation. A cancelled stream can look complete to the service (in 2 % of the cases, with
-    grpcio 1.85), so the last message must be marked as the last one. An async generator is always closed at the
-    end.
+    An exception of ``requests`` cancels the call and is raised here. If gRPC itself read the iterator, it would log
+    the exception and raise only a cancellation. To the service, a cancelled stream can look complete (2 % of the
+    cases with grpcio 1.85), so the last message must contain an end marker. An async generator is always closed.
 
     Raises:
-        CausewayError: As `unary`.
+        CausewayError: See `unary`.
     """
-    with current(name, method) as going:
+    with current_span(name, method) as span:
         try:
             call = await _connected(method, deadline, None)
         except AioRpcError as error:
-            raise going.failed(error) from error
-        ending = _Ending(call)
+            raise span.failed(error) from error
+        final = _FinalStatus(call)
         try:
             await _write_all(call, requests)
             with contextlib.suppress(grpc.aio.BaseError):
                 await call.done_writing()
             return await call
         except AioRpcError as error:
-            raise going.failed(await ending.of(error) or error) from error
+            raise span.failed(await final.of(error) or error) from error
         finally:
             call.cancel()
             if isinstance(requests, AsyncGenerator):
@@ -97,32 +97,33 @@ async def client_stream(
 async def server_stream(
     method: Callable[..., Any], request: Message, deadline: Deadline
 ) -> AsyncGenerator[Any, None]:
-    """Yield the messages of a server-streaming method; leaving the loop early cancels the call.
+    """Yield the messages of a server-streaming method; an early exit from the loop cancels the call.
 
-    Use with ``contextlib.aclosing``, so that leaving cancels at once and not at a garbage collection.
+    Use it with ``contextlib.aclosing``. Otherwise an early exit cancels the call only at the next garbage
+    collection.
 
     Raises:
-        CausewayError: As `unary`, at any step.
+        CausewayError: See `unary`. Each step can raise it.
     """
     timeout = deadline.timeout()
-    # Not `with`: a generator may be closed in another context than the one that started it.
-    going = CallSpan(name_of(request.DESCRIPTOR), method)
+    # Without `with`, because a generator may be closed in another context than the one that started it.
+    span = CallSpan(name_of(request.DESCRIPTOR), method)
     retry = UnsentRetry(deadline)
-    call = method(request, timeout=timeout, metadata=_metadata(going.context))
+    call = method(request, timeout=timeout, metadata=_metadata(span.context))
     try:
         while True:
             try:
                 while (message := await call.read()) is not EOF:
                     yield message
-                going.code = grpc.StatusCode.OK
+                span.code = grpc.StatusCode.OK
                 return
             except AioRpcError as error:
                 if not await retry.after(error):
-                    raise going.failed(error) from error
-                call = method(request, timeout=deadline.timeout(), metadata=_metadata(going.context))
+                    raise span.failed(error) from error
+                call = method(request, timeout=deadline.timeout(), metadata=_metadata(span.context))
     finally:
         call.cancel()
-        going.end()
+        span.end()
 
 
 @contextlib.asynccontextmanager
@@ -130,31 +131,31 @@ async def bidi(method: Callable[..., Any], name: str, deadline: Deadline) -> Asy
     """Yield a call of a bidirectional method, called ``name`` in traces; cancel it at the end.
 
     Raises:
-        CausewayError: As `unary`.
+        CausewayError: See `unary`.
     """
     deadline.remaining()
-    going = CallSpan(name, method)
+    span = CallSpan(name, method)
     call: Any = None
     try:
         try:
-            call = await _connected(method, deadline, going.context)
+            call = await _connected(method, deadline, span.context)
         except AioRpcError as error:
-            raise going.failed(error) from error
-        yield Exchange(call, going)
+            raise span.failed(error) from error
+        yield Exchange(call, span)
     finally:
         if call is not None:
             call.cancel()
-        going.end()
+        span.end()
 
 
 class Exchange:
     """A bidirectional call: one task may write while another one reads. All its errors are `CausewayError`s."""
 
-    def __init__(self, call: Any, going: "CallSpan") -> None:
+    def __init__(self, call: Any, span: CallSpan) -> None:
         self._call = call
-        self._going = going
-        self._ending = _Ending(call)
-        # Not `call.read`, which skips unread messages after a failed write.
+        self._span = span
+        self._final = _FinalStatus(call)
+        # `call.read` would skip unread messages after a failed write.
         self._messages = aiter(call)
 
     async def read(self) -> Any:
@@ -166,27 +167,27 @@ class Exchange:
         try:
             return await anext(self._messages)
         except StopAsyncIteration:
-            self._going.code = grpc.StatusCode.OK
+            self._span.code = grpc.StatusCode.OK
             return EOF
         except AioRpcError as error:
-            if (known := await self._ending.of(error)) is None:
-                self._going.code = grpc.StatusCode.OK
+            if (cause := await self._final.of(error)) is None:
+                self._span.code = grpc.StatusCode.OK
                 return EOF
-            raise self._going.failed(known) from error
+            raise self._span.failed(cause) from error
 
     async def write(self, message: Message) -> None:
-        """Send a message; wait while the other side does not read. After the end of the call, do nothing.
+        """Send a message; wait while the service does not read. After the end of the call, do nothing.
 
         Raises:
-            CausewayError: The service has ended the call with an error. While there are unread messages, only the
-                reader gets the error, after them.
+            CausewayError: The service has ended the call with an error. While there are unread messages, only
+                `read` raises the error, after the last message.
         """
         try:
             await self._call.write(message)
         except (AioRpcError, asyncio.InvalidStateError) as error:
-            if self._ending.error is not None:
-                raise self._going.failed(self._ending.error) from error
-            await asyncio.sleep(0)  # gRPC does not wait here; a loop that only writes must let the reader run
+            if self._final.error is not None:
+                raise self._span.failed(self._final.error) from error
+            await asyncio.sleep(0)  # gRPC does not wait here; a loop of writes must let the reader run
 
     async def done_writing(self) -> None:
         """Signal that no more messages follow."""
@@ -198,46 +199,46 @@ class Exchange:
         return bool(self._call.done())
 
 
-class _Ending:
-    """Finds out how the other side ended a call.
+class _FinalStatus:
+    """Determines the status with which the service ended a call.
 
-    A write in progress at that moment fails, and gRPC replaces the service's status with "Internal error from Core"
-    (https://github.com/grpc/grpc/issues/36066). If the real status arrives first, this class has recorded it. If it
-    arrives second, after the last message was read, gRPC corrects its status silently.
+    If a write is in progress at that moment, the write fails, and gRPC replaces the service's status with "Internal
+    error from Core" (https://github.com/grpc/grpc/issues/36066). If the real status arrives before the replacement,
+    this class has recorded it. If it arrives after the replacement, gRPC corrects the status after the last read.
 
     Attributes:
-        error: The service's error, once it is known.
+        error: The service's error; None if the call runs or succeeded.
     """
 
     _CORE = "Internal error from Core"
-    _PATIENCE = 1.0  # seconds; usually the status is a millisecond away
+    _WAIT_SECONDS = 1.0  # the status usually arrives within a millisecond
 
     def __init__(self, call: Any) -> None:
         self.error: AioRpcError | None = None
         self._call = call
         self._known = False
-        call.add_done_callback(self._look)
+        call.add_done_callback(self._record)
 
     async def of(self, error: AioRpcError) -> AioRpcError | None:
         """Return the error behind a failed read, or None if the service ended the call successfully."""
-        end = time.monotonic() + self._PATIENCE
+        end = time.monotonic() + self._WAIT_SECONDS
         while not self._known and time.monotonic() < end:
             await asyncio.sleep(0.001)
-            self._look(self._call)
+            self._record(self._call)
         return self.error if self._known else error
 
-    def _look(self, call: Any) -> None:
-        code, details = _at_once(call.code()), _at_once(call.details())
+    def _record(self, call: Any) -> None:
+        code, details = _result(call.code()), _result(call.details())
         if self._known or details == self._CORE:
             return
         self._known = True
         if code is not grpc.StatusCode.OK:
-            initial, trailing = _at_once(call.initial_metadata()), _at_once(call.trailing_metadata())
+            initial, trailing = _result(call.initial_metadata()), _result(call.trailing_metadata())
             self.error = AioRpcError(code, initial, trailing, details)
 
 
-def _at_once(coroutine: Coroutine[Any, Any, R]) -> R:
-    # gRPC gives a call's status only through coroutines, which do not wait once the status is known.
+def _result(coroutine: Coroutine[Any, Any, R]) -> R:
+    # gRPC returns a call's status only through coroutines. They do not wait after the end of the call.
     try:
         coroutine.send(None)
     except StopIteration as end:
@@ -248,7 +249,7 @@ def _at_once(coroutine: Coroutine[Any, Any, R]) -> R:
 
 
 async def _connected(method: Callable[..., Any], deadline: Deadline, context: Context | None) -> Any:
-    """Begin a call whose requests cannot be sent twice, and return it once a connection has accepted it.
+    """Begin a call whose requests cannot be sent twice; return it when a connection has accepted it.
 
     Raises:
         AioRpcError: There is no connection.
@@ -260,7 +261,7 @@ async def _connected(method: Callable[..., Any], deadline: Deadline, context: Co
             await call.wait_for_connection()
         except AioRpcError as error:
             if not is_unsent(error):
-                return call  # it began and has already ended; reading from it gives the reason
+                return call  # the call began and has already ended; a read raises its error
             if not await retry.after(error):
                 raise
         except asyncio.CancelledError:
@@ -271,7 +272,7 @@ async def _connected(method: Callable[..., Any], deadline: Deadline, context: Co
 
 
 async def _write_all(call: Any, requests: AsyncIterable[Message] | Iterable[Message]) -> None:
-    # A service may answer before it has read everything. The answer shows the reason, and the rest is not sent.
+    # A service may respond before it has read all requests. Then the remaining requests are not sent.
     if isinstance(requests, AsyncIterable):
         async for request in requests:
             if not await _written(call, request):

@@ -27,11 +27,11 @@ class CallSpan:
     Args:
         name: The full name of the method.
         method: The method of the stub.
-        expected: Error codes that are valid answers and do not mark the span as failed.
+        expected: Error codes that are normal results and do not mark the span as failed.
 
     Attributes:
         span: The span, started with the call.
-        code: The final code; CANCELLED if the caller leaves before the end.
+        code: The final code; CANCELLED if the caller cancels the call.
     """
 
     def __init__(self, name: str, method: Callable[..., Any], expected: Collection[grpc.StatusCode] = ()) -> None:
@@ -66,30 +66,29 @@ class CallSpan:
 
 
 @contextlib.contextmanager
-def current(
+def current_span(
     name: str, method: Callable[..., Any], expected: Collection[grpc.StatusCode] = ()
 ) -> Iterator[CallSpan]:
-    """Make a call's span the current one; if the block raises no error, the call has succeeded. See `CallSpan`."""
-    going = CallSpan(name, method, expected)
-    with trace.use_span(going.span, record_exception=False, set_status_on_exception=False):
+    """Make a `CallSpan` the current span of the block. The call succeeded if the block raises no error."""
+    call = CallSpan(name, method, expected)
+    with trace.use_span(call.span, record_exception=False, set_status_on_exception=False):
         try:
-            yield going
-            going.code = grpc.StatusCode.OK
+            yield call
+            call.code = grpc.StatusCode.OK
         finally:
-            going.end()
+            call.end()
 
 
 def _attributes(name: str, method: Callable[..., Any]) -> dict[str, str | int]:
-    # Only methods of `channel.open_channel` know which server they call.
+    # Only the methods of a `service_channel.ServiceChannel` have this attribute.
     server: Mapping[str, str | int] = getattr(method, "server", {})
     return {"rpc.system.name": "grpc", "rpc.method": name, **server}
 
 
 @functools.cache
 def name_of(request: Descriptor) -> str:
-    """Return the full name of the method that takes this request message."""
-    # Each RPC has its own request message (the contracts' linter checks this), so the message identifies the
-    # method.
+    """Return the full name of the method with this request message."""
+    # The linter of the contracts ensures that each method has its own request message.
     [name] = [
         f"{service.full_name}/{method.name}"
         for service in request.file.services_by_name.values()

@@ -1,7 +1,8 @@
 """Originals in an S3-compatible store.
 
-An original is an object whose key is its name after the prefix. Its metadata hold the SHA-256 of its bytes, which
-readers check, and its facts. The module is only imported if a bucket is set, because the library is large.
+Each original is an object. Its key consists of the prefix and the name of the original. Its metadata contain the
+facts, and the SHA-256 of the bytes, which readers check. The module is imported only if a bucket is set, because
+the library is large.
 """
 
 import asyncio
@@ -25,7 +26,7 @@ from obstore.store import S3Store
 from servicekit import metrics
 from servicekit.errors import InvalidRequest, NotFound, Unavailable
 from servicekit.original_settings import OriginalSettings
-from servicekit.original_store import gone
+from servicekit.original_store import missing_original
 from servicekit.secret_file import SecretFile, check_sendable
 
 if TYPE_CHECKING:
@@ -33,16 +34,16 @@ if TYPE_CHECKING:
     from obstore.store import ClientConfig, S3Credential
 
 _PART = 8 * 1024 * 1024
-"""Bytes of a part of a large original; each part that is being sent is in memory."""
+"""Bytes of a part of a large original. Each part is in memory while it is sent."""
 _PARTS_AT_ONCE = 2
 _PIECE = 1024 * 1024
-_ANSWER_SECONDS = 30
+_RESPONSE_SECONDS = 30
 _RETRY_SECONDS = 2.0
 _RENEW_SECONDS = 60
 _LONGEST_FACTS = 1536
-"""A store allows 2 KB of metadata. A missing fact may cost an additional download."""
+"""Limit of the encoded facts in bytes. A store allows 2 KB of metadata. A missing fact may cost a download."""
 _NO_BUCKET = "NoSuchBucket"
-_NOT_TRUSTED = "InvalidCertificate("  # as rustls, the TLS library of obstore, calls it
+_NOT_TRUSTED = "InvalidCertificate("  # the error of rustls, the TLS library of obstore
 _NAME = re.compile(r"[A-Za-z0-9_=-][A-Za-z0-9._=-]{0,511}")
 _calls = metrics.durations(
     __name__, "causeway.s3.call.duration", "Seconds of a call to the S3-compatible store, by operation and error."
@@ -52,9 +53,10 @@ _calls = metrics.durations(
 class S3OriginalStore:
     """An `original_store.OriginalStore` in a bucket.
 
-    An original of up to 8 MiB takes one conditional request: of several writers one wins, and the bytes of the
-    others are dropped. A larger one is sent in parts, and exists after the last request. Whether the name exists is
-    checked before; of two concurrent writers, the later one replaces the object of the earlier one.
+    An original of up to 8 MiB needs one conditional request. If several writers send it, the store keeps the bytes
+    of the first one. A larger original is sent in parts, and exists after the last request. For such an original,
+    `put` first checks whether the name exists. If two writers send it concurrently, the later one replaces the
+    object.
 
     Args:
         settings: The settings, with a bucket.
@@ -67,8 +69,8 @@ class S3OriginalStore:
         self._bucket = settings.s3_bucket
         options: ClientConfig = {
             "connect_timeout": "5s",
-            "read_timeout": f"{_ANSWER_SECONDS}s",
-            "timeout": "1h",  # for a whole body; the caller's time-out is shorter
+            "read_timeout": f"{_RESPONSE_SECONDS}s",
+            "timeout": "1h",  # for a whole body; callers set shorter time-outs
             "allow_http": settings.s3_endpoint.startswith("http://"),
         }
         if settings.s3_ca_file is not None:
@@ -82,7 +84,7 @@ class S3OriginalStore:
                 region=settings.s3_region,
                 checksum_algorithm="sha256",
                 client_options=options,
-                retry_config={"max_retries": 2, "retry_timeout": timedelta(seconds=_ANSWER_SECONDS)},
+                retry_config={"max_retries": 2, "retry_timeout": timedelta(seconds=_RESPONSE_SECONDS)},
                 credential_provider=_credentials(settings),
             )
 
@@ -93,7 +95,7 @@ class S3OriginalStore:
         content = source.read(_PART + 1)
         if len(content) <= _PART:
             attributes = {"sha256": await asyncio.to_thread(_sha256, io.BytesIO(content)), "facts": _encoded(facts)}
-            with self._answers("put"), contextlib.suppress(exceptions.AlreadyExistsError):
+            with self._call("put"), contextlib.suppress(exceptions.AlreadyExistsError):
                 await obstore.put_async(
                     self._store, name, content, mode="create", use_multipart=False, attributes=attributes
                 )
@@ -102,7 +104,7 @@ class S3OriginalStore:
         source.seek(begin)
         attributes = {"sha256": await asyncio.to_thread(_sha256, source), "facts": _encoded(facts)}
         source.seek(begin)
-        with self._answers("put"):
+        with self._call("put"):
             with contextlib.suppress(FileNotFoundError):
                 await obstore.head_async(self._store, name)
                 return
@@ -118,7 +120,7 @@ class S3OriginalStore:
     async def read(self, name: str, target: BinaryIO) -> None:
         """See `original_store.OriginalStore`."""
         _check(name)
-        with self._answers("get", name):
+        with self._call("get", name):
             found = await obstore.get_async(self._store, name)
         digest, size = hashlib.sha256(), 0
         async for piece in self._pieces(found):
@@ -133,8 +135,8 @@ class S3OriginalStore:
         """See `original_store.OriginalStore`."""
         _check(name)
         try:
-            # Not HEAD: its response has no body, which would distinguish a missing bucket from a missing object.
-            with self._answers("get", name):
+            # The body of the response distinguishes a missing bucket from a missing object. HEAD has no body.
+            with self._call("get", name):
                 found = await obstore.get_async(self._store, name)
         except NotFound:
             return None
@@ -143,13 +145,13 @@ class S3OriginalStore:
     async def remove(self, name: str) -> None:
         """See `original_store.OriginalStore`."""
         _check(name)
-        with self._answers("delete"):
+        with self._call("delete"):
             await obstore.delete_async(self._store, name)
 
     async def problem(self) -> str | None:
         """See `original_store.OriginalStore`. Checks whether the bucket can be listed."""
         try:
-            with self._answers("list"):
+            with self._call("list"):
                 await obstore.list_with_delimiter_async(self._store, "-health")
         except Unavailable as error:
             return error.message
@@ -158,7 +160,7 @@ class S3OriginalStore:
     async def _pieces(self, found: "GetResult") -> AsyncIterator[memoryview]:
         pieces = found.stream(min_chunk_size=_PIECE).__aiter__()
         while True:
-            with self._answers("get"):
+            with self._call("get"):
                 try:
                     piece = await pieces.__anext__()
                 except StopAsyncIteration:
@@ -166,7 +168,7 @@ class S3OriginalStore:
             yield memoryview(piece)
 
     @contextlib.contextmanager
-    def _answers(self, operation: str, name: str = "") -> Iterator[None]:
+    def _call(self, operation: str, name: str = "") -> Iterator[None]:
         """Turn the errors of an unavailable store into `Unavailable`; the cause goes to the log."""
         labels = {"causeway.operation": operation}
         begin = time.perf_counter()
@@ -174,31 +176,30 @@ class S3OriginalStore:
             yield
         except (exceptions.UnauthenticatedError, exceptions.PermissionDeniedError) as error:
             labels["error.type"] = "PermissionDenied"
-            raise self._away("refuses the credentials; an administrator must check them") from error
+            raise self._unavailable("refuses the credentials; an administrator must check them") from error
         except (exceptions.BaseError, OSError, TimeoutError) as error:
             missing = isinstance(error, FileNotFoundError)
             if missing and name and _NO_BUCKET not in str(error):
-                raise gone(name) from error
+                raise missing_original(name) from error
             if missing or _NO_BUCKET in str(error):
                 labels["error.type"] = _NO_BUCKET
-                raise self._away(f"has no bucket {self._bucket!r}; an administrator must create it") from error
+                problem = f"has no bucket {self._bucket!r}; an administrator must create it"
+                raise self._unavailable(problem) from error
             if _NOT_TRUSTED in str(error):
                 labels["error.type"] = "CertificateNotTrusted"
-                problem = (
-                    "has a certificate that is not trusted; an administrator has to look at CAUSEWAY_S3_CA_FILE"
-                )
-                raise self._away(problem) from error
+                problem = "has a certificate that is not trusted; an administrator must check CAUSEWAY_S3_CA_FILE"
+                raise self._unavailable(problem) from error
             labels["error.type"] = "Unavailable"
-            raise self._away("cannot be reached. Try again shortly") from error
+            raise self._unavailable("cannot be reached. Try again shortly") from error
         finally:
             _calls.record(time.perf_counter() - begin, labels)
 
-    def _away(self, problem: str) -> Unavailable:
+    def _unavailable(self, problem: str) -> Unavailable:
         return Unavailable(f"The store of the originals {problem}.", retry_after=_RETRY_SECONDS)
 
 
 class _FileCredentials:
-    """An access key in two files, which are read again when they change."""
+    """An access key in two files. Each file is read again when it changes."""
 
     def __init__(self, access_key: SecretFile, secret_key: SecretFile) -> None:
         self._access_key = access_key
@@ -214,7 +215,7 @@ class _FileCredentials:
 
 def _credentials(settings: OriginalSettings) -> _FileCredentials | None:
     if settings.s3_access_key_file is None or settings.s3_secret_key_file is None:
-        return None  # the library then reads the environment, like Amazon's tools
+        return None  # the library then reads the environment in the same way as Amazon's tools
     with _usable("CAUSEWAY_S3_ACCESS_KEY_FILE", settings.s3_access_key_file):
         access_key = SecretFile(settings.s3_access_key_file, check_sendable)
     with _usable("CAUSEWAY_S3_SECRET_KEY_FILE", settings.s3_secret_key_file):
@@ -234,7 +235,7 @@ def _usable(variable: str, path: Path | None) -> Iterator[None]:
 
 
 def _check(name: str) -> None:
-    """Refuse an invalid name of an original: slashes, dots and percent signs have a meaning in keys."""
+    """Refuse an invalid name of an original. Slashes, dots and percent signs have a meaning in keys."""
     if not _NAME.fullmatch(name):
         raise InvalidRequest(f"Not a name of an original: {name[:200]!r}.")
 
@@ -247,10 +248,10 @@ def _sha256(source: BinaryIO) -> str:
 
 
 def _encoded(facts: Mapping[str, str] | None) -> str:
-    """Return the facts as an ASCII header value; the longest facts are left out if the value is too long."""
-    left = sorted((facts or {}).items(), key=lambda each: len(each[1]))
-    while len(text := base64.urlsafe_b64encode(json.dumps(dict(left)).encode()).decode()) > _LONGEST_FACTS:
-        left.pop()
+    """Return the facts as an ASCII header value. If the value is too long, the longest facts are omitted."""
+    kept = sorted((facts or {}).items(), key=lambda fact: len(fact[1]))
+    while len(text := base64.urlsafe_b64encode(json.dumps(dict(kept)).encode()).decode()) > _LONGEST_FACTS:
+        kept.pop()
     return text
 
 
@@ -258,5 +259,5 @@ def _decoded(text: str) -> dict[str, str]:
     try:
         facts = json.loads(base64.urlsafe_b64decode(text) or b"{}")
     except (ValueError, binascii.Error):
-        return {}  # another program wrote it
+        return {}  # another program wrote the object
     return {str(key): str(value) for key, value in facts.items()} if isinstance(facts, dict) else {}

@@ -8,18 +8,17 @@ from pathlib import Path
 import structlog
 from pydantic import SecretStr
 
-LOOK_SECONDS = 1.0
+CHECK_SECONDS = 1.0
 _log = structlog.get_logger(__name__)
 
 
 class SecretFile(SecretStr):
     """The content of a file; the value follows changes of the file.
 
-    The file is checked when the value is read, at most once in `LOOK_SECONDS`; a check takes a few microseconds. If
-    the file can no longer be read or is invalid, the old value stays and the problem is logged once.
+    The file is checked when the value is read, at most once in `CHECK_SECONDS`; a check takes a few microseconds.
+    If the file can no longer be read or is invalid, the old value remains and the problem is logged once.
 
-    Two instances are equal if they have the same path, so that objects made for one stay valid when its value
-    changes.
+    Two instances are equal if they have the same path, so that caches keep their entries when the value changes.
 
     Args:
         path: The file; white space around its text is removed.
@@ -38,15 +37,15 @@ class SecretFile(SecretStr):
         self._check = check
         self._clock = clock
         self._state: tuple[int, int, int] | None = self._stat()
-        self._looked_at = clock()
+        self._checked_at = clock()
         super().__init__(self._read())
 
     def get_secret_value(self) -> str:
         """Return the content of the file, or its last valid content."""
         now = self._clock()
-        if now - self._looked_at >= LOOK_SECONDS:
-            self._looked_at = now
-            self._look()
+        if now - self._checked_at >= CHECK_SECONDS:
+            self._checked_at = now
+            self._reload()
         return super().get_secret_value()
 
     def __eq__(self, other: object) -> bool:
@@ -55,7 +54,7 @@ class SecretFile(SecretStr):
     def __hash__(self) -> int:
         return hash(self._path)
 
-    def _look(self) -> None:
+    def _reload(self) -> None:
         try:
             state = self._stat()
             if state == self._state:
@@ -86,4 +85,4 @@ class SecretFile(SecretStr):
 def check_sendable(text: str) -> None:
     """Raise ValueError if a text cannot be sent as a header."""
     if not (text.isascii() and text.isprintable()):
-        raise ValueError("this contains characters that a header must not have")
+        raise ValueError("this contains characters that a header must not contain")

@@ -1,4 +1,4 @@
-"""gRPC servers: health, reflection, limits, and a stop that lets running calls finish."""
+"""gRPC servers: health, reflection, limits, and a graceful stop."""
 
 import asyncio
 import socket
@@ -29,11 +29,11 @@ HEALTH_SERVICE = health_pb2.DESCRIPTOR.services_by_name["Health"].full_name
 class Health(health_pb2_grpc.HealthServicer):
     """The health service (grpc.health.v1), with one state for the server and each of its services.
 
-    The state is SERVING from the first call on, and NOT_SERVING during a drain. The servicer of the package is not
-    used, because it never ends a watch, and each watcher would then delay a drain by its whole grace period.
+    The state is SERVING from the first call on, and NOT_SERVING during a drain. The servicer of the package never
+    ends a watch, so that each watcher would delay a drain by its whole grace period.
 
     Args:
-        services: Full names of the services; the empty name, for the whole server, is always known.
+        services: Full names of the services. The empty name, for the whole server, always exists.
     """
 
     def __init__(self, services: Iterable[str]) -> None:
@@ -50,20 +50,20 @@ class Health(health_pb2_grpc.HealthServicer):
         """Return the current state."""
         if request.service not in self._services:
             await context.abort(grpc.StatusCode.NOT_FOUND, "There is no such service.")
-        return self._answer(request.service)
+        return self._response(request.service)
 
     async def Watch(  # noqa: N802  # the contract's name
         self,
         request: health_pb2.HealthCheckRequest,
         context: "grpc.aio.ServicerContext[Any, Any]",  # noqa: ARG002  # gRPC's signature
     ) -> AsyncGenerator[HealthCheckResponse, None]:
-        """Yield the current state, and the next one."""
+        """Yield the current state, and the state during the drain."""
         if not self._draining.is_set():
-            yield self._answer(request.service)
+            yield self._response(request.service)
             await self._draining.wait()
-        yield self._answer(request.service)
+        yield self._response(request.service)
 
-    def _answer(self, service: str) -> HealthCheckResponse:
+    def _response(self, service: str) -> HealthCheckResponse:
         if service not in self._services:
             return HealthCheckResponse(status=HealthCheckResponse.SERVICE_UNKNOWN)
         if self._draining.is_set():
@@ -75,16 +75,16 @@ class GrpcServer:
     """A gRPC server of one process.
 
     Args:
-        address: ``host:port``, with port 0 for a free one. Or ``unix:PATH``, a socket that only its owner may use.
+        address: ``host:port``, with port 0 for a free port; or ``unix:PATH``, a socket that only its owner may use.
         services: Pairs of a service's descriptor and a function that adds its servicer to the server.
         max_connection_age: Seconds after which the server closes a connection, so that callers find new replicas.
-        max_concurrent_calls: Further calls are refused with RESOURCE_EXHAUSTED; health checks count too.
-        certificates: For mutual TLS; None: any client that reaches the port may call.
-        callers: The services whose certificates may call; only checked with TLS.
-        health_address: A second address with only the health checks and without TLS, for probes without TLS.
+        max_concurrent_calls: The server refuses further calls with RESOURCE_EXHAUSTED; health checks count too.
+        certificates: For mutual TLS; None: all clients that reach the port may call.
+        callers: The services that may call; checked only with TLS.
+        health_address: A second address without TLS and with only the health checks, for probes.
 
     Attributes:
-        port: The port that it listens on, once constructed; 0 for a socket.
+        port: The port of the server; 0 for a socket.
 
     Raises:
         Unavailable: The server cannot listen on an address.
@@ -125,11 +125,11 @@ class GrpcServer:
         credentials = certificates.server_credentials() if certificates else None
         self._address = address
         self.port = _listen(self._server, address, credentials)
-        self._probed: grpc.aio.Server | None = None
+        self._health_server: grpc.aio.Server | None = None
         if health_address is not None:
-            self._probed = grpc.aio.server(options=options, maximum_concurrent_rpcs=_PROBES)
-            health_pb2_grpc.add_HealthServicer_to_server(self._health, self._probed)
-            self.health_port = _listen(self._probed, health_address, None)
+            self._health_server = grpc.aio.server(options=options, maximum_concurrent_rpcs=_PROBES)
+            health_pb2_grpc.add_HealthServicer_to_server(self._health, self._health_server)
+            self.health_port = _listen(self._health_server, health_address, None)
 
     @classmethod
     def of(
@@ -140,10 +140,10 @@ class GrpcServer:
         *,
         callers: Collection[str] = (),
     ) -> Self:
-        """Return the server of a service by its settings.
+        """Return the server of a service according to its settings.
 
         Raises:
-            Unavailable, InvalidRequest: As the constructor, and as `Certificates.of`.
+            Unavailable, InvalidRequest: See the constructor and `Certificates.of`.
         """
         health_port = settings.health_port
         return cls(
@@ -155,17 +155,17 @@ class GrpcServer:
         )
 
     async def start(self) -> None:
-        """Start to serve."""
+        """Start to accept calls."""
         await self._server.start()
-        if self._probed is not None:
-            await self._probed.start()
+        if self._health_server is not None:
+            await self._health_server.start()
 
     async def stop(self, grace: float) -> None:
-        """Take no new calls, give running ones ``grace`` seconds, then cancel them."""
+        """Refuse new calls, wait up to ``grace`` seconds for running calls, then cancel them."""
         self._health.drain()
         await self._server.stop(grace)
-        if self._probed is not None:
-            await self._probed.stop(0)
+        if self._health_server is not None:
+            await self._health_server.stop(0)
 
     async def serve_until(self, stop: asyncio.Event, grace: float) -> None:
         """Start, wait for the event, and stop."""
@@ -201,10 +201,11 @@ def _check_socket(path: Path) -> None:
         raise InvalidRequest(
             f"Other users may enter the socket's directory {path.parent}. Run: chmod 700 {path.parent}"
         )
-    # gRPC takes over an existing socket, which must not belong to a running process.
-    with socket.socket(socket.AF_UNIX) as other:
+    # gRPC would replace the socket of a running process. So this function refuses a socket that accepts
+    # connections.
+    with socket.socket(socket.AF_UNIX) as probe:
         try:
-            other.connect(str(path))
+            probe.connect(str(path))
         except OSError:
             return
     raise Unavailable(f"Cannot listen on {_UNIX}{path}: another process uses it.", resource=str(path))

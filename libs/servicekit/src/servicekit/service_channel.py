@@ -1,4 +1,4 @@
-"""The gRPC channel to a service. It uses the current certificate, and its methods name their server."""
+"""The gRPC channel to a service. It uses the current certificate, and its methods have their server's address."""
 
 import asyncio
 from collections.abc import Callable, Mapping
@@ -13,12 +13,12 @@ _LONGEST_CALL = 600.0
 
 
 class ServiceChannel(Channel):
-    """A channel with the current certificate; gRPC itself uses one certificate for a channel's whole life.
+    """A channel that always uses the current certificate. gRPC's own channel uses its first certificate forever.
 
-    Running calls end on the channel that they began on.
+    When the certificate changes, new calls use a new channel. Running calls end on their old channel.
 
     Args:
-        target: gRPC's name of the server.
+        target: The server in gRPC's notation.
         open_channel: Opens a channel with or without a certificate.
         certificates: Checked before each call; None: no TLS.
     """
@@ -31,14 +31,14 @@ class ServiceChannel(Channel):
         self._certificates = certificates
         self._material = certificates.current() if certificates else None
         self._channel = open_channel(self._material)
-        self._leaving: set[asyncio.Task[None]] = set()
+        self._closing: set[asyncio.Task[None]] = set()
 
     def current(self) -> Channel:
         """Return the channel for the next call."""
         if self._certificates and (material := self._certificates.current()) is not self._material:
-            leaving = asyncio.ensure_future(self._channel.close(_LONGEST_CALL))
-            self._leaving.add(leaving)
-            leaving.add_done_callback(self._leaving.discard)
+            closing = asyncio.ensure_future(self._channel.close(_LONGEST_CALL))
+            self._closing.add(closing)
+            closing.add_done_callback(self._closing.discard)
             self._material, self._channel = material, self._open(material)
         return self._channel
 
@@ -72,9 +72,9 @@ class ServiceChannel(Channel):
 
     async def close(self, grace: float | None = None) -> None:
         """End the calls, including those with earlier certificates."""
-        for leaving in self._leaving:
-            leaving.cancel()
-        await asyncio.gather(*self._leaving, return_exceptions=True)
+        for closing in self._closing:
+            closing.cancel()
+        await asyncio.gather(*self._closing, return_exceptions=True)
         await self._channel.close(grace)
 
     async def __aenter__(self) -> Self:
@@ -104,14 +104,14 @@ class ServiceMethod:
         self._kind = kind
         self._arguments = arguments
         self._options = options
-        self._made: tuple[Channel, Any] | None = None
+        self._cached: tuple[Channel, Any] | None = None
 
     def __call__(self, *arguments: Any, **options: Any) -> Any:
         """Begin a call on the current channel."""
         channel = self._channel.current()
-        if self._made is None or self._made[0] is not channel:
-            self._made = (channel, getattr(channel, self._kind)(*self._arguments, **self._options))
-        return self._made[1](*arguments, **options)
+        if self._cached is None or self._cached[0] is not channel:
+            self._cached = (channel, getattr(channel, self._kind)(*self._arguments, **self._options))
+        return self._cached[1](*arguments, **options)
 
 
 def server_attributes(target: str) -> dict[str, str | int]:

@@ -1,21 +1,46 @@
 """Settings from the environment, which each process's composition root reads once."""
 
+import difflib
+import re
+from collections.abc import Iterable, Iterator
 from pathlib import Path
 from typing import Any
 
 from pydantic import Field, model_validator
 from pydantic_settings import BaseSettings, SettingsConfigDict
 
+from servicekit.setting_names import NAMES
+
+_PREFIX = "CAUSEWAY_"
+# Variables of clients and tests, and those that Kubernetes sets for a service whose name begins with "causeway".
+_OTHERS = re.compile(
+    r"CAUSEWAY_((API_)?KEY|URL|QDRANT_SERVER|TEST_QDRANT|LEAKS|(E2E|FUZZ|SOAK|CONFORMANCE|RESPONSE)_[A-Z_]+"
+    r"|(.+_)?SERVICE_(HOST|PORT)(_.+)?|(.+_)?PORT(_\d+_(TCP|UDP|SCTP)(_(PROTO|PORT|ADDR))?)?)"
+)
+
+
+def unknown(variables: Iterable[str]) -> Iterator[tuple[str, str | None]]:
+    """Yield each variable that looks like a setting but belongs to no service, and the setting with a similar name.
+
+    Args:
+        variables: The names of the variables of the environment.
+    """
+    for name in sorted(each for each in variables if each.upper().startswith(_PREFIX)):
+        if name.upper() not in NAMES and _OTHERS.fullmatch(name.upper()) is None:
+            own = name.upper().removeprefix(_PREFIX)
+            near = difflib.get_close_matches(own, [each.removeprefix(_PREFIX) for each in NAMES], 1)
+            yield name, _PREFIX + near[0] if near else None
+
 
 class ServiceSettings(BaseSettings):
-    """The settings of all services. Variables begin with ``CAUSEWAY_``; unknown ones belong to other services."""
+    """The settings of all services. Variables begin with ``CAUSEWAY_``. Services may share one environment."""
 
     model_config = SettingsConfigDict(env_prefix="CAUSEWAY_", extra="ignore", frozen=True)
 
     @model_validator(mode="before")
     @classmethod
     def _without_empty_paths(cls, values: Any) -> Any:
-        """Ignore an empty variable of a path, which would mean the current directory."""
+        """Ignore an empty variable of a path. As a path, an empty text would mean the current directory."""
         if not isinstance(values, dict):
             return values
         fields = cls.model_fields

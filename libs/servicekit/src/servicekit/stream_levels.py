@@ -51,8 +51,8 @@ class _Gauge(dict[str, float]):
 class StreamLevels:
     """Measures sizes and limits of streams, depth and age of the ingest queue, and the server certificate's expiry.
 
-    All processes measure the same, so rules and graphs use the greatest value. While NATS is away there are no
-    values.
+    All processes export the same metrics, so rules and graphs use the greatest value. While NATS is unavailable,
+    the metrics have no values.
 
     Args:
         client: A connection.
@@ -70,7 +70,7 @@ class StreamLevels:
         metrics.observed(
             __name__, "causeway.ingest.queue.age", "s", "Age of a lane's oldest job.", self._age.labelled
         )
-        self._messages, self._size, self._limit, self._horizon, self._kept = (
+        self._messages, self._size, self._limit, self._horizon, self._max_age = (
             _Gauge("causeway.stream") for _ in range(5)
         )
         metrics.observed(
@@ -96,7 +96,7 @@ class StreamLevels:
             "causeway.records.max_age",
             "s",
             "Seconds after which a stream drops a record in any case.",
-            self._kept.labelled,
+            self._max_age.labelled,
         )
         self._certificate: float | None = None
         metrics.observed(
@@ -106,50 +106,50 @@ class StreamLevels:
             "Expiry of the certificate of NATS, in seconds since 1970.",
             lambda: [] if self._certificate is None else [(self._certificate, {})],
         )
-        self._all = (self._depth, self._age, self._messages, self._size, self._limit, self._horizon, self._kept)
+        self._all = (self._depth, self._age, self._messages, self._size, self._limit, self._horizon, self._max_age)
 
     async def watch(self) -> None:
         """Measure until cancelled."""
         try:
             while True:
                 try:
-                    await self._look()
+                    await self._measure()
                 except (nats.errors.Error, nats.js.errors.Error, TimeoutError, OSError) as error:
                     _log.debug("cannot measure the streams", error=str(error))
-                    self._forget()
+                    self._clear()
                 await asyncio.sleep(self._every)
         finally:
-            self._forget()
+            self._clear()
 
-    def _forget(self) -> None:
+    def _clear(self) -> None:
         for gauge in self._all:
             gauge.clear()
 
-    async def _look(self) -> None:
+    async def _measure(self) -> None:
         for lane in range(keys.INGEST_LANES):
-            await self._look_at_lane(lane)
+            await self._measure_lane(lane)
         for name in self._streams:
             with contextlib.suppress(NotFoundError):  # another process creates it later
-                await self._look_at(name)
-        self._look_at_certificate()
+                await self._measure_stream(name)
+        self._measure_certificate()
 
-    async def _look_at_lane(self, lane: int) -> None:
+    async def _measure_lane(self, lane: int) -> None:
         consumer = await self._jetstream.consumer_info(keys.INGEST_STREAM, keys.ingest_consumer(lane))
         self._depth[str(lane)] = (consumer.num_pending or 0) + (consumer.num_ack_pending or 0)
         self._age[str(lane)] = await age_of(self._jetstream, keys.INGEST_STREAM, 1, keys.ingest_lane(lane))
 
-    async def _look_at(self, name: str) -> None:
+    async def _measure_stream(self, name: str) -> None:
         info = await self._jetstream.stream_info(name)
         self._messages[name], self._size[name] = info.state.messages, info.state.bytes
         limit = info.config.max_bytes or -1
         if limit > 0:
             self._limit[name] = limit
         if name in RECORD_STREAMS and limit > 0:
-            self._kept[name] = info.config.max_age or float("inf")
+            self._max_age[name] = info.config.max_age or float("inf")
             self._horizon[name] = await horizon(self._jetstream, info)
 
-    def _look_at_certificate(self) -> None:
+    def _measure_certificate(self) -> None:
         transport: Any = self._client._transport  # the library has no public access to it
-        shown = transport._io_writer.get_extra_info("ssl_object") if transport is not None else None
-        if shown is not None:
-            self._certificate = ssl.cert_time_to_seconds(str(shown.getpeercert()["notAfter"]))
+        tls = transport._io_writer.get_extra_info("ssl_object") if transport is not None else None
+        if tls is not None:
+            self._certificate = ssl.cert_time_to_seconds(str(tls.getpeercert()["notAfter"]))

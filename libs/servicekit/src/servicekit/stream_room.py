@@ -10,16 +10,16 @@ from nats.js.errors import APIError, NotFoundError
 from servicekit.errors import Unavailable
 
 MEMORY_BYTES = 64 * 1024 * 1024
-"""Size limit of the remembered sessions; the oldest are dropped."""
+"""Size limit of the stored sessions; a full bucket drops the oldest."""
 
 RESPONSE_BYTES = 256 * 1024 * 1024
-"""Size limit of stored responses and conversations; the oldest are dropped."""
+"""Size limit of stored responses and conversations; a full bucket drops the oldest."""
 
 RESPONSE_LOG_BYTES = 256 * 1024 * 1024
-"""Size limit of the events of stored responses; the oldest are dropped."""
+"""Size limit of the events of stored responses; a full stream drops the oldest."""
 
 RESPONSE_JOB_BYTES = 64 * 1024 * 1024
-"""Size limit of the waiting requests of background responses; further ones are refused."""
+"""Size limit of the waiting requests of background responses; a full queue refuses further requests."""
 
 STREAM_BYTES = 1024 * 1024 * 1024
 """Default size limit of a stream."""
@@ -27,18 +27,18 @@ STREAM_SETTING = "CAUSEWAY_NATS_STREAM_BYTES"
 """The setting that changes the default."""
 _NO_ROOM = 10047
 _FULL = (10002, 10023, _NO_ROOM)
-"""Error codes of a server without space: of an account, in total, on its disk (server/errors.json)."""
+"""Error codes for no space: in the account, in the server, on the disk (server/errors.json of nats-server)."""
 _NOT_STORED = 10077
 
 
 @contextlib.contextmanager
-def set_aside(name: str, size: int, setting: str = STREAM_SETTING) -> Iterator[None]:
-    """Raise a helpful error if the server does not have the space that a stream reserves.
+def space_reserved(name: str, size: int, setting: str = STREAM_SETTING) -> Iterator[None]:
+    """Raise `Unavailable` if the server does not have the space that a new or changed stream reserves.
 
     Args:
         name: The name of the stream that is created or updated.
-        size: Its size limit.
-        setting: The setting with the size limit.
+        size: Its size limit in bytes.
+        setting: The variable with the size limit, for the error message.
 
     Raises:
         Unavailable: The server does not have enough space.
@@ -60,7 +60,7 @@ async def ensure_stream(jetstream: JetStreamContext, config: StreamConfig, setti
     Args:
         jetstream: The JetStream context.
         config: The configuration; an existing stream is unchanged.
-        setting: The setting with the size limit.
+        setting: The variable with the size limit, for the error message.
 
     Raises:
         Unavailable: The server does not have enough space.
@@ -69,13 +69,13 @@ async def ensure_stream(jetstream: JetStreamContext, config: StreamConfig, setti
     try:
         info = await jetstream.stream_info(config.name)
     except NotFoundError:
-        with set_aside(config.name, config.max_bytes or 0, setting):
+        with space_reserved(config.name, config.max_bytes or 0, setting):
             info = await jetstream.add_stream(config)
     return int(info.created.timestamp()) if info.created else 0
 
 
 def is_full(error: BaseException) -> bool:
-    """Return whether NATS refused something because it has no space."""
+    """Return whether NATS refused a message because it has no space."""
     if not isinstance(error, APIError):
         return False
     description = error.description or ""

@@ -1,7 +1,7 @@
 """Mutual TLS between the services, with files that may be replaced while the process runs.
 
-The program that renews certificates (cert-manager, Vault) replaces the files, and the next handshake uses the new
-ones. Files that do not match, for example while they are being replaced, are not used.
+A program that renews certificates (cert-manager, Vault) replaces the files, and the next handshake uses the new
+files. While the files do not match, for example during a replacement, handshakes use the old certificate.
 """
 
 import os
@@ -39,17 +39,17 @@ class Certificates:
         certificate: PEM file with the certificate and the chain to the authority.
         key: PEM file with its key.
         authority: PEM file with the authorities of the peers' certificates.
-        look_every: Seconds between checks of the files.
+        interval: Seconds between checks of the files.
 
     Raises:
         InvalidRequest: A file cannot be read, or the key does not match the certificate.
     """
 
-    def __init__(self, certificate: Path, key: Path, authority: Path, *, look_every: float = 1.0) -> None:
+    def __init__(self, certificate: Path, key: Path, authority: Path, *, interval: float = 1.0) -> None:
         self._files = (certificate, key, authority)
-        self._look_every = look_every
-        self._looked = time.monotonic()
-        self._stamp = self._look()
+        self._interval = interval
+        self._checked_at = time.monotonic()
+        self._stamp = self._file_stamps()
         self._refused: _Stamp | None = None
         try:
             self._material, self._context = self._read()
@@ -58,10 +58,10 @@ class Certificates:
 
     @classmethod
     def of(cls, settings: ServiceSettings) -> Self | None:
-        """Return the certificates of the settings, or None without any.
+        """Return the certificates of the settings, or None if no file is set.
 
         Raises:
-            InvalidRequest: Only some of the three files are set, or as the constructor.
+            InvalidRequest: Only some of the three files are set; or see the constructor.
         """
         files = {
             "tls_cert_file": settings.tls_cert_file,
@@ -73,17 +73,17 @@ class Certificates:
         missing = [name for name, file in files.items() if file is None]
         if missing:
             names = " and ".join(f"CAUSEWAY_{name.upper()}" for name in missing)
-            raise InvalidRequest(f"TLS needs all three of its files: {names} is missing.", field=missing[0])
+            raise InvalidRequest(f"TLS needs all three files. Also set {names}.", field=missing[0])
         certificate, key, authority = (file for file in files.values() if file is not None)
         return cls(certificate, key, authority)
 
     def current(self) -> Material:
-        """Return the content of the files, or the last valid one. The object is the same until they change."""
+        """Return the last valid content of the files. The object is the same until the files change."""
         now = time.monotonic()
-        if now - self._looked < self._look_every:
+        if now - self._checked_at < self._interval:
             return self._material
-        self._looked = now
-        stamp = self._look()
+        self._checked_at = now
+        stamp = self._file_stamps()
         if stamp not in (self._stamp, self._refused):
             try:
                 self._material, self._context = self._read()
@@ -114,15 +114,15 @@ class Certificates:
         return credentials
 
     def client_context(self) -> ssl.SSLContext:
-        """Return the context for a client handshake outside gRPC, which trusts only the authority of the settings.
+        """Return the context for a client handshake outside gRPC. It trusts only the authority of the settings.
 
-        Callers get it again before each handshake.
+        Callers must request the context before each handshake.
         """
         self.current()
         return self._context
 
-    def _look(self) -> _Stamp:
-        # The metadata of the link's target: Kubernetes replaces a link to the directory of all files.
+    def _file_stamps(self) -> _Stamp:
+        # `os.stat` follows links. Kubernetes replaces a link to the directory of all files.
         stamps = []
         for file in self._files:
             try:
@@ -135,7 +135,7 @@ class Certificates:
 
     def _read(self) -> tuple[Material, ssl.SSLContext]:
         certificate, key, authority = self._files
-        # Always a new context: a context keeps what it has loaded, and half of a pair would break it.
+        # A context keeps its loaded certificates, so a failed reload would break an existing context.
         context = ssl.SSLContext(ssl.PROTOCOL_TLS_CLIENT)
         context.load_cert_chain(certificate, key)
         context.load_verify_locations(authority)
@@ -156,7 +156,7 @@ def watch(settings: ServiceSettings) -> None:
 
 
 def _expiry(file: Path) -> list[tuple[float, dict[str, str]]]:
-    from cryptography import x509  # imported here because it takes 20 ms and 8 MB
+    from cryptography import x509  # imported here because the import costs 20 ms and 8 MB
 
     try:
         certificate = x509.load_pem_x509_certificate(file.read_bytes())

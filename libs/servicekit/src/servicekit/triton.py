@@ -1,7 +1,7 @@
-"""Models on a Triton Inference Server: connections, headers, statuses, and models with one answer per request.
+"""Models on a Triton Inference Server: connections, headers, statuses, and models with one response per request.
 
-A package that uses this module needs the extra ``triton``. Triton's client takes 15 MB, so it is imported with the
-first connection.
+A package that uses this module needs the extra ``triton``. Triton's client needs 15 MB of memory, so it is imported
+at the first connection.
 
 https://github.com/kserve/open-inference-protocol/blob/main/specification/protocol/inference_grpc.md
 """
@@ -31,7 +31,7 @@ class TritonAddress:
     Attributes:
         target: ``host:port`` of its gRPC port.
         tls: Whether the connection is encrypted.
-        ca_file: PEM file with the authorities of the server's certificate; None: those of gRPC.
+        ca_file: PEM file with the authorities of the server's certificate; None: gRPC's default authorities.
         api_key: Sent as ``authorization: Bearer …``, for a proxy in front of the server.
     """
 
@@ -70,7 +70,7 @@ class TritonAddress:
 
 
 def code_of(error: Any) -> grpc.StatusCode | None:
-    """Return the status that Triton's client has as text, ``StatusCode.NOT_FOUND``."""
+    """Return the status of an error of Triton's client, whose form is the text ``StatusCode.NOT_FOUND``."""
     return grpc.StatusCode.__members__.get(str(error.status()).partition(".")[2])
 
 
@@ -78,7 +78,7 @@ class TritonFailed(Exception):
     """A server refused a request, or could not be reached.
 
     Attributes:
-        code: Its status; None if there is only a message.
+        code: The status; None if the client has only a message.
         message: The message, for the log.
     """
 
@@ -89,14 +89,14 @@ class TritonFailed(Exception):
 
 
 class TensorModel(Generic[C]):
-    """A model that answers each request at once with numbers; the first request connects.
+    """A model with one numeric response per request. The first request opens the connection.
 
     Args:
-        address: The address of its server.
-        name: Its name in the server's repository.
-        read: Extracts the needed facts from its metadata (``inputs`` and ``outputs``, each with ``name``,
-            ``datatype``, ``shape``); raises the error of `contract` for an unsuitable model.
-        most_bytes: Size limit of an answer.
+        address: The address of the server.
+        name: The name of the model in the server's repository.
+        read: Extracts the result of `contract` from the metadata (``inputs`` and ``outputs``, each with ``name``,
+            ``datatype``, ``shape``). It raises an error for an unsuitable model; `contract` raises this error.
+        most_bytes: Size limit of a response.
     """
 
     def __init__(
@@ -106,19 +106,19 @@ class TensorModel(Generic[C]):
         self._name = name
         self._read = read
         self._most_bytes = most_bytes
-        self._made: Any = None
-        self._looking = asyncio.Lock()
+        self._connection: Any = None
+        self._contract_lock = asyncio.Lock()
         self._contract: C | None = None
 
     async def contract(self) -> C:
-        """Return the result of ``read`` for the metadata, which are requested once, and again after a failure.
+        """Return the result of ``read`` for the metadata. They are requested once, and again after a failure.
 
         Raises:
-            TritonFailed: The server does not answer.
+            TritonFailed: The server refused the request, or is unavailable.
         """
-        async with self._looking:
+        async with self._contract_lock:
             if self._contract is None:
-                with self._failing():
+                with self._translated_errors():
                     metadata = await self._client.get_model_metadata(self._name, headers=self._address.headers())
                 self._contract = self._read(metadata)
             return self._contract
@@ -126,50 +126,51 @@ class TensorModel(Generic[C]):
     async def infer(
         self, inputs: Sequence[tuple[str, str, npt.NDArray[Any]]], output: str
     ) -> npt.NDArray[np.float32] | None:
-        """Send one request.
+        """Send one request and return an output.
 
         Args:
             inputs: Name, Triton type and elements of each input.
-            output: The name of the wanted output, of type FP32.
+            output: The name of the requested output, of type FP32.
 
         Returns:
-            The elements in their shape; None if the answer has no such output, or an invalid one.
+            The elements in their shape; None if the response does not contain the output, or if the output is
+            invalid.
 
         Raises:
-            TritonFailed: There is no answer.
+            TritonFailed: The server refused the request, or is unavailable.
         """
         from tritonclient.grpc import InferInput
 
-        given = []
+        tensors = []
         for name, datatype, elements in inputs:
-            given.append(InferInput(name, list(elements.shape), datatype))
-            given[-1].set_data_from_numpy(elements)
-        with self._failing():
-            answer = await self._client.infer(self._name, given, headers=self._address.headers())
+            tensors.append(InferInput(name, list(elements.shape), datatype))
+            tensors[-1].set_data_from_numpy(elements)
+        with self._translated_errors():
+            response = await self._client.infer(self._name, tensors, headers=self._address.headers())
         try:
-            found = answer.as_numpy(output)
+            found = response.as_numpy(output)
             return None if found is None else np.asarray(found, np.float32)
         except (ValueError, TypeError, struct.error):
             return None
 
     async def aclose(self) -> None:
         """Close the connection; may be called again."""
-        if self._made is not None:
-            await self._made.close()
-            self._made = None
+        if self._connection is not None:
+            await self._connection.close()
+            self._connection = None
 
     @property
     def _client(self) -> Any:
-        if self._made is None:
-            self._made = self._address.connect(("grpc.max_receive_message_length", self._most_bytes))
-        return self._made
+        if self._connection is None:
+            self._connection = self._address.connect(("grpc.max_receive_message_length", self._most_bytes))
+        return self._connection
 
     @contextmanager
-    def _failing(self) -> Iterator[None]:
+    def _translated_errors(self) -> Iterator[None]:
         from tritonclient.utils import InferenceServerException
 
         try:
             yield
         except InferenceServerException as error:
-            self._contract = None  # the server may have another model under this name now
+            self._contract = None  # the server may have replaced the model
             raise TritonFailed(code_of(error), error.message() or "") from error

@@ -1,4 +1,4 @@
-"""Configuration files in YAML, checked by a pydantic model. Errors have the file, the line and the key."""
+"""Configuration files in YAML, checked by a pydantic model. Errors name the file, the line and the key."""
 
 import contextlib
 import re
@@ -32,12 +32,12 @@ def of_setting(setting: str) -> Iterator[None]:
     try:
         yield
     except (OSError, ValueError) as error:
-        # Without the cause, which may contain values of the file.
+        # `from None`, because the cause may contain values of the file.
         raise InvalidRequest(f"CAUSEWAY_{setting.upper()}: {error}", field=setting) from None
 
 
 class _Loader(yaml.SafeLoader):
-    """Reads plain scalars as YAML 1.2 does: ``no``, ``on`` and dates are words. (A date is often a version.)"""
+    """Reads plain scalars according to YAML 1.2: ``no``, ``on`` and dates are text. A date is often a version."""
 
     yaml_implicit_resolvers: Any = {}  # noqa: RUF012  # an attribute of the base class
 
@@ -57,14 +57,14 @@ for _tag, _pattern, _first in (
 
 
 class Document:
-    """A YAML document that knows the positions of its keys.
+    """A YAML document with the positions of its keys.
 
     Args:
         raw: The bytes of the file.
         name: The name of the file in messages, for example its path.
 
     Raises:
-        BadFile: It is not YAML, or has a duplicate key.
+        BadFile: The file is not YAML, or has a duplicate key.
     """
 
     def __init__(self, raw: bytes, name: str) -> None:
@@ -73,16 +73,16 @@ class Document:
             loader = _Loader(raw)
             try:
                 self._root: yaml.Node | None = loader.get_single_node()
-                problem = next(_twice(self._root, ()), None)
-                if problem is not None:
-                    raise self.wrong(problem, "duplicate key")
+                duplicate = next(_duplicate_keys(self._root, ()), None)
+                if duplicate is not None:
+                    raise self.wrong(duplicate, "duplicate key")
                 self._value = {} if self._root is None else loader.construct_document(self._root)
             finally:
                 loader.dispose()
         except yaml.MarkedYAMLError as error:
             mark = error.problem_mark or error.context_mark
             line = "" if mark is None else f", line {mark.line + 1}"
-            raise BadFile(f"{name}{line}: this is not valid YAML: {_quoteless(error)}") from None
+            raise BadFile(f"{name}{line}: this is not valid YAML: {_without_quote(error)}") from None
         except (yaml.YAMLError, UnicodeDecodeError):
             raise BadFile(f"{name}: this is not valid YAML: it contains characters that are not text") from None
         except RecursionError:
@@ -93,7 +93,7 @@ class Document:
 
         Args:
             schema: The model.
-            context: For the model's validators.
+            context: The context of the model's validators.
 
         Raises:
             BadFile: The content does not match; the message has up to ten problems.
@@ -101,7 +101,7 @@ class Document:
         try:
             return schema.model_validate(self._value, context=dict(context or {}))
         except ValidationError as error:
-            # Raised without the cause, which contains the values.
+            # `BadFile` is raised outside this block, because a cause would contain the values.
             problems = error.errors(include_url=False, include_input=False)
         messages = [f"{self._place(problem['loc'], problem['type'])}: {_message(problem)}" for problem in problems]
         more = len(messages) - _MOST_PROBLEMS
@@ -112,7 +112,7 @@ class Document:
         return BadFile(f"{self._place(key, '')}: {message}")
 
     def check_names(self, key: str, names: Sequence[str], default: str, *, what: str) -> None:
-        """Check that the names of a list's entries are unique, and include the default.
+        """Check that the names of a list's entries are unique and include the default.
 
         Args:
             key: The key of the list.
@@ -121,7 +121,7 @@ class Document:
             what: A noun for an entry, for messages.
 
         Raises:
-            BadFile: Two entries have the same name, or none has the default's.
+            BadFile: Two entries have the same name, or no entry has the name of the default.
         """
         for at, name in enumerate(names):
             if name in names[:at]:
@@ -131,7 +131,7 @@ class Document:
             raise self.wrong(("default",), f"there is no {what} '{default}'; there are: {known}")
 
     def _place(self, key: Key, kind: str) -> str:
-        """Return file, line and path of a key; parts that the file does not have (pydantic's own) are left out."""
+        """Return the file, line and path of a key without parts that only pydantic adds."""
         node, line, path = self._root, 1, ""
         for at, part in enumerate(key):
             found = _below(node, part)
@@ -155,8 +155,8 @@ def _below(node: yaml.Node | None, part: str | int) -> tuple[int, yaml.Node] | N
     return None
 
 
-def _twice(node: yaml.Node | None, path: Key) -> Iterator[Key]:
-    """Yield keys that occur twice in a mapping; the library would silently use the last one."""
+def _duplicate_keys(node: yaml.Node | None, path: Key) -> Iterator[Key]:
+    """Yield keys that occur twice in a mapping. The library would silently use the last value."""
     if isinstance(node, yaml.MappingNode):
         seen = set()
         for key, value in node.value:
@@ -164,14 +164,14 @@ def _twice(node: yaml.Node | None, path: Key) -> Iterator[Key]:
                 if key.value in seen:
                     yield (*path, key.value)
                 seen.add(key.value)
-                yield from _twice(value, (*path, key.value))
+                yield from _duplicate_keys(value, (*path, key.value))
     elif isinstance(node, yaml.SequenceNode):
         for at, value in enumerate(node.value):
-            yield from _twice(value, (*path, at))
+            yield from _duplicate_keys(value, (*path, at))
 
 
-def _quoteless(error: yaml.MarkedYAMLError) -> str:
-    """Return the problem without the line that the library quotes, which may contain secrets."""
+def _without_quote(error: yaml.MarkedYAMLError) -> str:
+    """Return the problem without the library's quote of the line, which may contain secrets."""
     if isinstance(error, yaml.composer.ComposerError | yaml.constructor.ConstructorError):
         return "unknown alias or tag; a text that begins with * or ! needs quotes"
     return error.problem or error.context or "it cannot be read"

@@ -1,7 +1,7 @@
-"""Types of configuration values: secrets, which are stored elsewhere, files and addresses.
+"""Types of configuration values: references to secrets, files and addresses.
 
-They are resolved in `yaml_file.Document.validated`, whose context needs ``environ`` (the variables that a file may
-refer to) and ``folder`` (the file's directory, to which paths are relative).
+`yaml_file.Document.validated` resolves them. Its context must contain ``environ``, the variables that a file may
+use, and ``folder``, the file's directory. Paths are relative to this directory.
 """
 
 from collections.abc import Mapping
@@ -15,7 +15,7 @@ from servicekit.secret_file import SecretFile, check_sendable
 _SOURCES = "{env: NAME} or {file: PATH}"
 
 URL_PATTERN = r"^https?://[^/?#@\s]+([/?]\S*)?$"
-"""A URL without credentials, because these could get into logs."""
+"""A URL without credentials, because logs contain URLs."""
 
 TARGET_PATTERN = r"^[^/@\s]+:[0-9]{1,5}$"
 """``host:port``."""
@@ -40,7 +40,7 @@ def _secret(value: object, info: ValidationInfo) -> object:
             except ValueError as error:
                 raise ValueError(f"the file {path}: {error}") from None
         case _:
-            raise ValueError(f"this must be {_SOURCES}, so that the secret itself is stored elsewhere")
+            raise ValueError(f"this must be {_SOURCES}: a configuration file must not contain the secret itself")
 
 
 def _text(value: object, info: ValidationInfo) -> object:
@@ -60,7 +60,7 @@ def _file(value: Path, info: ValidationInfo) -> Path:
 
 
 Secret = Annotated[SecretStr, BeforeValidator(_secret), AfterValidator(_sendable)]
-"""``{env: NAME}`` or ``{file: PATH}``, resolved to its content; a file is read again when it changes."""
+"""``{env: NAME}`` or ``{file: PATH}``, resolved to the content. A file is read again when it changes."""
 
 Text = Annotated[SecretStr, BeforeValidator(_text), AfterValidator(_sendable)]
 """A text, or a reference to a secret."""

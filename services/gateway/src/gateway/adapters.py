@@ -63,7 +63,7 @@ from gateway.server.prices import Prices
 from gateway.server.running_calls import RunningCalls
 from gateway.settings import Settings
 
-_DETECTOR_THREADS = 2  # they make detectors, and judge long pieces of answers
+_DETECTOR_THREADS = 2  # these construct detectors and judge long pieces of answers
 
 
 @dataclass(frozen=True, slots=True)
@@ -134,16 +134,16 @@ async def connected(settings: Settings) -> AsyncIterator[Services]:
             Path(stack.enter_context(tempfile.TemporaryDirectory(prefix="causeway-originals-"))),
             settings.content_cache_bytes,
         )
-        asked_always: Callable[[], Detectors] = Detectors
+        policy: Callable[[], Detectors] = Detectors
         if settings.policy_file is not None:
             file = await stack.enter_async_context(detector_policy.load(settings.policy_file))
-            asked_always = lambda: file.current  # noqa: E731  # a function would need more lines
+            policy = lambda: file.current  # noqa: E731  # a function would need more lines
         records = await stack.enter_async_context(Outbox(link.records))
         recording.watch(records)
-        cost: Callable[[], Prices] = Prices
+        current_prices: Callable[[], Prices] = Prices
         if settings.prices_file is not None:
-            priced = await stack.enter_async_context(prices.load(settings.prices_file))
-            cost = lambda: priced.current  # noqa: E731  # as above
+            prices_file = await stack.enter_async_context(prices.load(settings.prices_file))
+            current_prices = lambda: prices_file.current  # noqa: E731  # as above
         ledger = None
         if settings.quotas_file is not None:
             quotas = await stack.enter_async_context(limits.load(settings.quotas_file))
@@ -155,26 +155,26 @@ async def connected(settings: Settings) -> AsyncIterator[Services]:
         if settings.frontends_file is not None:
             await stack.enter_async_context(PeriodKeyWatch(link.link_keys, link_keys, "the keys of signed links"))
         await stack.enter_async_context(PeriodKeyWatch(link.content_keys, content_keys, "the keys of contents"))
-        ring, tokens = KeyRing(), None
+        key_ring, tokens = KeyRing(), None
         if settings.takes_keys:
-            probes.append(await stack.enter_async_context(KeyWatch(link.api_keys, ring)))
+            probes.append(await stack.enter_async_context(KeyWatch(link.api_keys, key_ring)))
         if settings.takes_tokens:
-            from gateway.identity import oidc  # only if needed: its libraries are large
+            from gateway.identity import oidc  # its libraries are large
 
             tokens = await stack.enter_async_context(oidc.tokens(settings, settings.public_url))
-        judging = guardrails.GrpcGuardrails(channels["guardrails"])
-        judges: Guardrails = judging
+        grpc_guardrails = guardrails.GrpcGuardrails(channels["guardrails"])
+        chosen_guardrails: Guardrails = grpc_guardrails
         if settings.guardrails_in_process:
             workers = ThreadPool(_DETECTOR_THREADS)
             stack.callback(workers.close)
-            shared = await stack.enter_async_context(SharedDetectors(judging, workers))
-            judges = LocalGuardrails(judging, shared)
-        service_policy = await stack.enter_async_context(ServicePolicy(judging))
-        passages = retriever.GrpcRetriever(channels["retriever"])
-        models = generator.GrpcGenerator(channels["generator"])
-        names: Callable[[], frozenset[str]] = frozenset
+            shared = await stack.enter_async_context(SharedDetectors(grpc_guardrails, workers))
+            chosen_guardrails = LocalGuardrails(grpc_guardrails, shared)
+        service_policy = await stack.enter_async_context(ServicePolicy(grpc_guardrails))
+        grpc_retriever = retriever.GrpcRetriever(channels["retriever"])
+        grpc_generator = generator.GrpcGenerator(channels["generator"])
+        model_names: Callable[[], frozenset[str]] = frozenset
         if settings.frontends_file is not None:
-            names = await stack.enter_async_context(ModelNames(models))
+            model_names = await stack.enter_async_context(ModelNames(grpc_generator))
         originals = store_of(settings, link.ingest)
         if settings.s3_bucket:
             probes.append(OriginalsProbe(originals))
@@ -184,11 +184,11 @@ async def connected(settings: Settings) -> AsyncIterator[Services]:
         peers = Peers()
         await stack.enter_async_context(GatewayBeats(link.client, peers))
         yield Services(
-            retriever=passages,
-            generator=models,
-            guardrails=judges,
+            retriever=grpc_retriever,
+            generator=grpc_generator,
+            guardrails=chosen_guardrails,
             ingest=ingest.NatsIngest(link.ingest, originals, backlog),
-            catalogue=passages,
+            catalogue=grpc_retriever,
             originals=CachedOriginals(originals, cache),
             pictures=NatsPictures(link.ingest),
             history=NatsHistory(link.history),
@@ -202,15 +202,15 @@ async def connected(settings: Settings) -> AsyncIterator[Services]:
             jobs=NatsJobs(link.ingest, backlog),
             records=records,
             probes=probes,
-            policy=asked_always,
+            policy=policy,
             frontends=FrontendsFile(settings.frontends_file) if settings.frontends_file is not None else None,
             service_policy=service_policy,
-            model_names=names,
-            keys=ring,
+            model_names=model_names,
+            keys=key_ring,
             link_keys=link_keys,
             content_keys=content_keys,
             tokens=tokens,
-            prices=cost,
+            prices=current_prices,
             ledger=ledger,
             calls=calls,
             peers=peers,

@@ -5,7 +5,7 @@ from starlette.types import ASGIApp
 from gateway.adapters import Services
 from gateway.answering.pipeline import Pipeline
 from gateway.dialects.responses.dialect import Responses
-from gateway.frontends.profiles import FrontendsNow
+from gateway.frontends.snapshot import CurrentFrontends
 from gateway.response_runs.background import BackgroundRuns
 from gateway.response_runs.ending import Ending
 from gateway.routes.background import BackgroundAnswers
@@ -22,26 +22,26 @@ def background_runs(
     pipeline: Pipeline,
     stored: StoredResponses,
     ending: Ending,
-    profiles: FrontendsNow,
+    profiles: CurrentFrontends,
 ) -> BackgroundRuns:
     """Return the worker that takes responses from the queue and answers them.
 
     Args:
         settings: The settings of the gateway.
-        services: The clients of the services.
+        services: The gateway's collaborators.
         dialect: Parses requests.
-        pipeline: Answers them.
+        pipeline: Answers the requests.
         stored: Reads the responses that requests continue.
         ending: Ends responses that cannot be answered.
-        profiles: The front ends.
+        profiles: Returns the front end profiles.
     """
 
-    def recorded(app: ASGIApp) -> ASGIApp:
+    def with_records(app: ASGIApp) -> ASGIApp:
         counted = app if services.ledger is None else AnswerCount(app, services.ledger)
         return Recording(counted, services.records, services.prices, ())
 
     answers = BackgroundAnswers(
-        dialect, pipeline, services.generator, stored, services.responses, profiles, services.calls, recorded
+        dialect, pipeline, services.generator, stored, services.responses, profiles, services.calls, with_records
     )
     return BackgroundRuns(
         services.response_jobs,

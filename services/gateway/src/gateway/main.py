@@ -20,9 +20,10 @@ from gateway.dialects.problem import problem
 from gateway.dialects.rag_chat import overrides
 from gateway.dialects.registry import registrations
 from gateway.dialects.responses.dialect import Responses
-from gateway.frontends.profiles import Frontend, FrontendsNow
-from gateway.frontends.profiles_file import Profiles, Served
+from gateway.frontends.profiles import Frontend
+from gateway.frontends.profiles_file import GatewayProperties, Profiles
 from gateway.frontends.response_policy import ResponsePolicy
+from gateway.frontends.snapshot import CurrentFrontends
 from gateway.response_runs.access import Access
 from gateway.response_runs.background import BackgroundRuns
 from gateway.response_runs.ending import Ending
@@ -48,9 +49,10 @@ from gateway.routes.session_memory import SessionMemory
 from gateway.routes.stored_responses import StoredResponses
 from gateway.routes.stream_content import StreamContent
 from gateway.routes.table import route_table
-from gateway.routes.uploads import Turns
+from gateway.routes.uploads import UploadSlots
 from gateway.server.admission import Admission
 from gateway.server.authentication import Authentication, Identity
+from gateway.server.complete_forms import CompleteForms
 from gateway.server.connections import Connections
 from gateway.server.content_encoding import ContentDecoding
 from gateway.server.cors import CorsHeaders, Preflight
@@ -71,7 +73,7 @@ from gateway.server.web_pages import WebPages
 from gateway.settings import Settings
 
 _log = structlog.get_logger(__name__)
-_UPLOADS_AT_ONCE = 4
+_MAX_UPLOADS = 4
 
 
 def build_app(settings: Settings, services: Services, *, draining: asyncio.Event | None = None) -> ASGIApp:
@@ -85,9 +87,9 @@ def build(
     metrics: Metrics | None = None,
     draining: asyncio.Event | None = None,
 ) -> tuple[ASGIApp, BackgroundRuns]:
-    """Return the ASGI application, and the component that answers in the background.
+    """Return the ASGI application, and the worker of background responses.
 
-    The chat routes are raw ASGI, the others are in FastAPI, and the layers are around both.
+    The chat routes are raw ASGI applications. FastAPI serves the other routes. The middleware wraps both.
 
     Args:
         settings: The settings.
@@ -107,11 +109,11 @@ def build(
     dialects = registrations(settings.similarity_threshold, dialect)
     routes = route_table(dialects, metrics_open=settings.metrics_open, console=settings.console)
     metrics = metrics or Metrics()
-    passed = frozenset(name.strip().lower() for name in settings.detector_headers.split(",")) - {""}
+    detector_headers = frozenset(name.strip().lower() for name in settings.detector_headers.split(",")) - {""}
     timeout = settings.answer_timeout
     address = PublicAddress(settings.public_url, settings.public_path)
     links = CitationLinks(services.link_keys, address)
-    # Without authentication all requests have the same caller, so that the default is no memory.
+    # Without authentication all requests have the same caller, so sessions are off by default.
     memory = SessionMemory(services.memory, usual=settings.auth != "none")
     stored = StoredResponses(services.responses, services.response_log, services.peers)
     ending = Ending(services.responses, services.response_log, services.peers, timeout=timeout)
@@ -133,15 +135,15 @@ def build(
             acceptance=acceptance if chat.stores else None,
             reading=reading if chat.stores else None,
             links=links,
-            passed_headers=passed,
+            passed_headers=detector_headers,
         )
-        for each in dialects
-        for chat in each.chats
+        for registration in dialects
+        for chat in registration.chats
     }
-    contents = StreamContent(services.guardrails, timeout=timeout, passed_headers=passed)
+    contents = StreamContent(services.guardrails, timeout=timeout, passed_headers=detector_headers)
 
     profile_names = frozenset(name for dialect in dialects for name in dialect.profile_names)
-    served = Served(
+    served = GatewayProperties(
         frozenset(route.first_segment for route in routes), profile_names, overrides.check, services.model_names
     )
     profiles = _profiles(settings, services, served)
@@ -154,25 +156,25 @@ def build(
         address,
         services.calls,
         timeout=timeout,
-        passed_headers=passed,
+        passed_headers=detector_headers,
     )
 
     def error_body(scope: Scope, error: CausewayError) -> bytes:
         errors = routes.errors(scope["path"])
         return problem(error) if errors is None else errors(state_of(scope).frontend, dict(scope["headers"]), error)
 
-    turns = Turns(_UPLOADS_AT_ONCE)
-    others_routed = [
-        *routers(settings, services, turns, draining, metrics),
-        *front_end_routers(settings, services, turns, draining),
+    upload_slots = UploadSlots(_MAX_UPLOADS)
+    other_routers = [
+        *routers(settings, services, upload_slots, draining, metrics),
+        *front_end_routers(settings, services, upload_slots, draining),
         responses.router(dialect, stored, reading, services.generator, timeout=timeout),
         tenant_responses.router(services.responses, reading, ending, timeout=timeout),
         conversations.router(services.responses, services.guardrails, services.content_keys, timeout=timeout),
-        orchestrator.router(services.guardrails, timeout=timeout, passed_headers=passed),
+        orchestrator.router(services.guardrails, timeout=timeout, passed_headers=detector_headers),
         detectors.router(services.guardrails, timeout=timeout),
         protected_resource.router(profiles, address, _provider(settings)),
     ]
-    others = rest(others_routed, error_body, dialects, routes)
+    others = rest(other_routers, error_body, dialects, routes)
     described = PublicPath(others, settings.public_path) if settings.public_path else others
     pages = PageHeaders(described)
     streams = response_stream.ResponseStream(reading, pages, timeout=timeout)
@@ -180,7 +182,7 @@ def build(
     app: ASGIApp = ChatRoutes(routes, raw, pages)
     # Innermost first.
     app = BodyLimit(
-        app,
+        CompleteForms(app),
         limit=settings.max_body_bytes,
         uploads=settings.max_upload_bytes,
         pause=settings.body_pause,
@@ -191,7 +193,7 @@ def build(
     app = AuditRequired(app, services.records)
     if services.ledger is not None:
         app = QuotaLayer(app, services.ledger)
-    # Inside authentication: only an identified caller learns which paths exist.
+    # Inside authentication, so that only identified callers learn which paths exist.
     app = Reach(app, routes)
     app = _identity(app, settings, services, profiles, address)
     app = Admission(
@@ -208,7 +210,7 @@ def build(
 
 
 def _identity(
-    app: ASGIApp, settings: Settings, services: Services, profiles: FrontendsNow, address: PublicAddress
+    app: ASGIApp, settings: Settings, services: Services, profiles: CurrentFrontends, address: PublicAddress
 ) -> ASGIApp:
     keys = services.keys if settings.takes_keys else None
     if settings.auth == "none":
@@ -224,7 +226,7 @@ def _provider(settings: Settings) -> protected_resource.Provider | None:
     return protected_resource.Provider(settings.oidc_issuer, tuple(settings.oidc_scopes))
 
 
-def _profiles(settings: Settings, services: Services, served: Served) -> FrontendsNow:
+def _profiles(settings: Settings, services: Services, served: GatewayProperties) -> CurrentFrontends:
     default = Frontend(
         default_index=settings.default_index,
         blocked_message=settings.blocked_message,
@@ -240,7 +242,7 @@ def _profiles(settings: Settings, services: Services, served: Served) -> Fronten
 
 
 async def serve(settings: Settings, stop: asyncio.Event) -> None:
-    """Serve until the event is set. Running answers then have the grace period of the settings to end.
+    """Serve until the event `stop` is set. Running answers can then complete within the grace period.
 
     Raises:
         CausewayError: The address is in use, or a configuration file is invalid.
@@ -264,10 +266,10 @@ async def serve(settings: Settings, stop: asyncio.Event) -> None:
             )
             connections = Connections(descriptors.limit(settings.max_connections, "connections"))
             metrics.watch(connections)
-            detectors_seen = DetectorHealth(services.guardrails, services.probes, version=VERSION)
+            detector_health = DetectorHealth(services.guardrails, services.probes, version=VERSION)
             port, grace = settings.detector_health_port, settings.shutdown_grace
             await watches.enter_async_context(
-                served(detectors_seen, settings.host, port, grace, limits, connections)
+                served(detector_health, settings.host, port, grace, limits, connections)
             )
             server = HttpServer(app, settings.shutdown_grace, limits, connections)
             serving = asyncio.create_task(server.serve([listener]))

@@ -1,4 +1,4 @@
-"""The routers other than the chats, with their collaborators."""
+"""Constructs the FastAPI routers, which serve all paths except the chats."""
 
 import asyncio
 
@@ -25,20 +25,20 @@ from gateway.routes import (
     users,
 )
 from gateway.routes import metrics as metrics_route
-from gateway.routes.uploads import Turns
+from gateway.routes.uploads import UploadSlots
 from gateway.server.metrics import Metrics
 from gateway.settings import Settings
 
 
 def routers(
-    settings: Settings, services: Services, turns: Turns, draining: asyncio.Event, metrics: Metrics
+    settings: Settings, services: Services, slots: UploadSlots, draining: asyncio.Event, metrics: Metrics
 ) -> list[APIRouter]:
-    """Return the routers other than the chats, for operators."""
+    """Return the routers of documents, indexes, models and operations."""
     return [
         documents.router(
             services.ingest,
             services.catalogue,
-            turns,
+            slots,
             AllowedUrls.of(settings.ingest_urls),
             timeout=settings.upload_timeout,
             most_characters=settings.ingest_max_characters,
@@ -47,7 +47,7 @@ def routers(
         text_documents.router(
             services.texts,
             services.retriever,
-            turns,
+            slots,
             draining,
             upload_timeout=settings.upload_timeout,
             index_timeout=settings.index_timeout,
@@ -71,9 +71,9 @@ def routers(
 
 
 def front_end_routers(
-    settings: Settings, services: Services, turns: Turns, draining: asyncio.Event
+    settings: Settings, services: Services, slots: UploadSlots, draining: asyncio.Event
 ) -> list[APIRouter]:
-    """Return the routers other than the chats that every front end has."""
+    """Return the routers that belong to every front end."""
     return [
         application.router(
             services.ingest,
@@ -81,9 +81,10 @@ def front_end_routers(
             services.pictures,
             services.originals,
             services.generator,
-            turns,
+            slots,
             draining,
             timeout=settings.upload_timeout,
+            fetches_urls=bool(settings.ingest_urls),
             login=application.Login.at(settings.oidc_issuer, settings.oidc_client_id, settings.oidc_scopes)
             if settings.takes_tokens
             else None,
@@ -104,6 +105,6 @@ def front_end_routers(
 def _origins(settings: Settings) -> console.Origins:
     if not settings.takes_tokens:
         return console.no_origins
-    from gateway.identity import oidc  # only if needed: its libraries are large
+    from gateway.identity import oidc  # its libraries are large
 
     return ProviderOrigins(settings.oidc_issuer, oidc.fetch_alone)

@@ -31,27 +31,27 @@ class Settings(OriginalSettings, IdentitySettings):
         max_length=500,
         pattern=r"^(https?://[A-Za-z0-9.:\[\]-]+(/[A-Za-z0-9._~-]+)*)?$",
         description="Public address of the gateway, with the path of CAUSEWAY_PUBLIC_PATH and without a slash at "
-        "its end, such as `https://rag.example.org`: agents get addresses below it (docs/mcp.md), and links in "
-        "answers begin with it (docs/frontends.md). Empty: from the host that a request names.",
+        "its end, such as `https://rag.example.org`. Agents get addresses below it (docs/mcp.md), and links in "
+        "answers begin with it (docs/frontends.md). Empty: the gateway uses the host of the request.",
     )
     console: bool = Field(
         False,
-        description="Serve the console, a web page, at / to browsers (docs/console.md). `causeway up` does where "
-        "it was built.",
+        description="Serve the console, a web page, at / to browsers (docs/console.md). `causeway up` sets it if "
+        "the console was built.",
     )
     detector_health_port: int | None = Field(
         None,
         ge=0,
         le=65535,
-        description="Port of the guardrails orchestrator's health API, /health and /info; none: no such port.",
+        description="Port of the guardrails orchestrator's health API, /health and /info; none: not served.",
     )
     retriever_target: str = Field("127.0.0.1:50051", description="gRPC target of the retriever.")
     generator_target: str = Field("127.0.0.1:50052", description="gRPC target of the generator.")
     guardrails_target: str = Field("127.0.0.1:50053", description="gRPC target of the guardrails.")
     guardrails_in_process: bool = Field(
         True,
-        description="Run a policy's detectors that only search for patterns in the gateway, if the guardrails "
-        "service runs the same ones (docs/guardrails.md). False: the service judges everything.",
+        description="Run a policy's pattern detectors in the gateway, if the guardrails service runs the same "
+        "version (docs/guardrails.md). False: the service runs all detectors.",
     )
     nats_url: str = Field("nats://127.0.0.1:4222", description="Address of NATS.")
     nats_replicas: int = Field(1, ge=1, le=5, description="Copies of everything stored in NATS.")
@@ -59,7 +59,8 @@ class Settings(OriginalSettings, IdentitySettings):
         STREAM_BYTES,
         ge=1024**2,
         description="Maximum bytes of each NATS stream, except documents and pictures, which the disk limits. "
-        "NATS reserves them at once, about 5 times as many in total. Set the same value for gateway and workers.",
+        "NATS reserves the bytes at its start, in total about 5 times this value. Set the same value for gateway "
+        "and workers.",
     )
     usage_bytes: int | None = Field(
         None,
@@ -82,8 +83,9 @@ class Settings(OriginalSettings, IdentitySettings):
     )
     responses: Literal["off", "requested", "default"] = Field(
         "default",
-        description="Default of profiles for the responses of /v1/responses to store: none, those whose requests "
-        "say `store`, or all but those that say `store: false` (docs/responses.md).",
+        description="Default of profiles for storing the responses of /v1/responses (docs/responses.md). `off`: "
+        "none; `requested`: those with `store: true` in the request; `default`: all except those with "
+        "`store: false`.",
     )
     response_days: float = Field(30.0, gt=0, description="Days until a stored response is deleted.")
     responses_per_user: int = Field(
@@ -94,15 +96,15 @@ class Settings(OriginalSettings, IdentitySettings):
     response_bytes: int = Field(
         256 * MEBI,
         gt=0,
-        description="Maximum bytes of stored responses, and separately of responses above 1 MB. NATS reserves "
-        "both, and deletes the oldest responses.",
+        description="Maximum bytes of stored responses up to 1 MB, and again of larger ones. NATS reserves both, "
+        "and deletes the oldest responses.",
     )
     response_searches: int = Field(
         5,
         ge=0,
         le=20,
         description="Maximum number of searches of a model in one response with `file_search`; 0: the platform "
-        "searches first, also for a model that calls tools.",
+        "searches before it asks the model, also if the model can call tools.",
     )
     response_log_bytes: int = Field(
         256 * MEBI,
@@ -111,20 +113,25 @@ class Settings(OriginalSettings, IdentitySettings):
         "and deletes the oldest.",
     )
     response_logs_per_tenant: int = Field(
-        50_000, gt=0, description="Responses of a tenant whose events are stored; the oldest are deleted."
+        50_000,
+        gt=0,
+        description="Maximum number of responses of a tenant whose events are stored; the oldest are deleted.",
     )
     background_timeout: float = Field(
         3600.0,
         gt=0,
-        description="Seconds that a response may take in the background (docs/responses.md).",
+        description="Maximum seconds of a background response (docs/responses.md).",
     )
     background_answers: int = Field(
         32, gt=0, description="Maximum number of concurrent background responses of a gateway; the others wait."
     )
     background_per_tenant: int = Field(
-        100, gt=0, description="Responses of a tenant that wait or run in the background; more get a 429."
+        100,
+        gt=0,
+        description="Maximum number of waiting and running background responses of a tenant; more are refused "
+        "with 429.",
     )
-    record_days: float = Field(365.0, gt=0, description="Maximum days that records of usage and audit are stored.")
+    record_days: float = Field(365.0, gt=0, description="Days that usage and audit records are stored at most.")
     prices_file: Path | None = Field(
         None, description="YAML file of the prices of tokens (docs/usage.md); reloaded when it changes."
     )
@@ -143,8 +150,8 @@ class Settings(OriginalSettings, IdentitySettings):
     detector_headers: str = Field(
         "",
         pattern=r"^ *([A-Za-z0-9-]+ *(, *[A-Za-z0-9-]+ *)*)?$",
-        description="Headers of requests that detectors may get, separated by commas; each remote detector "
-        "gets those that its file allows.",
+        description="Request headers that the gateway may pass to detectors, separated by commas. Each remote "
+        "detector gets only the headers that its file allows.",
     )
     blocked_message: str = Field(
         "The answer was withheld because it contains something that may not be shown.",
@@ -154,29 +161,33 @@ class Settings(OriginalSettings, IdentitySettings):
         0.30,
         ge=-1,
         le=1,
-        description="Minimum cosine similarity of a passage to the question, if /v1/chat/completions names an "
-        "index. The right value depends on the embedding model; -1 accepts every passage.",
+        description="Minimum cosine similarity of a passage to the question, for requests of "
+        "/v1/chat/completions with an index. The right value depends on the embedding model; -1 accepts every "
+        "passage.",
     )
     node_token_approximation: int = Field(
         500, ge=1, description="Assumed tokens of a passage before it is fetched."
     )
     answer_timeout: float = Field(120.0, gt=0, description="Maximum seconds of a whole answer.")
-    upload_timeout: float = Field(60.0, gt=0, description="Maximum seconds to pass on an upload.")
+    upload_timeout: float = Field(60.0, gt=0, description="Maximum seconds to store an upload and queue its jobs.")
     index_timeout: float = Field(
-        300.0, gt=0, description="Seconds that POST /index waits for its documents; then it answers with the job."
+        300.0,
+        gt=0,
+        description="Maximum seconds that POST /index waits for its documents. Then it responds with the job.",
     )
     max_body_bytes: int = Field(4 * MEBI, gt=0, description="Largest body of a request.")
     ingest_urls: UrlPatterns = Field(
         [],
-        description="Hosts that documents may be fetched from, as JSON: `docs.example.org`, `*.example.org`, `*`, "
-        "with `:8443` for another port; none: URLs are refused. The same for gateway and workers.",
+        description="Hosts from which documents may be fetched, as a JSON list: `docs.example.org`, "
+        "`*.example.org`, `*`, with `:8443` for another port. Empty: URLs are refused. Set the same value for "
+        "gateway and workers.",
     )
     max_upload_bytes: int = Field(128 * MEBI, gt=0, description="Largest body of an upload.")
     max_spool_bytes: int = Field(
         1536 * MEBI,
         gt=0,
-        description="Disk space in bytes for all concurrent uploads; each reserves twice its size. More "
-        "are refused with 429.",
+        description="Disk space in bytes for all concurrent uploads; each reserves twice its size. Further "
+        "uploads are refused with 429.",
     )
     ingest_max_characters: int = Field(
         20_000_000,
@@ -186,23 +197,23 @@ class Settings(OriginalSettings, IdentitySettings):
     body_pause: float = Field(
         30.0, gt=0, description="Maximum seconds between two pieces of a body, received or sent."
     )
-    max_jobs: int = Field(100_000, gt=0, description="Jobs that may wait; more uploads are refused with 503.")
+    max_jobs: int = Field(100_000, gt=0, description="Maximum waiting jobs; more uploads are refused with 503.")
     max_tenant_jobs: int = Field(
-        20_000, gt=0, description="Jobs of one tenant that may wait; more uploads are refused with 429."
+        20_000, gt=0, description="Maximum waiting jobs of one tenant; more uploads are refused with 429."
     )
     max_header_bytes: int = Field(32 * 1024, ge=1024, description="Largest request line with its headers.")
     header_timeout: float = Field(30.0, gt=0, description="Maximum seconds to receive a request's headers.")
     idle_timeout: float = Field(
         75.0,
         gt=0,
-        description="Seconds that a connection without a request stays open. It must be longer than the same "
-        "time of the proxies in front of the gateway (docs/deploy.md).",
+        description="Seconds until the gateway closes a connection without a request. The value must be larger "
+        "than that of the proxies in front of the gateway (docs/deploy.md).",
     )
     max_connections: int = Field(
         10_000,
         gt=0,
-        description="Maximum number of open connections of clients. A further one replaces the one that has been "
-        "idle longest; if none is idle, it gets only health and metrics.",
+        description="Maximum number of open connections of clients. A further connection replaces the connection "
+        "that has been idle longest. If none is idle, the new connection can only read health and metrics.",
     )
     stream_heartbeat: float = Field(
         15.0, gt=0, description="Seconds of silence after which a stream of server-sent events gets a comment."
@@ -234,5 +245,5 @@ class Settings(OriginalSettings, IdentitySettings):
     def _no_credentials(cls, headers: str) -> str:
         for name in headers.split(","):
             if name.strip().lower() in _CREDENTIALS:
-                raise ValueError(f"{name.strip()} holds credentials; no detector may get them")
+                raise ValueError(f"{name.strip()} contains credentials, which detectors must not get; remove it")
         return headers

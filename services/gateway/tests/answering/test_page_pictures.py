@@ -145,11 +145,11 @@ def small(fakes: Any) -> None:
 @pytest.mark.parametrize(
     ("change", "note"),
     [
-        (without_eyes, page_pictures.NO_EYES),
+        (without_eyes, page_pictures.NOT_ACCEPTED),
         (judged, page_pictures.NOT_JUDGED),
-        (unkept, page_pictures.NONE_KEPT),
-        (lost, page_pictures.NONE_KEPT),
-        (away, page_pictures.AWAY),
+        (unkept, page_pictures.NOT_STORED),
+        (lost, page_pictures.NOT_STORED),
+        (away, page_pictures.NOT_FETCHED),
         (small, page_pictures.NO_ROOM),
     ],
 )

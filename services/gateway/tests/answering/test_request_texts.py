@@ -109,5 +109,5 @@ def test_members_that_cannot_be_judged_are_refused(name: str) -> None:
 def test_a_repeated_name_is_refused() -> None:
     """A repeated name is refused, because the detectors and the model server might read different values."""
     body = b'{"messages": [{"role": "user", "content": "secret", "content": "Hello"}]}'
-    with pytest.raises(InvalidRequest, match="twice"):
+    with pytest.raises(InvalidRequest, match="duplicate name"):
         OpenAiChat().parse(ChatRequest(body, LOCAL, Frontend(detectors=policy(Action.BLOCK))))

@@ -27,7 +27,7 @@ def in_one_process() -> Beating:
         async def beat() -> None:
             while True:
                 for each in all_:
-                    each.hear(peers.name)
+                    each.record_heartbeat(peers.name)
                 await asyncio.sleep(EVERY)
 
         all_.append(peers)
@@ -54,12 +54,12 @@ async def test_a_silent_gateway_is_gone(beating: Beating) -> None:
     async with beating(here), beating(there):
         async with beating(silent):
             # An unknown gateway is gone after as many beats as a silent one.
-            await eventually(lambda: here.gone("never.1"))
-            await eventually(lambda: not here.gone(silent.writer()))
-        await eventually(lambda: here.gone(silent.writer()))
-        await eventually(lambda: there.gone(silent.writer()))
-        assert not here.gone(there.writer())
-        assert not there.gone(here.writer())
+            await eventually(lambda: here.has_stopped("never.1"))
+            await eventually(lambda: not here.has_stopped(silent.writer()))
+        await eventually(lambda: here.has_stopped(silent.writer()))
+        await eventually(lambda: there.has_stopped(silent.writer()))
+        assert not here.has_stopped(there.writer())
+        assert not there.has_stopped(here.writer())
 
 
 async def test_a_gateway_is_never_gone_for_itself(beating: Beating) -> None:
@@ -69,10 +69,10 @@ async def test_a_gateway_is_never_gone_for_itself(beating: Beating) -> None:
     assert len({mine, job, here.writer()}) == 3
     assert (runs_job(mine), runs_job(job)) == (False, True)
     async with beating(here):
-        await eventually(lambda: here.gone("never.1"))
-        assert not here.gone(mine)
-        assert not here.gone(job)
-        assert not here.gone(Peers().writer(background=True))
+        await eventually(lambda: here.has_stopped("never.1"))
+        assert not here.has_stopped(mine)
+        assert not here.has_stopped(job)
+        assert not here.has_stopped(Peers().writer(background=True))
 
 
 async def test_no_gateway_is_gone_during_an_outage_of_nats() -> None:
@@ -87,15 +87,15 @@ async def test_no_gateway_is_gone_during_an_outage_of_nats() -> None:
     here = Peers()
     async with GatewayBeats(away, here, every=0.001):  # type: ignore[arg-type]  # gives nothing
         await eventually(lambda: tries > 10)
-        assert not here.gone("never.1")
+        assert not here.has_stopped("never.1")
 
 
 def test_the_number_of_remembered_gateways_is_bounded() -> None:
     """The number of remembered gateways is bounded."""
     here = Peers()
     for number in range(5000):
-        here.hear(f"gateway{number}")
-        here.hear(here.name)
+        here.record_heartbeat(f"gateway{number}")
+        here.record_heartbeat(here.name)
     assert len(here._seen) <= 1001
-    assert here.gone("gateway0.1")
-    assert not here.gone("gateway4999.1")
+    assert here.has_stopped("gateway0.1")
+    assert not here.has_stopped("gateway4999.1")

@@ -115,6 +115,21 @@ async def test_the_worker_gets_the_whole_upload(link: NatsLink) -> None:
     assert original.getvalue() == content
 
 
+async def test_a_short_original_is_also_in_its_job(link: NatsLink) -> None:
+    """The message of the job has the bytes of a short original, and the store has every original."""
+    ingest = nats_ingest(link)
+    contents = [b"a" * 4096, b"a" * 4097]
+    for content in contents:
+        await ingest.submit(LOCAL, Upload("docs", "a.txt", content), soon())
+    transport = await link.ingest()
+    messages = [await transport.jetstream.get_msg(keys.INGEST_STREAM, number) for number in (1, 2)]
+    queued = [ingest_pb2.IngestJob.FromString(message.data or b"") for message in messages]
+    assert [job.content for job in queued] == [contents[0], b""]
+    for job, content in zip(queued, contents, strict=True):
+        original = await asyncio.wait_for(transport.originals.get(job.object_name), 60)
+        assert original.data == content
+
+
 async def test_a_url_is_left_to_the_worker(link: NatsLink) -> None:
     """A job with a URL has the URL and the name of its original, and no original is stored yet."""
     url = "https://docs.example.org/a"

@@ -9,7 +9,7 @@ from causeway_testing.servers import eventually, nats_server
 from gateway.clients.nats_connection import NatsLink
 from gateway.clients.period_keys import PeriodKeyWatch
 from gateway.identity.content_sealing import ContentKeys
-from gateway.identity.link_signing import LONGEST_SECONDS, PERIOD, LinkedDocument, LinkKeys
+from gateway.identity.link_signing import LIFETIME_SECONDS, LinkedDocument, LinkKeys
 from servicekit.errors import Unavailable
 from servicekit.principal import Principal
 
@@ -20,7 +20,7 @@ class Clock:
     """A clock that tests set, in the middle of a period."""
 
     def __init__(self) -> None:
-        self.now = PERIOD * 40_000 + PERIOD / 2
+        self.now = LinkKeys.PERIOD_SECONDS * 40_000 + LinkKeys.PERIOD_SECONDS / 2
 
     def __call__(self) -> float:
         return self.now
@@ -54,10 +54,10 @@ async def test_replicas_share_keys_that_rotate(tmp_path: Path) -> None:
             assert first.ids == second.ids == {first.period}
             before = first.sign(LINKED)
             assert before == second.sign(LINKED)
-            clock.now += PERIOD / 2 - LONGEST_SECONDS + 1
+            clock.now += LinkKeys.PERIOD_SECONDS / 2 - LIFETIME_SECONDS + 1
             await eventually(lambda: first.ids == second.ids == {first.period, first.period + 1})
             assert first.sign(LINKED) == before
-            clock.now += LONGEST_SECONDS
+            clock.now += LIFETIME_SECONDS
             after = second.sign(LINKED)
             assert after != before
             assert opens(first, after)
@@ -75,7 +75,7 @@ async def test_links_work_during_an_outage_of_nats(tmp_path: Path) -> None:
             ring, _ = await stack.enter_async_context(replica(url, clock))
             await eventually(lambda: bool(ring.ids))
             signature = ring.sign(LINKED)
-        clock.now += PERIOD
+        clock.now += LinkKeys.PERIOD_SECONDS
         assert opens(ring, signature)
         assert ring.sign(LINKED) == signature
 

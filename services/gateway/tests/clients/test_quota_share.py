@@ -13,7 +13,7 @@ from gateway.clients.nats_connection import NatsLink
 from gateway.clients.quota_share import QuotaShare
 from gateway.identity.caller import Caller
 from gateway.quotas.ledger import Admitted, Ledger
-from gateway.quotas.limits import holders, parsed
+from gateway.quotas.limits import holders, parse
 from servicekit import keys
 from servicekit.errors import RateLimited, Unavailable
 from servicekit.principal import Principal
@@ -27,7 +27,7 @@ keys: {"lo.ader @ ü": {requests_per_minute: 100, concurrent_requests: 90, token
 @contextlib.asynccontextmanager
 async def replica(url: str, text: str = QUOTAS) -> AsyncIterator[Ledger]:
     """Start the ledger of one gateway."""
-    quotas = parsed(text.encode(), "quotas.yaml")
+    quotas = parse(text.encode(), "quotas.yaml")
     ledger = Ledger(lambda: quotas)
     async with NatsLink(url, retry=0.05) as link, QuotaShare(link.quotas, ledger, retry=0.05):
         yield ledger
@@ -43,7 +43,7 @@ def admit(ledger: Ledger) -> Admitted | None:
 def left(ledger: Ledger) -> int:
     """Return the remaining requests of the minute without using one."""
     [(key, limits)] = [(holder, found) for holder in holders(CALLER) if (found := ledger._quotas().of(holder))]
-    headers = ledger._headers([(ledger._known(key), limits)], time.time())
+    headers = ledger._headers([(ledger._tally_of(key), limits)], time.time())
     return int(headers["x-ratelimit-remaining-requests"])
 
 
@@ -83,7 +83,7 @@ async def test_a_new_replica_knows_the_used_quota(tmp_path: Path) -> None:
     """A new replica knows the used quota, also of a replica that has stopped. Its running requests do not count."""
     async with nats_server(tmp_path / "nats") as url:
         async with replica(url) as first:
-            await eventually(lambda: not first._alone)
+            await eventually(lambda: not first._disconnected)
             for _ in range(60):
                 assert admit(first) is not None
             async with replica(url) as second:
@@ -104,7 +104,7 @@ async def test_replicas_admit_their_shares_during_an_outage_of_nats(tmp_path: Pa
         async with nats_server(directory, port):
             await acquainted(first, second)
             await eventually(lambda: left(second) == 99)
-        await eventually(lambda: first._alone and second._alone)
+        await eventually(lambda: first._disconnected and second._disconnected)
         let_in = 0
         for ledger in (first, second):
             while (admitted := admit(ledger)) is not None:
@@ -118,7 +118,7 @@ async def test_replicas_admit_their_shares_during_an_outage_of_nats(tmp_path: Pa
 async def test_an_invalid_message_is_logged(tmp_path: Path) -> None:
     """A message that cannot be read is logged, and later messages are read."""
     async with nats_server(tmp_path / "nats") as url, NatsLink(url, retry=0.05) as link, replica(url) as first:
-        await eventually(lambda: not first._alone)
+        await eventually(lambda: not first._disconnected)
         bucket = await link.quotas()
         with structlog.testing.capture_logs() as logs:
             await bucket.put("odd", b"")

@@ -44,7 +44,7 @@ BOB = Principal("local", user="bob", groups=("masons",), roles=("ask",))
 class People:
     """Accept names as tokens, as `Tokens` accepts real ones."""
 
-    def known(self, token: str) -> Caller | None:
+    def cached(self, token: str) -> Caller | None:
         return Caller({"ann": ANN, "bob": BOB}[token])
 
 

@@ -2,7 +2,7 @@ from typing import Any
 
 import httpx
 import pytest
-from gateway.dialects.upstream_errors import translated, words
+from gateway.dialects.upstream_errors import client_error, message_of
 from servicekit.errors import (
     CausewayError,
     DeadlineExceeded,
@@ -27,10 +27,10 @@ def refusal(status: int, body: str = OWN, retry_after: float | None = None) -> U
 @pytest.mark.parametrize("status", [400, 413, 422])
 def test_an_invalid_request_has_the_model_servers_message(status: int) -> None:
     """The client gets the model server's message, if there is one, and can correct the request."""
-    told = translated(refusal(status))
+    told = client_error(refusal(status))
     assert type(told) is InvalidRequest
     assert told.message == "max_tokens is too large"
-    assert translated(refusal(status, "<html>")).message == f"The model server refused with status {status}."
+    assert client_error(refusal(status, "<html>")).message == f"The model server refused with status {status}."
 
 
 @pytest.mark.parametrize(
@@ -44,7 +44,7 @@ def test_an_invalid_request_has_the_model_servers_message(status: int) -> None:
 def test_other_refusals_hide_the_model_server(status: int, kind: type[CausewayError], seen: int) -> None:
     """A wrong key for the model server is no error of the client, and the message has no internal details."""
     error = refusal(status, '{"error":{"message":"Incorrect API key: sk-1"}}')
-    told = translated(error)
+    told = client_error(error)
     assert type(told) is kind
     assert http_status(told) == seen
     assert "sk-1" not in told.message
@@ -54,14 +54,14 @@ def test_other_refusals_hide_the_model_server(status: int, kind: type[CausewayEr
 
 def test_retry_after_is_kept() -> None:
     """The error has the model server's Retry-After."""
-    assert translated(refusal(429, retry_after=9)).retry_after == 9
-    assert translated(refusal(503, retry_after=7)).retry_after == 7
+    assert client_error(refusal(429, retry_after=9)).retry_after == 9
+    assert client_error(refusal(503, retry_after=7)).retry_after == 7
 
 
 def test_other_errors_stay_unchanged() -> None:
     """Another error is returned as the same object."""
     error = Internal()
-    assert translated(error) is error
+    assert client_error(error) is error
 
 
 @pytest.mark.parametrize(
@@ -77,7 +77,7 @@ def test_other_errors_stay_unchanged() -> None:
 )
 def test_both_formats_of_messages(body: str, message: str) -> None:
     """The message is read from OpenAI's and from vLLM's older format. Other formats give none."""
-    assert words(body) == message
+    assert message_of(body) == message
 
 
 @pytest.mark.parametrize("path", PATHS)
@@ -85,9 +85,9 @@ def test_both_formats_of_messages(body: str, message: str) -> None:
     ("status", "seen", "message", "again"),
     [
         (400, 400, "max_tokens is too large", None),
-        (401, 503, "The model cannot answer at the moment.", "1"),
-        (429, 429, "The model gets too many requests.", "9"),
-        (500, 503, "The model cannot answer at the moment.", "9"),
+        (401, 503, "The model server is unavailable. Try again later.", "1"),
+        (429, 429, "The model server receives too many requests. Try again later.", "9"),
+        (500, 503, "The model server is unavailable. Try again later.", "9"),
     ],
 )
 async def test_every_stage_translates_refusals(

@@ -8,12 +8,12 @@ from gateway.domain import Action, Detector, Model
 from gateway.frontends.assistants import Assistant, Audience
 from gateway.frontends.model_names import ModelNames
 from gateway.frontends.profiles import Frontend
-from gateway.frontends.profiles_file import Served, parse
+from gateway.frontends.profiles_file import GatewayProperties, parse
 from servicekit.errors import Unavailable
 from servicekit.principal import Principal
 from servicekit.yaml_file import BadFile
 
-SERVED = Served(check_overrides=overrides.check, models=lambda: frozenset({"small"}))
+SERVED = GatewayProperties(check_overrides=overrides.check, models=lambda: frozenset({"small"}))
 
 
 def read(text: str) -> tuple[Frontend, ...]:
@@ -49,11 +49,11 @@ frontends:
 @pytest.mark.parametrize(
     ("text", "message"),
     [
-        ("assistants: [{name: small}]", "line 1, assistants[0].name: a model is called 'small'"),
-        ("assistants: [{name: a}, {name: a}]", "assistants[1].name: another assistant is called 'a'"),
+        ("assistants: [{name: small}]", "line 1, assistants[0].name: a model has the name 'small'"),
+        ("assistants: [{name: a}, {name: a}]", "assistants[1].name: another assistant has the name 'a'"),
         (
             "assistants: [{name: a}]\nfrontends: [{name: f, mount: f, assistants: [{name: a}]}]",
-            "line 2, frontends[0].assistants[0].name: another assistant is called 'a'",
+            "line 2, frontends[0].assistants[0].name: another assistant has the name 'a'",
         ),
         ("assistants: [{name: a, overrides: {tpo: 1}}]", "overrides.tpo: This setting does not exist"),
         ("assistants: [{name: a, overrides: {index: b}}]", "use the assistant's key indexes"),

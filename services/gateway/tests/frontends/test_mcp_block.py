@@ -3,7 +3,7 @@
 import pytest
 from gateway.frontends.mcp_block import TOOLS, AgentOffer, AgentPrompt
 from gateway.frontends.profiles import Frontend
-from gateway.frontends.profiles_file import Served, parse
+from gateway.frontends.profiles_file import GatewayProperties, parse
 from servicekit.yaml_file import BadFile
 
 BASE = Frontend(default_index="handbook")
@@ -12,7 +12,7 @@ BASE = Frontend(default_index="handbook")
 def offer(block: str, more: str = "") -> AgentOffer:
     """Return the offer of a profile with this block."""
     raw = f"frontends:\n  - name: help\n    mount: help\n    {more}\n    mcp: {block}\n"
-    [profile] = parse(raw.encode(), "f.yaml", BASE, Served())
+    [profile] = parse(raw.encode(), "f.yaml", BASE, GatewayProperties())
     return profile.agents
 
 
@@ -45,9 +45,9 @@ def test_indexes_of_the_profile_can_be_offered(index: str, more: str) -> None:
             r"frontends\[0\].mcp.indexes\[0\]: the profile does not let requests read this index",
         ),
         ("{indexes: [../x]}", r"frontends\[0\].mcp.indexes\[0\]"),
-        ("{prompts: [{name: a, text: x}, {name: a, text: y}]}", "two prompts are called 'a'"),
-        ("{prompts: [{name: a, text: 'On {b}'}]}", "the text names the argument 'b', which is not in arguments"),
-        ("{prompts: [{name: a, text: x, arguments: [{name: b}, {name: b}]}]}", "two arguments are called 'b'"),
+        ("{prompts: [{name: a, text: x}, {name: a, text: y}]}", "two prompts have the name 'a'"),
+        ("{prompts: [{name: a, text: 'On {b}'}]}", "the text contains {b}, but arguments has no 'b'"),
+        ("{prompts: [{name: a, text: x, arguments: [{name: b}, {name: b}]}]}", "two arguments have the name 'b'"),
         ("{prompts: [{name: a b, text: x}]}", r"prompts\[0\].name"),
         ("{resources: []}", "mcp.resources"),
     ],
@@ -61,5 +61,5 @@ def test_an_invalid_block_is_refused(block: str, message: str) -> None:
 def test_arguments_are_filled_in_once() -> None:
     """Braces inside of an argument stay, and so do braces without an argument's name."""
     prompt = AgentPrompt("a", "On {one} and {two}: {one} {not one}")
-    assert prompt.filled({"one": "{two}", "two": "2"}) == "On {two} and 2: {two} {not one}"
-    assert prompt.filled({}) == "On  and :  {not one}"
+    assert prompt.fill({"one": "{two}", "two": "2"}) == "On {two} and 2: {two} {not one}"
+    assert prompt.fill({}) == "On  and :  {not one}"

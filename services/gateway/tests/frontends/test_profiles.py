@@ -1,6 +1,7 @@
 import pytest
 from gateway.domain import Action, Detector, Detectors
-from gateway.frontends.profiles import Frontend, Frontends
+from gateway.frontends.profiles import Frontend
+from gateway.frontends.snapshot import Frontends
 from servicekit.errors import PermissionDenied
 from servicekit.principal import LOCAL, Principal
 
@@ -55,12 +56,14 @@ def test_the_detectors_that_a_request_may_add() -> None:
     for side in ("input", "context", "output"):
         asked = Detectors(**{side: (Detector("words", Action.REPORT),)})
         for allowed in (None, frozenset(("words",))):
-            assert Frontend(detectors=own, own_detectors=allowed).detectors_for(asked) == own + asked
+            assert Frontend(detectors=own, allowed_detectors=allowed).detectors_for(asked) == own + asked
         for allowed in (frozenset(), frozenset(("pii",))):
             with pytest.raises(PermissionDenied, match="'words'") as caught:
-                Frontend(detectors=own, own_detectors=allowed).detectors_for(asked, "context.overrides.detectors")
+                Frontend(detectors=own, allowed_detectors=allowed).detectors_for(
+                    asked, "context.overrides.detectors"
+                )
             assert caught.value.field == "context.overrides.detectors"
-    assert Frontend(detectors=own, own_detectors=frozenset()).detectors_for(Detectors()) == own
+    assert Frontend(detectors=own, allowed_detectors=frozenset()).detectors_for(Detectors()) == own
 
 
 @pytest.mark.parametrize(("enforced", "asked", "free"), [(0, 0, True), (0, 1, False), (1, 0, False), (1, 1, False)])

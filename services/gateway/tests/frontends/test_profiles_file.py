@@ -6,14 +6,17 @@ from causeway_testing.servers import eventually
 from gateway.dialects.rag_chat import overrides
 from gateway.domain import Action, Detector, Detectors, Policy
 from gateway.frontends.profile_entry import AllowEntry, ProfileEntry
-from gateway.frontends.profiles import Frontend, Frontends, GuardrailsWire
-from gateway.frontends.profiles_file import FrontendsFile, Profiles, Served, parse
+from gateway.frontends.profiles import Frontend, GuardrailsWire
+from gateway.frontends.profiles_file import FrontendsFile, GatewayProperties, Profiles, parse
+from gateway.frontends.snapshot import Frontends
 from gateway.routes.table import route_table
 from servicekit.errors import InvalidRequest, Unavailable
 from servicekit.yaml_file import BadFile
 
 BASE = Frontend(default_index="docs", blocked_message="No.")
-SERVED = Served(frozenset({"chat", "content", "2024-01"}), frozenset({"2024-01", "2024-04"}), overrides.check)
+SERVED = GatewayProperties(
+    frozenset({"chat", "content", "2024-01"}), frozenset({"2024-01", "2024-04"}), overrides.check
+)
 FULL = b"""
 frontends:
   - name: help
@@ -88,7 +91,7 @@ def test_the_defaults_of_a_profile() -> None:
 def test_detectors_of_requests(said: str, own: frozenset[str] | None) -> None:
     """`allow.detectors` is `any`, `none` or a list."""
     text = f"frontends: [{{name: a, mount: a, allow: {{detectors: {said}}}}}]"
-    assert read(text.encode())[0].own_detectors == own
+    assert read(text.encode())[0].allowed_detectors == own
 
 
 def test_an_index_can_be_empty() -> None:
@@ -254,7 +257,7 @@ def test_a_profile_called_default_replaces_the_deployments() -> None:
 
 def test_a_profile_needs_no_mount_beside_the_console() -> None:
     """The console's path `/` has an empty first segment, which is not the mount of a profile without one."""
-    served = Served(segments=frozenset({"", "chat"}))
+    served = GatewayProperties(segments=frozenset({"", "chat"}))
     profiles = parse(b"frontends: [{name: default}, {name: help, hosts: [a.example]}]", "f.yaml", BASE, served)
     assert [each.mount for each in profiles] == ["", ""]
 
@@ -263,7 +266,7 @@ def test_the_documented_examples_are_valid() -> None:
     """The documentation's examples can be loaded, and its table has every key."""
     root = Path(__file__).resolve().parents[4]
     segments = frozenset(route.first_segment for route in route_table((), console=True))
-    served = Served(segments, frozenset({"2024-01", "2026-04-10"}), overrides.check)
+    served = GatewayProperties(segments, frozenset({"2024-01", "2026-04-10"}), overrides.check)
     example = (root / "examples" / "frontends.yaml").read_bytes()
     assert [each.name for each in parse(example, "f", BASE, served)] == ["help", "staff", "default"]
     page = (root / "docs" / "frontends.md").read_text()

@@ -20,7 +20,7 @@ def test_a_sealed_content_can_be_opened(text: str) -> None:
     sealed = keys.seal(ANN, "web", "reasoning", text)
     assert sealed != keys.seal(ANN, "web", "reasoning", text)
     assert (
-        ContentKeys.of(b"n" * 32, KEY, now=lambda: keys._now() + keys.SECONDS).opened(
+        ContentKeys.of(b"n" * 32, KEY, now=lambda: keys._now() + keys.PERIOD_SECONDS).opened(
             ANN, "web", "reasoning", sealed
         )
         == text
@@ -58,10 +58,10 @@ def test_a_changed_content_cannot_be_opened(at: int, character: str) -> None:
 
 def test_keys_expire() -> None:
     """A content can be read for a year. Without a key, nothing is sealed and reading is unavailable."""
-    now = 100 * ContentKeys.SECONDS + 1.0
+    now = 100 * ContentKeys.PERIOD_SECONDS + 1.0
     sealed = ContentKeys.of(KEY, now=lambda: now).seal(ANN, "web", "reasoning", "So.")
-    for periods, text in ((ContentKeys.KEPT, "So."), (ContentKeys.KEPT + 1, None)):
-        later = ContentKeys(lambda periods=periods: now + periods * ContentKeys.SECONDS)  # type: ignore[misc]
+    for periods, text in ((ContentKeys.EARLIER_PERIODS, "So."), (ContentKeys.EARLIER_PERIODS + 1, None)):
+        later = ContentKeys(lambda periods=periods: now + periods * ContentKeys.PERIOD_SECONDS)  # type: ignore[misc]
         later.put(later.period, b"n" * 32)
         later.put(100, KEY)
         assert later.opened(ANN, "web", "reasoning", sealed) == text

@@ -1,5 +1,5 @@
 import pytest
-from gateway.identity.credentials import credential
+from gateway.identity.credentials import credential_of
 from servicekit.errors import Unauthenticated
 
 
@@ -18,7 +18,7 @@ from servicekit.errors import Unauthenticated
 )
 def test_each_header_that_clients_use_is_read(headers: list[tuple[bytes, bytes]]) -> None:
     """A credential is read from any of the headers. The same credential in two headers counts once."""
-    assert credential(headers) == "secret"
+    assert credential_of(headers) == "secret"
 
 
 @pytest.mark.parametrize(
@@ -40,6 +40,6 @@ def test_each_header_that_clients_use_is_read(headers: list[tuple[bytes, bytes]]
 def test_none_or_several_are_refused(headers: list[tuple[bytes, bytes]]) -> None:
     """A request without a credential, or with two different ones, is refused. The message repeats no credential."""
     with pytest.raises(Unauthenticated) as caught:
-        credential(headers)
+        credential_of(headers)
     assert "secret" not in caught.value.message
     assert caught.value.field == "authorization"

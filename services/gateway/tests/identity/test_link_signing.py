@@ -1,7 +1,7 @@
 import base64
 
 import pytest
-from gateway.identity.link_signing import PERIOD, LinkedDocument, LinkKeys
+from gateway.identity.link_signing import LinkedDocument, LinkKeys
 from hypothesis import given
 from hypothesis import strategies as st
 from servicekit.errors import PermissionDenied, Unavailable
@@ -122,7 +122,7 @@ def test_keys_rotate() -> None:
         old.opened(new)
     ring.put(ring.period + 1, b"n" * 32)
     assert (ring.sign(linked()) or "").split(".")[1] == str(ring.period), "the next key waits for its period"
-    clock.now += PERIOD
+    clock.now += LinkKeys.PERIOD_SECONDS
     assert ring.ids == {ring.period, ring.period - 1}
     with pytest.raises(PermissionDenied):
         ring.opened(before)

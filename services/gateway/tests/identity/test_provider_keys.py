@@ -104,7 +104,7 @@ async def test_keys_survive_an_outage_of_the_provider(issuer: Any, keys: Provide
         for _ in range(10):
             clock.now += 3600
             await keys.find("one")
-            await eventually(lambda: keys._loading is None)
+            await eventually(lambda: keys._refreshing is None)
     assert len([entry for entry in logs if entry["log_level"] == "warning"]) == 10
     issuer.status = 200
     issuer.add("two")
@@ -164,7 +164,7 @@ async def test_an_invalid_key_set_keeps_the_old_one(issuer: Any, clock: Clock, d
     answer = document
     clock.now += 601
     await keys.find("one")
-    await eventually(lambda: keys._loading is None)
+    await eventually(lambda: keys._refreshing is None)
     await keys.find("one")
 
 
@@ -203,7 +203,7 @@ async def test_a_fetch_has_a_time_limit() -> None:
         await asyncio.Event().wait()
         raise AssertionError
 
-    keys = ProviderKeys("https://issuer.example", fetch, ALGORITHMS, patience=0.05)
+    keys = ProviderKeys("https://issuer.example", fetch, ALGORITHMS, timeout=0.05)
     with pytest.raises(Unavailable):
         await asyncio.wait_for(keys.find("one"), 60)
 

@@ -130,7 +130,7 @@ async def test_an_invalid_token_is_refused(
         await tokens.caller(token)
     assert caught.value.details == {"challenge": "invalid_token"}
     assert not any(part in caught.value.message for part in token.split("."))
-    assert tokens.known(token) is None
+    assert tokens.cached(token) is None
 
 
 async def test_clocks_may_differ_a_little(issuer: Any, tokens: Tokens) -> None:
@@ -190,10 +190,10 @@ async def test_a_key_signs_with_its_own_algorithm_alone(issuer: Any) -> None:
 async def test_a_token_is_verified_once(issuer: Any, tokens: Tokens) -> None:
     """A verified token is cached until it expires, and is then accepted without the provider's keys."""
     token = issuer.token()
-    assert tokens.known(token) is None
+    assert tokens.cached(token) is None
     caller = await tokens.caller(token)
-    assert tokens.known(token) is caller
-    assert tokens.known(token[:-1]) is None
+    assert tokens.cached(token) is caller
+    assert tokens.cached(token[:-1]) is None
 
 
 async def test_a_cached_token_expires(issuer: Any) -> None:
@@ -203,9 +203,9 @@ async def test_a_cached_token_expires(issuer: Any) -> None:
     token = issuer.token(exp=int(now) + 100)
     await tokens.caller(token)
     now += 125
-    assert tokens.known(token) is not None
+    assert tokens.cached(token) is not None
     now += 10
-    assert tokens.known(token) is None
+    assert tokens.cached(token) is None
 
 
 async def test_the_cache_of_tokens_is_bounded(issuer: Any) -> None:
@@ -214,7 +214,7 @@ async def test_the_cache_of_tokens_is_bounded(issuer: Any) -> None:
     made = [issuer.token(jti=str(number)) for number in range(5)]
     for token in made:
         await tokens.caller(token)
-    assert [tokens.known(token) is not None for token in made] == [False, False, True, True, True]
+    assert [tokens.cached(token) is not None for token in made] == [False, False, True, True, True]
 
 
 async def test_tokens_of_a_removed_key_are_refused(issuer: Any) -> None:
@@ -228,7 +228,7 @@ async def test_tokens_of_a_removed_key_are_refused(issuer: Any) -> None:
     issuer.remove("one")
     clock += 10
     await tokens.caller(issuer.token())
-    assert tokens.known(stolen) is None
+    assert tokens.cached(stolen) is None
     clock += 10
     with pytest.raises(Unauthenticated, match="does not have"):
         await tokens.caller(stolen)

@@ -7,7 +7,7 @@ import pytest
 from gateway.identity.caller import Caller
 from gateway.quotas import ledger as module
 from gateway.quotas.ledger import Admitted, Ledger
-from gateway.quotas.limits import Measure, Quotas, parsed
+from gateway.quotas.limits import Measure, Quotas, parse
 from hypothesis import given
 from hypothesis import settings as hypothesis_settings
 from hypothesis import strategies as st
@@ -29,7 +29,7 @@ class Clock:
 
 
 def quotas(text: str) -> Quotas:
-    return parsed(text.encode(), "quotas.yaml")
+    return parse(text.encode(), "quotas.yaml")
 
 
 def replicas(count: int, text: str, clock: Clock | None = None) -> list[Ledger]:
@@ -37,15 +37,15 @@ def replicas(count: int, text: str, clock: Clock | None = None) -> list[Ledger]:
     limits = quotas(text)
     made = [Ledger(lambda: limits, clock or Clock()) for _ in range(count)]
     for each in made:
-        each.joined([other.replica for other in made])
+        each.connected([other.replica for other in made])
     return made
 
 
 def tell(teller: Ledger, everybody: Sequence[Ledger]) -> None:
     """Give the news of one replica to all replicas, including itself."""
-    for holder, raw in list(teller.news()):
+    for holder, raw in list(teller.take_unpublished()):
         for each in everybody:
-            each.hear(teller.replica, holder, raw)
+            each.receive(teller.replica, holder, raw)
 
 
 def admit(
@@ -90,7 +90,7 @@ def test_a_caller_without_limits_is_not_counted() -> None:
     """Limits of other callers have no effect."""
     [ledger] = replicas(1, "keys: {other: {requests_per_minute: 5}}")
     assert ledger.admit(CALLER, model=True, ingest=None) is None
-    assert list(ledger.news()) == []
+    assert list(ledger.take_unpublished()) == []
 
 
 def test_the_keys_of_a_tenant_share_its_quota() -> None:
@@ -222,11 +222,11 @@ def test_one_replica_can_get_the_whole_limit(count: int, limit: int) -> None:
 def test_without_news_each_replica_keeps_its_share() -> None:
     """The share follows from the last known number of replicas."""
     first, _, _ = replicas(3, "keys: {loader: {requests_per_minute: 30, concurrent_requests: 2}}")
-    first.left()
+    first.disconnected()
     ended = 0
     while (admitted := admit(first)) is not None:
         admitted.end(0, 0)
-        first.tidy()
+        first.prune()
         ended += 1
     assert ended == 10
     assert first.replicas == 3
@@ -236,11 +236,11 @@ def test_a_rejoined_replica_publishes_its_usage() -> None:
     """After an interruption, a replica publishes the requests that it admitted meanwhile."""
     first, second = everybody = replicas(2, "keys: {loader: {requests_per_minute: 10}}")
     tell(first, everybody)
-    first.left()
+    first.disconnected()
     for _ in range(5):
         assert admit(first) is not None
     assert admit(first) is None
-    first.joined([second.replica])
+    first.connected([second.replica])
     tell(first, everybody)
     left = admit(second)
     assert left is not None
@@ -260,14 +260,14 @@ def test_a_lost_replica(monkeypatch: pytest.MonkeyPatch) -> None:
     assert admit(first) is None
     begin = time.monotonic()
     monkeypatch.setattr(time, "monotonic", lambda: begin + module.REPLICA_SECONDS + 1)
-    first.tidy()
+    first.prune()
     assert first.replicas == 1
     again = admit(first)
     assert again is not None
     assert again.headers["x-ratelimit-remaining-requests"] == "7"
-    first.met("third")
+    first.add_replica("third")
     assert first.replicas == 2
-    first.parted("third")
+    first.remove_replica("third")
     assert first.replicas == 1
 
 
@@ -281,7 +281,7 @@ def test_expired_usage_is_removed() -> None:
         admitted.end(0, 0)
     tell(ledger, [ledger])
     clock.now += 120
-    ledger.tidy()
+    ledger.prune()
     assert ledger._tallies == {}
 
 
@@ -292,7 +292,7 @@ def test_the_number_of_callers_is_bounded(monkeypatch: pytest.MonkeyPatch) -> No
     for number in range(50):
         admit(ledger, Caller(Principal("north", f"user-{number}")))
     assert len(ledger._tallies) == 10
-    assert len(list(ledger.news())) == 10
+    assert len(list(ledger.take_unpublished())) == 10
 
 
 def test_invalid_news_are_refused() -> None:
@@ -300,7 +300,7 @@ def test_invalid_news_are_refused() -> None:
     [ledger] = replicas(1, "")
     for raw in (b"", b"[]", b'{"requests_per_minute":3}'):
         with pytest.raises(ValueError, match=r".+"):
-            ledger.hear("other", "key.a.b", raw)
+            ledger.receive("other", "key.a.b", raw)
 
 
 def test_the_shares_of_tenants_are_measured() -> None:

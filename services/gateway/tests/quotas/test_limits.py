@@ -20,7 +20,7 @@ keys:
 
 def of(text: str, holder: Holder) -> dict[str, int]:
     """Return the limits of a caller by their names in the file."""
-    return {m.value: limit for m, limit in limits.parsed(text.encode(), "quotas.yaml").of(holder).items()}
+    return {m.value: limit for m, limit in limits.parse(text.encode(), "quotas.yaml").of(holder).items()}
 
 
 def test_the_documented_example_is_valid() -> None:

@@ -1,5 +1,5 @@
 import pytest
-from gateway.quotas.uses import DAY, MINUTE, PRESENT, Uses, Window, seconds_until
+from gateway.quotas.uses import DAY, MINUTE, NO_EXPIRY, Uses, Window, seconds_until
 from hypothesis import given
 from hypothesis import strategies as st
 
@@ -26,7 +26,7 @@ def test_the_cached_sum_is_right(steps: list[tuple[float, int, bool]]) -> None:
     for moment, amount, forgets in steps:
         uses.add(amount, BEGIN + moment)
         if forgets:
-            uses.forget(BEGIN + moment)
+            uses.prune(BEGIN + moment)
         assert uses.total(BEGIN + moment) == pytest.approx(Uses(MINUTE, uses.slots).total(BEGIN + moment))
 
 
@@ -65,7 +65,7 @@ def test_a_clock_that_was_set_back() -> None:
     uses.add(2, BEGIN + 20)
     assert uses.total(BEGIN) == 2
     assert seconds_until([uses], MINUTE, 1, BEGIN) < 120
-    uses.forget(BEGIN)
+    uses.prune(BEGIN)
     assert sum(uses.slots.values()) == 2
     assert uses.total(BEGIN + 3600) == 0
 
@@ -77,7 +77,7 @@ def test_usage_leaves_the_window_gradually() -> None:
     assert uses.total(1059) == 10
     assert uses.total(1065) == pytest.approx(5)
     assert uses.total(1071) == 0
-    uses.forget(1071)
+    uses.prune(1071)
     assert uses.slots == {}
 
 
@@ -92,10 +92,10 @@ def test_expected_usage_is_corrected() -> None:
 
 def test_running_requests_count_until_they_end() -> None:
     """A running request counts for any duration. The time to wait is unknown."""
-    uses = Uses(PRESENT)
+    uses = Uses(NO_EXPIRY)
     uses.add(1, BEGIN)
     assert uses.total(BEGIN + 86_400 * 7) == 1
-    assert seconds_until([uses], PRESENT, 1, BEGIN) == 1
+    assert seconds_until([uses], NO_EXPIRY, 1, BEGIN) == 1
     uses.add(-1, BEGIN + 5)
     assert uses.total(BEGIN + 5) == 0
 

@@ -11,15 +11,18 @@ from gateway.domain import Detectors, Model
 from gateway.domain.documents import Job, StoredDocument, Upload
 from gateway.domain.ownership import OWNER
 from gateway.frontends.assistants import Assistant, Audience
-from gateway.frontends.profiles import Frontend, Frontends
+from gateway.frontends.profiles import Frontend
+from gateway.frontends.snapshot import Frontends
 from gateway.identity.caller import Caller, with_own
+from gateway.main import build_app
 from gateway.routes import application
 from gateway.routes.rest import rest
 from gateway.routes.table import ROUTES
-from gateway.routes.uploads import Turns
+from gateway.routes.uploads import UploadSlots
 from gateway.routing.table import RouteTable
 from gateway.server.authentication import Identity
 from gateway.server.frontend_selection import ProfileLayer
+from gateway.settings import Settings
 from servicekit import keys
 from servicekit.deadline import Deadline
 from servicekit.errors import CausewayError, Unavailable
@@ -71,7 +74,7 @@ def app(
         fakes.pictures,
         fakes.originals,
         fakes.generator,
-        Turns(1),
+        UploadSlots(1),
         draining or asyncio.Event(),
         timeout=timeout,
         login=login,
@@ -162,8 +165,16 @@ async def test_me_describes_the_caller(fakes: Any) -> None:
         "user": "ann",
         "roles": ["ask", "ingest"],
         "default_index": "docs",
+        "ingest_urls": False,
         "assistants": ["harbour"],
     }
+
+
+async def test_me_offers_uploads_from_urls(fakes: Any, settings: Settings) -> None:
+    """The answer has `ingest_urls` if the operator allows hosts from which documents may be fetched."""
+    app = build_app(settings.model_copy(update={"ingest_urls": ["docs.example.org"]}), fakes.services())
+    async with httpx.AsyncClient(transport=httpx.ASGITransport(app), base_url="http://gateway") as http:
+        assert (await http.get("/me")).json()["ingest_urls"] is True
 
 
 async def test_auth_setup_without_a_login(fakes: Any) -> None:

@@ -15,7 +15,7 @@ from gateway.domain import Delta, Finish, Start, Usage
 from gateway.domain.response_log import Entry
 from gateway.main import build
 from gateway.quotas.ledger import Ledger
-from gateway.quotas.limits import Measure, parsed
+from gateway.quotas.limits import Measure, parse
 from gateway.response_runs import feed
 from gateway.response_runs.background import BackgroundRuns
 from gateway.settings import Settings
@@ -79,11 +79,11 @@ async def test_the_events_of_a_response_are_streamed(gateway: Any, fakes: Any) -
 
 async def test_a_response_may_wait_long(gateway: Any, fakes: Any, monkeypatch: Any) -> None:
     """A response that waits in the queue does not fail, and its readers receive its events later."""
-    monkeypatch.setattr(feed, "_QUIET", 0.01)
+    monkeypatch.setattr(feed, "_SILENT_SECONDS", 0.01)
     client, runs = gateway
     waiting = await accepted(client)
     for _ in range(10):
-        fakes.peers.hear(fakes.peers.name)
+        fakes.peers.record_heartbeat(fakes.peers.name)
     reading = asyncio.ensure_future(events_of(client, waiting.id))
     before = fakes.response_log.reads
     await eventually(lambda: fakes.response_log.reads > before + 5)
@@ -136,9 +136,9 @@ async def test_a_waiting_response_is_cancelled(gateway: Any, fakes: Any) -> None
 
 async def test_a_request_counts_once_in_the_quotas(fakes: Any, settings: Settings) -> None:
     """A request counts once, when it is accepted. Its answer is not refused, and its tokens count then."""
-    limits = parsed(b"tenants: {local: {requests_per_minute: 1, tokens_per_minute: 1000}}", "quotas.yaml")
+    limits = parse(b"tenants: {local: {requests_per_minute: 1, tokens_per_minute: 1000}}", "quotas.yaml")
     fakes.ledger = Ledger(lambda: limits)
-    fakes.ledger.joined([fakes.ledger.replica])
+    fakes.ledger.connected([fakes.ledger.replica])
     app, runs = build(settings, fakes.services())
     async with httpx.AsyncClient(transport=httpx.ASGITransport(app), base_url="http://gateway") as client:
         waiting = await accepted(client)

@@ -83,7 +83,7 @@ async def test_the_states_of_services_without_the_guardrails() -> None:
 async def test_requests_share_a_look_up() -> None:
     """Requests within a short time share one look-up, because the route needs no credential."""
     guardrails = Asked()
-    async with client(guardrails, fresh=0.2) as http:
+    async with client(guardrails, reuse_seconds=0.2) as http:
         await asyncio.gather(*(http.get("/info") for _ in range(30)))
         assert guardrails.times == 1
         await asyncio.sleep(0.3)

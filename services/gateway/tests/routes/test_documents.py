@@ -117,7 +117,7 @@ async def test_a_text_instead_of_the_file(client: httpx.AsyncClient) -> None:
     body, headers = raw((b'name="index"', b"docs"), (b'name="file"', b"just text"))
     response = await client.post("/documents", content=body, headers=headers)
     assert response.status_code == 400
-    assert "file" in response.json()["detail"]
+    assert response.json()["detail"] == "file.0: A file needs a file name."
 
 
 async def test_empty_metadata_are_an_empty_object(client: httpx.AsyncClient, fakes: Any) -> None:
@@ -160,6 +160,16 @@ async def test_an_incomplete_form(client: httpx.AsyncClient, fakes: Any) -> None
     body, headers = raw((b'name="index"', b"docs"), (b'name="file"; filename="a.md"', b"the beginning"))
     response = await client.post("/documents", content=body[:-20], headers=headers)
     assert response.status_code == 400
+    assert fakes.ingest.uploads == []
+
+
+async def test_a_form_without_its_last_boundary(client: httpx.AsyncClient, fakes: Any) -> None:
+    """A form that was cut off is refused as a whole. Its parser would drop the part in which it ends."""
+    file = (b'name="file"; filename="a.md"', b"x")
+    body, headers = raw((b'name="index"', b"docs"), file, file)
+    response = await client.post("/documents", content=body[: -len("--x--\r\n") - 2], headers=headers)
+    assert response.status_code == 400
+    assert "last boundary" in response.text
     assert fakes.ingest.uploads == []
 
 

@@ -69,7 +69,7 @@ async def test_a_probe_that_hangs_is_reported(forgets: bool) -> None:
     transport = httpx.ASGITransport(app)
     async with httpx.AsyncClient(transport=transport, base_url="http://g") as http, asyncio.timeout(60):
         response = await http.get("/readyz?verbose=1")
-    assert response.json()["services"]["slow"]["detail"] == "no answer within 0.2 s"
+    assert response.json()["services"]["slow"]["detail"] == "no response within 0.2 s"
     assert response.json()["services"]["nats"]["status"] == "ok"
 
 

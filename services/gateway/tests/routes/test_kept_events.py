@@ -83,7 +83,7 @@ def leaving(fakes: Any, settings: Settings) -> Leaving:
 @pytest.mark.parametrize("room", [64, 256 * 1024])
 async def test_sent_events_are_read_again(client: httpx.AsyncClient, monkeypatch: Any, room: int) -> None:
     """The stored events are read from any cursor, byte for byte, also if the log exceeds the reader's buffer."""
-    monkeypatch.setattr(feed, "_MOST_BYTES", room)
+    monkeypatch.setattr(feed, "_FEED_BYTES", room)
     sent = (await client.post(PATH, json={"input": "When?", "stream": True, "tools": [SEARCH]})).text
     events = responses.events(sent)
     name = events[-1].response.id
@@ -227,7 +227,7 @@ async def test_a_gateway_that_died(leaving: Leaving, client: httpx.AsyncClient, 
     log[-1] = replace(log[-1], writer="dead.1")
     assert (await client.get(f"{PATH}/{name}")).json()["status"] == "in_progress"
     for _ in range(5):
-        fakes.peers.hear(fakes.peers.name)
+        fakes.peers.record_heartbeat(fakes.peers.name)
     read = (await client.get(f"{PATH}/{name}")).json()
     assert (read["status"], read["error"]["code"]) == ("failed", "server_error")
     fakes.generator.gate.set()
@@ -250,10 +250,32 @@ async def test_a_reader_ends_the_response_of_a_dead_gateway(
     reading = asyncio.ensure_future(client.get(f"{PATH}/{name}", params={"stream": "true"}))
     await eventually(lambda: any(fakes.response_log.watchers.values()))
     for _ in range(5):
-        fakes.peers.hear(fakes.peers.name)
+        fakes.peers.record_heartbeat(fakes.peers.name)
     assert responses.events((await reading).text)[-1].type == "response.failed"
     fakes.generator.gate.set()
     await serving
+
+
+async def test_a_defect_ends_the_readers(
+    leaving: Leaving, client: httpx.AsyncClient, fakes: Any, monkeypatch: Any
+) -> None:
+    """The stream of a reader ends if a defect stops the feed after its first events."""
+    fakes.generator.gate = asyncio.Event()
+    got, serving = await leaving(input="When?", stream=True)
+    name = responses.events(got)[0].response.id
+
+    async def defective(_feed: feed.Feed) -> None:
+        raise ValueError("a defect")
+
+    monkeypatch.setattr(feed.Feed, "_next", defective)
+    text = (await client.get(f"{PATH}/{name}", params={"stream": "true"})).text
+    assert text
+    assert "response.completed" not in text
+    monkeypatch.undo()
+    fakes.generator.gate.set()
+    await serving
+    events = responses.events((await client.get(f"{PATH}/{name}", params={"stream": "true"})).text)
+    assert events[-1].type == "response.completed"
 
 
 async def test_a_running_response_is_deleted(leaving: Leaving, client: httpx.AsyncClient, fakes: Any) -> None:
@@ -345,7 +367,7 @@ async def test_many_read_at_once(client: httpx.AsyncClient, fakes: Any) -> None:
 async def test_the_cache_of_ended_logs_is_bounded(client: httpx.AsyncClient, fakes: Any, monkeypatch: Any) -> None:
     """The cache drops the least recently read log when it is full."""
     texts = [(await client.post(PATH, json={"input": "When?", "stream": True})).text for _ in range(3)]
-    monkeypatch.setattr(feed, "_MOST_KEPT_BYTES", 2 * max(len(text) for text in texts))
+    monkeypatch.setattr(feed, "_CACHE_BYTES", 2 * max(len(text) for text in texts))
     names = [responses.events(text)[-1].response.id for text in texts]
 
     async def reads(number: int) -> int:

@@ -82,7 +82,7 @@ async def test_the_path_is_exact(client: httpx.AsyncClient, path: str) -> None:
     for method in ("GET", "DELETE"):
         refused = await client.request(method, path)
         assert (refused.status_code, refused.headers["allow"]) == (405, "POST")
-        assert refused.json()["error"]["message"] == f"/mcp does not take {method}."
+        assert refused.json()["error"]["message"] == f"/mcp does not accept {method}."
     assert (await client.post("/mcp/else", json={})).status_code == 404
 
 
@@ -110,12 +110,20 @@ async def test_documents_are_read_in_parts(client: httpx.AsyncClient) -> None:
             "No such index: 'nowhere' exists. list_indexes returns the names of the existing ones.",
         ),
         ("search", {"query": "x", "filters": {"a": []}}, "filters.a must be a string, a number or a boolean."),
-        ("search", {"query": "x", "limit": 3}, "search has no argument 'limit'; it has query, index, top,"),
+        (
+            "search",
+            {"query": "x", "limit": 3},
+            "search has no argument 'limit'; its arguments are query, index, top,",
+        ),
         ("fetch", {"id": "d1"}, "id must be an id that a search returned, like handbook/guide.pdf."),
         ("fetch", {"id": "docs/d9"}, "No such document: 'd9' exists in index 'docs'."),
         ("fetch", {"id": "docs/d1", "first_page": 3, "last_page": 2}, "last_page must not be before first_page."),
         ("ask", {"question": ""}, "question must be text that is not blank."),
-        ("ask", {"question": "x", "language": "7"}, "language must be a language, like en, pt-BR or Deutsch."),
+        (
+            "ask",
+            {"question": "x", "language": "7"},
+            "language must be a language tag or name, like en, pt-BR or Deutsch.",
+        ),
     ],
 )
 async def test_a_wrong_argument_is_reported_in_the_result(

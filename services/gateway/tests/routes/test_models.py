@@ -45,7 +45,7 @@ async def test_a_model_that_cannot_be_reached(client: httpx.AsyncClient) -> None
     response = await client.get("/v1/models/away")
     assert response.status_code == 503
     assert response.headers["retry-after"] == "1"
-    said = "The model 'away' cannot be reached at the moment."
+    said = "The model 'away' cannot be reached. Try again."
     assert response.json()["error"]["message"] == response.json()["detail"] == said
 
 

@@ -6,7 +6,8 @@ import httpx
 import pytest
 from causeway_testing.gateway.retrieval import FakeDocument
 from gateway.domain.documents import StoredDocument
-from gateway.frontends.profiles import Frontend, Frontends
+from gateway.frontends.profiles import Frontend
+from gateway.frontends.snapshot import Frontends
 from gateway.identity.caller import Caller
 from gateway.routes import originals
 from gateway.routes.rest import rest

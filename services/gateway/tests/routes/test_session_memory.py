@@ -29,7 +29,7 @@ PATH = "/2024-05-29/chat"
 class People:
     """`Tokens` whose tokens are names."""
 
-    def known(self, token: str) -> Caller | None:
+    def cached(self, token: str) -> Caller | None:
         return Caller(Principal("local", user=token, roles=("ask",)))
 
 

@@ -1,6 +1,6 @@
 import json
 
-from gateway.routes.spool import Spool, listed
+from gateway.routes.spool import Spool, json_list
 
 
 async def whole(spool: Spool, parts: list[bytes | int]) -> bytes:
@@ -12,7 +12,7 @@ async def test_records_are_read_in_any_order() -> None:
     spool = Spool()
     for number in range(5):
         spool.add(b'"%d"' % number)
-    parts = [b'{"a":', *listed([4, 0]), b',"b":', *listed([]), b"}"]
+    parts = [b'{"a":', *json_list([4, 0]), b',"b":', *json_list([]), b"}"]
     length = spool.length(parts)
     sent = await whole(spool, parts)
     assert json.loads(sent) == {"a": ["4", "0"], "b": []}

@@ -1,41 +1,41 @@
-"""The turns of uploads."""
+"""The slots of uploads."""
 
 import asyncio
 import io
 
 import pytest
 from fastapi import UploadFile
-from gateway.routes.uploads import Turns, check_lengths, file_names
+from gateway.routes.uploads import UploadSlots, check_lengths, file_names
 from servicekit.deadline import Deadline
 from servicekit.errors import InvalidRequest, PayloadTooLarge, RateLimited
 
 
 async def test_a_cancelled_upload_does_not_keep_its_turn() -> None:
     """An upload that is cancelled as its turn comes does not begin, and the turn is free again."""
-    turns, begun = Turns(1), False
+    slots, begun = UploadSlots(1), False
 
     async def upload() -> None:
         nonlocal begun
-        async with turns.turn(Deadline.after(120)):
+        async with slots.slot(Deadline.after(120)):
             begun = True
 
-    async with turns.turn(Deadline.after(120)):
+    async with slots.slot(Deadline.after(120)):
         waiting = asyncio.create_task(upload())
         await asyncio.sleep(0.01)
     # The turn has passed to the waiting upload, which has not run since.
     waiting.cancel()
     await asyncio.wait([waiting])
     assert (waiting.cancelled(), begun) == (True, False)
-    async with turns.turn(Deadline.after(1)):
+    async with slots.slot(Deadline.after(1)):
         pass
 
 
 async def test_an_upload_without_a_turn_in_time() -> None:
     """An upload that does not get its turn in time is refused with a time to retry."""
-    turns = Turns(1)
-    async with turns.turn(Deadline.after(120)):
+    slots = UploadSlots(1)
+    async with slots.slot(Deadline.after(120)):
         with pytest.raises(RateLimited) as refused:
-            async with turns.turn(Deadline.after(0.02)):
+            async with slots.slot(Deadline.after(0.02)):
                 pass
     assert refused.value.retry_after == 5
 

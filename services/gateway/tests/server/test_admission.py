@@ -283,7 +283,7 @@ def test_the_number_of_places_is_constant(steps: list[str], places: int) -> None
                 gate.set()
             await asyncio.sleep(0)
         await asyncio.gather(*tasks, return_exceptions=True)
-        assert (app._running, len(app._waiting), app._all) == (0, 0, 0)
+        assert (app._running, len(app._waiting), app._concurrent) == (0, 0, 0)
 
     asyncio.run(play())
 

@@ -12,7 +12,7 @@ import structlog
 from gateway.dialects.registry import registrations
 from gateway.frontends.profiles_file import FrontendsFile
 from gateway.identity import oidc
-from gateway.identity.caller import LOOPBACK, NOBODY, Caller
+from gateway.identity.caller import ANONYMOUS, LOOPBACK, Caller
 from gateway.main import build_app
 from gateway.routes.table import route_table
 from gateway.routing.route import Role
@@ -373,5 +373,5 @@ async def test_the_state_has_the_caller() -> None:
     scope: dict[str, Any] = {"type": "http", "headers": []}
     await Identity(app)(scope, None, None)  # type: ignore[arg-type]  # nothing is received or sent
     assert seen == [(LOOPBACK, LOOPBACK.principal)]
-    assert Caller(NOBODY.principal).key_id == ""
-    assert not any(NOBODY.principal.has_role(role) for role in ("ask", "ingest", "admin"))
+    assert Caller(ANONYMOUS.principal).key_id == ""
+    assert not any(ANONYMOUS.principal.has_role(role) for role in ("ask", "ingest", "admin"))

@@ -147,7 +147,7 @@ async def test_every_protocol_is_counted_by_front_end(
 def test_two_gateways_count_separately() -> None:
     """Two gateways in one process count separately."""
     first, second = Metrics(), Metrics()
-    first.ended("rag_chat", 1, success=True)
+    first.count_request("rag_chat", 1, success=True)
     assert b'rag_chat_requests_total{status="success"} 1.0' in first.text()
     assert b'rag_chat_requests_total{status="success"} 0.0' in second.text()
 

@@ -1,12 +1,12 @@
 import pytest
-from gateway.server.not_found import nothing_at
+from gateway.server.not_found import no_route_error
 
 
 @pytest.mark.parametrize("path", ["/chat/completions", "/harbour/embeddings", "/models"])
 def test_a_base_url_without_v1_is_explained(path: str) -> None:
     """The error for an OpenAI path without `/v1` explains the base URL."""
     assert (
-        nothing_at({"path": path}).message
+        no_route_error({"path": path}).message
         == f"The path {path} does not exist. The base URL of an OpenAI client ends in /v1."
     )
 
@@ -21,10 +21,10 @@ def test_a_base_url_without_v1_is_explained(path: str) -> None:
 )
 def test_a_route_of_openai_that_is_missing_names_its_replacement(path: str, instead: str) -> None:
     """The error for files, vector stores and assistants says what to use."""
-    assert instead in nothing_at({"path": path}).message.removeprefix(f"The path {path} does not exist. ")
+    assert instead in no_route_error({"path": path}).message.removeprefix(f"The path {path} does not exist. ")
 
 
 @pytest.mark.parametrize("path", ["/v1/models/other/models", "/v1/images/generations", "/nowhere"])
 def test_other_paths_are_only_named(path: str) -> None:
     """The error for another unknown path names only the path."""
-    assert nothing_at({"path": path}).message == f"The path {path} does not exist."
+    assert no_route_error({"path": path}).message == f"The path {path} does not exist."

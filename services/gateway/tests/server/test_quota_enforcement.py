@@ -13,7 +13,7 @@ from gateway.dialects.rag_chat.registration import Stages
 from gateway.frontends.profiles_file import FrontendsFile
 from gateway.main import build_app
 from gateway.quotas.ledger import Ledger
-from gateway.quotas.limits import parsed
+from gateway.quotas.limits import parse
 from gateway.settings import Settings
 from servicekit import api_keys
 
@@ -31,7 +31,7 @@ async def limited(fakes: Any) -> AsyncIterator[Limited]:
     async with contextlib.AsyncExitStack() as stack:
 
         def make(text: str) -> httpx.AsyncClient:
-            quotas = parsed(text.encode(), "quotas.yaml")
+            quotas = parse(text.encode(), "quotas.yaml")
             fakes.ledger = Ledger(lambda: quotas)
             transport = httpx.ASGITransport(build_app(Settings(default_index="docs"), fakes.services()))
             client = httpx.AsyncClient(transport=transport, base_url="http://gateway")
@@ -141,7 +141,7 @@ async def test_keys_have_quotas_of_their_own(fakes: Any, tmp_path: Path) -> None
         "frontends: [{name: help, mount: help, index: docs, dialect: 2024-04}]"
     )
     fakes.frontends = FrontendsFile(tmp_path / "frontends.yaml")
-    quotas = parsed(b"keys: {loader: {requests_per_minute: 1}}", "quotas.yaml")
+    quotas = parse(b"keys: {loader: {requests_per_minute: 1}}", "quotas.yaml")
     fakes.ledger = Ledger(lambda: quotas)
     loader, loader_record = api_keys.make("loader", "north", roles=("ask",))
     other, other_record = api_keys.make("other", "north", roles=("ask",))

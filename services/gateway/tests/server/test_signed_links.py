@@ -19,7 +19,7 @@ from gateway.domain import Completion, Delta
 from gateway.domain.documents import StoredDocument
 from gateway.frontends.profiles_file import FrontendsFile
 from gateway.identity.caller import Caller
-from gateway.identity.link_signing import LONGEST_SECONDS, LinkKeys
+from gateway.identity.link_signing import LIFETIME_SECONDS, LinkKeys
 from gateway.main import build_app
 from gateway.settings import Settings
 from hypothesis import HealthCheck, given, settings
@@ -68,7 +68,7 @@ class OneToken:
         ann = Principal("north", "ann", ("ann",), ("crew", "staff"), ("ask",), "https://id.example.com")
         self._caller = Caller(ann, expires_at=time.time() + 600)
 
-    def known(self, token: str) -> Caller | None:
+    def cached(self, token: str) -> Caller | None:
         return self._caller if token == "ann" else None
 
     async def caller(self, token: str) -> Caller:
@@ -224,7 +224,8 @@ async def test_without_a_key_there_are_no_links(fakes: Any, tmp_path: Path) -> N
 
 
 async def test_invalid_links_get_the_same_refusal(world: World) -> None:
-    """Every invalid, foreign or expired link is refused with the same 403."""
+    """Every invalid, foreign or expired link is refused with the same 403. One clock dates and opens links."""
+    world.clock.now -= 60
     link = link_of(await world.asks())
     head, _, signature = link.partition("?link=")
     other = LinkKeys.of(b"o" * 32, now=world.clock)
@@ -232,7 +233,7 @@ async def test_invalid_links_get_the_same_refusal(world: World) -> None:
     wrong = [f"{head}?link={each}" for each in ("", "x", signature[:-1], f"{signature}a", foreign)]
     answers = [await world.opens(each) for each in wrong]
     with_key = await world.opens(wrong[1], headers=world.headers)
-    world.clock.now += LONGEST_SECONDS + 1
+    world.clock.now += LIFETIME_SECONDS + 1
     answers += [await world.opens(link), with_key]
     assert {(each.status_code, each.text) for each in answers} == {
         (403, '{"error":"The link is invalid or has expired. Ask again to get a new one."}')

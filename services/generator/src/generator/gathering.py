@@ -1,7 +1,7 @@
 """Pauses in reading the streams of model servers, so that several tokens arrive together.
 
-A token that is read alone costs about ten system calls here and seven in the gateway. Several tokens that are read
-together cost as much as one. The busier the process is, the longer it pauses.
+A separate read of each token costs about ten system calls here and seven in the gateway. A read of several tokens
+costs as much as a read of one token. The pauses grow with the load of the process.
 """
 
 import asyncio
@@ -48,40 +48,40 @@ class Gathering:
         self._clock = clock
         self._cpu_clock = cpu_clock
         self._interval = 0.0
-        self._looked_at = clock()
-        self._used = cpu_clock()
+        self._measured_at = clock()
+        self._cpu_time = cpu_clock()
         self._tick: asyncio.Event | None = None
 
     @property
     def interval(self) -> float:
-        """Return the current seconds between two ticks; 0 while streams do not pause."""
-        return self._interval if self._clock() - self._looked_at < _OUTDATED else 0.0
+        """Return the current pause in seconds; 0 while streams do not pause."""
+        return self._interval if self._clock() - self._measured_at < _OUTDATED else 0.0
 
     def next_tick(self) -> asyncio.Event | None:
         """Return the event of the next tick, which all streams share; None if streams must not pause."""
         now = self._clock()
-        if now - self._looked_at >= _WINDOW:
-            self._look(now)
+        if now - self._measured_at >= _WINDOW:
+            self._measure(now)
         if self._interval < _SHORTEST:
             return None
         if self._tick is None:
             self._tick = asyncio.Event()
-            asyncio.get_running_loop().call_later(self._interval, self._ring, self._tick)
+            asyncio.get_running_loop().call_later(self._interval, self._end_pause, self._tick)
         return self._tick
 
-    def _ring(self, tick: asyncio.Event) -> None:
+    def _end_pause(self, tick: asyncio.Event) -> None:
         self._tick = None
         tick.set()
 
-    def _look(self, now: float) -> None:
-        used, passed = self._cpu_clock(), now - self._looked_at
-        # The saved time counts as used. Otherwise each pause would shorten the next one.
+    def _measure(self, now: float) -> None:
+        used, passed = self._cpu_clock(), now - self._measured_at
+        # The saved time counts as used. Otherwise each pause would shorten the next pause.
         gathered = self._interval / self.longest if self.longest else 0.0
-        share = (used - self._used) / passed * (1 + _SAVED * gathered)
-        wanted = self.longest * min(1.0, max(0.0, (share - _IDLE_SHARE) / (_BUSY_SHARE - _IDLE_SHARE)))
-        # The interval moves half of the way each time, so that it does not oscillate.
-        self._interval = wanted if passed >= _OUTDATED else (self._interval + wanted) / 2
-        self._looked_at, self._used = now, used
+        share = (used - self._cpu_time) / passed * (1 + _SAVED * gathered)
+        target = self.longest * min(1.0, max(0.0, (share - _IDLE_SHARE) / (_BUSY_SHARE - _IDLE_SHARE)))
+        # Each step covers half of the difference, so that the interval does not oscillate.
+        self._interval = target if passed >= _OUTDATED else (self._interval + target) / 2
+        self._measured_at, self._cpu_time = now, used
 
 
 def watch(gathering: Gathering) -> None:

@@ -24,7 +24,7 @@ _DESCRIPTOR = generator_pb2.DESCRIPTOR.services_by_name["GeneratorService"]
 
 
 async def serve(settings: Settings, stop: asyncio.Event) -> None:
-    """Serve until the event is set; running answers then get the grace period."""
+    """Serve until ``stop`` is set; then wait for running answers, at most for the grace period."""
     async with _catalogue(settings) as catalogue:
         servicer = GeneratorServicer(catalogue)
         server = GrpcServer.of(
@@ -76,7 +76,8 @@ def _file(settings: Settings, catalogue: RoutedModels) -> Reloadable[Configurati
     assert settings.models_file is not None
     if settings.openai_base_url or settings.openai_models:
         raise InvalidRequest(
-            "CAUSEWAY_MODELS_FILE and CAUSEWAY_OPENAI_BASE_URL exclude each other: the file names the servers.",
+            "CAUSEWAY_MODELS_FILE excludes CAUSEWAY_OPENAI_BASE_URL and CAUSEWAY_OPENAI_MODELS: "
+            "add this server to the file, and unset these variables.",
             field="models_file",
         )
     reader = Reader(settings.models_file, os.environ, default=settings.model or "")

@@ -3,6 +3,8 @@
 from collections.abc import AsyncGenerator, Sequence
 from typing import Protocol
 
+from servicekit.errors import DeadlineExceeded
+
 from generator.domain import ChatMessage, Event, Prompt
 
 
@@ -11,7 +13,7 @@ class TokenCounter(Protocol):
 
     @property
     def exact(self) -> bool:
-        """Return whether the counts come from the model's own tokenizer; False: they are estimates."""
+        """Return whether the counts come from the model's own tokenizer; False: the counts are estimates."""
         ...
 
     @property
@@ -23,7 +25,7 @@ class TokenCounter(Protocol):
         ...
 
     def count(self, text: str) -> int:
-        """Return the number of tokens of a plain text, without those of a chat template."""
+        """Return the number of tokens of a plain text, without the tokens of a chat template."""
         ...
 
     def count_all(self, texts: Sequence[str]) -> list[int]:
@@ -31,7 +33,7 @@ class TokenCounter(Protocol):
         ...
 
     def count_messages(self, messages: Sequence[ChatMessage]) -> int:
-        """Return the number of tokens of a conversation, including those of the chat template."""
+        """Return the number of tokens of a conversation, including the tokens of the chat template."""
         ...
 
 
@@ -39,8 +41,9 @@ class Model(Protocol):
     """A model under its public name.
 
     Attributes:
-        owned_by: Its owner, in the OpenAI API's sense.
-        only_quotes: It answers with sentences of its sources and follows no instructions.
+        name: The public name.
+        owned_by: The owner, as the list of models of the OpenAI API shows it.
+        only_quotes: The model answers with sentences of the sources, and follows no instructions.
     """
 
     name: str
@@ -53,27 +56,27 @@ class Model(Protocol):
         ...
 
     def generate(self, prompt: Prompt) -> AsyncGenerator[Event, None]:
-        """Yield the answer while it is generated. Closing the generator or cancelling its reader stops the model.
+        """Yield the events of the answer. Closing the generator or cancelling its consumer stops the model.
 
-        For a `Conversation` the events are START (repeated only if later parts of the answer have further members),
-        then TEXT and DELTA in order, one FINISH per choice, and USAGE. For an `OpenAIRequest` they are one
-        COMPLETION, or CHUNKs. The generator reads the model's stream only as fast as the reader takes events, so a
-        slow reader slows the model server down.
+        For a `Conversation`, the first event is START. TEXT and DELTA follow in order, then one FINISH per choice,
+        and USAGE. Another START follows if a later part of the answer has further members. For an `OpenAIRequest`,
+        the events are one COMPLETION, or CHUNKs. The adapter reads the model's stream as fast as the consumer
+        requests events. A slow consumer slows the model server down.
 
         Raises:
             InvalidRequest: The prompt contains a part that this model does not accept.
-            UpstreamRejected: The model server refused; its status and body are kept.
+            UpstreamRejected: The model server refused the request; the error has the server's status and body.
             DeadlineExceeded: The model server did not answer in time.
             Unavailable: The model server cannot be reached, or it ended the answer early after the yielded events.
         """
         ...
 
     async def context_window(self) -> int:
-        """Return the maximum number of tokens of prompt and answer together; 0 if it is not known."""
+        """Return the maximum number of tokens of prompt and answer together; 0 if unknown."""
         ...
 
     async def created(self) -> int:
-        """Return the time of the model's creation, in seconds since 1970; 0 if it is not known."""
+        """Return the time of the model's creation, in seconds since 1970; 0 if unknown."""
         ...
 
     async def ready(self) -> bool:
@@ -83,3 +86,13 @@ class Model(Protocol):
     async def aclose(self) -> None:
         """Release the model's resources."""
         ...
+
+
+def too_slow(seconds: float, what: str) -> DeadlineExceeded:
+    """Return the error of a time-out of a model server.
+
+    Args:
+        seconds: The time-out.
+        what: The predicate of the sentence "The model server …".
+    """
+    return DeadlineExceeded(f"The model server {what} within {seconds:g} s.")

@@ -10,7 +10,7 @@ from servicekit.yaml_values import URL_PATTERN
 class Settings(GrpcServiceSettings):
     """The generator's settings; the variables begin with ``CAUSEWAY_``."""
 
-    generator_port: int = Field(50052, ge=0, le=65535, description="Port to listen on; 0 takes a free one.")
+    generator_port: int = Field(50052, ge=0, le=65535, description="Port to listen on; 0: a free port.")
     models_file: Path | None = Field(
         None,
         description="YAML file of servers and the models on them (docs/models.md); reloaded when it changes.",
@@ -18,32 +18,44 @@ class Settings(GrpcServiceSettings):
     model: str | None = Field(
         None,
         min_length=1,
-        description="The default model; unset: the first of CAUSEWAY_MODELS_FILE, or extractive without one.",
+        description="The default model; unset: the first in CAUSEWAY_MODELS_FILE, or extractive if no file is set.",
     )
     openai_base_url: str | None = Field(
         None,
         pattern=URL_PATTERN,
         description="Base URL of one OpenAI-compatible server, with its version: http://127.0.0.1:8000/v1.",
     )
-    openai_api_key: SecretStr | None = Field(None, description="Its key; unset if it needs none.")
+    openai_api_key: SecretStr | None = Field(
+        None, description="Key of the OpenAI-compatible server; unset if the server needs no key."
+    )
     openai_models: str = Field(
         "",
-        description="Its models, separated by commas: the public name, or public-name=server-name if they differ.",
+        description="Models of the OpenAI-compatible server, separated by commas: the public name, or "
+        "public-name=server-name if the names differ.",
     )
     openai_context_window: int | None = Field(
-        None, ge=1, description="Context window of its models in tokens; unset: from the server's own list."
+        None,
+        ge=1,
+        description="Context window of CAUSEWAY_OPENAI_MODELS in tokens; unset: as the server reports.",
     )
     openai_pictures: bool = Field(
-        False, description="Its models accept pictures of documents' pages beside their text."
+        False,
+        description="The models of CAUSEWAY_OPENAI_MODELS accept pictures of documents' pages in addition to text.",
     )
     openai_tools: bool = Field(
-        False, description="Its models call tools that requests offer them (docs/responses.md#documents)."
+        False,
+        description="The models of CAUSEWAY_OPENAI_MODELS call the tools that a request offers "
+        "(docs/responses.md#documents).",
     )
-    model_connect_timeout: float = Field(5.0, gt=0, description="Seconds to wait for a model server's connection.")
+    model_connect_timeout: float = Field(5.0, gt=0, description="Maximum seconds to connect to a model server.")
     model_first_token_timeout: float = Field(
-        60.0, gt=0, description="Maximum seconds until a streamed answer begins; then another deployment is used."
+        60.0,
+        gt=0,
+        description="Maximum seconds until a stream begins; otherwise the generator tries another deployment.",
     )
-    model_whole_timeout: float = Field(100.0, gt=0, description="Maximum seconds until an answer in one piece.")
+    model_whole_timeout: float = Field(
+        100.0, gt=0, description="Maximum seconds until a non-streamed answer is complete."
+    )
     model_idle_timeout: float = Field(
         60.0, gt=0, description="Maximum seconds between two pieces of a model server's stream."
     )
@@ -51,14 +63,14 @@ class Settings(GrpcServiceSettings):
         8 * 1024 * 1024,
         ge=1024,
         le=12 * 1024 * 1024,
-        description="Maximum bytes of an answer in one piece, and of an event of a stream, from a model server.",
+        description="Maximum bytes of a non-streamed answer, and of one event of a stream, from a model server.",
     )
     stream_interval_ms: int = Field(
         50,
         ge=0,
         le=1000,
-        description="Longest time, in milliseconds, for which streams of model servers are left unread while the "
-        "process is busy, so that tokens gather; 0: each token is read at once.",
+        description="Longest pause, in milliseconds, between two reads of a model server's stream while the "
+        "process is busy, so that several tokens arrive together; 0: no pauses.",
     )
 
     @field_validator("openai_models")
@@ -72,7 +84,7 @@ class Settings(GrpcServiceSettings):
         return value
 
     def openai_model_names(self) -> list[tuple[str, str]]:
-        """Return public and server's name of each model of the OpenAI-compatible server."""
+        """Return the public name of each model of the OpenAI-compatible server, and its name on that server."""
         return model_names(self.openai_models)
 
 

@@ -81,7 +81,7 @@ async def test_changed_secret_files_take_effect(
     stub: Stub, tmp_path: Path, monkeypatch: pytest.MonkeyPatch
 ) -> None:
     """The key, the headers and the query from files have the current content of the files in each request."""
-    monkeypatch.setattr("servicekit.secret_file.LOOK_SECONDS", 0.0)
+    monkeypatch.setattr("servicekit.secret_file.CHECK_SECONDS", 0.0)
     names = ("key", "header", "query", "own")
 
     def write(value: str) -> None:
@@ -132,22 +132,22 @@ async def test_no_secret_is_shown(stub: Stub, caplog: pytest.LogCaptureFixture) 
     """No log line, error or representation contains a secret, at any level, after successes and failures."""
     caplog.set_level(logging.DEBUG)
     secret = "kind: openai, api_key: {env: KEY}, headers: {X-B: {env: HEADER}}, query: {q: {env: QUERY}}"
-    said: list[Any] = []
+    messages: list[Any] = []
     with capture_logs() as log:
         for answer in (None, refusal(401, "wrong"), FAULTS["fault-close-before"](), FAULTS["fault-broken-json"]()):
             if answer is not None:
                 stub.script(answer)
             model = opened(on(stub, secret))
-            said += [repr(model), repr(vars(model))]
+            messages += [repr(model), repr(vars(model))]
             try:
                 await ask(model)
             except Exception as error:  # any error with all its causes
                 cause: BaseException | None = error
                 while cause is not None:
-                    said += [str(cause), repr(cause)]
+                    messages += [str(cause), repr(cause)]
                     cause = cause.__cause__
-    assert len(said) > 8
-    assert "s3cret" not in caplog.text + repr(log) + "".join(said)
+    assert len(messages) > 8
+    assert "s3cret" not in caplog.text + repr(log) + "".join(messages)
 
 
 async def test_no_secret_is_shown_for_a_server_without_http() -> None:
@@ -165,12 +165,12 @@ async def test_no_secret_is_shown_for_a_server_without_http() -> None:
         )
         with pytest.raises(Unavailable) as caught:
             await ask(opened(f"{text}\nmodels: [{{name: a, deployments: [{{server: s}}]}}]"))
-    said = "".join(traceback.format_exception(caught.value))
+    messages = "".join(traceback.format_exception(caught.value))
     error: BaseException | None = caught.value
     while error is not None:
-        said += repr(error)
+        messages += repr(error)
         error = error.__cause__ or error.__context__
-    assert "s3cret" not in said
+    assert "s3cret" not in messages
 
 
 async def test_timeouts_of_the_file_go_before_the_settings(stub: Stub) -> None:
@@ -197,10 +197,10 @@ async def test_a_redirection_is_not_followed(stub: Stub) -> None:
 async def test_a_window_of_the_file_goes_before_the_servers(stub: Stub) -> None:
     """The window of the file takes precedence over the server's. An extractive model has its own window."""
     stub.models = {"public": {"max_model_len": 4096}}
-    openai, asked = (opened(on(stub, "kind: openai", model=model)) for model in ("context_window: 7,", ""))
-    assert (await openai.context_window(), await asked.context_window()) == (7, 4096)
+    openai, reported = (opened(on(stub, "kind: openai", model=model)) for model in ("context_window: 7,", ""))
+    assert (await openai.context_window(), await reported.context_window()) == (7, 4096)
     await openai.aclose()
-    await asked.aclose()
+    await reported.aclose()
     here = opened("servers: {s: {kind: extractive}}\nmodels: [{name: a, deployments: [{server: s}]}]")
     assert isinstance(here, ExtractiveModel)
     assert (here.name, await here.context_window()) == ("a", 32_768)

@@ -150,16 +150,16 @@ async def test_reloading_under_load_loses_nothing(served: Served, stub: Stub, ot
 
 
 async def test_what_takes_pictures_says_so(served: Served, stub: Stub) -> None:
-    """The key `pictures` of a model says whether it takes pictures."""
-    for said in (True, False):
-        served.put(on(stub).replace("{name: a,", f"{{name: a, pictures: {str(said).lower()},"))
+    """The key `pictures` of a model determines whether the model accepts pictures."""
+    for expected in (True, False):
+        served.put(on(stub).replace("{name: a,", f"{{name: a, pictures: {str(expected).lower()},"))
         with served.catalogue.held() as models:
-            assert [model.takes_pictures for model in models] == [said]
+            assert [model.takes_pictures for model in models] == [expected]
 
 
 async def test_what_calls_tools_says_so(served: Served, stub: Stub) -> None:
     """The key `tools` of a model says whether it calls tools."""
-    for said in (True, False):
-        served.put(on(stub).replace("{name: a,", f"{{name: a, tools: {str(said).lower()},"))
+    for expected in (True, False):
+        served.put(on(stub).replace("{name: a,", f"{{name: a, tools: {str(expected).lower()},"))
         with served.catalogue.held() as models:
-            assert [model.calls_tools for model in models] == [said]
+            assert [model.calls_tools for model in models] == [expected]

@@ -102,7 +102,11 @@ def test_each_model_has_its_counter(tmp_path: Path) -> None:
         ("- name: extractive", "- name: assistant", "line 22, models[1].name: there are two models 'assistant'"),
         ("server: triton, tier", "server: vllm, model: org/llm, tier", "line 21, models[0].deployments[2]: "),
         ("weight: 3", "version: 1", "line 19, models[0].deployments[0].version: Input should be a valid string"),
-        ("weight: 3", 'version: "1"', "line 19, models[0].deployments[0].version: servers of kind openai have no"),
+        (
+            "weight: 3",
+            'version: "1"',
+            "line 19, models[0].deployments[0].version: servers of kind openai do not support this key",
+        ),
         (
             "tier: 3,",
             "tier: 3, headers: {A: b},",

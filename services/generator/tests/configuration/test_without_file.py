@@ -40,7 +40,10 @@ def test_a_servers_models_have_a_deployment_each() -> None:
     [
         ({"names": [("a", "a")]}, "CAUSEWAY_OPENAI_MODELS needs CAUSEWAY_OPENAI_BASE_URL"),
         ({"default": "nobody"}, "there is no model 'nobody'; there are: extractive"),
-        ({"base_url": "http://a", "names": [("extractive", "a")]}, "'extractive' is taken"),
+        (
+            {"base_url": "http://a", "names": [("extractive", "a")]},
+            "the name 'extractive' belongs to the built-in model",
+        ),
     ],
 )
 def test_contradictions_are_named(members: dict[str, object], message: str) -> None:

@@ -6,7 +6,7 @@ from typing import Any
 import pytest
 from generator.domain import ChatMessage, Conversation, Event, EventKind, OpenAIRequest, Source
 from generator.extractive.answer import NO_SOURCES
-from generator.extractive.model import ExtractiveModel, Wanted, worded
+from generator.extractive.model import ExtractiveModel, Parameters, limited
 from openai.types.chat import ChatCompletion, ChatCompletionChunk
 from servicekit.errors import InvalidRequest
 
@@ -19,20 +19,24 @@ def prompt(question: str = "How heavy may a pallet be?", parameters: bytes = b"{
     return Conversation((ChatMessage("user", "Question and sources"),), (SOURCE,), parameters, question)
 
 
-async def events_of(asked: Conversation | dict[str, Any]) -> list[Event]:
+async def events_of(prompt_or_request: Conversation | dict[str, Any]) -> list[Event]:
     model = ExtractiveModel("mine", clock=lambda: 1_700_000_000.9)
-    given = OpenAIRequest(json.dumps(asked).encode()) if isinstance(asked, dict) else asked
-    return [event async for event in model.generate(given)]
+    sent = (
+        OpenAIRequest(json.dumps(prompt_or_request).encode())
+        if isinstance(prompt_or_request, dict)
+        else prompt_or_request
+    )
+    return [event async for event in model.generate(sent)]
 
 
-def said(events: list[Event], choice: int = 0) -> str:
+def answer(events: list[Event], choice: int = 0) -> str:
     return "".join(event.text for event in events if event.kind is EventKind.TEXT and event.choice == choice)
 
 
 async def test_it_answers_word_by_word() -> None:
     """The model yields a TEXT event for each word, the end, and the counted tokens."""
     events = await events_of(prompt())
-    assert said(events) == ANSWER
+    assert answer(events) == ANSWER
     assert events[1].text == "A"
     usage = events[-1].usage
     assert usage is not None
@@ -41,10 +45,10 @@ async def test_it_answers_word_by_word() -> None:
 
 async def test_without_a_question_the_last_user_message_is_it() -> None:
     """Without a question, the last user message is the question."""
-    asked = Conversation(
+    prompt_or_request = Conversation(
         (ChatMessage("user", "How heavy may a pallet be?"), ChatMessage("assistant", "Light.")), (SOURCE,)
     )
-    assert said(await events_of(asked)) == ANSWER
+    assert answer(await events_of(prompt_or_request)) == ANSWER
 
 
 async def test_parameters_are_kept() -> None:
@@ -52,12 +56,12 @@ async def test_parameters_are_kept() -> None:
     and its own end.
     """
     events = await events_of(prompt(parameters=b'{"max_tokens":3,"n":2,"temperature":0.5,"x":{}}'))
-    assert [said(events, choice) for choice in (0, 1)] == ["A pallet may"] * 2
+    assert [answer(events, choice) for choice in (0, 1)] == ["A pallet may"] * 2
     ends = [(event.choice, event.text) for event in events if event.kind is EventKind.FINISH]
     assert ends == [(0, "length"), (1, "length")]
     assert events[-1].usage is not None
     assert events[-1].usage.completion_tokens == 6
-    assert said(await events_of(prompt(parameters=b'{"stop":[" up"]}'))) == "A pallet may weigh"
+    assert answer(await events_of(prompt(parameters=b'{"stop":[" up"]}'))) == "A pallet may weigh"
 
 
 @pytest.mark.parametrize(
@@ -104,7 +108,7 @@ async def test_the_same_request_has_the_same_answer() -> None:
 
 
 @pytest.mark.parametrize(
-    ("asked", "parameter"),
+    ("prompt_or_request", "parameter"),
     [
         ({}, "messages"),
         ({"messages": []}, "messages"),
@@ -114,12 +118,49 @@ async def test_the_same_request_has_the_same_answer() -> None:
         ({**HI, "n": "two"}, "n"),
     ],
 )
-async def test_a_bad_request_is_refused_by_its_parameter(asked: dict[str, Any], parameter: str) -> None:
+async def test_a_bad_request_is_refused_by_its_parameter(prompt_or_request: dict[str, Any], parameter: str) -> None:
     """The error has the path of the wrong parameter."""
     with pytest.raises(InvalidRequest) as caught:
-        await events_of(asked)
+        await events_of(prompt_or_request)
     assert caught.value.field == parameter
     assert caught.value.message
+
+
+@pytest.mark.parametrize(
+    ("member", "value"),
+    [
+        ("tool_choice", "required"),
+        ("tool_choice", {"type": "function", "function": {"name": "find"}}),
+        ("tool_choice", {"type": "allowed_tools", "allowed_tools": {"mode": "required", "tools": []}}),
+        ("tool_choice", 5),
+        ("function_call", {"name": "find"}),
+    ],
+)
+async def test_a_call_that_the_model_cannot_make_is_refused(member: str, value: Any) -> None:
+    """A request that requires a tool call gets no text instead, with sources and without."""
+    with pytest.raises(InvalidRequest, match="calls no tools") as refused:
+        await events_of(HI | {member: value})
+    assert refused.value.field == member
+    with pytest.raises(InvalidRequest, match="calls no tools"):
+        await events_of(prompt(parameters=json.dumps({member: value}).encode()))
+
+
+@pytest.mark.parametrize(
+    "choice", ["auto", "none", None, {"type": "allowed_tools", "allowed_tools": {"mode": "auto", "tools": []}}]
+)
+async def test_tools_that_need_not_be_called_are_offered_in_vain(choice: Any) -> None:
+    """The model may answer with text, so it does."""
+    [completion] = await events_of(HI | {"tool_choice": choice, "tools": [{"type": "function"}]})
+    assert NO_SOURCES in completion.raw_json.decode()
+
+
+async def test_an_unknown_role_is_refused() -> None:
+    """The roles are those of the OpenAI API."""
+    for role in ("developer", "system", "user", "assistant", "tool", "function"):
+        assert await events_of({"messages": [{"role": role, "content": "Hi"}]})
+    with pytest.raises(InvalidRequest, match="must be one of developer, system") as refused:
+        await events_of({"messages": [*HI["messages"], {"role": "wizard", "content": "Hi"}]})
+    assert refused.value.field == "messages[1].role"
 
 
 async def test_messages_of_parts_are_read() -> None:
@@ -135,38 +176,40 @@ TEXT = "one two three. four"
 
 
 @pytest.mark.parametrize(
-    ("wanted", "text", "reason"),
+    ("parameters", "text", "reason"),
     [
-        (Wanted(), TEXT, "stop"),
-        (Wanted(max_tokens=2), "one two", "length"),
-        (Wanted(max_tokens=4), TEXT, "stop"),
-        (Wanted(max_tokens=9, max_completion_tokens=1), "one", "length"),
-        (Wanted(stop="two"), "one ", "stop"),
-        (Wanted(stop=["four", " thr", ""]), "one two", "stop"),
-        (Wanted(stop=["nowhere"]), TEXT, "stop"),
-        (Wanted(stop="four", max_tokens=2), "one two", "length"),
-        (Wanted(stop="one"), "", "stop"),
+        (Parameters(), TEXT, "stop"),
+        (Parameters(max_tokens=2), "one two", "length"),
+        (Parameters(max_tokens=4), TEXT, "stop"),
+        (Parameters(max_tokens=9, max_completion_tokens=1), "one", "length"),
+        (Parameters(stop="two"), "one ", "stop"),
+        (Parameters(stop=["four", " thr", ""]), "one two", "stop"),
+        (Parameters(stop=["nowhere"]), TEXT, "stop"),
+        (Parameters(stop="four", max_tokens=2), "one two", "length"),
+        (Parameters(stop="one"), "", "stop"),
     ],
 )
-def test_an_answer_ends_at_a_stop_string_or_after_so_many_tokens(wanted: Wanted, text: str, reason: str) -> None:
+def test_an_answer_ends_at_a_stop_string_or_at_the_token_limit(
+    parameters: Parameters, text: str, reason: str
+) -> None:
     """The first limit ends the answer and is its reason. The stop string is not part of the text."""
-    said = worded(TEXT, wanted)
-    assert ("".join(said.pieces), said.finish_reason) == (text, reason)
+    answer = limited(TEXT, parameters)
+    assert ("".join(answer.pieces), answer.finish_reason) == (text, reason)
 
 
 @pytest.mark.parametrize(
-    ("wanted", "name"),
+    ("parameters", "name"),
     [
-        (Wanted(max_tokens=0), "max_tokens"),
-        (Wanted(max_completion_tokens=-1), "max_completion_tokens"),
-        (Wanted(n=129), "n"),
-        (Wanted(n=0), "n"),
+        (Parameters(max_tokens=0), "max_tokens"),
+        (Parameters(max_completion_tokens=-1), "max_completion_tokens"),
+        (Parameters(n=129), "n"),
+        (Parameters(n=0), "n"),
     ],
 )
-def test_parameters_out_of_range_are_named(wanted: Wanted, name: str) -> None:
+def test_parameters_out_of_range_are_named(parameters: Parameters, name: str) -> None:
     """The problem with a parameter out of range names it."""
-    problem = wanted.problem()
+    problem = parameters.problem()
     assert problem is not None
     assert problem[0] == name
     assert name in problem[1]
-    assert Wanted(max_tokens=1, n=2).problem() is None
+    assert Parameters(max_tokens=1, n=2).problem() is None

@@ -6,7 +6,7 @@ from typing import Any
 import pytest
 from causeway_testing.model_answers import chunk
 from generator.domain import Event, EventKind
-from generator.openai.chunks import ChunkReader, ChunkRelay
+from generator.openai.chunks import ChunkReader, ChunkRelay, whole
 from hypothesis import given
 from hypothesis import strategies as st
 from servicekit.errors import Unavailable, UpstreamRejected
@@ -203,6 +203,9 @@ NO_TEXT = [
         b'{"choices":{}}',
         b'{"choices":[{"index":-1}]}',
         b'{"choices":[{"delta":[]}]}',
+        b'{"choices":[{"delta":{"content":"a"},"logprobs":"high"}]}',
+        b'{"choices":[{"delta":{"content":"a"},"logprobs":{"content":["a"]}}]}',
+        b'{"choices":[{"delta":{"content":"a"},"logprobs":{"content":[{"top_logprobs":["a"]}]}}]}',
         *NO_TEXT,
     ],
 )
@@ -214,6 +217,38 @@ def test_what_is_no_chunk_ends_the_answer(payload: bytes) -> None:
             reader.read(each)
         with pytest.raises(Unavailable, match="model server sent"):
             reader.read(payload)
+
+
+@pytest.mark.parametrize(
+    "members",
+    [
+        {"choices": {"message": {}}},
+        {"choices": ["a"]},
+        {"choices": [{"message": "a"}]},
+        {"choices": [{"message": {"tool_calls": ["a"]}}]},
+        {"choices": [{"finish_reason": ["stop"]}]},
+        {"choices": [{"logprobs": {"content": ["a"]}}]},
+        {"choices": [], "usage": [1]},
+        {"choices": [], "usage": {"prompt_tokens": "many"}},
+        {"choices": [], "usage": {"completion_tokens": {}}},
+    ],
+    ids=str,
+)
+def test_a_completion_with_a_member_of_a_wrong_type_is_refused(members: dict[str, Any]) -> None:
+    """An answer in one piece raises Unavailable if a member that the platform reads has a wrong type."""
+    with pytest.raises(Unavailable, match=r"The model server sent an answer that cannot be read\."):
+        whole(encoded(members))
+
+
+def test_a_completion_may_have_other_members_and_null() -> None:
+    """Vendors add members of any type, and a member that the platform reads may be null."""
+    top = {"token": "a", "logprob": -0.5}
+    scored = {"logprobs": {"content": [top | {"top_logprobs": [top]}], "vendor": 1}, "vendor": [1]}
+    legacy = {"text": "a", "logprobs": {"tokens": ["a"], "token_logprobs": [-0.5], "top_logprobs": [{"a": -0.5}]}}
+    unset = {"message": None, "finish_reason": None, "logprobs": None}
+    for choices in (None, [scored, legacy, unset]):
+        answer = encoded({"choices": choices, "usage": None, "vendor": "x"})
+        assert whole(answer) == answer
 
 
 @pytest.mark.parametrize(

@@ -44,10 +44,10 @@ def test_parameters_cross_byte_for_byte() -> None:
 
 def test_other_stream_options_are_kept() -> None:
     """The request asks for usage and keeps the other stream options. A null counts as none."""
-    asked = body(ChatMessage("user", "Hi"), parameters=b'{"stream_options":{"include_usage":false,"x":1}}')
-    assert asked["stream_options"] == {"include_usage": True, "x": 1}
-    asked = body(ChatMessage("user", "Hi"), parameters=b'{"stream_options":null}')
-    assert asked["stream_options"] == {"include_usage": True}
+    sent = body(ChatMessage("user", "Hi"), parameters=b'{"stream_options":{"include_usage":false,"x":1}}')
+    assert sent["stream_options"] == {"include_usage": True, "x": 1}
+    sent = body(ChatMessage("user", "Hi"), parameters=b'{"stream_options":null}')
+    assert sent["stream_options"] == {"include_usage": True}
 
 
 def test_parts_and_further_members_of_messages_cross() -> None:
@@ -68,7 +68,7 @@ def test_parts_and_further_members_of_messages_cross() -> None:
 
 
 def test_earlier_reasoning() -> None:
-    """Earlier reasoning is in the server's member for it, or is left out."""
+    """Earlier reasoning is in the configured member, or is omitted."""
     message = ChatMessage("assistant", "At nine.", extra_json=b'{"earlier_reasoning":"Hm."}')
     for member, more in (("reasoning_content", {"reasoning_content": "Hm."}), ("", {})):
         made = json.loads(request_body(Conversation((message,)), "m", member))

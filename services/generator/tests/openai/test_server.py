@@ -58,10 +58,10 @@ class Ticks(Gathering):
     def __init__(self) -> None:
         super().__init__(0.0)
         self.tick = asyncio.Event()
-        self.asked = 0
+        self.calls = 0
 
     def next_tick(self) -> asyncio.Event:
-        self.asked += 1
+        self.calls += 1
         return self.tick
 
 
@@ -77,12 +77,12 @@ async def test_tokens_gather_while_the_stream_is_left_unread(stub: Stub) -> None
         for number in range(2):
             gates[number].set()
             assert len(await reply.payloads()) == 1
-        assert ticks.asked == 0
+        assert ticks.calls == 0
         reading = asyncio.create_task(reply.payloads())
         for gate in gates:
             gate.set()
         await eventually(lambda: stub.requests[0].written >= sum(map(len, texts)))
-        assert (ticks.asked, reading.done()) == (1, False)
+        assert (ticks.calls, reading.done()) == (1, False)
         ticks.tick.set()
         assert [json.loads(each)["choices"][0]["delta"]["content"] for each in await reading] == list("cdef")
         assert await reply.payloads() == []
@@ -122,11 +122,11 @@ async def test_the_body_goes_out_byte_for_byte_with_the_key(stub: Stub, server: 
 class RenewedKey(SecretStr):
     """A key with a new value at each read."""
 
-    asked = 0
+    calls = 0
 
     def get_secret_value(self) -> str:
-        self.asked += 1
-        return f"{super().get_secret_value()}-{self.asked}"
+        self.calls += 1
+        return f"{super().get_secret_value()}-{self.calls}"
 
 
 async def test_a_renewed_key_goes_with_the_next_request(stub: Stub) -> None:
@@ -242,14 +242,14 @@ async def test_a_proxy_of_the_environment_is_asked(stub: Stub, monkeypatch: pyte
         monkeypatch.delenv(name.upper(), raising=False)
     monkeypatch.setenv("http_proxy", stub.url.removesuffix("/v1"))
     monkeypatch.setenv("no_proxy", "127.0.0.1")
-    for host, asked in (("model.example", "http://model.example/v1/chat/completions"), ("127.0.0.1", None)):
+    for host, calls in (("model.example", "http://model.example/v1/chat/completions"), ("127.0.0.1", None)):
         server = ModelServer(Endpoint(f"http://{host}/v1"), LIMITS)
-        if asked is None:
+        if calls is None:
             with pytest.raises(Unavailable):
                 await whole(server)
         else:
             await whole(server)
-            assert stub.requests[-1].path == asked
+            assert stub.requests[-1].path == calls
         await server.aclose()
 
 
@@ -301,6 +301,23 @@ async def test_a_list_that_cannot_be_read_names_no_window(listed: bytes) -> None
         server = ModelServer(Endpoint(f"http://127.0.0.1:{rubbish.port}/v1"), LIMITS)
         assert await server.window("a") == 0
         assert await server.reachable()
+        await server.aclose()
+
+
+async def test_a_list_that_never_ends_is_given_up(monkeypatch: pytest.MonkeyPatch) -> None:
+    """A server that does not complete its list within the time of a check is unreachable, for any idle time-out."""
+    monkeypatch.setattr("generator.openai.server._CHECK_SECONDS", 0.2)
+
+    async def begin(reader: asyncio.StreamReader, writer: asyncio.StreamWriter) -> None:
+        writer.write(b'HTTP/1.1 200 OK\r\nContent-Length: 100\r\n\r\n{"data":[')
+        await reader.read()  # until the client closes the connection
+        writer.close()
+
+    async with await asyncio.start_server(begin, "127.0.0.1", 0) as listener:
+        port = listener.sockets[0].getsockname()[1]
+        server = ModelServer(Endpoint(f"http://127.0.0.1:{port}/v1"), Limits(idle=600.0))
+        assert not await server.reachable()
+        assert await server.window("a") == 0
         await server.aclose()
 
 

@@ -42,7 +42,7 @@ def route() -> MakeRoute:
             tokens=FakeTokenCounter(),
             retries=retries or Retries(most=0),
             window=window,
-            dice=random.Random(7),
+            rng=random.Random(7),
         )
 
     return make

@@ -16,7 +16,7 @@ DICE = random.Random(7)
 DOWN = Unavailable("down")
 
 
-def tries(*deployments: Deployment, retries: Retries | None = None, deadline: Deadline = UNBOUNDED) -> Attempts:
+def attempts(*deployments: Deployment, retries: Retries | None = None, deadline: Deadline = UNBOUNDED) -> Attempts:
     return Attempts("public", [Target(each) for each in deployments], retries or Retries(most=0), deadline, DICE)
 
 
@@ -58,14 +58,14 @@ def test_no_deployment_to_choose() -> None:
 
 def test_each_deployment_is_tried_once_then_again_within_bounds() -> None:
     """Each deployment is tried once without a pause, and then again with growing pauses up to the limit."""
-    way, seen, pauses = tries(*three(), retries=Retries(most=3, within=60)), [], []
+    tracker, seen, pauses = attempts(*three(), retries=Retries(most=3, within=60)), [], []
     for _ in range(6):
-        deployment, pause = way.next()
+        deployment, pause = tracker.next()
         seen.append(deployment.name)
         pauses.append(pause)
-        assert way.goes_on(deployment, DOWN, admitted=True)
+        assert tracker.note_failure(deployment, DOWN, admitted=True)
     with pytest.raises(Unavailable):
-        way.next()
+        tracker.next()
     assert sorted(seen[:3]) == ["a", "b", "c"]
     assert pauses[:3] == [0, 0, 0]
     for number, pause in enumerate(pauses[3:]):
@@ -77,27 +77,27 @@ def test_a_full_deployment_is_not_tried_again() -> None:
     tries.
     """
     first, second, third = three()
-    way = tries(first, second, third, retries=Retries(most=9))
+    tracker = attempts(first, second, third, retries=Retries(most=9))
     for deployment in (first, second, third):
-        assert way.goes_on(deployment, RateLimited("full"), admitted=False)
+        assert tracker.note_failure(deployment, RateLimited("full"), admitted=False)
     with pytest.raises(RateLimited, match="'public' is busy") as caught:
-        way.next()
+        tracker.next()
     assert caught.value.retry_after == 1
-    assert not way.goes_on(first, DeadlineExceeded("late"), admitted=False)
+    assert not tracker.note_failure(first, DeadlineExceeded("late"), admitted=False)
 
 
 def test_the_callers_fault_ends_the_way() -> None:
     """An error of the caller ends the tries."""
     first, second, _ = three()
-    assert not tries(first, second).goes_on(first, InvalidRequest("bad"), admitted=True)
+    assert not attempts(first, second).note_failure(first, InvalidRequest("bad"), admitted=True)
 
 
 def test_no_pause_reaches_past_the_deadline() -> None:
     """If the pause would exceed the deadline, the last error is raised at once."""
     (only, *_) = three()
-    way = tries(only, retries=Retries(most=9), deadline=Deadline.after(0.05))
-    deployment, _ = way.next()
-    way.goes_on(deployment, DOWN, admitted=True)
+    tracker = attempts(only, retries=Retries(most=9), deadline=Deadline.after(0.05))
+    deployment, _ = tracker.next()
+    tracker.note_failure(deployment, DOWN, admitted=True)
     with pytest.raises(CausewayError) as caught:
-        way.next()
+        tracker.next()
     assert caught.value is DOWN

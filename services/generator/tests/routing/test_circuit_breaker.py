@@ -47,7 +47,7 @@ def test_it_opens_after_failures_in_a_row(circuit: CircuitBreaker) -> None:
 
 
 def test_tries_of_one_request_are_one_failure(circuit: CircuitBreaker) -> None:
-    """All tries of one request count as one failure."""
+    """All attempts of one request count as one failure."""
     for _ in range(9):
         circuit.call("one").failed()
     circuit.call("two").failed()
@@ -60,13 +60,13 @@ def test_a_begun_answer_is_no_whole_one(circuit: CircuitBreaker) -> None:
     """An answer that breaks off counts as a failure."""
     for _ in range(3):
         call = circuit.call()
-        call.answering()
+        call.responded()
         call.failed()
     assert circuit.state is State.OPEN
 
 
 def test_one_request_tries_when_the_time_is_over(circuit: CircuitBreaker, clock: Clock) -> None:
-    """After the pause the circuit admits one request. The begin of its answer closes the circuit."""
+    """After the pause the circuit admits one request. The start of its answer closes the circuit."""
     fail(circuit, 3)
     clock.now += 9.9
     assert circuit.state is State.OPEN
@@ -76,7 +76,7 @@ def test_one_request_tries_when_the_time_is_over(circuit: CircuitBreaker, clock:
     assert not circuit.admits
     with pytest.raises(Unavailable):
         circuit.call()
-    probe.answering()
+    probe.responded()
     assert (circuit.state, circuit.admits) == (State.CLOSED, True)
 
 
@@ -89,11 +89,11 @@ def test_a_failed_try_keeps_it_open(circuit: CircuitBreaker, clock: Clock) -> No
 
 
 def test_after_a_try_the_next_failure_opens_it_again(circuit: CircuitBreaker, clock: Clock) -> None:
-    """After a try, one failure opens the circuit again until an answer is complete."""
+    """After a test request, one failure opens the circuit again until an answer is complete."""
     fail(circuit, 3)
     clock.now += 10
     probe = circuit.call()
-    probe.answering()
+    probe.responded()
     fail(circuit)
     assert circuit.state is State.OPEN
     clock.now += 10
@@ -106,7 +106,7 @@ def test_a_try_that_is_left_gives_its_place_to_the_next(circuit: CircuitBreaker,
     """A try that the caller abandons leaves the circuit half-open for the next request."""
     fail(circuit, 3)
     clock.now += 10
-    circuit.call().left()
+    circuit.call().abandoned()
     assert (circuit.state, circuit.admits) == (State.HALF_OPEN, True)
 
 
@@ -121,9 +121,9 @@ def test_calls_from_before_do_not_move_an_open_circuit(circuit: CircuitBreaker, 
     assert (circuit.state, circuit.retry_after) == (State.OPEN, 5)
     clock.now += 5
     probe = circuit.call()
-    before[5].left()
+    before[5].abandoned()
     assert not circuit.admits
-    probe.left()
+    probe.abandoned()
 
 
 def test_it_says_once_that_it_opens_and_closes(circuit: CircuitBreaker, clock: Clock) -> None:
@@ -153,12 +153,12 @@ def test_it_never_gets_stuck(steps: list[tuple[str, int]]) -> None:
             running.append(circuit.call())
         elif step == "wait":
             clock.now += number
-        elif step == "answering" and running:
-            running[number % len(running)].answering()
-        elif step in ("completed", "failed", "left") and running:
+        elif step == "responded" and running:
+            running[number % len(running)].responded()
+        elif step in ("completed", "failed", "abandoned") and running:
             getattr(running.pop(number % len(running)), step)()
     for call in running:
-        call.left()
+        call.abandoned()
     clock.now += 10
     assert circuit.admits
     circuit.call().completed()

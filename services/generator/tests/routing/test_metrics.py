@@ -43,7 +43,7 @@ async def test_an_answer_is_measured(route: MakeRoute) -> None:
 
 
 async def test_what_failed_is_measured_by_its_error(route: MakeRoute) -> None:
-    """Each try of each deployment is measured, a failed one with its error."""
+    """Each attempt of each deployment is measured. A failed attempt has its error."""
     measured("")
     made = route(FakeModel("broken", [Unavailable("down")]), FakeModel("whole", EVENTS))
     assert [event async for event in made.generate(PROMPT)] == EVENTS
@@ -125,8 +125,10 @@ async def test_an_answer_in_one_piece_is_a_span(route: MakeRoute) -> None:
     made = route(FakeModel("whole", [Event(EventKind.COMPLETION, raw_json=answer)]))
     assert [event async for event in made.generate(OpenAIRequest(body))]
     attributes = dict(traced("chat public")[-1].attributes or {})
-    told = {name: value for name, value in attributes.items() if name.startswith(("gen_ai.request", "gen_ai.resp"))}
-    assert told == {
+    recorded = {
+        name: value for name, value in attributes.items() if name.startswith(("gen_ai.request", "gen_ai.resp"))
+    }
+    assert recorded == {
         "gen_ai.request.model": "public",
         "gen_ai.request.max_tokens": 5,
         "gen_ai.request.choice.count": 2,

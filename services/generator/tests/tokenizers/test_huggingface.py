@@ -62,5 +62,5 @@ def test_threads_may_share_it(counter: HuggingFaceTokens) -> None:
 def test_a_broken_file_is_named(tmp_path: Path) -> None:
     """The error names the broken file."""
     (tmp_path / "tokenizer.json").write_text("{")
-    with pytest.raises(ValueError, match=r"tokenizer\.json is no tokenizer"):
+    with pytest.raises(ValueError, match=r"tokenizer\.json cannot be read"):
         HuggingFaceTokens(tmp_path / "tokenizer.json")

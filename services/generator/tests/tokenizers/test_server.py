@@ -106,7 +106,7 @@ def test_a_renewed_key_goes_with_the_next_request(
     server: Tokenizing, tmp_path: Path, monkeypatch: pytest.MonkeyPatch
 ) -> None:
     """A tokenizer of a models file reads the key's file again after a change."""
-    monkeypatch.setattr("servicekit.secret_file.LOOK_SECONDS", 0.0)
+    monkeypatch.setattr("servicekit.secret_file.CHECK_SECONDS", 0.0)
     key = tmp_path / "key"
     key.write_text("old")
     text = (
@@ -162,7 +162,7 @@ def test_a_server_that_does_not_count_is_left_alone(server: Tokenizing, answer: 
 
 
 def test_text_that_is_no_unicode_is_estimated(server: Tokenizing) -> None:
-    """A text with a lone surrogate is estimated, because JSON cannot hold it."""
+    """A text with a lone surrogate is estimated, because JSON cannot encode it."""
     with counting(server, "vllm") as counter:
         assert counter.count("one \ud800") > 0
     assert server.requests == []

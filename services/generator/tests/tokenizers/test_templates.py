@@ -66,7 +66,7 @@ def test_what_templates_use_is_there() -> None:
 )
 def test_templates_are_kept_in_their_sandbox(source: str) -> None:
     """A template that accesses internals, changes the messages or fails causes InvalidRequest."""
-    with pytest.raises(InvalidRequest, match="does not take these messages") as caught:
+    with pytest.raises(InvalidRequest, match="does not accept these messages") as caught:
         ChatTemplate(source).render(MESSAGES)
     assert caught.value.field == "messages"
 
@@ -78,7 +78,7 @@ def test_a_bad_template_is_an_error_at_once(tmp_path: Path) -> None:
     with pytest.raises(ValueError, match=r"nowhere\.jinja cannot be read"):
         load_template(str(tmp_path / "nowhere.jinja"))
     (tmp_path / "tokenizer_config.json").write_text("{}")
-    with pytest.raises(ValueError, match="holds no chat template"):
+    with pytest.raises(ValueError, match="contains no chat template"):
         load_template(str(tmp_path))
     assert template_beside(tmp_path / "tokenizer.json") is None
 

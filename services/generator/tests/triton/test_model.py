@@ -238,7 +238,7 @@ async def test_a_model_that_is_not_loaded_is_unavailable(triton_model: MakeModel
     """An unknown or unloaded model raises Unavailable, is not ready, and has no known window."""
     for name in ("nobody", "unloaded"):
         model = triton_model(name)
-        with pytest.raises(Unavailable, match=f"no model '{name}' loaded"):
+        with pytest.raises(Unavailable, match=f"not loaded the model '{name}'"):
             await events_of(model, prompt("Hi"))
         assert not await model.ready()
         assert await model.context_window() == 0
@@ -261,9 +261,10 @@ async def test_what_was_good_comes_before_the_failure(triton_model: MakeModel) -
 
 
 async def test_a_slow_beginning_and_a_long_silence_end_in_time(triton_model: MakeModel) -> None:
-    """The waits for the first and for the next token have time-outs."""
-    with pytest.raises(DeadlineExceeded, match="did not begin to answer within"):
+    """The waits for the first and for the next token have time-outs. The error keeps its cause."""
+    with pytest.raises(DeadlineExceeded, match="did not begin to answer within") as caught:
         await events_of(triton_model("slow", first_byte=0.001), prompt("Hi"))
+    assert isinstance(caught.value.__cause__, TimeoutError)
     got: list[Event] = []
     with pytest.raises(DeadlineExceeded, match="sent nothing further within"):
         await collect(triton_model("slow", idle=0.001).generate(prompt("a b c")), got)

@@ -91,7 +91,7 @@ class Recording(service_pb2_grpc.GRPCInferenceServiceServicer):  # type: ignore[
 
 @pytest.fixture
 async def recording() -> AsyncIterator[tuple[Recording, Callable[..., TritonModel]]]:
-    """Start the recording server, and give a function that makes models on it."""
+    """Start the recording server, and yield a function that returns models on this server."""
     servicer, server = Recording(), grpc.aio.server()
     service_pb2_grpc.add_GRPCInferenceServiceServicer_to_server(servicer, server)
     port = server.add_insecure_port("127.0.0.1:0")
@@ -114,7 +114,7 @@ async def answered(model: TritonModel, **parameters: Any) -> list[Event]:
 
 
 async def test_the_vllm_backend_gets_its_contract(recording: Any) -> None:
-    """The request has the prompt, the switches and the sampling parameters as one JSON object with a limit of
+    """The request has the prompt, the boolean inputs and the sampling parameters as one JSON object with a limit of
     tokens.
     """
     servicer, make = recording
@@ -216,7 +216,7 @@ async def test_a_model_of_another_kind_is_named(
     """A model that does not generate text is refused by name."""
     servicer, make = recording
     servicer.inputs, servicer.outputs = inputs, outputs
-    with pytest.raises(NotSupported, match="'llm' does not turn text_input into text_output"):
+    with pytest.raises(NotSupported, match="'llm' does not have the input text_input and the output text_output"):
         await answered(make())
 
 

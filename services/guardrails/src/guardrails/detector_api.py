@@ -15,8 +15,8 @@ from servicekit.errors import CausewayError, NotFound, PayloadTooLarge, Unavaila
 
 from guardrails.remote import messages
 
-_MOST_CALLS = 256
-_BYTES_A_CHARACTER = 12  # the longest JSON form of a character: a pair of escaped surrogates
+_MAX_CALLS = 256
+_MAX_BYTES_PER_CHARACTER = 12  # the longest JSON form of a character: a pair of escaped surrogates
 _log = structlog.get_logger(__name__)
 M = TypeVar("M", bound=msgspec.Struct)
 
@@ -42,10 +42,10 @@ class DetectorServer:
         catalogue: The detectors.
         workers: The threads that judge long texts.
         longest: The limit on the code points of one request's texts.
-        grace: Seconds that running requests get when the server stops.
+        grace: The maximum number of seconds that a stopping server waits for running requests.
 
     Attributes:
-        port: The port that the server listens on, once started.
+        port: The port of the started server.
     """
 
     def __init__(self, catalogue: Catalogue, workers: ThreadPool, longest: int, grace: float) -> None:
@@ -54,7 +54,7 @@ class DetectorServer:
         self._longest = longest
         self._calls = 0
         self.port = 0
-        app = web.Application(client_max_size=longest * _BYTES_A_CHARACTER)
+        app = web.Application(client_max_size=longest * _MAX_BYTES_PER_CHARACTER)
         app.add_routes(
             [
                 web.get("/health", self._health),
@@ -68,7 +68,7 @@ class DetectorServer:
         self._runner = web.AppRunner(app, access_log=None, handler_cancellation=True, shutdown_timeout=grace)
 
     async def start(self, host: str, port: int) -> None:
-        """Start the server; port 0 picks a free port.
+        """Start the server; port 0 means a free port.
 
         Raises:
             Unavailable: The server cannot listen on the address.
@@ -85,15 +85,15 @@ class DetectorServer:
         _log.info("serving the detector API", port=self.port)
 
     async def stop(self) -> None:
-        """Refuse new requests and wait for the running ones."""
+        """Refuse new requests, and wait for running requests."""
         await self._runner.cleanup()
 
     def _guarded(
         self, handler: Callable[[web.Request], Awaitable[object]]
     ) -> Callable[[web.Request], Awaitable[web.Response]]:
         async def guarded(request: web.Request) -> web.Response:
-            if self._calls >= _MOST_CALLS:
-                return _error(429, "too many requests at once", {"retry-after": "1"})
+            if self._calls >= _MAX_CALLS:
+                return _error(429, "too many concurrent requests; try again later", {"retry-after": "1"})
             self._calls += 1
             try:
                 return web.Response(
@@ -121,35 +121,35 @@ class DetectorServer:
         return web.Response(text="ok")
 
     async def _contents(self, request: web.Request) -> object:
-        asked = await _read(request, messages.ContentsRequest)
+        body = await _read(request, messages.ContentsRequest)
         verdicts = await self._judge(
-            request, DetectorKind.CONTENTS, asked.detector_params, asked.contents, DetectionContext()
+            request, DetectorKind.CONTENTS, body.detector_params, body.contents, DetectionContext()
         )
         return [_results(verdict) for verdict in verdicts]
 
     async def _chat(self, request: web.Request) -> object:
-        asked = await _read(request, messages.ChatRequest)
-        tools = b"" if asked.tools is msgspec.UNSET else bytes(asked.tools)
-        context = DetectionContext(Direction.INPUT, messages=bytes(asked.messages), tools=tools)
-        (verdict,) = await self._judge(request, DetectorKind.CHAT, asked.detector_params, [""], context)
+        body = await _read(request, messages.ChatRequest)
+        tools = b"" if body.tools is msgspec.UNSET else bytes(body.tools)
+        context = DetectionContext(Direction.INPUT, messages=bytes(body.messages), tools=tools)
+        (verdict,) = await self._judge(request, DetectorKind.CHAT, body.detector_params, [""], context)
         return _results(verdict)
 
     async def _context_doc(self, request: web.Request) -> object:
-        asked = await _read(request, messages.ContextDocRequest)
-        if asked.context_type not in ("docs", "url"):
+        body = await _read(request, messages.ContextDocRequest)
+        if body.context_type not in ("docs", "url"):
             raise Refused(422, "`context_type` must be `docs` or `url`")
-        self._check_size(sum(map(len, asked.context)))
-        context = DetectionContext(passages=tuple(asked.context), urls=asked.context_type == "url")
+        self._check_size(sum(map(len, body.context)))
+        context = DetectionContext(passages=tuple(body.context), urls=body.context_type == "url")
         (verdict,) = await self._judge(
-            request, DetectorKind.CONTEXT_DOC, asked.detector_params, [asked.content], context
+            request, DetectorKind.CONTEXT_DOC, body.detector_params, [body.content], context
         )
         return _results(verdict)
 
     async def _generation(self, request: web.Request) -> object:
-        asked = await _read(request, messages.GenerationRequest)
-        context = DetectionContext(prompt=asked.prompt)
+        body = await _read(request, messages.GenerationRequest)
+        context = DetectionContext(prompt=body.prompt)
         (verdict,) = await self._judge(
-            request, DetectorKind.GENERATION, asked.detector_params, [asked.generated_text], context
+            request, DetectorKind.GENERATION, body.detector_params, [body.generated_text], context
         )
         return _results(verdict)
 

@@ -1,7 +1,7 @@
 """The policy file of the RAG engine's output guardrails: ``action``, ``blockMessage``, ``scanners``.
 
-Each scanner is mapped to detectors of this service. A scanner option without a counterpart is refused, and the
-message names the key. Otherwise, a policy would protect less than its text states.
+Each scanner corresponds to detectors of this service. If an option has no counterpart, the parser refuses it with
+an error that names the key. Otherwise, a policy would protect less than its text states.
 """
 
 import re
@@ -35,11 +35,11 @@ NO_POLICY = Policy((), "")
 
 
 Requested = list[tuple[str, dict[str, Any]]]
-"""Detectors and their parameters."""
+"""The ids of detectors with their parameters."""
 
 
 class Scanner(BaseModel):
-    """The common keys of all scanners; a key may be spelt ``redactMode``, ``redact-mode`` or ``redact_mode``."""
+    """The common keys of all scanners; ``redactMode``, ``redact-mode`` and ``redact_mode`` are the same key."""
 
     model_config = ConfigDict(extra="forbid")
 
@@ -50,12 +50,12 @@ class Scanner(BaseModel):
 
     @model_validator(mode="before")
     @classmethod
-    def _spelt(cls, value: Any) -> Any:
-        return {_spelt(key): each for key, each in value.items()} if isinstance(value, dict) else value
+    def _normalised(cls, value: Any) -> Any:
+        return {_normalised(key): each for key, each in value.items()} if isinstance(value, dict) else value
 
     @abstractmethod
     def requested(self) -> Requested:
-        """Return the detectors that do the work of the scanner."""
+        """Return the detectors that correspond to the scanner."""
 
 
 class RegexScanner(Scanner):
@@ -82,12 +82,12 @@ class BanSubstringsScanner(Scanner):
 
     def requested(self) -> Requested:
         """See `Scanner.requested`."""
-        said = {"substrings", "match_type", "case_sensitive"}
-        return [("ban_substrings", self.model_dump(include=said))]
+        options = {"substrings", "match_type", "case_sensitive"}
+        return [("ban_substrings", self.model_dump(include=options))]
 
 
 class SecretsScanner(Scanner):
-    """``secrets``: all modes replace the whole secret, including those that would show a part or a hash of it."""
+    """``secrets``: every mode replaces the whole secret, even a mode that would show a part or a hash of it."""
 
     redact_mode: Literal["all", "partial", "hash"] = "all"
 
@@ -100,7 +100,7 @@ _SENSITIVE = {"email": "email", "phone": "phone-number", "credit_card": "credit-
 
 
 class SensitiveScanner(Scanner):
-    """``sensitive``: personal data; the name of its kind replaces each finding."""
+    """``sensitive``: personal data. The name of the kind replaces each finding."""
 
     detectors: list[Literal["email", "phone", "credit_card", "ip_address"]] = Field(
         ["email", "phone", "credit_card", "ip_address"], min_length=1
@@ -115,7 +115,7 @@ class SensitiveScanner(Scanner):
 
 
 class InvisibleTextScanner(Scanner):
-    """``invisible_text``: has no options."""
+    """``invisible_text``: each run of invisible characters is a finding. The scanner has no options."""
 
     def requested(self) -> Requested:
         """See `Scanner.requested`."""
@@ -123,7 +123,7 @@ class InvisibleTextScanner(Scanner):
 
 
 class JsonScanner(Scanner):
-    """``json``: the text is only checked; ``repair`` has no effect."""
+    """``json``: a text with invalid JSON or too few JSON objects is a finding. ``repair`` has no effect."""
 
     required_elements: int = Field(0, ge=0)
     repair: bool = True
@@ -134,7 +134,7 @@ class JsonScanner(Scanner):
 
 
 class TokenLimitScanner(Scanner):
-    """``token_limit``: the encoding determines the tokens of a text."""
+    """``token_limit``: a text with too many tokens of an encoding is a finding."""
 
     limit: int = Field(4096, ge=1)
     encoding_name: Literal["cl100k_base", "o200k_base"] = "cl100k_base"
@@ -145,7 +145,7 @@ class TokenLimitScanner(Scanner):
 
 
 class ReadingTimeScanner(Scanner):
-    """``reading_time``, in minutes: an answer that is too long is always blocked, even if ``truncate`` is set."""
+    """``reading_time``: a text above a reading time in minutes is blocked, even if ``truncate`` is true."""
 
     max_time: float = Field(gt=0)
     truncate: bool = False
@@ -155,13 +155,13 @@ class ReadingTimeScanner(Scanner):
         return [("reading_time", {"max_time": self.max_time})]
 
 
-def _spelt(key: Any) -> Any:
+def _normalised(key: Any) -> Any:
     return _WORD_BREAK.sub("_", key).replace("__", "_").lower() if isinstance(key, str) else key
 
 
 def _type(value: Any) -> str:
     named = value.get("type") if isinstance(value, dict) else getattr(value, "type", None)
-    return str(_spelt(named)).strip()
+    return str(_normalised(named)).strip()
 
 
 class _File(BaseModel):
@@ -185,11 +185,11 @@ class _File(BaseModel):
 
 
 def load(path: Path, check: Callable[[Sequence[DetectorSpec]], object]) -> Reloadable[Policy]:
-    """Load a policy file; the file is read again when it changes.
+    """Load a policy file; the result reloads the file when it changes.
 
     Args:
         path: The file.
-        check: Makes the detectors; raises `InvalidRequest` for an invalid one.
+        check: Builds the detectors; raises `InvalidRequest` for an invalid detector.
 
     Raises:
         InvalidRequest: The file cannot be read, or is invalid.
@@ -210,13 +210,13 @@ def parse(raw: bytes, name: str, check: Callable[[Sequence[DetectorSpec]], objec
     specs: list[DetectorSpec] = []
     for index, scanner in enumerate(file.scanners):
         action = Action[(scanner.action or file.action).upper()]
-        own = [
+        specs_of_scanner = [
             DetectorSpec(detector_id, action, params=msgspec.json.encode(params))
             for detector_id, params in scanner.requested()
         ]
         try:
-            check(own)
+            check(specs_of_scanner)
         except InvalidRequest as error:
             raise document.wrong(("scanners", index), error.message) from error
-        specs += own
+        specs += specs_of_scanner
     return Policy(tuple(specs), file.block_message)

@@ -1,4 +1,4 @@
-"""The servicer of the gRPC contract."""
+"""The gRPC service of the guardrails service: converts messages to domain types and back."""
 
 import asyncio
 import contextlib
@@ -24,8 +24,8 @@ T = TypeVar("T")
 
 _Context = grpc.aio.ServicerContext[Any, Any]
 
-# Limit of pieces that wait for the detectors. At the limit, the service stops reading the client's stream.
-_AHEAD = 64
+# The maximum number of pieces that wait for the detectors. At this number, the service stops reading the stream.
+_MAX_WAITING = 64
 
 
 class GuardrailsServicer(guardrails_pb2_grpc.GuardrailsServiceServicer):
@@ -34,8 +34,8 @@ class GuardrailsServicer(guardrails_pb2_grpc.GuardrailsServiceServicer):
     Args:
         catalogue: The detectors.
         workers: The threads that judge long texts.
-        limits: The limits of all judging.
-        policy: Returns the current content of the policy file.
+        limits: The limits on texts, held-back text and searches.
+        policy: Returns the current policy of the policy file.
     """
 
     def __init__(
@@ -90,7 +90,7 @@ class GuardrailsServicer(guardrails_pb2_grpc.GuardrailsServiceServicer):
             self._limits.holding,
             all_hold=config.all_hold,
         )
-        waiting = batches(self._pieces(request_iterator), _AHEAD)
+        waiting = batches(self._pieces(request_iterator), _MAX_WAITING)
         async with contextlib.aclosing(waiting), contextlib.aclosing(session.run(waiting, self._workers)) as run:
             async for steps in run:
                 for step in steps:
@@ -132,24 +132,27 @@ class GuardrailsServicer(guardrails_pb2_grpc.GuardrailsServiceServicer):
 
 
 async def batches(source: AsyncIterator[T], limit: int) -> AsyncGenerator[list[T], None]:
-    """Yield the items that have arrived since the last batch, as soon as there is one.
+    """Yield the items in order; each batch has all items that have arrived since the last batch.
 
-    At most ``limit`` items are read ahead, so that a slow consumer slows the source down. Use with
-    ``contextlib.aclosing``, which stops the reading at once.
+    A slow consumer slows the source down. Use with ``contextlib.aclosing``, which stops the reading immediately.
+
+    Args:
+        source: The items.
+        limit: The maximum number of items in a batch.
 
     Raises:
-        Exception: The error of the source, after all its items.
+        Exception: The error of the source; raised after all items of the source.
     """
     waiting: list[T] = []
-    arrived, taken = asyncio.Event(), asyncio.Event()
+    arrived, room = asyncio.Event(), asyncio.Event()
 
     async def read() -> None:
         async for item in source:
             waiting.append(item)
             arrived.set()
             if len(waiting) == limit:
-                taken.clear()
-                await taken.wait()
+                room.clear()
+                await room.wait()
 
     reader = asyncio.create_task(read())
     reader.add_done_callback(lambda _: arrived.set())
@@ -158,7 +161,7 @@ async def batches(source: AsyncIterator[T], limit: int) -> AsyncGenerator[list[T
             if waiting:
                 batch = waiting.copy()
                 waiting.clear()
-                taken.set()
+                room.set()
                 yield batch
             elif reader.done():
                 await reader

@@ -7,50 +7,54 @@ from servicekit.settings import GrpcServiceSettings
 
 
 class Settings(GrpcServiceSettings):
-    """Settings of the guardrails service."""
+    """The settings of the guardrails service; the variables begin with ``CAUSEWAY_``."""
 
     guardrails_port: int = Field(50053, ge=0, le=65535, description="Port to listen on.")
     guardrails_longest_text: int = Field(
-        1_000_000, ge=1, description="Limit on the characters of one request's texts, or of one piece of a stream."
+        1_000_000, ge=1, description="Maximum characters of one request's texts, or of one piece of a stream."
     )
     guardrails_hold_back_limit: int = Field(
         8192,
         ge=1,
-        description="Characters of a growing text that a detector may hold back. Above the limit, it fails.",
+        description="Maximum characters of a growing text that a detector may hold back. Above this, the detector "
+        "fails.",
     )
     guardrails_detector_seconds: float = Field(
-        1.0, gt=0, description="Seconds that a detector may take for one text or piece. After that, it fails."
+        1.0,
+        gt=0,
+        description="Maximum seconds of a detector for one text or piece. After that, the detector fails.",
     )
     guardrails_threads: int = Field(
         2, ge=1, description="Number of threads that judge long texts, and of processes that parse texts."
     )
-    # Less than the gateway buffers of an answer that waits for its detectors (65,536 characters of each choice).
+    # The default is below the gateway's buffer for an answer that waits for detectors (65,536 characters per
+    # choice).
     guardrails_whole_text_limit: int = Field(
         49_152,
         ge=1,
-        description="Characters of a growing text that a detector of whole texts may hold back. Above the limit, "
-        "it fails.",
+        description="Maximum characters of a growing text that a detector of whole texts may hold back. Above "
+        "this, the detector fails.",
     )
     guardrails_model_seconds: float = Field(
         10.0,
         gt=0,
-        description="Seconds that a detector may take for one request to a model. After that, the detector fails.",
+        description="Maximum seconds of one request to a model. After that, the detector fails.",
     )
     guardrails_pii_python: Path | None = Field(
         None,
-        description="Python of an environment with `requirements/pii.txt`, for the detector `pii`. Without it, the "
+        description="Python of an environment with `requirements/pii.txt`, for the detector `pii`; unset: the "
         "service does not offer `pii`.",
     )
     model_cache: Path | None = Field(None, description="Directory of the built embedding model.")
     guardrails_detectors_file: Path | None = Field(
-        None, description="YAML file of remote detectors. The service reloads it when it changes."
+        None, description="YAML file of remote detectors; reloaded when it changes."
     )
     guardrails_api_port: int | None = Field(
         None,
         ge=0,
         le=65535,
-        description="Port of the detector API, for other systems. Without it, the API is off.",
+        description="Port of the detector API, for other systems; unset: the API is disabled.",
     )
     guardrails_policy_file: Path | None = Field(
-        None, description="YAML file of the RAG engine's output guardrails. The service reloads it when it changes."
+        None, description="YAML file of the RAG engine's output guardrails; reloaded when it changes."
     )

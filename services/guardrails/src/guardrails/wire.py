@@ -63,16 +63,16 @@ def specs(detectors: Sequence[pb.DetectorConfig]) -> list[DetectorSpec]:
     """Return the detectors of a request.
 
     Raises:
-        InvalidRequest: An action is unknown; names the field.
+        InvalidRequest: An action is unknown; the error names the field.
     """
-    read = []
+    result = []
     for index, detector in enumerate(detectors):
         action, on_error = _ACTIONS.get(detector.action), _ON_ERROR.get(detector.on_error)
         if action is None or on_error is None:
             field = f"detectors[{index}].{'action' if action is None else 'on_error'}"
             raise InvalidRequest(f"`{field}` is not one of the known values.", field=field)
-        read.append(DetectorSpec(detector.detector_id, action, on_error, detector.params_json))
-    return read
+        result.append(DetectorSpec(detector.detector_id, action, on_error, detector.params_json))
+    return result
 
 
 def verdict_message(verdict: Verdict) -> pb.Verdict:
@@ -133,17 +133,17 @@ def config_message(spec: DetectorSpec) -> pb.DetectorConfig:
 
 
 def detector_message(info: DetectorInfo, health: Health | None) -> pb.Detector:
-    """Return the message of a detector; without ``health`` its health is unspecified."""
-    said = pb.DETECTOR_HEALTH_UNSPECIFIED
+    """Return the message of a detector; its health is unspecified if ``health`` is None."""
+    status = pb.DETECTOR_HEALTH_UNSPECIFIED
     if health is not None:
-        said = pb.DETECTOR_HEALTH_HEALTHY if health.healthy else pb.DETECTOR_HEALTH_UNHEALTHY
+        status = pb.DETECTOR_HEALTH_HEALTHY if health.healthy else pb.DETECTOR_HEALTH_UNHEALTHY
     return pb.Detector(
         detector_id=info.detector_id,
         description=info.description,
         params_schema_json=info.params_schema,
         streaming=info.streaming,
         kinds=[_KINDS[info.kind]],
-        health=said,
+        health=status,
         health_reason=health.reason if health is not None else "",
         remote=info.remote,
         library_digest=info.library,
@@ -162,7 +162,7 @@ def limits_message(limits: JudgingLimits) -> pb.JudgingLimits:
 
 
 def chunking(value: int) -> Chunking | None:
-    """Return the chunks that a caller wants, or None if texts may be cut anywhere.
+    """Return the chunking that a caller requests; None if texts may be cut anywhere.
 
     Raises:
         InvalidRequest: The value is unknown.
@@ -178,8 +178,8 @@ def detection_context(
     """Return the context of the texts; the default direction is output.
 
     Raises:
-        InvalidRequest: The messages or the tools are not JSON lists, or a reply is not a JSON object; names the
-            field.
+        InvalidRequest: The messages or the tools are not JSON lists, or a reply is not a JSON object. The error
+            names the field.
     """
     _check_json(message.messages_json, "surroundings.messages_json", list)
     _check_json(message.tools_json, "surroundings.tools_json", list)
@@ -198,7 +198,7 @@ def detection_context(
 
 
 def check_reply(reply: bytes) -> bytes:
-    """Return the reply unchanged.
+    """Check a reply and return it unchanged.
 
     Raises:
         InvalidRequest: The reply is not a JSON object.

@@ -202,7 +202,7 @@ async def test_what_cannot_be_is_its_failure(says: list[pb.ChunkerTokenizationSt
 
 
 async def test_an_early_end_is_its_failure() -> None:
-    """A call that ends before the text is a failure, because the server has not judged the rest."""
+    """A call that ends before the text is a failure, because the server has not processed the remaining text."""
     async with serving(Stub(says=[])) as target:
         chunkers, ready = Chunkers(), asyncio.Event()
         chunker = chunkers.chunker(config(target), ready.set)
@@ -212,7 +212,7 @@ async def test_an_early_end_is_its_failure() -> None:
             try:
                 chunker.feed("", last=False)
             except DetectorFailed as error:
-                return error.status == 502 and "ended before the text did" in str(error)
+                return error.status == 502 and "before the end of the text" in str(error)
             return False
 
         await eventually(feeds)

@@ -36,7 +36,7 @@ DESCRIPTOR = pb.DESCRIPTOR.services_by_name["ChunkerService"]
 
 @dataclass
 class Stub(chunker_pb2_grpc.ChunkerServiceServicer):
-    """Ends a chunk after each bar, and fails as the test says.
+    """Ends a chunk after each bar, and fails as the test configures.
 
     Attributes:
         says: The answers that replace the right ones.
@@ -128,7 +128,7 @@ def test_chunks_are_as_the_server_says(pieces: list[str]) -> None:
 @pytest.mark.parametrize(
     ("says", "reason"),
     [
-        ([], "ended before the text did"),
+        ([], "before the end of the text"),
         ([pb.ChunkResponse(ends=[9], taken=3)], "an impossible position"),
         ([pb.ChunkResponse(ends=[2, 2], taken=3)], "an impossible position"),
         ([pb.ChunkResponse(taken=9)], "more text than was sent"),
@@ -196,7 +196,7 @@ async def test_a_defect_fails_the_text_and_is_logged() -> None:
 
 
 async def test_text_that_was_not_looked_at_does_not_count_as_a_long_chunk() -> None:
-    """Text that the server has not looked at waits and stops the stream. Only text that it looked at can be too
+    """Text that the server has not processed waits and stops the stream. Only processed text can be too
     long.
     """
     stub, ready = Stub(), asyncio.Event()

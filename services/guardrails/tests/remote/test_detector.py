@@ -14,7 +14,7 @@ from detection.chunking.chunkers import Window
 from detection.detectors.params import BadParam
 from detection.detectors.port import DetectorFailed
 from detection.domain import Action, DetectionContext, DetectorKind, Direction, OnError
-from detection.moderation.judge_calls import ask
+from detection.moderation.judge_calls import call_judge
 from detection.moderation.rules import Rule
 from guardrails.remote.config import RemoteConfig
 from guardrails.remote.detector import RemoteFactory
@@ -175,7 +175,7 @@ async def test_a_server_that_hangs(stub: DetectorStub, session: aiohttp.ClientSe
     stub.gate.clear()
     rule = Rule("hap", slow(_factory(session, stub.url, seconds=0.2)), Action.REPORT, OnError.BLOCK, "")
     with pytest.raises(DetectorFailed, match=r"longer than 0.2 s") as raised:
-        await ask(rule, [Window(0, "x")], DetectionContext())
+        await call_judge(rule, [Window(0, "x")], DetectionContext())
     assert raised.value.status == 504
     await eventually(lambda: stub.cancelled == 1)
 

@@ -8,8 +8,8 @@ from datetime import datetime
 import msgspec
 from servicekit.principal import Principal
 
-_NEVER_DRAWN = "application/vnd.openxmlformats-officedocument."
-"""Office documents, whose pages are slides or sheets and get no pictures."""
+_WITHOUT_PICTURES = "application/vnd.openxmlformats-officedocument."
+"""Prefix of the content types of Office documents, whose pages (slides or sheets) have no pictures."""
 
 
 MAILS = ("message/rfc822", "application/vnd.ms-outlook")
@@ -53,9 +53,9 @@ class Document:
         category: The caller's category.
         generation: Orders its versions; the newest version wins.
         content_type: Media type, detected from the content.
-        language: BCP 47 tag, if the document names its language.
+        language: BCP 47 tag; empty if the document does not declare its language.
         page_count: 0 if the format has no pages.
-        has_pictures: Whether pictures of its pages are stored or, in a job, wanted.
+        has_pictures: Whether pictures of its pages are stored; in a job, whether they are requested.
         original: The name of its original in the object store; empty without an original.
     """
 
@@ -74,25 +74,25 @@ class Document:
     has_pictures: bool = False
     original: str = ""
 
-    def reads_as(self, other: "Document") -> bool:
+    def has_same_content_as(self, other: "Document") -> bool:
         """Return whether two versions have the same passages and pictures.
 
-        The passages depend only on the content and the name. Pictures do not count if the document has no pages
-        that could have pictures.
+        The passages depend only on the content and the name. Pictures are not compared if the document cannot have
+        any.
         """
-        drawn = (self.page_count or other.page_count) and not self.content_type.startswith(_NEVER_DRAWN)
-        pictured = not drawn or self.has_pictures == other.has_pictures
-        return self.sha256 == other.sha256 and self.sourcefile == other.sourcefile and pictured
+        has_pages = (self.page_count or other.page_count) and not self.content_type.startswith(_WITHOUT_PICTURES)
+        same_pictures = not has_pages or self.has_pictures == other.has_pictures
+        return self.sha256 == other.sha256 and self.sourcefile == other.sourcefile and same_pictures
 
-    def says_the_same_as(self, other: "Document") -> bool:
+    def is_unchanged_from(self, other: "Document") -> bool:
         """Return whether two versions have the same passages, pictures, metadata and readers.
 
         Metadata that the platform derives from the content, such as a mail's headers, is not compared.
         """
-        made = (MAIL, OCR) if self.content_type in MAILS else (OCR,)
+        derived = (MAIL, OCR) if self.content_type in MAILS else (OCR,)
         return (
-            self.reads_as(other)
-            and with_facts(self.metadata_json, {}, made) == with_facts(other.metadata_json, {}, made)
+            self.has_same_content_as(other)
+            and with_facts(self.metadata_json, {}, derived) == with_facts(other.metadata_json, {}, derived)
             and set(self.oids) == set(other.oids)
             and set(self.groups) == set(other.groups)
             and self.category == other.category
@@ -138,15 +138,16 @@ class FileJob(Job):
     """A job that makes one file searchable.
 
     Attributes:
-        document: The document, with the generation of this job. If it has to be fetched, its SHA-256 and size are
-            missing.
+        document: The document, with the job's generation; without SHA-256 and size if it has to be fetched.
         url: The URL to fetch it from; empty if the original is in the store.
         suffix: A file name suffix that shows the format, if the document's name does not.
+        content: The bytes of a short original; empty if only the store has them.
     """
 
     document: Document
     url: str = ""
     suffix: str = ""
+    content: bytes = field(default=b"", repr=False)
 
 
 @dataclass(frozen=True, slots=True)
@@ -172,14 +173,14 @@ class Fetched:
 
 @dataclass(frozen=True, slots=True, kw_only=True)
 class TextsJob(Job):
-    """A job that makes many texts searchable as documents. The object holds only the texts of this job.
+    """A job that makes many texts searchable as documents. The object contains only the texts of this job.
 
     Attributes:
         generation: The generation of all documents.
         count: The number of documents.
         size_bytes: Length of the object.
-        sha256: Of the object, lower-case hex.
-        existing_only: Leave out documents that the index does not have.
+        sha256: SHA-256 of the object, lower-case hex.
+        existing_only: Skip texts whose documents the index does not contain.
     """
 
     generation: int
@@ -202,7 +203,7 @@ class AccessJob(Job):
 
 @dataclass(frozen=True, slots=True)
 class Text:
-    """A document that was submitted as text; its id is also its name.
+    """A document that was submitted as text. The id is also the name.
 
     Attributes:
         suffix: For source code, the file name suffix of its programming language; otherwise empty.
@@ -243,7 +244,7 @@ class Traits:
     Attributes:
         space: The vectors of the index.
         chunk_tokens: Maximum number of tokens of a chunk's text; None: the service's setting.
-        chunk_overlap: Maximum overlap of a chunk with the previous one, in tokens; None: the service's setting.
+        chunk_overlap: Maximum overlap with the previous chunk, in tokens; None: the service's setting.
         ocr: Whether text in images is recognised.
     """
 
@@ -261,8 +262,8 @@ class Chunk:
         number: Position within the document, from 0.
         text: The text to show and cite.
         indexed_text: The text to search: the text with names and headings before it.
-        page: From 1; 0 if the format has no pages.
-        headings: Headings above it, outermost first.
+        page: Number of the page, from 1; 0 if the format has no pages.
+        headings: Headings above the chunk, outermost first.
         overlap: Code points at the beginning of the text that repeat the end of the previous chunk.
         separator: The text between the previous chunk and this one, if they do not overlap; None: a blank line.
     """
@@ -278,7 +279,7 @@ class Chunk:
 
 @dataclass(frozen=True, slots=True)
 class Progress:
-    """The progress of a job; a total of 0 is not known yet."""
+    """The progress of a job. A total of 0 means that the total is not known yet."""
 
     pages_done: int = 0
     pages_total: int = 0
@@ -303,8 +304,8 @@ class JobWarning:
 
     Attributes:
         reason: A reason of the error table.
-        message: For users.
-        page: From 1; 0 if the warning is not about a page.
+        message: The text for users.
+        page: Number of the page, from 1; 0 if the warning is not about a page.
         part: Name of the part, for example an attachment; empty if the warning is not about a part.
     """
 
@@ -322,16 +323,16 @@ class Status:
         state: The state.
         attempt: How many times a worker has started it.
         progress: The progress in this state.
-        failure: The reason of the failure; while the job is queued, that of the previous attempt.
-        created_at: When it was accepted.
+        failure: The failure; while the job is queued, the failure of the previous attempt.
+        created_at: Time at which the gateway accepted the job.
         trace_id: Trace of the upload, as the gateway recorded it.
         outcomes: The result for each text, once the job has succeeded; empty for a file.
-        committing: The results are visible or about to be, so the job can no longer be cancelled. Never reset.
+        committing: Whether the job can no longer be cancelled, because it makes its results visible. Never reset.
         counted: Attempts that count against the limit, including this one.
-        waiting_since: Since when it waits for an unavailable dependency; None if it does not wait.
+        waiting_since: Start of the wait for an unavailable dependency; None if the job does not wait.
         warnings: The first warnings about parts of the file that could not be read.
         warning_count: The number of all warnings.
-        given_up: It failed, and is among the dead letters.
+        given_up: Whether the job failed and is in the dead letters.
     """
 
     state: State

@@ -1,6 +1,6 @@
-"""The ports of the job logic. They are implemented in `adapters` and `parsing.process`.
+"""The ports of the job logic. `adapters`, `ocr`, `parsing` and `web` implement them.
 
-The fakes are in `causeway_testing.ingest`.
+`causeway_testing.ingest` has their fakes.
 """
 
 from collections.abc import AsyncGenerator, AsyncIterator, Iterator, Mapping, Sequence
@@ -27,7 +27,7 @@ class Originals(Protocol):
     """The store of the originals."""
 
     async def fetch(self, object_name: str, target: Path, size_bytes: int) -> None:
-        """Write an original to a file; the expected ``size_bytes`` determine the time-out.
+        """Write an original to a file. The expected ``size_bytes`` determine the time-out.
 
         Raises:
             NotFound: The object does not exist.
@@ -112,13 +112,17 @@ class Parser(Protocol):
     def parse(
         self, path: Path, sourcefile: str, *, pictures: bool = False, members: Room = NO_ROOM, ocr: bool = True
     ) -> AsyncGenerator[Part, None]:
-        """Yield the document's head, its pages, the files within it, and the omissions; close it after use.
+        """Yield the document's head, its pages, the files within it, and the omissions.
 
-        Without ``ocr``, text in images is not recognised.
+        The caller closes the generator after use. Without ``ocr``, text in images is not recognised.
 
         Raises:
             UnreadableDocument, UnsupportedMedia, PayloadTooLarge: The document cannot be read.
         """
+        ...
+
+    def read_short(self, content: bytes, sourcefile: str) -> Sequence[Part] | None:
+        """Return the parts that `parse` yields for a short plain text; None for all other documents."""
         ...
 
 
@@ -153,7 +157,7 @@ class Index(Protocol):
         """Update the metadata, access, category, language and generation of a document with unchanged content.
 
         Returns:
-            Whether anything but the generation has changed.
+            Whether more than the generation has changed.
 
         Raises:
             NotFound: The document does not exist, or has other content.
@@ -165,13 +169,13 @@ class Index(Protocol):
     async def store(
         self, job: Job, document: Document, space: VectorSpace, batches: AsyncIterator[Batch], seconds: float
     ) -> None:
-        """Replace a document in the job's index, once all batches have arrived; a failure changes nothing.
+        """Replace a document in the job's index after all batches have arrived. A failure changes nothing.
 
         Args:
             job: The job with the index and the principal.
             document: The document with its generation.
             space: The vector space; a new index is created for it.
-            batches: At most 64 chunks each; the retriever's speed limits the reading.
+            batches: The chunks, at most 64 in a batch. They are read at the speed of the retriever.
             seconds: Time limit.
 
         Raises:
@@ -199,7 +203,7 @@ class Index(Protocol):
         ...
 
     async def answers(self) -> bool:
-        """Return whether the retriever answers and can take a job now."""
+        """Return whether the retriever responds and is ready for requests."""
         ...
 
 
@@ -207,7 +211,7 @@ class Jobs(Protocol):
     """The store of the public states of jobs."""
 
     async def read(self, job: Job) -> tuple[Status, int] | None:
-        """Return a job's state and its revision, or None without a record.
+        """Return a job's state and its revision, or None if the job has no record.
 
         Raises:
             Unavailable: The store does not answer.
@@ -230,7 +234,7 @@ class Jobs(Protocol):
 
 
 class Delivery(Protocol):
-    """A job that the queue has delivered to this worker; it is delivered again unless it is settled."""
+    """A job that the queue delivered to this worker. The queue redelivers it if the worker does not settle it."""
 
     @property
     def job(self) -> Job:
@@ -248,7 +252,7 @@ class Delivery(Protocol):
         ...
 
     async def alone(self) -> bool:
-        """Return whether all jobs accepted before this one have ended; False if that is not known."""
+        """Return whether all jobs accepted before this one have ended; False if the queue does not respond."""
         ...
 
     async def keep(self) -> None:
@@ -263,7 +267,7 @@ class Delivery(Protocol):
         """Remove the job from the queue.
 
         Raises:
-            Unavailable: The queue does not answer; the job may be delivered again.
+            Unavailable: The queue does not answer. The queue may deliver the job again.
         """
         ...
 
@@ -271,12 +275,12 @@ class Delivery(Protocol):
         """Return the job to the queue, which delivers it again after a delay in seconds.
 
         Raises:
-            Unavailable: The queue does not answer; it redelivers the job later.
+            Unavailable: The queue does not answer. The queue redelivers the job later.
         """
         ...
 
     async def bury(self, failure: Failure) -> None:
-        """Copy the job to the dead letters; it stays in the queue until `done`.
+        """Copy the job to the dead letters. The job remains in the queue until `done`.
 
         Raises:
             Unavailable: The queue does not answer.
@@ -296,5 +300,5 @@ class Queue(Protocol):
         ...
 
     async def close(self) -> None:
-        """Stop taking jobs, after `take` has returned. Jobs that are given back later go to other workers."""
+        """Stop taking jobs, and wait for a running `take`. Jobs that are returned later go to other workers."""
         ...

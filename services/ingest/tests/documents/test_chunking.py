@@ -1,6 +1,7 @@
 import itertools
 import os
 import re
+from typing import Any
 
 import pytest
 from causeway_testing.embedding import WordTokenizer
@@ -185,6 +186,25 @@ def test_chunks_overlap_by_whole_sentences() -> None:
     for before, after in itertools.pairwise(pieces):
         last = before.split(". ")[-1]
         assert after.startswith(last)
+
+
+def test_the_work_for_a_chunk_does_not_grow_with_the_section() -> None:
+    """For the overlap, the search reads the pieces next to the chunk, and not all pieces before it."""
+
+    class Pieces(list[Any]):
+        read = 0
+
+        def __getitem__(self, at: Any) -> Any:
+            found = super().__getitem__(at)
+            self.read += len(found) if isinstance(at, slice) else 1
+            return found
+
+    text = "One. " * 1000
+    chunker = Chunker(WordTokenizer(), Shape(20, 6, 40))
+    pieces = Pieces(chunker._pieces(text, ()))
+    starts = chunker._starts(text, pieces, 900, [(pieces[880].start, pieces[899].end)])
+    assert len(starts) == 7
+    assert pieces.read < 20
 
 
 def test_sections_are_divided_evenly() -> None:

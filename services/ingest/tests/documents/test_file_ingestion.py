@@ -88,6 +88,26 @@ async def test_a_document_becomes_findable(rig: Rig) -> None:
     assert rig.jobs.history[-1][1].progress.chunks_total == 2
 
 
+@pytest.mark.parametrize("name", ["short.txt", "notes.txt"])
+async def test_the_content_of_the_job_is_the_original(rig: Rig, name: str) -> None:
+    """The store of the originals is not read, whether the parser gets a file or not."""
+    job = rig.upload(b"One sentence.", name)
+    rig.originals.failures = 1
+    assert await rig.run(replace(job, content=b"One sentence.")) is State.SUCCEEDED
+    assert rig.originals.failures == 1
+    document, chunks = rig.index.documents["acme", "library", f"id of {name}"]
+    assert ([chunk.text for chunk in chunks], document.original) == (["One sentence."], job.object_name)
+
+
+@pytest.mark.parametrize("name", ["short.txt", "notes.txt"])
+async def test_damaged_content_of_the_job_is_refused(rig: Rig, name: str) -> None:
+    """The content has to have the hash of the upload."""
+    job = replace(rig.upload(b"One sentence.", name), content=b"Another sentence.")
+    with pytest.raises(UnreadableDocument, match="SHA-256"):
+        await rig.run(job)
+    assert not rig.index.documents
+
+
 async def test_what_was_not_read_is_recorded(rig: Rig) -> None:
     """An unreadable page is a warning of the job. The record has the warning before the commit."""
     job = rig.upload(b"One.\f\fThree.")

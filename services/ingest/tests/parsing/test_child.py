@@ -122,7 +122,7 @@ def bad(make_docx: MakeDocx, make_xlsx: MakeDocx, make_pdf: Callable[..., bytes]
         ("lies.xlsx", docx, UnreadableDocument, "is a Word document"),
         ("lies.docx", make_pdf("text"), UnreadableDocument, "is a PDF"),
         ("lies.pptx", b"text", UnreadableDocument, "plain text"),
-        ("nul.docx", bytes(5000), UnreadableDocument, "nothing but zeros"),
+        ("nul.docx", bytes(5000), UnreadableDocument, "nothing but zero bytes"),
     ]  # fmt: skip
 
 

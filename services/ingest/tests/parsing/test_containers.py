@@ -58,7 +58,7 @@ def test_a_package_that_cannot_be_unpacked(tmp_path: Path) -> None:
         (archive(mimetype="application/epub+zip"), ".epub"),
         (archive(_T_="unknown"), "package of an unknown kind"),
         (b"\x1f\x8b\x08" + bytes(64), "GZIP"),
-        (bytes(64), "nothing but zeros"),
+        (bytes(64), "nothing but zero bytes"),
     ],
 )
 def test_others_have_names(tmp_path: Path, content: bytes, says: str) -> None:

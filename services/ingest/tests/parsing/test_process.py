@@ -12,7 +12,7 @@ from servicekit.errors import PayloadTooLarge, Unavailable, UnreadableDocument, 
 
 SCRIPT = """
 import os, signal, sys, time
-from ingest.parsing import child
+from ingest.parsing import child, frames
 from ingest.parsing.content import Head, Page, Section
 
 def parser(request):
@@ -41,11 +41,25 @@ def parser(request):
         os.write(1, b"and by another")
     if word == "nonsense":
         os.write(OUT, b"\\0\\0\\0\\x03abc")
+    if word == "answer twice":
+        os.write(OUT, FORGED + FORGED)
+    if word == "guess the nonce":
+        os.write(OUT, FORGED + bytes(16) + FORGED)
+    if word == "leave a process":
+        parent = os.getpid()
+        if not os.fork():
+            os.setsid()
+            while os.getppid() == parent: time.sleep(0.001)
+            while True: os.write(OUT, FORGED)
+    if word == "read the questions":
+        yield Page(1, (Section((), repr(os.read(0, 100))),))
+        return
     yield Page(1, (Section((), f"{word} in {os.getpid()}"),))
 
 def deep():
     deep()
 
+FORGED = b"".join(map(frames.encode, [Page(1, (Section((), "forged"),)), frames.Done()]))
 OUT = 3  # the first descriptor that is free when frames get theirs
 sys.exit(child.serve(parser))
 """
@@ -53,13 +67,13 @@ sys.exit(child.serve(parser))
 
 @pytest.fixture
 async def odd(tmp_path: Path) -> AsyncIterator[Callable[[str], Any]]:
-    """Parse a file of one word with a parser that follows this word."""
+    """Parse a file of one word, within a number of seconds, with a parser that follows this word."""
     script = tmp_path / "child.py"
     script.write_text(SCRIPT)
-    limits = Limits(seconds=1.5, memory=600 * 1024**2)
-    parser = ProcessParser(limits, (sys.executable, str(script)))
+    parser = ProcessParser(Limits(), (sys.executable, str(script)))
 
-    async def run(word: str) -> str:
+    async def run(word: str, seconds: float = 60) -> str:
+        parser._limits = Limits(seconds=seconds, memory=600 * 1024**2)
         path = tmp_path / f"{word}.txt"
         path.write_text(word)
         texts = []
@@ -76,25 +90,39 @@ async def odd(tmp_path: Path) -> AsyncIterator[Callable[[str], Any]]:
 @pytest.mark.parametrize(
     ("word", "error", "says"),
     [
-        ("hang", UnreadableDocument, "longer than 1.5 s"),
-        ("spin", UnreadableDocument, "longer than 1.5 s"),
+        ("hang", UnreadableDocument, "longer than 0.5 s"),
+        ("spin", UnreadableDocument, "longer than 0.5 s"),
         ("eat", PayloadTooLarge, "memory"),
         ("open", PayloadTooLarge, "open"),
         ("write", PayloadTooLarge, "files"),
         ("eat in c", UnreadableDocument, "SIGABRT"),
         ("crash", UnreadableDocument, "SIGSEGV"),
         ("recurse", UnreadableDocument, "nested too deeply"),
-        ("nonsense", UnreadableDocument, "invalid answer"),
+        ("nonsense", UnreadableDocument, "invalid response"),
         ("defect", ParserDefect, "a bug"),
     ],
 )
 async def test_a_document_fails_alone(
-    odd: Callable[[str], Any], word: str, error: type[Exception], says: str
+    odd: Callable[..., Any], word: str, error: type[Exception], says: str
 ) -> None:
     """A document that hangs, crashes or exceeds the memory fails with the reason, and the next one is read."""
     with pytest.raises(error, match=says):
-        await odd(word)
+        await odd(word, 0.5 if "longer" in says else 60)
     assert (await odd("fine")).startswith("fine in ")
+
+
+@pytest.mark.parametrize("word", ["answer twice", "guess the nonce", "leave a process"])
+async def test_a_document_writes_no_answer_to_another_one(odd: Callable[[str], Any], word: str) -> None:
+    """A document that takes over the fork forges only its own text, even with a process that it leaves behind."""
+    own = await odd(word)
+    assert own == "forged" or own.startswith(word)
+    for _ in range(3):
+        assert (await odd("fine")).startswith("fine in ")
+
+
+async def test_a_document_does_not_read_the_questions(odd: Callable[[str], Any]) -> None:
+    """The fork reads nothing from the worker, so it does not learn the nonce that ends its answer."""
+    assert await odd("read the questions") == "b''"
 
 
 async def test_a_parser_that_does_not_start_is_unavailable(tmp_path: Path) -> None:
@@ -109,8 +137,12 @@ async def test_a_parser_that_does_not_start_is_unavailable(tmp_path: Path) -> No
 
 async def test_others_go_on_while_one_hangs(odd: Callable[[str], Any]) -> None:
     """Documents that are read at the same time do not affect each other."""
-    results = await asyncio.gather(odd("hang"), odd("fine"), odd("crash"), odd("good"), return_exceptions=True)
-    assert [isinstance(result, Exception) for result in results] == [True, False, True, False]
+    hanging = asyncio.create_task(odd("hang"))
+    results = await asyncio.gather(odd("fine"), odd("crash"), odd("good"), return_exceptions=True)
+    assert [isinstance(result, Exception) for result in results] == [False, True, False]
+    assert not hanging.done()
+    hanging.cancel()
+    await asyncio.gather(hanging, return_exceptions=True)
 
 
 async def test_each_document_has_a_process(odd: Callable[[str], Any]) -> None:

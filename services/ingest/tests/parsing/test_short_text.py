@@ -10,7 +10,7 @@ from ingest.parsing.content import Page
 from ingest.parsing.frames import Request
 from ingest.parsing.process import Limits, ProcessParser
 from ingest.parsing.scans import Scans
-from ingest.parsing.short_text import LONGEST, is_short_text
+from ingest.parsing.short_text import LONGEST, is_short_text, parts
 
 FORKING = """
 import os, sys
@@ -79,3 +79,53 @@ async def test_a_short_text_needs_no_fork(tmp_path: Path) -> None:
             found += [part.sections[0].text async for part in parts if isinstance(part, Page)]
     await parser.aclose()
     assert found == ["child", "fork", "child", "fork"]
+
+
+@pytest.mark.parametrize(
+    ("name", "content"),
+    [
+        pytest.param("a.txt", b"Ferries leave\nat nine.\n\n  They return.\n", id="paragraphs"),
+        pytest.param("a.TEXT", b"Ferries leave.", id="upper case"),
+        pytest.param("a.txt", b"\xef\xbb\xbfFerries leave.", id="byte order mark"),
+        pytest.param("a.txt", "Ärger. 中。\r\n\f\tx".encode(), id="Unicode"),
+        pytest.param("a.txt", b" \n", id="blank"),
+        pytest.param("a.txt", b'{"a": 1}', id="JSON"),
+        pytest.param("a.txt", b"<html>Ferries", id="HTML"),
+    ],
+)
+async def test_the_worker_reads_a_short_text_like_the_child(tmp_path: Path, name: str, content: bytes) -> None:
+    """The parts are the same with and without the child process."""
+    path = tmp_path / name
+    path.write_bytes(content)
+    parser = ProcessParser(Limits())
+    async with contextlib.aclosing(parser.parse(path, name)) as found:
+        assert [part async for part in found] == list(parser.read_short(content, name) or ())
+    await parser.aclose()
+
+
+@pytest.mark.parametrize(
+    ("suffix", "content"),
+    [
+        pytest.param(".md", b"# Ferries", id="Markdown"),
+        pytest.param("", b"Ferries", id="no suffix"),
+        pytest.param(".txt", b"", id="empty"),
+        pytest.param(".txt", "Ärger".encode("latin-1"), id="another encoding"),
+        pytest.param(".txt", b"\xff\xfea\0", id="UTF-16"),
+        pytest.param(".txt", b"text\0text", id="zeros"),
+        pytest.param(".txt", b"%PDF-1.7 Ferries", id="PDF"),
+        pytest.param(".txt", b" <svg>Ferries</svg>", id="SVG"),
+        pytest.param(".txt", b"%!PS Ferries", id="PostScript"),
+        pytest.param(".txt", b"RIFFaaaaWEBP", id="WebP"),
+        pytest.param(".txt", b"a" * 257 + b"ustar", id="tar"),
+        pytest.param(".txt", b"a" * (LONGEST + 1), id="too long"),
+    ],
+)
+def test_the_child_reads_all_other_files(suffix: str, content: bytes) -> None:
+    """A file that is not clearly plain text is not parsed in the worker."""
+    assert parts(content, suffix, 1_000_000) is None
+
+
+def test_the_child_refuses_a_text_of_too_many_characters() -> None:
+    """The worker does not read a text above the limit of characters."""
+    assert parts(b"Ferries", ".txt", 7) is not None
+    assert parts(b"Ferries", ".txt", 6) is None

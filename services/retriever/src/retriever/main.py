@@ -50,7 +50,7 @@ async def serve(settings: RetrieverSettings, stop: asyncio.Event) -> None:
         rerankers = open_rerankers(settings.rerankers_file, os.environ)
         closing.push_async_callback(rerankers.aclose)
         metrics.observed(
-            __name__, "causeway.reranker.resting", "", "1: left alone after failures.", rerankers.resting
+            __name__, "causeway.reranker.resting", "", "1: the circuit breaker is open.", rerankers.resting
         )
         scheduler = Scheduler()
         store = await _store(settings, scheduler, stop)

@@ -1,7 +1,7 @@
 """``python -m retriever.move_indexes``: moves indexes on a Qdrant server to the layout that the settings choose.
 
-It runs beside the retrievers and moves one index at a time. It skips indexes that are already in place, so an
-interrupted run can be repeated.
+The retrievers can run at the same time. The command moves one index at a time. It skips indexes that already have
+the layout, so an interrupted run can be repeated.
 """
 
 import asyncio
@@ -26,13 +26,13 @@ async def move_all(store: QdrantStore) -> None:
     """Move the indexes that are not in the layout of the settings.
 
     Raises:
-        Unavailable: Some indexes could not be moved. The others were.
+        Unavailable: Some indexes could not be moved. All other indexes were moved.
     """
     indexes = await Indexes.open(store)
     try:
-        found = await store.elsewhere()
-        left = 0
-        for tenant, name in found:
+        misplaced = await store.elsewhere()
+        failed = 0
+        for tenant, name in misplaced:
             log = _log.bind(tenant=tenant, index=name)
             try:
                 documents = await move(indexes, await indexes.get(tenant, name))
@@ -41,10 +41,10 @@ async def move_all(store: QdrantStore) -> None:
                 log.info("the index was deleted during the move")
             except CausewayError as error:
                 log.warning("index not moved; it is unchanged", why=error.message)
-                left += 1
-        if left:
-            raise Unavailable(f"{left} of {len(found)} indexes were not moved. Run this again.")
-        _log.info("all indexes are in place", moved=len(found))
+                failed += 1
+        if failed:
+            raise Unavailable(f"{failed} of {len(misplaced)} indexes were not moved. Run this command again.")
+        _log.info("all indexes are in place", moved=len(misplaced))
     finally:
         await indexes.aclose()
 
@@ -52,24 +52,24 @@ async def move_all(store: QdrantStore) -> None:
 async def _run(settings: RetrieverSettings, stop: asyncio.Event) -> None:
     kind = registry.chosen(settings)
     if kind is not QDRANT:
-        raise InvalidRequest("CAUSEWAY_QDRANT_URL is not set: only indexes on a Qdrant server can be moved.")
+        raise InvalidRequest("Set CAUSEWAY_QDRANT_URL: only indexes on a Qdrant server can be moved.")
     store = await kind.open(settings, Scheduler())
     assert isinstance(store, QdrantStore)
     try:
         moving, stopping = asyncio.create_task(move_all(store)), asyncio.create_task(stop.wait())
         await asyncio.wait((moving, stopping), return_when=asyncio.FIRST_COMPLETED)
         stopping.cancel()
-        moving.cancel()  # does nothing if it has ended
+        moving.cancel()  # has no effect on a finished task
         try:
             await moving
         except asyncio.CancelledError:
-            _log.info("stopped; run this again to continue")
+            _log.info("stopped; run this command again to continue")
     finally:
         await store.aclose()
 
 
 def main() -> int:
-    """Move the indexes; return the exit code."""
+    """Move the indexes and return the exit code."""
     return process.run("retriever", Settings, _run, own_metrics=True)
 
 

@@ -1,7 +1,7 @@
 """The gRPC service. Each method converts the request, calls the logic and converts the result."""
 
 import time
-from collections.abc import AsyncIterator
+from collections.abc import AsyncIterator, Sequence
 from typing import Any
 
 from causeway.retriever.v1 import retriever_pb2, retriever_pb2_grpc
@@ -53,6 +53,12 @@ class RetrieverServicer(retriever_pb2_grpc.RetrieverServiceServicer):
     ) -> retriever_pb2.UpsertResponse:
         """Store a document."""
         return messages.from_upserted(await self._upserts.upsert(_steps(request_iterator)))
+
+    async def StoreDocument(  # noqa: N802  # gRPC's name
+        self, request: retriever_pb2.StoreDocumentRequest, _context: _Context
+    ) -> retriever_pb2.StoreDocumentResponse:
+        """Store a document that arrives in one message."""
+        return messages.from_stored(await self._upserts.upsert(_stream(messages.to_steps(request))))
 
     async def UpdateDocument(  # noqa: N802  # gRPC's name
         self, request: retriever_pb2.UpdateDocumentRequest, _context: _Context
@@ -118,19 +124,19 @@ class RetrieverServicer(retriever_pb2_grpc.RetrieverServiceServicer):
         """Return an index's model, settings and, on request, counts and a document's record."""
         principal = Principal.from_proto(request.principal)
         if request.count:
-            found = await self._catalogue.summary(principal, request.index)
+            summary = await self._catalogue.summary(principal, request.index)
         else:
-            found = IndexSummary(await self._catalogue.index(principal, request.index), 0, 0)
+            summary = IndexSummary(await self._catalogue.index(principal, request.index), 0, 0)
         lookup = None
         if request.document_id:
             document = await self._catalogue.find(principal, request.index, request.document_id)
             lookup = retriever_pb2.DocumentLookup(document=messages.from_document(document) if document else None)
         return retriever_pb2.GetIndexResponse(
-            embedding_model=found.spec.embedding_model,
-            dimension=found.spec.dimension,
-            settings=messages.from_settings(found.spec),
-            document_count=found.documents,
-            chunk_count=found.chunks,
+            embedding_model=summary.spec.embedding_model,
+            dimension=summary.spec.dimension,
+            settings=messages.from_settings(summary.spec),
+            document_count=summary.documents,
+            chunk_count=summary.chunks,
             lookup=lookup,
         )
 
@@ -171,8 +177,8 @@ class RetrieverServicer(retriever_pb2_grpc.RetrieverServiceServicer):
         self, request: retriever_pb2.GetIndexRebuildRequest, _context: _Context
     ) -> retriever_pb2.GetIndexRebuildResponse:
         """Return the progress of an index's rebuild."""
-        found = await self._rebuilds.last(Principal.from_proto(request.principal), request.index)
-        return retriever_pb2.GetIndexRebuildResponse(rebuild=messages.from_rebuild(found))
+        rebuild = await self._rebuilds.last(Principal.from_proto(request.principal), request.index)
+        return retriever_pb2.GetIndexRebuildResponse(rebuild=messages.from_rebuild(rebuild))
 
     async def ListIndexes(  # noqa: N802  # gRPC's name
         self, request: retriever_pb2.ListIndexesRequest, _context: _Context
@@ -241,6 +247,11 @@ class RetrieverServicer(retriever_pb2_grpc.RetrieverServiceServicer):
         return retriever_pb2.ListEmbeddingModelsResponse(
             models=[messages.from_embedder(each) for each in self._embeddings.models]
         )
+
+
+async def _stream(steps: Sequence[UpsertStep]) -> AsyncIterator[UpsertStep]:
+    for step in steps:
+        yield step
 
 
 async def _steps(requests: AsyncIterator[retriever_pb2.UpsertRequest]) -> AsyncIterator[UpsertStep]:

@@ -14,7 +14,7 @@ from retriever.stores.registry import STORES
 class RetrieverSettings(StoreSettings, GrpcServiceSettings):
     """The settings that do not depend on the vector store."""
 
-    retriever_port: int = Field(50051, ge=0, le=65535, description="Port to listen on; 0 takes a free one.")
+    retriever_port: int = Field(50051, ge=0, le=65535, description="Port to listen on; 0 chooses a free port.")
     trace_content: bool = Field(False, description="Whether traces have the text of search queries.")
     embeddings_file: Path | None = Field(
         None,

@@ -88,7 +88,7 @@ async def shown(bench: Bench) -> tuple[object, ...]:
     vector = (await bench.embedder.embed(["ferry"]))[0].tolist()
     found = await collection.dense(vector, 100, EVERYTHING)
     return (
-        sorted((hit.id, round(hit.score, 4)) for hit in found),
+        {id_: round(cosine, 4) for id_, cosine in found.items()},
         await collection.count_chunks(EVERYTHING),
         await collection.records(sorted(await collection.document_ids(EVERYTHING))),
         collection.spec,

@@ -234,7 +234,7 @@ async def test_a_damaged_snapshot_changes_nothing(bench: Bench, snapshots: Snaps
     await bench.put(Document("e", generation=2), ["ferry new"])
     (points,) = (root / keys.snapshots(LOCAL.tenant) / "s" / INDEX).glob("*.points")
     points.write_bytes(points.read_bytes()[:-1])
-    with pytest.raises(InvalidRequest, match="cut off"):
+    with pytest.raises(InvalidRequest, match="truncated"):
         await snapshots.load(LOCAL, "s", INDEX, overwrite=True)
     assert await texts(bench) == ["ferry", "ferry new"]
     await bench.put(Document("e", generation=3), ["ferry newer"])
@@ -343,6 +343,30 @@ async def test_only_snapshots_of_the_tenant_are_deleted(snapshots: Snapshots, pa
         await snapshots.delete(LOCAL, path)
 
 
+async def test_a_snapshot_has_one_writer(
+    bench: Bench, snapshots: Snapshots, monkeypatch: pytest.MonkeyPatch
+) -> None:
+    """A snapshot that is being written is neither written a second time nor deleted."""
+    await bench.put(Document("d", generation=1), ["ferry"])
+    collection = (await bench.indexes.get(LOCAL.tenant, INDEX)).collection
+    real, begun, proceed = collection.persist, asyncio.Event(), asyncio.Event()
+
+    async def persist(directory: Path) -> Contents:
+        begun.set()
+        await proceed.wait()
+        return await real(directory)
+
+    monkeypatch.setattr(collection, "persist", persist)
+    first = asyncio.create_task(snapshots.persist(LOCAL, INDEX, "a"))
+    await begun.wait()
+    for second in (snapshots.persist(LOCAL, INDEX, "a"), snapshots.delete(LOCAL, f"a/{INDEX}")):
+        with pytest.raises(Conflict, match="being written"):
+            await second
+    proceed.set()
+    await first
+    await snapshots.persist(LOCAL, INDEX, "a")
+
+
 async def test_snapshots_are_for_administrators(bench: Bench, snapshots: Snapshots) -> None:
     """No other caller can list or delete snapshots."""
     await bench.put(Document("d", generation=1), ["ferry"])
@@ -366,7 +390,7 @@ async def test_the_number_of_snapshots_is_limited(bench: Bench, root: Path) -> N
     assert sorted(type(each).__name__ for each in written) == ["Conflict", "Contents", "Contents"]
     assert len(await snapshots.stored(LOCAL)) == 2
     assert len(list((root / keys.snapshots(LOCAL.tenant)).iterdir())) == 2
-    with pytest.raises(Conflict, match="There are 2 snapshots, and at most 2 are kept"):
+    with pytest.raises(Conflict, match="There are 2 snapshots, and the limit is 2"):
         await snapshots.persist(LOCAL, INDEX, "d")
     [first, _] = await snapshots.stored(LOCAL)
     await snapshots.persist(LOCAL, INDEX, first.path.rpartition("/")[0])

@@ -5,7 +5,7 @@ import random
 from hypothesis import given
 from hypothesis import strategies as st
 from retriever.domain.ranking import Hit, ranked
-from retriever.search.fusion import RRF_K, combined, reciprocal_rank
+from retriever.search.fusion import RRF_K, combined, contenders, reciprocal_rank
 
 ids = st.text("abcdef", min_size=1, max_size=4)
 rankings = st.lists(
@@ -99,3 +99,39 @@ def test_the_best_are_the_first_ones(
 ) -> None:
     """A limited result is the beginning of the full order."""
     assert combined([dense], words, weight, most) == combined([dense], words, weight)[:most]
+
+
+cosines = st.dictionaries(ids, st.floats(-1, 1, width=16), max_size=15)
+words = st.dictionaries(ids, st.floats(0, 20, width=16), max_size=15)
+
+
+@given(
+    st.lists(cosines, min_size=1, max_size=2),
+    words,
+    st.sampled_from([0.0, 0.3, 0.5, 1.0]),
+    st.integers(0, 15),
+    st.data(),
+)
+def test_the_scores_of_contenders_suffice(
+    dense: list[dict[str, float]], every: dict[str, float], weight: float, found: int, data: st.DataObject
+) -> None:
+    """The best chunks are the same with the BM25 scores of contenders as with all of them."""
+    dense = [{f"{number}{id_}": cosine for id_, cosine in each.items()} for number, each in enumerate(dense)]
+    every = {f"{data.draw(st.integers(0, len(dense) - 1))}{id_}": score for id_, score in every.items()}
+    most = data.draw(st.none() | st.integers(1, 10))
+    known = dict(sorted(every.items(), key=lambda each: -each[1])[:found])
+    bound = min(known.values(), default=0.0) if found < len(every) else 0.0
+    candidates = set(known).union(*dense)
+    missing = contenders(dense, known, weight, bound, most)
+    scored = known | {id_: every.get(id_, 0.0) for id_ in missing}
+    whole = {id_: every.get(id_, 0.0) for id_ in candidates}
+    assert combined(dense, scored, weight, most) == combined(dense, whole, weight, most)
+
+
+def test_chunks_that_cannot_be_among_the_best_are_no_contenders() -> None:
+    """A chunk without a BM25 score is a contender if the highest possible score takes it to the best ones."""
+    dense = [{"a": 1.0, "b": 0.8, "c": 0.5, "d": 0.1}]
+    known = {"a": 10.0, "e": 4.0}
+    assert contenders(dense, known, 0.5, 4.0, 1) == []
+    assert contenders(dense, known, 0.5, 4.0, 2) == ["b", "c"]
+    assert contenders(dense, known, 0.5, 4.0, None) == ["b", "c", "d"]

@@ -81,26 +81,26 @@ async def test_dense_finds_by_cosine(collection: Collection) -> None:
     document = Document("d", generation=1)
     ids = await add(collection, document, HARBOUR)
     query = await vector(HARBOUR[1])
-    hits = {hit.id: hit.score for hit in await collection.dense(query, 10, EVERYTHING)}
+    hits = await collection.dense(query, 10, EVERYTHING)
     for id_, text in zip(ids, HARBOUR, strict=True):
         cosine = sum(a * b for a, b in zip(query, await vector(text), strict=True))
         assert hits[id_] == pytest.approx(cosine, abs=1e-5)
     (best,) = await collection.dense(query, 1, EVERYTHING)
-    assert best.id == ids[1]
+    assert best == ids[1]
 
 
 async def test_sparse_finds_by_bm25(collection: Collection) -> None:
     """Only chunks that share a word are hits. A score is the sum of IDF times weight over these words."""
     document = Document("d", generation=1)
     ids = await add(collection, document, HARBOUR)
-    hits = {hit.id: hit.score for hit in await collection.sparse(words("ferry bridge"), 10, EVERYTHING)}
+    hits = await collection.sparse(words("ferry bridge"), 10, EVERYTHING)
     assert set(hits) == set(ids[:3])
     (terms,) = await Bm25Encoder(Scheduler()).documents([HARBOUR[2]], "en")
     weight = terms.weights[terms.indices.index(words("bridge").indices[0])]
     # Three chunks have words that are not stop words, one of them has this word.
     assert hits[ids[2]] == pytest.approx(weight * math.log(1 + 2.5 / 1.5), rel=1e-4)
-    assert await collection.sparse(words("the"), 10, EVERYTHING) == []
-    assert await collection.sparse(words("submarine"), 10, EVERYTHING) == []
+    assert await collection.sparse(words("the"), 10, EVERYTHING) == {}
+    assert await collection.sparse(words("submarine"), 10, EVERYTHING) == {}
 
 
 async def test_words_are_counted_in_visible_documents(collection: Collection) -> None:
@@ -121,8 +121,8 @@ async def test_words_are_counted_in_visible_documents(collection: Collection) ->
         (Scope(readers=guest), ids[2:3]),
         (Scope(Filter(must=(MatchAny("page", (3,)),)), guest), None),
     ):
-        assert [hit.score for hit in await collection.sparse(words("bridge"), 10, scope, among)] == [expected]
-    hits = {hit.id: hit.score for hit in await collection.sparse(words("bridge"), 100, EVERYTHING)}
+        assert list((await collection.sparse(words("bridge"), 10, scope, among)).values()) == [expected]
+    hits = await collection.sparse(words("bridge"), 100, EVERYTHING)
     assert hits[ids[2]] < weight * math.log(1 + 2.5 / 1.5) / 2
 
 
@@ -130,15 +130,15 @@ async def test_search_among_given_ids(collection: Collection) -> None:
     """A search with ids considers these only. Without a match among them it finds nothing."""
     ids = await add(collection, Document("d", generation=1), HARBOUR)
     query = await vector(HARBOUR[0])
-    assert {hit.id for hit in await collection.dense(query, 10, EVERYTHING, ids[2:])} == set(ids[2:])
-    assert await collection.dense(query, 10, EVERYTHING, []) == []
-    assert [hit.id for hit in await collection.sparse(words("ferry"), 10, EVERYTHING, ids[1:])] == [ids[1]]
+    assert set(await collection.dense(query, 10, EVERYTHING, ids[2:])) == set(ids[2:])
+    assert await collection.dense(query, 10, EVERYTHING, []) == {}
+    assert list(await collection.sparse(words("ferry"), 10, EVERYTHING, ids[1:])) == [ids[1]]
 
 
 async def seen(collection: Collection) -> set[str]:
     """Return the ids of all visible chunks. Searches and counts agree."""
-    dense = {hit.id for hit in await collection.dense(await vector("ferry"), 100, EVERYTHING)}
-    words_in = {hit.id for hit in await collection.sparse(words("ferry ferries bridge toll"), 100, EVERYTHING)}
+    dense = set(await collection.dense(await vector("ferry"), 100, EVERYTHING))
+    words_in = set(await collection.sparse(words("ferry ferries bridge toll"), 100, EVERYTHING))
     assert words_in <= dense
     assert await collection.count_chunks(EVERYTHING) == len(dense)
     return dense
@@ -330,7 +330,7 @@ async def test_records_and_marks_are_in_no_search(collection: Collection) -> Non
     await collection.mark("d")
     await collection.mark("e")
     assert sorted(await collection.marked()) == ["d", "e"]
-    assert await collection.dense(await vector("d"), 10, EVERYTHING) == []
+    assert await collection.dense(await vector("d"), 10, EVERYTHING) == {}
     assert await collection.count_chunks(EVERYTHING) == 0
     assert await collection.count_documents(EVERYTHING) == 1
     for _ in range(2):
@@ -516,11 +516,10 @@ async def everything(collection: Collection) -> object:
     """Return what all reads return, without BM25 scores, in which the embedded engine counts removed chunks."""
     near = await collection.dense(await vector("the ferry"), 1000, EVERYTHING)
     having = await collection.sparse(words("ferry dock"), 1000, Scope(Filter(must=(Range("page", lt=50),))))
-    ids = sorted(hit.id for hit in near)
     return (
-        sorted((hit.id, round(hit.score, 4)) for hit in near),
-        sorted(hit.id for hit in having),
-        await collection.chunks(ids),
+        {id_: round(cosine, 4) for id_, cosine in near.items()},
+        set(having),
+        await collection.chunks(sorted(near)),
         await collection.records(sorted(await collection.document_ids(EVERYTHING))),
         await collection.marked(),
         await collection.count_chunks(Scope(Filter(must=(is_("metadata.year", 2024),)))),
@@ -568,10 +567,10 @@ async def test_snapshot_as_another_index(store: Store, collection: Collection, t
     restored = await store.restore(spec, tmp_path)
     await restored.publish()
     assert restored.spec == spec
-    hits = await restored.dense(await vector(HARBOUR[0]), 1, EVERYTHING)
-    (chunk,) = (await restored.chunks([hits[0].id])).values()
+    (nearest,) = await restored.dense(await vector(HARBOUR[0]), 1, EVERYTHING)
+    (chunk,) = (await restored.chunks([nearest])).values()
     expected = keys.point_id(keys.collection("other", "copy"), "d", 3, chunk.number, chunk.text)
-    assert (hits[0].id, chunk.text) == (str(expected), HARBOUR[0])
+    assert (nearest, chunk.text) == (str(expected), HARBOUR[0])
     await restored.put_record(Document("d", generation=9))
     assert await restored.count_documents(EVERYTHING) == 2
 
@@ -737,8 +736,8 @@ def test_both_stores_find_the_same(tmp_path: Path) -> None:
 
             async def look(collection: Collection) -> tuple[set[str], set[str], set[str]]:
                 return (
-                    {hit.id for hit in await collection.dense(query, 100, scope)},
-                    {hit.id for hit in await collection.sparse(words("ferry"), 100, scope)},
+                    set(await collection.dense(query, 100, scope)),
+                    set(await collection.sparse(words("ferry"), 100, scope)),
                     set(await collection.document_ids(scope)),
                 )
 

@@ -1,6 +1,6 @@
-"""The folder of a backup: files with checksums, and ``backup.json``, which is written last.
+"""The folder of a backup: files, and ``backup.json`` with their checksums.
 
-A folder without ``backup.json`` is incomplete: the backup was interrupted.
+``backup.json`` is written last. A folder without this file is an interrupted backup.
 """
 
 import asyncio
@@ -33,7 +33,7 @@ class Part(_Frozen):
 
 
 class SavedStream(_Frozen):
-    """A stream of JetStream; ``configuration`` is used to create it again, ``state`` is what it contained."""
+    """A stream of JetStream, with the ``configuration`` and the ``state`` that the server reported."""
 
     name: str
     messages: int
@@ -43,7 +43,7 @@ class SavedStream(_Frozen):
 
 
 class SavedIndex(_Frozen):
-    """An index of the retriever; ``manifest`` is that of the snapshot."""
+    """An index of the retriever, with the ``manifest`` of its snapshot."""
 
     tenant: str
     name: str
@@ -62,7 +62,7 @@ class Contents(_Frozen):
 
     @property
     def parts(self) -> list[Part]:
-        """Return the files."""
+        """Return all files except ``backup.json``."""
         return [each.part for each in self.streams] + [each.part for each in self.indexes]
 
 
@@ -77,7 +77,7 @@ class Folder:
         self.path = path
 
     def begin(self) -> None:
-        """Create the folder, which only its owner may read.
+        """Create the folder with access only for its owner.
 
         Raises:
             UsageError: The folder is not empty, or cannot be created.
@@ -90,7 +90,7 @@ class Folder:
             raise UsageError(f"{self.path} cannot be created: {error.strerror}") from error
 
     async def write(self, file: str, pieces: AsyncIterator[bytes]) -> Part:
-        """Write a file in pieces; it is durable when this returns.
+        """Write a file in pieces and sync it.
 
         Raises:
             CommandError: The file cannot be written.
@@ -118,13 +118,13 @@ class Folder:
         Raises:
             CommandError: The file cannot be written.
         """
-        aside = self.path / f".{NAME}.new"
+        unfinished = self.path / f".{NAME}.new"
         try:
-            with aside.open("xb") as file:
+            with unfinished.open("xb") as file:
                 file.write(contents.model_dump_json(indent=2).encode())
                 file.flush()
                 os.fsync(file.fileno())
-            aside.replace(self.path / NAME)
+            unfinished.replace(self.path / NAME)
             for directory in (self.path, self.path.absolute().parent):
                 descriptor = os.open(directory, os.O_RDONLY)
                 try:
@@ -135,19 +135,19 @@ class Folder:
             raise CommandError(f"{self.path / NAME} cannot be written: {error.strerror}") from error
 
     def read(self) -> Contents:
-        """Return the contents of the backup after verifying all its files.
+        """Verify all files of the backup and return its contents.
 
         Raises:
-            UsageError: It is no backup, it has another version, or a file of it is damaged or missing.
+            UsageError: The folder is no backup, has another version, or a file is damaged or missing.
         """
         try:
             contents = Contents.model_validate_json((self.path / NAME).read_bytes())
         except FileNotFoundError:
-            raise UsageError(f"{self.path} holds no backup: there is no {NAME}") from None
+            raise UsageError(f"{self.path} contains no complete backup: {NAME} is missing") from None
         except (OSError, ValidationError) as error:
             raise UsageError(f"{self.path / NAME} cannot be read: {error}") from error
         if contents.kind != _KIND or contents.version != VERSION:
-            raise UsageError(f"{self.path / NAME} has the version {contents.version}; this command reads {VERSION}")
+            raise UsageError(f"{self.path / NAME} has version {contents.version}; this command reads {VERSION}")
         for part in contents.parts:
             if Path(part.file).name != part.file:
                 raise UsageError(f"{self.path / NAME} names a file outside the folder: {part.file!r}")
@@ -157,7 +157,7 @@ class Folder:
             except OSError as error:
                 raise UsageError(f"{self.path / part.file} cannot be read: {error.strerror}") from error
             if found != part.sha256:
-                raise UsageError(f"{self.path / part.file} is damaged: its SHA-256 is not that of {NAME}")
+                raise UsageError(f"{self.path / part.file} is damaged: its SHA-256 differs from {NAME}")
         return contents
 
     async def pieces(self, part: Part, length: int = _PIECE) -> AsyncIterator[bytes]:

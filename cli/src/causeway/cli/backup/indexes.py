@@ -11,7 +11,7 @@ from causeway.retriever.v1 import backup_pb2, backup_pb2_grpc
 from servicekit import rpc
 from servicekit.deadline import Deadline
 
-_ANSWER_SECONDS = 30.0
+_RESPONSE_SECONDS = 30.0
 _INDEX_SECONDS = 3600.0
 _PIECE = 256 * 1024
 
@@ -29,8 +29,8 @@ class RetrieverIndexes:
     async def names(self) -> list[tuple[str, str]]:
         """Return the tenant and the name of each index."""
         request = backup_pb2.ListAllIndexesRequest()
-        answer = await rpc.unary(self._stub.ListAllIndexes, request, Deadline.after(_ANSWER_SECONDS))
-        return [(each.tenant, each.index) for each in answer.indexes]
+        response = await rpc.unary(self._stub.ListAllIndexes, request, Deadline.after(_RESPONSE_SECONDS))
+        return [(each.tenant, each.index) for each in response.indexes]
 
     async def save(self, tenant: str, name: str, folder: Folder, file: str) -> SavedIndex:
         """Write the snapshot of an index to a file."""

@@ -29,42 +29,45 @@ class Installation:
     Attributes:
         broker: The connection to NATS.
         indexes: The retriever's indexes.
-        is_whole: Whether other services may be running.
+        may_have_workers: Whether ingest workers may be running.
     """
 
     broker: Client
     indexes: RetrieverIndexes
-    is_whole: bool
+    may_have_workers: bool
 
 
 @contextlib.asynccontextmanager
 async def opened(nats_url: str | None, retriever: str | None, data_dir: Path) -> AsyncIterator[Installation]:
-    """Provide the installation at these addresses, else the stack that runs on a directory.
+    """Connect to the installation at these addresses, else to the stack that runs on a directory.
 
-    Without an address and a running stack it starts NATS and the retriever on the directory for the block.
+    Without an address and a running stack, this function starts NATS and the retriever on the directory for the
+    block.
 
     Raises:
-        CommandError: It cannot be reached or started.
+        CommandError: The installation cannot be reached or started.
     """
     found = stack_file.read(data_dir)
     if nats_url or retriever or found:
         socket = found.get("services", {}).get(RETRIEVER, {}).get("socket")
         target = retriever or (f"unix:{socket}" if socket else DEFAULT_RETRIEVER)
-        async with _connected(nats_url or str(found.get("nats_url", "")), target, is_whole=True) as installation:
+        async with _connected(
+            nats_url or str(found.get("nats_url", "")), target, may_have_workers=True
+        ) as installation:
             yield installation
         return
     stack = Stack(data_dir, 0, report=lambda _: None)
     with cancelled_by_signals(stack.kill):
         try:
             await stack.start_store(within=_START_SECONDS)
-            async with _connected(stack.nats_url, stack.target(RETRIEVER), is_whole=False) as installation:
+            async with _connected(stack.nats_url, stack.target(RETRIEVER), may_have_workers=False) as installation:
                 yield installation
         finally:
             await stack.stop()
 
 
 @contextlib.asynccontextmanager
-async def _connected(nats_url: str, target: str, *, is_whole: bool) -> AsyncIterator[Installation]:
+async def _connected(nats_url: str, target: str, *, may_have_workers: bool) -> AsyncIterator[Installation]:
     certificates = key_store.certificates_of_the_environment()
     service = backup_pb2.DESCRIPTOR.services_by_name["BackupService"]
     try:
@@ -74,7 +77,7 @@ async def _connected(nats_url: str, target: str, *, is_whole: bool) -> AsyncIter
         raise key_store.no_nats(nats_url, error) from error
     try:
         async with open_channel(target, [service], certificates) as channel:
-            yield Installation(client, RetrieverIndexes(channel), is_whole)
+            yield Installation(client, RetrieverIndexes(channel), may_have_workers)
     except CausewayError as error:
         raise CommandError(f"the retriever at {target}: {error.message}") from error
     except (TimeoutError, nats.errors.Error) as error:

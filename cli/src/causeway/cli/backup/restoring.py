@@ -22,46 +22,46 @@ _ENDED = frozenset(
 
 
 async def restore(
-    installation: Installation, folder: Folder, replicas: int | None, say: Callable[[str], None]
+    installation: Installation, folder: Folder, replicas: int | None, report: Callable[[str], None]
 ) -> Contents:
     """Restore a backup into an empty installation.
 
     Args:
         installation: The target; its gateways and workers must not run.
         folder: The backup.
-        replicas: Copies in NATS; None: as in the backup.
-        say: Called with progress messages.
+        replicas: Number of replicas in NATS; None: the number in the backup.
+        report: Called with progress messages.
 
     Raises:
         UsageError: The folder has no complete backup; nothing changed.
-        CommandError: The installation is not empty, or workers run (nothing changed), or the restore failed.
+        CommandError: The installation is not empty or workers run; nothing changed. Or the restore failed.
     """
     contents = folder.read()
     broker = installation.broker
-    there = await streams.stored(broker)
-    if full := [each.config.name for each in there if each.state.messages]:
+    existing = await streams.stored(broker)
+    if full := [each.config.name for each in existing if each.state.messages]:
         raise CommandError(
             f"the installation is not empty: NATS has {', '.join(map(str, full))}; nothing was changed"
         )
     if names := await installation.indexes.names():
         raise CommandError(f"the installation is not empty: it has the index '{names[0][1]}'; nothing was changed")
-    if installation.is_whole and await pause.workers_wait(broker):
-        raise CommandError("workers of ingest run: stop ingest and the gateways first; nothing was changed")
+    if installation.may_have_workers and await pause.workers_wait(broker):
+        raise CommandError("ingest workers are running: stop ingest and the gateways first; nothing was changed")
     for index in contents.indexes:
         await installation.indexes.restore(index, folder)
-        say(f"index {index.name} of tenant {index.tenant}")
-    wanted = {each.name for each in contents.streams}
-    await streams.remove_empty(broker, [name for each in there if (name := each.config.name or "") in wanted])
+        report(f"index {index.name} of tenant {index.tenant}")
+    saved = {each.name for each in contents.streams}
+    await streams.remove(broker, [name for each in existing if (name := each.config.name or "") in saved])
     for stream in contents.streams:
         await streams.restore(broker, stream, folder, replicas)
-        say(f"{stream.name}: {stream.messages} messages")
-    if forgotten := await _forget_unqueued(broker):
-        say(f"{forgotten} jobs were accepted during the backup; the backup does not contain them")
+        report(f"{stream.name}: {stream.messages} messages")
+    if removed := await _remove_unqueued(broker):
+        report(f"{removed} jobs were accepted during the backup; the backup does not contain them")
     return contents
 
 
-async def _forget_unqueued(client: Client) -> int:
-    """Delete the states of unfinished jobs that are not in the queue: no worker can take them."""
+async def _remove_unqueued(client: Client) -> int:
+    """Delete the states of unfinished jobs that are not in the queue; no worker would get these jobs."""
     jetstream = client.jetstream(timeout=30)
     try:
         bucket = await jetstream.key_value(keys.JOBS_BUCKET)
@@ -77,10 +77,10 @@ async def _forget_unqueued(client: Client) -> int:
             break
         queued.add(ingest_pb2.IngestJob.FromString(message.data or b"").job_id)
         sequence = (message.seq or sequence) + 1
-    forgotten = 0
+    removed = 0
     for entry in await key_value.stored(bucket):
         job = ingest_pb2.Job.FromString(entry.value or b"")
         if job.state not in _ENDED and job.job_id not in queued:
             await bucket.purge(entry.key)
-            forgotten += 1
-    return forgotten
+            removed += 1
+    return removed

@@ -1,4 +1,4 @@
-"""Makes a backup, in an order in which each document is complete or missing (docs/backup.md)."""
+"""Writes a backup. The order ensures that each document is either complete or missing (docs/backup.md)."""
 
 from collections.abc import Callable
 from datetime import UTC, datetime
@@ -15,18 +15,20 @@ _FIRST = (
     f"KV_{keys.JOBS_BUCKET}",
 )
 """The queue is saved before the originals, because an original exists before its job. The states of jobs are saved
-after the queue, so that a job that is cancelled in between is also cancelled in the backup.
+after the queue. So a job that is cancelled meanwhile is also cancelled in the backup.
 """
 
 
-async def save(installation: Installation, folder: Folder, patience: float, say: Callable[[str], None]) -> Contents:
+async def save(
+    installation: Installation, folder: Folder, patience: float, report: Callable[[str], None]
+) -> Contents:
     """Write a backup.
 
     Args:
         installation: The source.
         folder: An empty target folder.
-        patience: Seconds to wait for running jobs.
-        say: Called with progress messages.
+        patience: Maximum wait for the running jobs, in seconds.
+        report: Called with progress messages.
 
     Raises:
         CommandError: The backup failed; the folder has no complete backup.
@@ -39,19 +41,19 @@ async def save(installation: Installation, folder: Folder, patience: float, say:
     async def add(name: str) -> None:
         stream = await streams.save(installation.broker, name, folder)
         saved.append(stream)
-        say(f"{name}: {stream.messages} messages")
+        report(f"{name}: {stream.messages} messages")
 
-    there = [each.config.name or "" for each in await streams.stored(installation.broker)]
-    async with pause.held(installation.broker, patience) as idle:
+    existing = [each.config.name or "" for each in await streams.stored(installation.broker)]
+    async with pause.paused(installation.broker, patience) as idle:
         if not idle:
-            say("some jobs are still running; in the backup they wait in the queue")
+            report("some jobs are still running; in the backup they wait in the queue")
         for name in _FIRST:
-            if name in there:
+            if name in existing:
                 await add(name)
         for number, (tenant, name) in enumerate(await installation.indexes.names(), 1):
             indexes.append(await installation.indexes.save(tenant, name, folder, f"{number}.index"))
-            say(f"index {name} of tenant {tenant}")
-    for name in there:
+            report(f"index {name} of tenant {tenant}")
+    for name in existing:
         if name not in _FIRST:
             await add(name)
     contents = Contents(created_at=began_at, streams=saved, indexes=indexes)

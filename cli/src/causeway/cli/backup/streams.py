@@ -1,4 +1,4 @@
-"""JetStream's own snapshots of streams, which hold messages, their sequence numbers and the configuration.
+"""JetStream's snapshots of streams: the messages, their sequence numbers and the configuration.
 
 The server sends a snapshot in pieces and waits for their acknowledgements. A restore sends each piece as a request
 (``$JS.API.STREAM.SNAPSHOT``, ``$JS.API.STREAM.RESTORE``). nats-py has no methods for these calls.
@@ -18,15 +18,15 @@ from servicekit import keys
 _PREFIXES = ("CAUSEWAY_", "KV_causeway-", "OBJ_causeway-")
 _PAGE = 256  # the server's page size
 _PIECE = 128 * 1024
-_ANSWER_SECONDS = 30.0
+_RESPONSE_SECONDS = 30.0
 _PIECE_SECONDS = 60.0
-_PASSING = frozenset({f"KV_{keys.QUOTAS_BUCKET}", f"KV_{keys.LINK_KEYS_BUCKET}"})
-"""Streams that are obsolete within two days, and those that gateways create at their start."""
+_EXCLUDED = frozenset({f"KV_{keys.QUOTAS_BUCKET}", f"KV_{keys.LINK_KEYS_BUCKET}"})
+"""Streams without permanent data: entries expire within two days. Gateways create these streams at their start."""
 
 
 async def stored(client: Client) -> list[StreamInfo]:
     """Return the platform's streams to back up, ordered by name."""
-    jetstream = client.jetstream(timeout=_ANSWER_SECONDS)
+    jetstream = client.jetstream(timeout=_RESPONSE_SECONDS)
     found: list[StreamInfo] = []
     while True:
         page = await jetstream.streams_info(offset=len(found))
@@ -38,8 +38,8 @@ async def stored(client: Client) -> list[StreamInfo]:
             each
             for each in found
             if (name := each.config.name or "").startswith(_PREFIXES)
-            and name not in _PASSING
-            and each.config.storage != StorageType.MEMORY  # the server sends it as text
+            and name not in _EXCLUDED
+            and each.config.storage != StorageType.MEMORY  # the library returns a string
         ),
         key=lambda each: each.config.name or "",
     )
@@ -49,13 +49,13 @@ async def save(client: Client, name: str, folder: Folder) -> SavedStream:
     """Write a consistent snapshot of a stream to a file.
 
     Raises:
-        CommandError: The server cannot make a snapshot, or interrupts it.
+        CommandError: The server refuses or interrupts the snapshot.
     """
     inbox = client.new_inbox()
     subscription = await client.subscribe(inbox)
     try:
         request = {"deliver_subject": inbox, "no_consumers": True, "jsck": True, "chunk_size": _PIECE}
-        answer = await _request(client, f"$JS.API.STREAM.SNAPSHOT.{name}", json.dumps(request).encode(), name)
+        response = await _request(client, f"$JS.API.STREAM.SNAPSHOT.{name}", json.dumps(request).encode(), name)
 
         async def pieces() -> AsyncIterator[bytes]:
             while True:
@@ -77,9 +77,9 @@ async def save(client: Client, name: str, folder: Folder) -> SavedStream:
         await subscription.unsubscribe()
     return SavedStream(
         name=name,
-        messages=answer["state"]["messages"],
-        configuration=answer["config"],
-        state=answer["state"],
+        messages=response["state"]["messages"],
+        configuration=response["config"],
+        state=response["state"],
         part=part,
     )
 
@@ -89,30 +89,30 @@ async def restore(client: Client, stream: SavedStream, folder: Folder, replicas:
 
     Args:
         client: The operator's connection.
-        stream: The stream; its name must be free.
-        folder: Has its file.
-        replicas: Copies of the stream; None: as in the backup.
+        stream: The stream; the server must not have a stream with this name.
+        folder: The folder with the stream's file.
+        replicas: Number of replicas; None: the number in the backup.
 
     Raises:
-        CommandError: The server refuses it.
+        CommandError: The server refuses the stream.
     """
     configuration = stream.configuration | ({} if replicas is None else {"num_replicas": replicas})
     request = {"config": configuration, "state": stream.state}
-    answer = await _request(
+    response = await _request(
         client, f"$JS.API.STREAM.RESTORE.{stream.name}", json.dumps(request).encode(), stream.name
     )
-    subject = answer["deliver_subject"]
+    subject = response["deliver_subject"]
     async for piece in folder.pieces(stream.part, _PIECE):
         await _request(client, subject, piece, stream.name)
-    made = await _request(client, subject, b"", stream.name)
-    restored = made.get("state", {}).get("messages", 0)
+    created = await _request(client, subject, b"", stream.name)
+    restored = created.get("state", {}).get("messages", 0)
     if restored != stream.messages:
         raise CommandError(f"NATS restored {restored} of the {stream.messages} messages of {stream.name}")
 
 
-async def remove_empty(client: Client, names: Collection[str]) -> None:
-    """Delete empty streams, so that a restore can create them again."""
-    jetstream = client.jetstream(timeout=_ANSWER_SECONDS)
+async def remove(client: Client, names: Collection[str]) -> None:
+    """Delete streams. A restore first deletes empty streams and then creates them again."""
+    jetstream = client.jetstream(timeout=_RESPONSE_SECONDS)
     for name in names:
         await jetstream.delete_stream(name)
 
@@ -120,7 +120,7 @@ async def remove_empty(client: Client, names: Collection[str]) -> None:
 async def _request(client: Client, subject: str, payload: bytes, name: str) -> dict[str, Any]:
     async with asyncio.timeout(_PIECE_SECONDS):
         message = await client.request(subject, payload, timeout=_PIECE_SECONDS)
-    answer: dict[str, Any] = json.loads(message.data) if message.data else {}
-    if error := answer.get("error"):
+    response: dict[str, Any] = json.loads(message.data) if message.data else {}
+    if error := response.get("error"):
         raise CommandError(f"NATS refuses {name}: {error.get('description', error)}")
-    return answer
+    return response

@@ -1,4 +1,4 @@
-"""``causeway ask``: asks a question; shows the streamed answer and its sources."""
+"""``causeway ask``: sends a question; shows the streamed answer and its sources."""
 
 import asyncio
 import contextlib
@@ -28,7 +28,7 @@ class Mode(enum.StrEnum):
 Question = Annotated[str, typer.Argument(help="The question.")]
 Index = Annotated[str | None, typer.Option("--index", "-i", help="The index to search. Default: the platform's.")]
 SearchMode = Annotated[Mode, typer.Option(help="Search with vectors and text, only vectors, or only text.")]
-Trace = Annotated[bool, typer.Option("--trace", help="Show every step with its time, also those of the services.")]
+Trace = Annotated[bool, typer.Option("--trace", help="Show each step with its time, also the services' steps.")]
 Top = Annotated[int | None, typer.Option(min=1, help="Maximum number of passages. Default: the platform's.")]
 
 _MOST_INDEXES = 20
@@ -55,7 +55,7 @@ def ask(
 ) -> None:
     """Ask a question and show the answer while it streams.
 
-    Below it are the cited sources and the times of the steps.
+    After the answer, the command shows the cited sources and the times of the steps.
     """
     overrides: dict[str, object] = {"retrieval_mode": mode.value}
     if top is not None:
@@ -70,8 +70,8 @@ async def _ask(platform: Client, question: str, overrides: dict[str, object], tr
     async with platform as client, _listing_indexes(client):
         if as_json:
             answer = await client.ask_streaming(question, overrides, lambda _: None)
-            shown = as_object(answer) | ({"trace": [_object(step) for step in answer.trace]} if traced else {})
-            out.file.write(json.dumps(shown, ensure_ascii=False) + "\n")
+            trace = {"trace": [_step_object(step) for step in answer.trace]} if traced else {}
+            out.file.write(json.dumps(as_object(answer) | trace, ensure_ascii=False) + "\n")
             return
         answer = await stream(client, out, question, overrides)
         render.footnotes(out, answer, traced=traced)
@@ -89,10 +89,10 @@ async def _listing_indexes(client: Client) -> AsyncIterator[None]:
             found = [str(name) for name in await client.call("GET", "/indexes")]
         except CommandError:  # a failed listing must not hide the first error
             raise error from None
-        there = f"There are: {', '.join(found[:_MOST_INDEXES])}." if found else "There are no indexes yet."
-        remedy = "Name one with --index" if found else "`causeway ingest FILES --index NAME` creates one"
+        known = f"Existing indexes: {', '.join(found[:_MOST_INDEXES])}." if found else "No index exists."
+        remedy = "Choose one with --index" if found else "`causeway ingest FILES --index NAME` creates an index"
         raise RequestRefused(
-            f"{error.message} {there} {remedy}.", status=error.status, trace_id=error.trace_id
+            f"{error.message} {known} {remedy}.", status=error.status, trace_id=error.trace_id
         ) from error
 
 
@@ -112,8 +112,8 @@ async def stream(client: Client, out: Console, question: str, overrides: dict[st
             render.line(out)
 
 
-def _object(step: Step) -> dict[str, object]:
-    inner = {"steps": [_object(each) for each in step.inner]} if step.inner else {}
+def _step_object(step: Step) -> dict[str, object]:
+    inner = {"steps": [_step_object(each) for each in step.inner]} if step.inner else {}
     return {"name": step.title, "duration_ms": step.milliseconds, **inner}
 
 

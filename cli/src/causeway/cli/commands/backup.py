@@ -26,7 +26,7 @@ Retriever = Annotated[
     typer.Option(
         "--retriever",
         envvar="CAUSEWAY_RETRIEVER_TARGET",
-        help="The platform's retriever. Default: that of the stack that runs on --data-dir, else "
+        help="Address of the retriever. Default: the retriever of the stack that runs on --data-dir, else "
         f"{DEFAULT_RETRIEVER}.",
     ),
 ]
@@ -42,12 +42,12 @@ def backup(
     """Write all stored data of an installation to a folder.
 
     The installation keeps running. The backup has documents, indexes, access lists, API keys, histories, jobs,
-    usage and audit. Uploads are accepted, and wait until the indexes are written. If no stack runs on the data
-    directory, the command starts NATS and the retriever for the backup.
+    usage and audit. The platform accepts uploads, and ingests them after the indexes are written. If no stack runs
+    on the data directory, the command starts NATS and the retriever for the backup.
     """
     os.umask(0o077)
     contents = asyncio.run(_backup(folder, nats_url, retriever, data_dir, wait))
-    _show_contents(f"{folder} holds the backup of", contents)
+    _show_contents(f"{folder} contains the backup of", contents)
 
 
 def restore(
@@ -58,7 +58,7 @@ def restore(
     replicas: Annotated[
         int | None,
         typer.Option(
-            envvar="CAUSEWAY_NATS_REPLICAS", min=1, max=5, help="Copies in NATS. Default: as in the backup."
+            envvar="CAUSEWAY_NATS_REPLICAS", min=1, max=5, help="Replicas in NATS. Default: as in the backup."
         ),
     ] = None,
 ) -> None:
@@ -69,13 +69,13 @@ def restore(
     """
     os.umask(0o077)
     contents = asyncio.run(_restore(folder, nats_url, retriever, data_dir, replicas))
-    _show_contents(f"{folder} is restored. It has the data of", contents)
+    _show_contents(f"{folder} is restored. It contains the data of", contents)
 
 
 async def _backup(
     folder: Path, nats_url: str | None, retriever: str | None, data_dir: Path, patience: float
 ) -> "Contents":
-    # Imported here: it loads the clients of NATS and gRPC, which the other commands do not need.
+    # Imported here, because other commands do not need the clients of NATS and gRPC.
     from causeway.cli.backup.folder import Folder
     from causeway.cli.backup.installation import opened
     from causeway.cli.backup.saving import save
@@ -89,10 +89,10 @@ async def _restore(
 ) -> "Contents":
     from causeway.cli.backup.folder import Folder
     from causeway.cli.backup.installation import opened
-    from causeway.cli.backup.restoring import restore as put_in
+    from causeway.cli.backup.restoring import restore as restore_into
 
     async with opened(nats_url, retriever, data_dir) as installation:
-        return await put_in(installation, Folder(folder), replicas, _show)
+        return await restore_into(installation, Folder(folder), replicas, _show)
 
 
 def _show(line: str) -> None:

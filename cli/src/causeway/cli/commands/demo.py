@@ -1,4 +1,4 @@
-"""``causeway demo``: a complete tour, from an empty installation to three cited answers."""
+"""``causeway demo``: starts the platform, ingests the sample corpus, and shows three cited answers."""
 
 import asyncio
 import contextlib
@@ -30,7 +30,7 @@ _OVERRIDES: dict[str, object] = {"index": _INDEX, "retrieval_mode": "hybrid"}
 
 @dataclass(frozen=True, slots=True)
 class Question:
-    """A question about the sample corpus, and the source that its answer must cite: a page or a file."""
+    """A question about the sample corpus, and the page or file that the answer must cite."""
 
     text: str
     source: str
@@ -61,11 +61,13 @@ def demo(
 ) -> None:
     """Start the platform, ingest samples, ask questions, and stop.
 
-    It asks three questions about the sample corpus, each through another route. It uses a temporary directory and
-    free ports. The demo fails if an answer does not cite its source. Then it keeps the directory with the logs.
+    The demo sends three questions about the sample corpus, each to another route. It uses a temporary directory and
+    free ports. The demo fails if an answer does not cite its source, and then keeps the directory with the logs.
     """
     if not corpus.is_dir():
-        raise CommandError(f"the sample corpus is not at {corpus}; run this in the project's root, or use --corpus")
+        raise CommandError(
+            f"{corpus} does not exist; run the demo in the project's root, or name the sample corpus with --corpus"
+        )
     asyncio.run(_demo(find([corpus]), timeout, keep=keep, verbose=verbose))
 
 
@@ -125,7 +127,7 @@ async def _ingest(out: Console, err: Console, client: Client, sources: list[Sour
         outcomes = await ingest(client, _INDEX, sources, LinesWatcher(out))
     summary(out, outcomes)
     if not all(outcome.ok for outcome in outcomes):
-        raise CommandError("not all documents of the sample corpus could be ingested")
+        raise CommandError("some documents of the sample corpus could not be ingested")
     render.line(out, f"Searchable after {time.perf_counter() - begin:.1f} s")
 
 
@@ -150,12 +152,12 @@ async def _openai(url: str, out: Console, question: str) -> Answer:
     """Ask like any OpenAI client, with one additional member: ``index_name``."""
     body = {"messages": [{"role": "user", "content": question}], "index_name": _INDEX}
     async with httpx.AsyncClient(base_url=url, timeout=120, trust_env=False) as http:
-        await http.get("/healthz")  # connects; this must not count as time of the answer
+        await http.get("/healthz")  # connects, so that the measured time does not include the connection
         begin = time.perf_counter()
         response = await http.post("/v1/chat/completions", json=body)
         total_ms = (time.perf_counter() - begin) * 1000
     if response.is_error:
-        raise CommandError(f"/v1/chat/completions answered {response.status_code}: {response.text[:500]}")
+        raise CommandError(f"/v1/chat/completions returned {response.status_code}: {response.text[:500]}")
     completion = response.json()
     answer = Answer(
         text=completion["choices"][0]["message"]["content"],

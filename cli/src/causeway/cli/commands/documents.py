@@ -16,10 +16,10 @@ Name = Annotated[
 ]
 Most = Annotated[int, typer.Option("--limit", "-n", min=1, max=100_000, help="Maximum number of entries to show.")]
 Users = Annotated[
-    list[str] | None, typer.Option("--user", "-u", metavar="ID", help="This user may see it. Repeat for more.")
+    list[str] | None, typer.Option("--user", "-u", metavar="ID", help="A user who may see it. Repeatable.")
 ]
 Groups = Annotated[
-    list[str] | None, typer.Option("--group", "-g", metavar="ID", help="This group may see it. Repeat for more.")
+    list[str] | None, typer.Option("--group", "-g", metavar="ID", help="A group that may see it. Repeatable.")
 ]
 ToAll = Annotated[bool, typer.Option("--all", help="All callers of the tenant may see it.")]
 
@@ -47,7 +47,7 @@ def list_documents(
 ) -> None:
     """List the documents of an index that you may see.
 
-    With --json it prints one object per document, in the format of GET /documents.
+    With --json the command prints one object per document, in the format of GET /documents.
     """
     found = run_with_library(url, data_dir, api_key, lambda library: library.stored_documents(index, most))
     if as_json:
@@ -55,7 +55,7 @@ def list_documents(
         return
     out = render.console()
     if not found:
-        render.line(out, f"The index has no documents; `causeway ingest FILES --index {index}` adds some.")
+        render.line(out, f"The index has no documents; `causeway ingest FILES --index {index}` adds documents.")
         return
     rows = [
         (str(each["sourcefile"]), str(each["content_type"]), _size(int(each["size_bytes"])), _readers(each))
@@ -76,15 +76,15 @@ def passages(
 ) -> None:
     """Show the passages of a document, in their order.
 
-    These are the texts that a search finds. With --json it prints one object per passage, in the
-    format of GET /indexes/{index}/documents/{id}/passages.
+    Searches find these texts. With --json the command prints one object per passage, in the format of
+    GET /indexes/{index}/documents/{id}/passages.
     """
 
-    async def look(library: Library) -> tuple[list[dict[str, Any]], int]:
+    async def read(library: Library) -> tuple[list[dict[str, Any]], int]:
         document = await _find(library, index, name)
         return await library.passages(index, document["document_id"], most)
 
-    found, total = run_with_library(url, data_dir, api_key, look)
+    found, total = run_with_library(url, data_dir, api_key, read)
     if as_json:
         _print(found)
         return
@@ -112,8 +112,9 @@ def access(
 ) -> None:
     """Show who may see a document, or change it.
 
-    Without --user, --group and --all the command shows the access list. With them it replaces both lists and
-    waits for the job that changes it. With --json it prints the document in the format of GET /documents.
+    Without --user, --group and --all the command shows the access list. With one of them it replaces the list of
+    users and the list of groups, and waits for the job. With --json it prints the document in the format of GET
+    /documents.
     """
     oids, names = list(dict.fromkeys(users or ())), list(dict.fromkeys(groups or ()))
     if to_all and (oids or names):
@@ -125,7 +126,7 @@ def access(
             return document
         job = await followed(library, await library.change_access(index, document["document_id"], oids, names))
         if job.state not in ("succeeded", "unchanged"):
-            raise CommandError(f"the access list did not change, its job {job.id} is {job.state}: {job.message}")
+            raise CommandError(f"the access list did not change: the job {job.id} is {job.state}: {job.message}")
         return {**document, "oids": oids, "groups": names}
 
     document = run_with_library(url, data_dir, api_key, change)

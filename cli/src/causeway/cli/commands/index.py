@@ -37,7 +37,7 @@ Embedding = Annotated[
 ]
 Language = Annotated[
     str,
-    typer.Option("--language", help="Language for text search: auto, or a code like de.", show_default=False),
+    typer.Option("--language", help="Language for text search: auto, or a code such as de.", show_default=False),
 ]
 ChunkTokens = Annotated[
     int | None, typer.Option(min=16, max=8192, help="Maximum number of tokens of a passage; for new documents.")
@@ -77,7 +77,7 @@ def list_indexes(
 ) -> None:
     """List the indexes and their sizes.
 
-    The sizes count only the documents that the key may see. With --json it prints one object per index.
+    The sizes include only the documents that the key may see. With --json the command prints one object per index.
     """
     found = run_with_library(url, data_dir, api_key, lambda library: library.indexes())
     out = render.console()
@@ -86,7 +86,7 @@ def list_indexes(
             _print(each)
         return
     if not found:
-        render.line(out, "There are no indexes; `causeway ingest FILES --index NAME` creates one.")
+        render.line(out, "There are no indexes; `causeway ingest FILES --index NAME` creates an index.")
         return
     rows = [
         (
@@ -112,20 +112,20 @@ def show(
 ) -> None:
     """Show an index, its settings, its size and its last rebuild.
 
-    With --json it prints one object as in GET /indexes/{index}, with `rebuild`; that is null for keys without the
-    role admin.
+    With --json the command prints the object of GET /indexes/{index} and its `rebuild`. This member is null for
+    keys without the role admin.
     """
 
-    async def look(library: Library) -> tuple[dict[str, Any], dict[str, Any] | None]:
+    async def read(library: Library) -> tuple[dict[str, Any], dict[str, Any] | None]:
         return await library.index(name), await library.last_rebuild(name)
 
-    index, rebuild = run_with_library(url, data_dir, api_key, look)
+    index, rebuild = run_with_library(url, data_dir, api_key, read)
     if as_json:
         _print({**index, "rebuild": rebuild})
         return
     out = render.console()
     _show_settings(index, as_json=False)
-    render.line(out, f"It has {index['documents']:,} documents in {index['chunks']:,} passages.")
+    render.line(out, f"The index has {index['documents']:,} documents in {index['chunks']:,} passages.")
     if rebuild is not None:
         render.line(out, rebuilding.sentence(rebuild))
 
@@ -148,11 +148,11 @@ def create(
 ) -> None:
     """Create an empty index with its own settings.
 
-    Other indexes are created by their first document.
+    An index with the platform's settings needs no creation: its first document creates it.
     """
-    wanted = _settings(embedding, language, chunk_tokens, chunk_overlap, fusion, dense_weight, expand, ocr)
-    made = run_with_library(url, data_dir, api_key, lambda library: library.create_index(name, wanted))
-    _show_settings(made, as_json=as_json)
+    settings = _settings(embedding, language, chunk_tokens, chunk_overlap, fusion, dense_weight, expand, ocr)
+    created = run_with_library(url, data_dir, api_key, lambda library: library.create_index(name, settings))
+    _show_settings(created, as_json=as_json)
 
 
 def set_settings(
@@ -175,15 +175,15 @@ def set_settings(
     The other settings and the passages do not change. Another embedding model or language needs `causeway index
     rebuild`.
     """
-    wanted: dict[str, object] = _settings("", "", chunk_tokens, chunk_overlap, fusion, dense_weight, expand, ocr)
-    gone = {each.value.replace("-", "_") for each in unset or ()}
-    if both := sorted(gone & wanted.keys()):
+    settings: dict[str, object] = _settings("", "", chunk_tokens, chunk_overlap, fusion, dense_weight, expand, ocr)
+    removed = {each.value.replace("-", "_") for each in unset or ()}
+    if both := sorted(removed & settings.keys()):
         raise UsageError(f"{both[0].replace('_', '-')} is both set and unset")
-    if not wanted and not gone:
+    if not settings and not removed:
         raise UsageError("name a setting to set, or to --unset")
-    changes = {**wanted, **dict.fromkeys(gone)}
-    has = run_with_library(url, data_dir, api_key, lambda library: library.update_index(name, changes))
-    _show_settings(has, as_json=as_json)
+    changes = {**settings, **dict.fromkeys(removed)}
+    updated = run_with_library(url, data_dir, api_key, lambda library: library.update_index(name, changes))
+    _show_settings(updated, as_json=as_json)
 
 
 def rebuild(
@@ -205,15 +205,16 @@ def rebuild(
 ) -> None:
     """Rebuild an index in the background, for another model or language.
 
-    Until the rebuild replaces the index in one step, the index answers and accepts documents. If you repeat the
-    command with --wait, it follows the running rebuild; Ctrl-C ends only the waiting. The exit code is 1 if the
-    rebuild failed. With --json it prints one object as in GET /indexes/{index}/rebuild.
+    During the rebuild, the old index answers searches and accepts documents. At the end, the new index replaces it
+    in one step. If you repeat the command with --wait, it follows the running rebuild; Ctrl-C ends only the
+    waiting. The exit code is 1 if the rebuild failed. With --json the command prints the object of GET
+    /indexes/{index}/rebuild.
     """
-    wanted = _settings(embedding, language, chunk_tokens, chunk_overlap, fusion, dense_weight, expand, ocr)
+    settings = _settings(embedding, language, chunk_tokens, chunk_overlap, fusion, dense_weight, expand, ocr)
     err = render.console(stderr=True)
 
     async def begin(library: Library) -> dict[str, Any]:
-        begun = await library.rebuild(name, wanted)
+        begun = await library.rebuild(name, settings)
         return await rebuilding.followed(library, name, begun, err) if wait else begun
 
     last = run_with_library(url, data_dir, api_key, begin)
@@ -252,7 +253,7 @@ def delete(
     if as_json:
         _print({"index_name": name, "deleted": True})
     else:
-        render.line(render.console(), f"removed: {name}")
+        render.line(render.console(), f"deleted: {name}")
 
 
 def _settings(
@@ -265,7 +266,7 @@ def _settings(
     expand: bool | None,
     ocr: Ocr | None,
 ) -> dict[str, object]:
-    """Return the given settings in the routes' format."""
+    """Return the settings of the command line in the format of the routes."""
     settings = (embedding or None, language or None, chunk_tokens, chunk_overlap, fusion, dense_weight, expand, ocr)
     return {
         name: value

@@ -11,15 +11,13 @@ from causeway.cli import render
 from causeway.cli.client import Client
 from causeway.cli.errors import UsageError
 from causeway.cli.ingesting import Source, Watcher, find
-from causeway.cli.mirror import Mirror, Order, Shown
+from causeway.cli.mirror import Mirror, ProgressFactory, SyncOptions
 from causeway.cli.options import DEFAULT_DATA_DIR, ApiKey, DataDir, Json, Url, resolve_url
 from causeway.cli.signals import cancelled_by_signals
 from causeway.cli.watchers import BarsWatcher, JsonWatcher, LinesWatcher, summary
 from rich.console import Console
 
-Paths = Annotated[
-    list[Path], typer.Argument(exists=True, readable=True, help="Files, and directories with all their files.")
-]
+Paths = Annotated[list[Path], typer.Argument(exists=True, readable=True, help="Files and directories.")]
 Index = Annotated[str, typer.Option("--index", "-i", help="The index for the documents.")]
 AtOnce = Annotated[int, typer.Option(min=1, max=64, help="Files to ingest concurrently.")]
 Patience = Annotated[
@@ -33,7 +31,7 @@ DeleteMissing = Annotated[
     bool,
     typer.Option(
         "--delete-missing",
-        help="Delete documents of the index that were uploaded as files and are not among these (a mirror).",
+        help="Delete documents of the index that were uploaded as files and are not among the given files.",
     ),
 ]
 Watch = Annotated[
@@ -41,7 +39,7 @@ Watch = Annotated[
 ]
 Poll = Annotated[
     float,
-    typer.Option(min=0, help="With --watch: check every so many seconds, for folders without change notices."),
+    typer.Option(min=0, help="With --watch: seconds between checks, for folders without change notifications."),
 ]
 
 EXAMPLES = (
@@ -68,34 +66,34 @@ def ingest(
     pictures: Pictures = False,
     as_json: Json = False,
 ) -> None:
-    """Add files to an index and wait until they can be found.
+    """Add files to an index and wait until searches can find them.
 
-    Directories are read recursively, without hidden files. A document has the name of its file, or its path below
-    the directory. A new upload of a file replaces the older version; an unchanged file is not sent. With --json it
-    prints one object per file, as soon as the file is done.
+    The command reads directories recursively, without hidden files. The name of a document is the name of its file,
+    or the file's path below the directory. A new upload of a file replaces the older version. The command does not
+    send unchanged files. With --json it prints one object per file when the file's ingest ends.
     """
     if poll and not watch:
         raise UsageError("--poll needs --watch")
-    sources = find(paths, none=watch or delete_missing)
+    sources = find(paths, allow_empty=watch or delete_missing)
     client = Client(resolve_url(url, data_dir), api_key=api_key)
-    order = Order(index, at_once, patience, pictures, delete_missing)
+    options = SyncOptions(index, at_once, patience, pictures, delete_missing)
     if watch:
-        asyncio.run(_watch(client, paths, order, poll, as_json=as_json))
-    elif asyncio.run(_ingest(client, sources, order, as_json=as_json)):
+        asyncio.run(_watch(client, paths, options, poll, as_json=as_json))
+    elif asyncio.run(_ingest(client, sources, options, as_json=as_json)):
         raise typer.Exit(1)
 
 
-async def _ingest(platform: Client, sources: Sequence[Source], order: Order, *, as_json: bool) -> int:
+async def _ingest(platform: Client, sources: Sequence[Source], options: SyncOptions, *, as_json: bool) -> int:
     out, err = render.console(), render.console(stderr=True)
     async with platform as client:
-        await client.readiness()  # one clear error before anything is sent
+        await client.readiness()  # raises one clear error before the uploads
         try:
-            outcomes = await Mirror(client, order, _shown(out, err, as_json=as_json)).bring(sources)
+            outcomes = await Mirror(client, options, _progress(out, err, as_json=as_json)).synchronise(sources)
         except asyncio.CancelledError:
             render.line(
                 err,
-                "interrupted; submitted files are still ingested: see `causeway jobs`; "
-                "the same command sends the other files",
+                "interrupted; the platform still ingests the files that were sent (`causeway jobs` shows them); "
+                "repeat the command to send the other files",
                 "yellow",
             )
             raise
@@ -104,22 +102,24 @@ async def _ingest(platform: Client, sources: Sequence[Source], order: Order, *, 
     return sum(not outcome.ok for outcome in outcomes)
 
 
-async def _watch(platform: Client, paths: Sequence[Path], order: Order, poll: float, *, as_json: bool) -> None:
+async def _watch(
+    platform: Client, paths: Sequence[Path], options: SyncOptions, poll: float, *, as_json: bool
+) -> None:
     out, err = render.console(), render.console(stderr=True)
 
-    def complain(message: str) -> None:
+    def on_error(message: str) -> None:
         render.line(err, f"{message}; will retry", "yellow")
 
     with contextlib.suppress(asyncio.CancelledError), cancelled_by_signals(lambda: None):
         async with platform as client:
             await client.readiness()
-            mirror = Mirror(client, order, _shown(out, err, as_json=as_json, lines=True))
+            mirror = Mirror(client, options, _progress(out, err, as_json=as_json, lines=True))
             render.line(err, f"watching {', '.join(str(path) for path in paths)}; Ctrl-C ends it", "dim")
-            await mirror.watch(paths, complain, poll=poll)
+            await mirror.watch(paths, on_error, poll=poll)
 
 
-def _shown(out: Console, err: Console, *, as_json: bool, lines: bool = False) -> Shown:
-    """Return the output: JSON objects, bars on a terminal, or lines elsewhere."""
+def _progress(out: Console, err: Console, *, as_json: bool, lines: bool = False) -> ProgressFactory:
+    """Return the factory of the output: JSON objects, bars on a terminal, or lines elsewhere."""
 
     @contextlib.contextmanager
     def show(count: int) -> Iterator[Watcher]:

@@ -1,4 +1,4 @@
-"""``causeway jobs``: lists jobs, cancels them, and sends failed ones again."""
+"""``causeway jobs``: lists jobs, cancels jobs, and submits failed jobs again."""
 
 import enum
 import json
@@ -57,13 +57,13 @@ def jobs(
 ) -> None:
     """List jobs, or manage them.
 
-    The most recently changed jobs come first. The commands below manage jobs. With --json the command prints one
-    object per job, as in GET /jobs/{id}.
+    The list is ordered by the time of the last change, the latest first. The subcommands manage jobs. With --json
+    the command prints one object per job, as in GET /jobs/{id}.
     """
     if context.invoked_subcommand is not None:
         return
     found = run_with_library(url, data_dir, api_key, lambda library: library.jobs(index, state or "", most))
-    _show(found, "There are no such jobs." if index or state else "There are no jobs.", as_json=as_json)
+    _show(found, "No job matches." if index or state else "There are no jobs.", as_json=as_json)
 
 
 def dead(
@@ -76,7 +76,7 @@ def dead(
 ) -> None:
     """List the jobs that failed permanently, newest first."""
     found = run_with_library(url, data_dir, api_key, lambda library: library.dead(most))
-    _show(found, "No job was given up.", as_json=as_json)
+    _show(found, "No job has failed permanently.", as_json=as_json)
 
 
 def lanes(
@@ -86,9 +86,10 @@ def lanes(
     *,
     as_json: Json = False,
 ) -> None:
-    """Show how many of your jobs are in each lane of the queue.
+    """Show the number of your jobs in each lane of the queue.
 
-    A job waits in the first lane that has room. With --json the command prints one object per lane.
+    The platform puts a job into the first lane with a free place. With --json the command prints one object per
+    lane.
     """
     found = run_with_library(url, data_dir, api_key, lambda library: library.lanes())
     out = render.console()
@@ -112,9 +113,9 @@ def replay(
     every: All = False,
     as_json: Json = False,
 ) -> None:
-    """Send failed jobs again.
+    """Submit failed jobs again.
 
-    The exit code is 1 if a job was not sent.
+    The exit code is 1 if a job does not exist or has not failed permanently.
     """
     if every == bool(job_ids):
         raise UsageError("name the jobs, or use --all")
@@ -124,11 +125,11 @@ def replay(
         out.file.write(json.dumps({"replayed": found.replayed, "not_found": found.not_found}) + "\n")
     else:
         for job_id in found.replayed:
-            render.line(out, f"sent again: {job_id}")
+            render.line(out, f"submitted again: {job_id}")
         for job_id in found.not_found:
-            render.line(out, f"{job_id}: no job with this id was given up", "red")
+            render.line(out, f"{job_id}: no job with this id has failed permanently", "red")
         if not found.replayed and not found.not_found:
-            render.line(out, "No job was given up.")
+            render.line(out, "No job has failed permanently.")
     if found.not_found:
         raise typer.Exit(1)
 
@@ -143,13 +144,13 @@ def cancel(
 ) -> None:
     """Cancel jobs; their documents do not change.
 
-    Questions find no text of a cancelled job. The exit code is 1 if a job has ended already, or is unknown.
+    Searches find no text of a cancelled job. The exit code is 1 if a job has already ended, or is unknown.
     """
 
-    async def stop_all(library: Library) -> list[tuple[str, Job | RequestRefused]]:
-        return [(job_id, await _stopped(library, job_id)) for job_id in job_ids]
+    async def cancel_all(library: Library) -> list[tuple[str, Job | RequestRefused]]:
+        return [(job_id, await _cancelled(library, job_id)) for job_id in job_ids]
 
-    found = run_with_library(url, data_dir, api_key, stop_all)
+    found = run_with_library(url, data_dir, api_key, cancel_all)
     out = render.console()
     for job_id, outcome in found:
         refused = isinstance(outcome, RequestRefused)
@@ -164,7 +165,7 @@ def cancel(
         raise typer.Exit(1)
 
 
-async def _stopped(library: Library, job_id: str) -> Job | RequestRefused:
+async def _cancelled(library: Library, job_id: str) -> Job | RequestRefused:
     try:
         return await library.cancel(job_id)
     except RequestRefused as error:

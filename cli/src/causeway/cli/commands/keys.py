@@ -34,20 +34,20 @@ Replicas = Annotated[
         envvar="CAUSEWAY_NATS_REPLICAS",
         min=1,
         max=5,
-        help="Copies in NATS, when the first key is created.",
+        help="Replicas in NATS when the first key is created.",
         hidden=True,
     ),
 ]
 Name = Annotated[str, typer.Option("--name", help="The name of the key, for lists and a profile's `keys`.")]
 Tenant = Annotated[str, typer.Option(help="The tenant of the key.")]
 User = Annotated[
-    str, typer.Option(help="The user of the key, who owns history and uploads. Default: the key's name.")
+    str, typer.Option(help="The user who owns the history and the uploads of the key. Default: the key's name.")
 ]
-Roles = Annotated[str, typer.Option(help=f"Some of {','.join(ROLES)}; admin includes the others.")]
+Roles = Annotated[str, typer.Option(help=f"One or more of {','.join(ROLES)}; admin includes the others.")]
 Oids = Annotated[str, typer.Option(help="Ids for the access lists of documents. Default: the user.")]
 Groups = Annotated[str, typer.Option(help="Groups for the access lists of documents.")]
-Profile = Annotated[str, typer.Option(help="Front end profiles for which it is valid. Default: all.")]
-Expires = Annotated[str, typer.Option(help="When it expires: 90d, 12h, or a date like 2027-01-31. Default: never.")]
+Profile = Annotated[str, typer.Option(help="Front end profiles that accept the key. Default: all.")]
+Expires = Annotated[str, typer.Option(help="Expiry: 90d, 12h, or a date such as 2027-01-31. Default: never.")]
 Ids = Annotated[list[str], typer.Argument(help="Ids of keys, or the keys themselves.")]
 
 
@@ -68,31 +68,31 @@ def create(
 ) -> None:
     """Create an API key and show it once.
 
-    The platform stores only its hash. Lists (roles, oids, groups, profiles) are separated by commas. Without --json
-    the standard output has only the key, and the standard error its description.
+    The platform stores only the hash of the key. Separate roles, oids, groups and profiles by commas. Without
+    --json the command writes only the key to standard output, and its description to standard error.
     """
     if not name.strip() or not tenant.strip():
         raise UsageError("a key needs a name and a tenant")
-    wanted = _list(roles)
-    if wrong := set(wanted) - set(ROLES):
-        raise UsageError(f"there is no role {', '.join(sorted(wrong))}; roles are {', '.join(ROLES)}")
+    role_names = _list(roles)
+    if unknown := set(role_names) - set(ROLES):
+        raise UsageError(f"unknown role {', '.join(sorted(unknown))}; use one or more of {', '.join(ROLES)}")
     key, record = api_keys.make(
         name,
         tenant,
         user=user,
         oids=_list(oids),
         groups=_list(groups),
-        roles=wanted,
+        roles=role_names,
         profiles=_list(profile),
-        expires_at=_end(expires, time.time()) if expires else None,
+        expires_at=_expiry(expires, time.time()) if expires else None,
     )
     asyncio.run(_add(resolve_nats(nats_url, data_dir), replicas, record))
     out, err = render.console(), render.console(stderr=True)
     if as_json:
-        out.file.write(json.dumps({"key": key, **_shown(record)}, ensure_ascii=False) + "\n")
+        out.file.write(json.dumps({"key": key, **_as_object(record)}, ensure_ascii=False) + "\n")
         return
     render.line(
-        err, f"API key {record.id} of {record.user!r}, tenant {record.tenant!r}, roles {', '.join(wanted)}."
+        err, f"API key {record.id} of {record.user!r}, tenant {record.tenant!r}, roles {', '.join(role_names)}."
     )
     render.line(err, "The key is shown only once:", "bold")
     out.file.write(key + "\n")
@@ -106,17 +106,17 @@ def list_keys(
     *,
     as_json: Json = False,
 ) -> None:
-    """List the API keys, without their secrets. With --json it prints one object per key."""
+    """List the API keys, without their secrets. With --json the command prints one object per key."""
     found = asyncio.run(_all(resolve_nats(nats_url, data_dir), replicas))
     found = [key for key in found if not tenant or key.tenant == tenant]
     out = render.console()
     if as_json:
         for key in found:
-            out.file.write(json.dumps(_shown(key), ensure_ascii=False) + "\n")
+            out.file.write(json.dumps(_as_object(key), ensure_ascii=False) + "\n")
         return
     if not found:
-        of = f" of tenant {tenant!r}" if tenant else ""
-        render.line(out, f"There are no API keys{of}; `causeway keys create --name NAME` creates one.")
+        of_tenant = f" of tenant {tenant!r}" if tenant else ""
+        render.line(out, f"There are no API keys{of_tenant}; `causeway keys create --name NAME` creates a key.")
         return
     now = time.time()
     rows = [
@@ -132,7 +132,7 @@ def list_keys(
         )
         for key in found
     ]
-    render.table(out, ("Id", "Name", "Tenant", "User", "Roles", "Profiles", "Made", "Ends"), rows)
+    render.table(out, ("Id", "Name", "Tenant", "User", "Roles", "Profiles", "Created", "Expires"), rows)
 
 
 def revoke(
@@ -143,7 +143,7 @@ def revoke(
     *,
     as_json: Json = False,
 ) -> None:
-    """Revoke API keys irrevocably; it takes effect within seconds at every gateway."""
+    """Revoke API keys irrevocably; all gateways refuse them within seconds."""
     url = resolve_nats(nats_url, data_dir)
     out = render.console()
     for key in asyncio.run(_revoke(url, replicas, ids)):
@@ -155,7 +155,7 @@ def revoke(
 
 @contextlib.asynccontextmanager
 async def _store(url: str, replicas: int) -> "AsyncIterator[KeyStore]":
-    # Imported here: it loads the client of NATS, which the other commands do not need.
+    # Imported here, because other commands do not need the client of NATS.
     from causeway.cli import key_store
 
     async with key_store.opened(url, replicas, key_store.certificates_of_the_environment()) as store:
@@ -181,11 +181,11 @@ def _list(text: str) -> tuple[str, ...]:
     return tuple(dict.fromkeys(part.strip() for part in text.split(",") if part.strip()))
 
 
-def _end(text: str, now: float) -> float:
+def _expiry(text: str, now: float) -> float:
     """Return seconds since 1970 for a duration from now, or for the beginning of a date (UTC).
 
     Raises:
-        UsageError: It is neither, or in the past.
+        UsageError: The text is neither a duration nor a date, or the date is in the past.
     """
     if (duration := moments.duration(text)) is not None:
         return now + duration
@@ -200,6 +200,6 @@ def _date(seconds: float | None) -> str:
     return "never" if seconds is None else datetime.fromtimestamp(seconds, UTC).strftime("%Y-%m-%d %H:%M")
 
 
-def _shown(key: ApiKey) -> dict[str, object]:
+def _as_object(key: ApiKey) -> dict[str, object]:
     """Return a key's record as JSON data, without the hash."""
     return {name: value for name, value in dataclasses.asdict(key).items() if name != "digest"}

@@ -93,14 +93,14 @@ def cancel(
 ) -> None:
     """Cancel background responses; their users can read the partial text.
 
-    The exit code is 1 if a response has ended already, does not run in the background, or is unknown.
+    The exit code is 1 if a response has already ended, does not run in the background, or is unknown.
     """
 
     async def stop(library: Library, response_id: str) -> None:
         await library.cancel_response(response_id)
 
-    found = run_with_library(url, data_dir, api_key, lambda library: _each(library, response_ids, stop))
-    _tell(found, "cancelled", as_json=as_json)
+    found = run_with_library(url, data_dir, api_key, lambda library: _for_each(library, response_ids, stop))
+    _show_results(found, "cancelled", as_json=as_json)
 
 
 def delete(
@@ -117,20 +117,20 @@ def delete(
     The exit code is 1 if a response is unknown.
     """
     what = render.counted(len(response_ids), "response")
-    if not yes and not confirmed(f"Delete {what} permanently?", f"say --yes to delete {what}"):
+    if not yes and not confirmed(f"Delete {what} irrevocably?", f"use --yes to delete {what}"):
         raise typer.Exit(1)
 
     async def remove(library: Library, response_id: str) -> None:
         await library.delete_response(response_id)
 
-    found = run_with_library(url, data_dir, api_key, lambda library: _each(library, response_ids, remove))
-    _tell(found, "deleted", as_json=as_json)
+    found = run_with_library(url, data_dir, api_key, lambda library: _for_each(library, response_ids, remove))
+    _show_results(found, "deleted", as_json=as_json)
 
 
-async def _each(
+async def _for_each(
     library: Library, response_ids: Sequence[str], act: Callable[[Library, str], Awaitable[None]]
 ) -> list[tuple[str, str]]:
-    """Act on each response; return the ids with the reason of a refusal, or an empty text."""
+    """Call a function for each response; return each id with the reason of its refusal, or an empty text."""
     found = []
     for response_id in response_ids:
         try:
@@ -144,7 +144,7 @@ async def _each(
     return found
 
 
-def _tell(found: Sequence[tuple[str, str]], done: str, *, as_json: bool) -> None:
+def _show_results(found: Sequence[tuple[str, str]], done: str, *, as_json: bool) -> None:
     out = render.console()
     for response_id, refused in found:
         if as_json:

@@ -21,12 +21,12 @@ from causeway.cli.stack import BROKER, SERVICES, Stack
 from rich.console import Console
 from rich.text import Text
 
-Port = Annotated[int, typer.Option(min=0, max=65535, help="Port of the gateway; 0 takes a free one.")]
-Timeout = Annotated[float, typer.Option(min=1, help="Seconds until everything must be ready.")]
+Port = Annotated[int, typer.Option(min=0, max=65535, help="Port of the gateway; 0: a free port.")]
+Timeout = Annotated[float, typer.Option(min=1, help="Seconds until all services must be ready.")]
 
 
 class AuthMode(enum.StrEnum):
-    """The mode of authentication."""
+    """The authentication mode."""
 
     NONE = "none"
     KEYS = "keys"
@@ -38,7 +38,7 @@ Auth = Annotated[
     AuthMode,
     typer.Option(
         envvar="CAUSEWAY_AUTH",
-        help="Accepted callers: all on this machine, API keys, OpenID Connect tokens, or both.",
+        help="Accepted callers: all callers on this machine, API keys, OpenID Connect tokens, or both.",
     ),
 ]
 Verbose = Annotated[bool, typer.Option("--verbose", "-v", help="Show the logs of all processes.")]
@@ -60,12 +60,13 @@ def up(
     verbose: Verbose = False,
     as_json: Json = False,
 ) -> None:
-    """Start the platform on this machine, until Ctrl-C.
+    """Run the platform on this machine until Ctrl-C.
 
     The command starts nats-server and the five services, waits until all of them are ready, and restarts processes
-    that die. The gateway and the broker listen on loopback, the others on sockets that only their owner can access.
-    Logs are in DATA_DIR/logs. With --json it prints one line with all addresses when everything is ready. The
-    password of the broker's operator is only in the file that the line names, which only its owner may read.
+    that end. The gateway and nats-server listen on loopback. The other services listen on sockets that only their
+    owner can access. Logs are in DATA_DIR/logs. With --json the command prints one line with all addresses when all
+    services are ready. The line contains the path of a file with the operator's password for NATS; only its owner
+    may read it.
     """
     os.umask(0o077)  # only the owner may read documents, logs and snapshots
     asyncio.run(_up(data_dir, port, timeout, auth, verbose=verbose, as_json=as_json))
@@ -95,7 +96,7 @@ def reporter(err: Console) -> Callable[[str], None]:
 
 
 def echoer(err: Console) -> Callable[[str, str], None]:
-    """Return a function that shows a line of a process's log after the process's name."""
+    """Return a function that shows a line of a process's log, with the process's name before it."""
     colours = dict(zip((BROKER, *SERVICES), ("white", "cyan", "magenta", "yellow", "blue", "green"), strict=True))
 
     def show(name: str, text: str) -> None:
@@ -106,7 +107,7 @@ def echoer(err: Console) -> Callable[[str, str], None]:
 
 
 def welcome(out: Console, stack: Stack, auth: AuthMode) -> None:
-    """Show the platform's address and the first commands to try."""
+    """Show the platform's address and the first commands for a new user."""
     render.line(out, f"Causeway is ready at {stack.url}", "bold green")
     if stack.has_console:
         render.line(out, f"The console is at {stack.url}/", "bold green")
@@ -116,9 +117,9 @@ def welcome(out: Console, stack: Stack, auth: AuthMode) -> None:
         header = ' -H "api-key: $CAUSEWAY_API_KEY"'
     if AuthMode.KEYS.value in auth.value:
         render.line(out, "Create a key, which the other commands read from CAUSEWAY_API_KEY:")
-        elsewhere = stack.data_dir != DEFAULT_DATA_DIR.absolute()
-        where = f" --data-dir {shlex.quote(str(stack.data_dir))}" if elsewhere else ""
-        command = f"{shlex.quote(command_name())} keys create --name me --roles admin{where}"
+        is_default = stack.data_dir == DEFAULT_DATA_DIR.absolute()
+        option = "" if is_default else f" --data-dir {shlex.quote(str(stack.data_dir))}"
+        command = f"{shlex.quote(command_name())} keys create --name me --roles admin{option}"
         render.line(out, f"  export CAUSEWAY_API_KEY=$({command})")
         render.line(out)
     render.line(out, "Upload a document and ask about it:")
@@ -140,7 +141,7 @@ def welcome(out: Console, stack: Stack, auth: AuthMode) -> None:
 
 
 def command_name() -> str:
-    """Return the command's name for a shell, or its path if it is not on ``PATH``."""
+    """Return the command for a shell: its name, or its path if it is not on ``PATH``."""
     called = sys.argv[0]
     name = "causeway"
     return name if Path(called).name != name or shutil.which(name) else called

@@ -1,4 +1,4 @@
-"""``causeway usage``: requests, tokens and costs, summed from the records of all gateways."""
+"""``causeway usage``: the sums of requests, tokens and costs of all gateways."""
 
 import asyncio
 import dataclasses
@@ -20,7 +20,7 @@ EXAMPLES = (
 )
 
 Tenant = Annotated[str, typer.Option(help="Only this tenant. Default: all.")]
-Since = Annotated[str, typer.Option(help="Start: 24h, 7d, or a date like 2026-01-31 (UTC).")]
+Since = Annotated[str, typer.Option(help="Start: 24h, 7d, or a date such as 2026-01-31 (UTC).")]
 Until = Annotated[str, typer.Option(help="End, in the same format. Default: now.")]
 By = Annotated[str, typer.Option(help=f"Group by these, separated by commas: {', '.join(GROUPS)}.")]
 
@@ -37,18 +37,18 @@ def usage(
 ) -> None:
     """Show the usage: requests, tokens, bytes, costs.
 
-    The bytes are those of documents. With --json it prints one object per line. It reads the gateways' records from
-    NATS.
+    The bytes are the sizes of ingested documents. The command reads the gateways' records from NATS. With --json it
+    prints one object per line.
     """
     now = time.time()
     groups = tuple(dict.fromkeys(part.strip() for part in by.split(",") if part.strip()))
-    if wrong := set(groups) - set(GROUPS):
-        raise UsageError(f"cannot add up by {', '.join(sorted(wrong))}; by is some of {', '.join(GROUPS)}")
-    # Imported here: it loads the client of NATS, which other commands do not need.
+    if unknown := set(groups) - set(GROUPS):
+        raise UsageError(f"--by cannot be {', '.join(sorted(unknown))}; use one or more of {', '.join(GROUPS)}")
+    # Imported here, because other commands do not need the client of NATS.
     from causeway.cli import usage_log
 
     found = asyncio.run(
-        usage_log.added_up(
+        usage_log.sums(
             resolve_nats(nats_url, data_dir),
             groups,
             tenant=tenant,
@@ -82,13 +82,13 @@ def usage(
 
 
 def _moment(option: str, text: str, now: float) -> float:
-    """Return seconds since 1970 for a time ago, or for a date.
+    """Return seconds since 1970 for a duration before now, or for a date.
 
     Raises:
-        UsageError: It is neither.
+        UsageError: The text is neither a duration nor a date.
     """
-    if (ago := moments.duration(text)) is not None:
-        return now - ago
+    if (duration := moments.duration(text)) is not None:
+        return now - duration
     if (at := moments.date(text)) is None:
         raise UsageError(f"{option} must have the form 7d, 24h or 2026-01-31, not {text!r}")
     return at

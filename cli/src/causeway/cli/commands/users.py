@@ -29,8 +29,8 @@ def delete(
     as_json: Json = False,
 ) -> None:
     """Delete the responses, conversations, chats and sessions of a user, irrevocably. Documents remain."""
-    what = f"what {name!r} has stored"
-    if not yes and not confirmed(f"Delete {what} permanently?", f"say --yes to delete {what}"):
+    what = f"all stored data of {name!r} except documents"
+    if not yes and not confirmed(f"Delete {what} irrevocably?", f"use --yes to delete {what}"):
         raise typer.Exit(1)
 
     async def remove(library: Library) -> dict[str, int]:

@@ -1,4 +1,4 @@
-"""Parameters of detectors. Decoding is strict, because a misspelt parameter would silently weaken a check."""
+"""Parameters of detectors. The decoder is strict, because a misspelt parameter would silently weaken a check."""
 
 import re
 from typing import Annotated, Any, TypeVar
@@ -10,14 +10,12 @@ REPLACEMENT = "[REDACTED]"
 
 
 class Params(msgspec.Struct, frozen=True, forbid_unknown_fields=True, kw_only=True):
-    """The parameters that all detectors have."""
+    """The common parameters of all detectors."""
 
     replacement: Annotated[
-        str, msgspec.Meta(max_length=200, description="Replaces a span if the action is redact.")
+        str, msgspec.Meta(max_length=200, description="Text that replaces a span if the action is redact.")
     ] = REPLACEMENT
-    threshold: Annotated[
-        float, msgspec.Meta(ge=0, le=1, description="Detections with a lower score are ignored.")
-    ] = 0.0
+    threshold: Annotated[float, msgspec.Meta(ge=0, le=1, description="Minimum score of a detection.")] = 0.0
 
 
 P = TypeVar("P", bound=Params)
@@ -27,7 +25,7 @@ class BadParam(Exception):
     """A parameter is wrong.
 
     Args:
-        path: The path of the parameter, for example ``regex[1]``; empty for the parameters as a whole.
+        path: The path of the parameter, for example ``regex[1]``; empty for all parameters together.
         message: The reason, for the client.
     """
 
@@ -56,7 +54,7 @@ _MEMBER = re.compile(r"(?P<what>unknown|missing required) field `(?P<name>[^`]*)
 
 
 def _bad(text: str) -> BadParam:
-    # msgspec gives the path only as a part of its message.
+    # msgspec reports the path only in the text of its message.
     place = _PLACE.search(text)
     path = place["path"] if place else ""
     message = text[: place.start()] if place else text

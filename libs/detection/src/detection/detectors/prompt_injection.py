@@ -1,7 +1,7 @@
 """The detector ``prompt_injection``: finds phrases by which texts try to command a model.
 
-It searches for known phrases. So it is quick and works on growing texts, but misses other wordings. For those, use
-a model behind the detector API as well.
+The detector searches for known phrases. The search is quick and works on growing texts, but misses other wordings.
+To find other wordings, add a model behind the detector API.
 """
 
 from typing import Annotated, Literal, get_args
@@ -71,7 +71,7 @@ _EXPRESSIONS: dict[Sort, tuple[str, ...]] = {
         r"(?i:(?m:^)[\t ]{0,8}#{2,4}[\t ]{0,4}(?:system|instruction)s?[\t ]{0,4}:)",
     ),
     "exfiltration": (
-        r"!\[[^\]\n]{0,80}\]\(https?://[^)\s]{1,200}\?[^)\s=]{1,40}=",  # an image whose address carries data out
+        r"!\[[^\]\n]{0,80}\]\(https?://[^)\s]{1,200}\?[^)\s=]{1,40}=",  # an image whose URL sends data to a server
         _words("(?:send|post|forward|email|upload) (?:the |this |all )?(?:conversation|chat history|user data) to"),
     ),
 }
@@ -81,7 +81,7 @@ class PromptInjectionParams(Params, frozen=True, kw_only=True):
     """Parameters of the detector."""
 
     sorts: Annotated[
-        list[Sort], msgspec.Meta(min_length=1, description="The sorts of phrases to find; the default is all.")
+        list[Sort], msgspec.Meta(min_length=1, description="The sorts of phrases to find; by default all.")
     ] = msgspec.field(default_factory=lambda: list(get_args(Sort)))
 
 

@@ -13,7 +13,7 @@ from detection.detectors.patterns.named import NAMED
 
 _MOST_PATTERNS = 32
 _LONGEST_PATTERN = 1000
-_LARGEST = 10_000  # instructions of all patterns of a caller together
+_LARGEST = 10_000  # the maximum number of instructions of all patterns of a caller
 _NAMES = ", ".join(f"`{name}`" for name in NAMED)
 
 
@@ -33,7 +33,7 @@ class RegexParams(Params, frozen=True, kw_only=True):
 def regex(limits: Limits) -> BuiltIn[RegexParams]:
     """Return the factory of the detector.
 
-    The detections of named patterns have the type ``pii``. Those of the caller's patterns have the type ``regex``
+    Detections of named patterns have the type ``pii``. Detections of the caller's patterns have the type ``regex``
     and the name ``custom_regex``.
     """
     named = {name: [Matcher(pattern) for pattern in patterns] for name, patterns in NAMED.items()}
@@ -46,7 +46,7 @@ def regex(limits: Limits) -> BuiltIn[RegexParams]:
             for matcher in named.get(text) or [_foreign(text, f"regex[{index}]")]
         ]
         if sum(matcher.size for matcher in matchers if matcher.pattern.foreign) > _LARGEST:
-            raise BadParam("regex", "the patterns are too large together")
+            raise BadParam("regex", "the patterns are too large together; use fewer or simpler patterns")
         try:
             return PatternDetector(matchers, limits)
         except Unsupported as error:
@@ -61,6 +61,6 @@ def _foreign(expression: str, path: str) -> Matcher:
         matcher = Matcher(Pattern("regex", "custom_regex", expression, foreign=True))
     except ValueError as error:
         raise BadParam(path, f"the pattern is not supported: {error}") from error
-    if matcher.matches_nothing():
+    if matcher.matches_empty():
         raise BadParam(path, "the pattern matches the empty text")
     return matcher

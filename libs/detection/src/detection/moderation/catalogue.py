@@ -1,4 +1,4 @@
-"""The catalogue of the available detectors, with a cache of configured ones."""
+"""The catalogue of the available detectors, with a cache of configured detectors."""
 
 import asyncio
 from collections import OrderedDict
@@ -11,7 +11,7 @@ from detection.detectors.params import BadParam
 from detection.domain import DetectorInfo, DetectorSpec, Health
 from detection.moderation.rules import Rule
 
-_MOST_RULES = 32
+_MAX_RULES = 32
 
 
 def _none() -> Sequence[DetectorFactory]:
@@ -19,11 +19,11 @@ def _none() -> Sequence[DetectorFactory]:
 
 
 class Catalogue:
-    """Makes the detectors of requests. It caches the latest ones, because compiling patterns takes time.
+    """Returns the detectors of requests. It caches recently used detectors, because compiling patterns takes time.
 
     Args:
         factories: The built-in detectors.
-        size: Number of cached detectors.
+        size: The maximum number of cached detectors.
         remote: Returns the current remote detectors; a built-in detector with the same id takes precedence.
     """
 
@@ -36,29 +36,30 @@ class Catalogue:
         self._built_in = {factory.detector_id: factory for factory in factories}
         self._remote = remote
         self._size = size
-        self._made: OrderedDict[tuple[DetectorFactory, bytes], ConfiguredDetector] = OrderedDict()
+        self._cache: OrderedDict[tuple[DetectorFactory, bytes], ConfiguredDetector] = OrderedDict()
 
     def rules(self, specs: Sequence[DetectorSpec]) -> tuple[Rule, ...]:
         """Return the rules of a request.
 
         Raises:
             NotFound: A detector does not exist.
-            InvalidRequest: The request names no detector or too many, or a parameter is wrong; names the field.
+            InvalidRequest: The request names no detector or too many, or a parameter is invalid. The error names
+                the field.
         """
-        if not 0 < len(specs) <= _MOST_RULES:
-            raise InvalidRequest(f"`detectors` must name 1 to {_MOST_RULES} detectors.", field="detectors")
+        if not 0 < len(specs) <= _MAX_RULES:
+            raise InvalidRequest(f"`detectors` must name 1 to {_MAX_RULES} detectors.", field="detectors")
         rules = []
         for index, spec in enumerate(specs):
-            made = self._detector(spec, f"detectors[{index}].params")
+            detector = self._detector(spec, f"detectors[{index}].params")
             rules.append(
                 Rule(
                     spec.detector_id,
-                    made.detector,
+                    detector.detector,
                     spec.action,
                     spec.on_error,
-                    made.replacement,
-                    made.threshold,
-                    made.about_answer,
+                    detector.replacement,
+                    detector.threshold,
+                    detector.about_answer,
                 )
             )
         return tuple(rules)
@@ -94,16 +95,16 @@ class Catalogue:
     def _detector(self, spec: DetectorSpec, field: str) -> ConfiguredDetector:
         factory = self._factory(spec.detector_id)
         key = (factory, spec.params)
-        made = self._made.get(key)
-        if made is not None:
-            self._made.move_to_end(key)
-            return made
+        detector = self._cache.get(key)
+        if detector is not None:
+            self._cache.move_to_end(key)
+            return detector
         try:
-            made = factory.make(spec.params)
+            detector = factory.make(spec.params)
         except BadParam as error:
             path = f"{field}.{error.path}" if error.path else field
             raise InvalidRequest(f"`{path}`: {error.message}", field=path) from error
-        self._made[key] = made
-        if len(self._made) > self._size:
-            self._made.popitem(last=False)
-        return made
+        self._cache[key] = detector
+        if len(self._cache) > self._size:
+            self._cache.popitem(last=False)
+        return detector

@@ -7,19 +7,19 @@ from dataclasses import replace
 from detection.chunking.chunkers import Window
 from detection.detectors.port import DetectorFailed
 from detection.domain import Detection, DetectionContext
-from detection.moderation.judge_calls import ask
+from detection.moderation.judge_calls import call_judge
 from detection.moderation.rules import Rule
 
 _Found = list[list[Detection]]
 
 
 class CrossChoice:
-    """Collects the choices, and calls the detector when all of them are complete.
+    """Collects the choices, and calls the detector when all choices are complete.
 
     Args:
         rule: The rule; its detector is a `Judge`.
-        context: The input of the detector besides the texts.
-        limit: The limit on the code points of a text.
+        context: The further input of the detector.
+        limit: The maximum number of code points of a text.
         ready: Called when `CrossChoicePart.collect` has a result.
     """
 
@@ -43,7 +43,7 @@ class CrossChoice:
         else:
             self.task.cancel()
 
-    def ask(self) -> None:
+    def call_judge(self) -> None:
         """Call the detector; all choices must be complete."""
         if self._parts and self.task is None:
             for at, number in enumerate(sorted(self._parts)):
@@ -53,7 +53,7 @@ class CrossChoice:
             self.task.add_done_callback(self._finished)
 
     async def _judged(self, texts: Sequence[Window]) -> _Found:
-        return spread(await ask(self.rule, texts, self._context))
+        return spread(await call_judge(self.rule, texts, self._context))
 
     def _finished(self, task: "asyncio.Task[_Found]") -> None:
         if not task.cancelled():
@@ -66,11 +66,11 @@ class CrossChoicePart:
 
     Attributes:
         rule: The rule.
-        decided: Judged code points.
-        whole: The text is judged as a whole.
-        waiting: Always 0: the text waits for the other choices, so it must not stop the stream.
+        decided: The number of judged code points.
+        whole: True, because the detector judges whole texts.
+        waiting: Always 0. The text waits for the other choices, so it must not stop the stream.
         text: The text so far.
-        place: The index among the choices.
+        place: The index of the choice among all choices.
     """
 
     whole = True
@@ -87,7 +87,7 @@ class CrossChoicePart:
 
     @property
     def busy(self) -> bool:
-        """Whether the detector is running, or its result is not collected."""
+        """Whether the detector is running, or has a result that is not collected."""
         return self._cross_choice.task is not None and not self._collected
 
     @property
@@ -106,7 +106,7 @@ class CrossChoicePart:
             raise DetectorFailed(f"more than {self._cross_choice.limit} characters would have to be held back")
 
     def collect(self) -> list[Detection]:
-        """Return the detections on the first call, and nothing later.
+        """Return the detections on the first call after the result, otherwise no detections.
 
         Raises:
             DetectorFailed: The detector failed.
@@ -125,7 +125,7 @@ class CrossChoicePart:
 
 
 def spread(answers: Sequence[Sequence[Detection]]) -> list[list[Detection]]:
-    """Return all detections for every text; in the other texts they have no span."""
+    """Return the detections of all texts for each text; a detection of another text has no span."""
     return [
         [
             detection if own == other else replace(detection, start=None, end=None)

@@ -1,4 +1,4 @@
-"""Decides how much of one growing text may be released under the rules of a request."""
+"""Decides which part of a growing text may be released under the rules of a request."""
 
 import time
 from collections.abc import Callable, Sequence
@@ -9,17 +9,17 @@ from detection.detectors.port import DetectorStream, Judge, WholeTextStream
 from detection.domain import Action, Detection, DetectionContext, Failure, Finding, Piece, Progress
 from detection.moderation.cross_choice import CrossChoice, CrossChoicePart
 from detection.moderation.metrics import FOUND, Hold, Work
-from detection.moderation.rules import Rule, arranged, place, strictest, unions
+from detection.moderation.rules import Rule, arranged, sort_key, strictest, unions
 from detection.moderation.windowed import Windowed
 
 
 @dataclass(frozen=True, slots=True)
 class HoldLimits:
-    """Limits on the held-back part of a growing text. Above them, the detector fails.
+    """The limits on the held-back part of a growing text. Above a limit, the detector fails.
 
     Attributes:
-        window: Code points of a sentence.
-        whole: Code points of a text that is judged as a whole.
+        window: The maximum number of code points of a sentence.
+        whole: The maximum number of code points of a text for detectors of whole texts.
     """
 
     window: int = 8192
@@ -32,7 +32,7 @@ class HoldLimits:
 
 @dataclass(frozen=True, slots=True)
 class Scan:
-    """The result of the quick detectors for a piece."""
+    """The results of the quick detectors for a piece."""
 
     piece: Piece
     found: tuple[Finding, ...] = ()
@@ -54,21 +54,21 @@ class _Running:
 
 
 class GrowingText:
-    """One growing text.
+    """One growing text under several rules.
 
-    The text is cleared up to the position of the slowest protecting rule. Rules that only report hold nothing back.
-    A span to be redacted is cleared as a whole or not at all. A finding is reported when its end is cleared.
+    The text is cleared up to the position of the slowest protecting rule. Rules that only report hold back no text.
+    A span to redact is never cleared in part. A finding is reported when its end is cleared.
 
     Args:
         number: The number of the choice.
         rules: The rules.
-        context: The input of detectors besides the text.
-        chunking: The chunks in which the text is released; None: it may be cut anywhere.
+        context: The further input of detectors.
+        chunking: The chunks in which the text is released; None: the text may be cut anywhere.
         holding: The limits on held-back text.
         ready: Called on the event loop when `settle` has a result.
-        cross_choices: For each rule that judges all choices together, its object; else None.
-        all_hold: The text also waits for rules that only report, except for those that judge it as a whole.
-        clears: Whether the text may be released; otherwise it is only judged.
+        cross_choices: For each rule, the object that judges all choices together, or None.
+        all_hold: The text also waits for reporting rules, except for those that judge whole texts.
+        clears: Whether the text may be released; if not, the rules only judge it.
     """
 
     def __init__(
@@ -101,7 +101,7 @@ class GrowingText:
         self._hold = Hold()
         self._chunker = None if chunking is None else chunking.chunker()
         self._cuts: list[int] = []
-        self._pending: list[Finding] = []  # found, but not reported yet
+        self._pending: list[Finding] = []  # findings that are not reported yet
         self._length = 0
         self._cleared = 0
         self._last = False
@@ -114,7 +114,7 @@ class GrowingText:
 
     @property
     def undecided(self) -> int:
-        """The number of code points that a quick rule will look at again."""
+        """The number of code points that a quick rule will search again."""
         if self._last:
             return 0
         return self._length - min((running.decided for running in self._running), default=self._length)
@@ -130,7 +130,7 @@ class GrowingText:
         return any(windowed.busy for windowed in self._windowed)
 
     def scan(self, piece: Piece) -> Scan:
-        """Return the result of the quick detectors; may run in a thread."""
+        """Run the quick detectors on a piece; may run in a thread."""
         self._last = piece.last
         self._length += len(piece.text)
         found: list[Finding] = []
@@ -155,9 +155,9 @@ class GrowingText:
         return Scan(piece, tuple(found), tuple(failures), blocked)
 
     def apply(self, scan: Scan) -> list[Progress]:
-        """Pass a scanned piece to the slow detectors, and return the steps. Runs on the event loop."""
+        """Pass a scanned piece to the slow detectors and return the steps; runs on the event loop."""
         piece = scan.piece
-        self._hold.came(self._length)
+        self._hold.grew(self._length)
         if self._chunker is not None:
             self._cuts += self._chunker.feed(piece.text, piece.last)
         if not self._windowed:
@@ -168,7 +168,7 @@ class GrowingText:
         )
 
     def settle(self) -> list[Progress]:
-        """Return the steps after results of slow detectors. Runs on the event loop."""
+        """Return the steps after results of slow detectors; runs on the event loop."""
         return self._windows(lambda windowed: windowed.collect(), Scan(Piece(self._number, "")))
 
     def close(self) -> None:
@@ -195,10 +195,10 @@ class GrowingText:
 
     def _advance(self, found: list[Finding], failures: list[Failure], blocked: bool) -> list[Progress]:
         if found:
-            blocking = sorted((finding for finding in found if finding.action is Action.BLOCK), key=place)
+            blocking = sorted((finding for finding in found if finding.action is Action.BLOCK), key=sort_key)
             if blocking or blocked:
                 return [self._progress(tuple(blocking), failures, blocks=True)]
-            self._pending = sorted([*self._pending, *found], key=place)
+            self._pending = sorted([*self._pending, *found], key=sort_key)
         elif blocked:
             return [self._progress((), failures, blocks=True)]
         before, finished = self._cleared, self._finished
@@ -206,7 +206,7 @@ class GrowingText:
         steps = []
         for cleared in self._clearable():
             self._cleared = cleared
-            self._hold.left(cleared)
+            self._hold.released(cleared)
             steps.append(self._progress(self._ready_findings(), ()))
         findings = self._ready_findings() if self._pending else ()
         ended = self._finished and not finished

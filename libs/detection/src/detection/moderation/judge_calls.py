@@ -1,4 +1,4 @@
-"""Calls a slow detector within its time limit, and maps its detections to positions in the text."""
+"""Calls a slow detector with its time limit, and maps the detections to positions in the text."""
 
 import asyncio
 from collections.abc import Sequence
@@ -13,11 +13,11 @@ from detection.moderation.rules import Rule
 _TIMEOUT = 504
 
 
-async def ask(rule: Rule, windows: Sequence[Window], context: DetectionContext) -> list[list[Detection]]:
+async def call_judge(rule: Rule, windows: Sequence[Window], context: DetectionContext) -> list[list[Detection]]:
     """Return the detections of a rule's `Judge` in each window, with positions in the whole text.
 
-    Blank windows are skipped, except for conversations (a message may consist of tool calls only) and for detectors
-    that judge blank texts.
+    Skip blank windows, except for detectors of blank texts and of conversations, where a message may have only tool
+    calls.
 
     Raises:
         DetectorFailed: The detector failed, or exceeded its time limit.

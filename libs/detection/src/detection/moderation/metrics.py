@@ -1,4 +1,4 @@
-"""Metrics of detectors: their duration, their failures, and how long text waits for them."""
+"""Metrics of detectors: durations, outcomes, and the time for which text waits."""
 
 import contextlib
 import time
@@ -13,13 +13,13 @@ _BUCKETS = (0.00001, 0.0001, *metrics.SECONDS)
 _durations = metrics.durations(
     __name__,
     "causeway.detector.duration",
-    "Seconds of a detector: of a call, if it uses a model or a server; otherwise of a text.",
+    "Seconds of a detector: of a call if the detector uses a model or a server, otherwise of a text.",
     _BUCKETS,
 )
 _holds = metrics.durations(
     __name__,
     "causeway.guardrails.hold.duration",
-    "Longest time in seconds that a growing text was held back, including the time in which no text arrived.",
+    "Longest time in seconds for which a growing text was held back, including time without new text.",
     _BUCKETS,
 )
 
@@ -54,7 +54,7 @@ class Work:
 
 @contextlib.contextmanager
 def working(detector_id: str) -> Iterator[Work]:
-    """Record the work of a detector in the block, unless the block is cancelled. An error counts as a failure."""
+    """Record the work of a detector in the block. An error is a failure; a cancelled block records nothing."""
     work, begin = Work(detector_id), time.perf_counter()
     try:
         yield work
@@ -74,15 +74,15 @@ class Hold:
         self._waiting: deque[tuple[int, float]] = deque()
         self._longest: float | None = None
 
-    def came(self, length: int) -> None:
+    def grew(self, length: int) -> None:
         """Note that the text has grown to this length in code points."""
         self._waiting.append((length, time.perf_counter()))
 
-    def left(self, cleared: int) -> None:
+    def released(self, cleared: int) -> None:
         """Note that the text is cleared up to this code point."""
         waiting = self._waiting
         if waiting and waiting[0][0] <= cleared:
-            # The first piece has waited longest.
+            # The first piece has waited the longest time.
             seconds = time.perf_counter() - waiting[0][1]
             self._longest = max(self._longest or 0.0, seconds)
             while waiting and waiting[0][0] <= cleared:

@@ -1,4 +1,4 @@
-"""Rules turn detections into actions: report, redact or block. The strictest action applies."""
+"""Rules map detections to actions: report, redact or block. The strictest action applies."""
 
 from collections.abc import Iterable, Iterator, Sequence
 from dataclasses import dataclass, replace
@@ -15,7 +15,7 @@ _log = structlog.get_logger(__name__)
 class Rule:
     """A detector with the action for its findings and the effect of its failure.
 
-    Detections below the threshold are ignored. ``about_answer``: see `ConfiguredDetector`.
+    The rule ignores detections below the threshold. `ConfiguredDetector` describes ``about_answer``.
     """
 
     detector_id: str
@@ -48,12 +48,12 @@ class Rule:
 
     @property
     def protects(self) -> bool:
-        """Whether text must wait for the rule."""
+        """Whether text must wait for the rule, because the rule can redact or block."""
         return self.action in (Action.REDACT, Action.BLOCK)
 
     @property
     def judges_beside(self) -> bool:
-        """Whether the rule judges texts beside the content of an answer."""
+        """Whether the rule also judges tool arguments and reasoning; see `Piece.beside`."""
         if self.about_answer:
             return False
         detector = self.detector
@@ -73,7 +73,7 @@ def strictest(findings: Iterable[Finding]) -> Action:
     return max((finding.action for finding in findings), default=Action.NONE)
 
 
-def place(finding: Finding) -> tuple[float, float]:
+def sort_key(finding: Finding) -> tuple[float, float]:
     """Return the sort key of a finding: its start, then its end; findings without a span come last."""
     start, end = finding.detection.start, finding.detection.end
     if start is None or end is None:
@@ -84,10 +84,10 @@ def place(finding: Finding) -> tuple[float, float]:
 def unions(findings: Sequence[Finding]) -> list[tuple[int, int, str]]:
     """Return the spans to replace, ordered and disjoint: start, end and replacement.
 
-    Overlapping spans are merged, with the replacement of the first.
+    Merge overlapping spans; the replacement is that of the first span.
 
     Args:
-        findings: Ordered by `place`.
+        findings: Findings in the order of `sort_key`.
     """
     merged: list[tuple[int, int, str]] = []
     for finding in findings:
@@ -103,12 +103,12 @@ def unions(findings: Sequence[Finding]) -> list[tuple[int, int, str]]:
 
 
 def arranged(findings: Sequence[Finding]) -> tuple[Finding, ...]:
-    """Return the findings, with the replacement of merged spans only at the first span.
+    """Return the findings; of overlapping spans, only the first one keeps its replacement.
 
     A client that replaces the spans in order, and skips parts that are already replaced, replaces each union once.
 
     Args:
-        findings: Ordered by `place`; either all findings of a union or none.
+        findings: Findings in the order of `sort_key`, with all findings of each union.
     """
     arranged_findings = []
     replaced = -1
@@ -123,12 +123,13 @@ def arranged(findings: Sequence[Finding]) -> tuple[Finding, ...]:
 
 
 def redacted(text: str, findings: Sequence[Finding], joint: str = "_") -> str:
-    """Return the text with the spans to be redacted replaced.
+    """Return the text with replaced spans.
 
     Args:
-        text: The text of the findings' spans.
-        findings: Ordered by `place`.
-        joint: Inserted where a replacement cuts a word, so that the rest does not become a word and thus a finding.
+        text: The text of the findings.
+        findings: Findings in the order of `sort_key`.
+        joint: The text to insert where a replacement cuts a word, so that the remaining part is not a separate
+            word.
     """
     parts: list[str] = []
     done, edge = 0, ""
@@ -142,7 +143,7 @@ def redacted(text: str, findings: Sequence[Finding], joint: str = "_") -> str:
 
 
 def _cuts(kept: str, taken: str, edge: str) -> bool:
-    """Return whether a word is cut between two characters and the replacement's edge would be a word boundary."""
+    """Return whether a cut between two characters splits a word, and the replacement would be a word boundary."""
     return bool(edge) and _is_word(kept) and _is_word(taken) and not _is_word(edge)
 
 

@@ -1,35 +1,38 @@
-"""Judges the text that clients see, because a replacement and the text beside it can form a new match.
+"""Judges the text that clients see, because a replacement and its neighbouring text can form a new match.
 
-For example, ``12-ab-34`` without ``ab`` is ``12--34``, which may be a finding itself. So the rules whose
-replacements can become part of a match run first, and then all rules judge the resulting text.
+For example, ``12-ab-34`` without ``ab`` is ``12--34``, which may be a finding. Therefore the rules whose
+replacements can become part of a match run first. Then all rules judge the resulting text.
 """
 
 import bisect
 import re
-from collections.abc import Sequence
+from collections.abc import Callable, Generator, Sequence
 from dataclasses import replace
 
 from detection.detectors.params import REPLACEMENT
 from detection.detectors.port import Judge
 from detection.domain import Action, Failure, Finding, Piece, Progress
 from detection.moderation.hold_back import GrowingText, Scan
-from detection.moderation.rules import Rule, arranged, place, unions
+from detection.moderation.rules import Rule, arranged, sort_key, unions
 
-# A replacement that begins and ends with a character that words, numbers and addresses do not have.
+Rescan = Generator[tuple[Callable[[Piece], Scan], Piece], Scan, list[Progress]]
+"""Yields each scan of the text after replacements, receives the result, and returns the steps."""
+
+# A replacement that begins and ends with a character that does not occur in words, numbers and addresses.
 _MARK = r"[^\w\s.,:;@/+'\u2010-\u2015-]"
 _APART = re.compile(rf"{_MARK}(.*{_MARK})?", re.DOTALL)
 
 
 def joining(rules: Sequence[Rule]) -> list[Rule]:
-    """Return the rules whose replacement can form a match together with the text beside it.
+    """Return the rules whose replacement can form a match together with the neighbouring text.
 
-    A replacement between marks, like ``[REDACTED]`` or ``***``, cannot.
+    A replacement between punctuation characters, like ``[REDACTED]`` or ``***``, cannot form a match.
     """
     return [rule for rule in rules if _joins(rule)]
 
 
 def apart(rules: Sequence[Rule]) -> list[Rule]:
-    """Return the rules, with replacements that cannot form a match with the text beside them."""
+    """Return the rules with replacements that cannot form a match with the neighbouring text."""
     return [replace(rule, replacement=REPLACEMENT) if _joins(rule) else rule for rule in rules]
 
 
@@ -40,7 +43,7 @@ def _joins(rule: Rule) -> bool:
 
 
 class Cuts:
-    """The replaced spans of a text, and the mapping of positions in the resulting text to positions in the text.
+    """Maps positions in the text after replacements to positions in the original text.
 
     >>> cuts = Cuts()
     >>> cuts.add(2, 5, "")  # "12-ab34" without "-ab"
@@ -49,38 +52,38 @@ class Cuts:
     """
 
     def __init__(self) -> None:
-        self._left: list[int] = []  # ends of the replacements in the resulting text
-        self._spans: list[tuple[int, int, int, int]] = []  # its span in the result, its span in the text
+        self._left: list[int] = []  # the ends of the replacements in the resulting text
+        self._spans: list[tuple[int, int, int, int]] = []  # start and end in the result, start and end in the text
 
     def add(self, start: int, end: int, replacement: str) -> None:
-        """Add a replaced span of the text; spans come in order."""
+        """Add a replaced span of the text; calls are in the order of the spans."""
         at = start - (self._spans[-1][3] - self._spans[-1][1] if self._spans else 0)
         self._spans.append((at, at + len(replacement), start, end))
         self._left.append(at + len(replacement))
 
     def start(self, at: int) -> int:
-        """Return the position in the text of a start: after a span that was replaced there."""
+        """Return the position in the text of the start of a match: after a span that was replaced at this place."""
         before = bisect.bisect_right(self._left, at)
         if before < len(self._spans) and self._spans[before][0] < at:
             return self._spans[before][2]
         return self._moved(at, before)
 
     def end(self, at: int) -> int:
-        """Return the position in the text of an end: before a span that was replaced there."""
+        """Return the position in the text of the end of a match: before a span that was replaced at this place."""
         before = bisect.bisect_left(self._left, at)
         if before < len(self._spans) and self._spans[before][0] < at:
             return self._spans[before][3]
         return self._moved(at, before)
 
     def cleared(self, at: int) -> int:
-        """Return how much of the text is cleared; a replacement is cleared as a whole or not at all."""
+        """Return the position up to which the text is cleared; a replacement is never cleared in part."""
         before = bisect.bisect_left(self._left, at)
         if before < len(self._spans) and self._spans[before][0] < at < self._spans[before][1]:
             return self._spans[before][2]
         return self.end(at)
 
     def own(self, start: int, end: int) -> bool:
-        """Return whether a span lies within one replacement, so that the rule and not the author wrote it."""
+        """Return whether a span is within one replacement, which a rule has written."""
         before = bisect.bisect_left(self._left, end)
         return before < len(self._spans) and self._spans[before][0] <= start < end
 
@@ -105,12 +108,12 @@ def mapped(findings: Sequence[Finding], cuts: Cuts) -> list[Finding]:
 
 
 class SeenText:
-    """One growing text, with the interface of `GrowingText`.
+    """One growing text. `apply` and `settle` return a `Rescan`; otherwise the interface is that of `GrowingText`.
 
     Args:
         number: The number of the choice.
         first: The text under the rules whose replacements can form matches.
-        second: The resulting text under all rules.
+        second: The text with replacements under all rules.
     """
 
     def __init__(self, number: int, first: GrowingText, second: GrowingText) -> None:
@@ -119,8 +122,8 @@ class SeenText:
         self._second = second
         self._cuts = Cuts()
         self._text = ""  # the text that `first` has not cleared
-        self._taken = 0  # code points that `first` has cleared
-        self._given = 0  # length of the text that `second` got
+        self._cleared_by_first = 0  # the number of code points that `first` has cleared
+        self._given_to_second = 0  # the length of the text that `second` has received
         self._reply = b""
         self._cleared = 0
         self._uncleared: list[Finding] = []  # findings of `first` that `second` has not cleared
@@ -133,7 +136,7 @@ class SeenText:
 
     @property
     def undecided(self) -> int:
-        """The number of code points that a quick rule will look at again."""
+        """The number of code points that a quick rule will search again."""
         return self._first.undecided + self._second.undecided
 
     @property
@@ -147,74 +150,75 @@ class SeenText:
         return self._first.busy or self._second.busy
 
     def scan(self, piece: Piece) -> Scan:
-        """Return the result of the quick detectors of the first rules; may run in a thread."""
+        """Run the quick detectors of the first rules on a piece; may run in a thread."""
         self._text += piece.text
         self._reply = piece.reply or self._reply
         return self._first.scan(piece)
 
-    def apply(self, scan: Scan) -> list[Progress]:
-        """Return the steps after a scanned piece. Runs on the event loop."""
-        return self._on(self._first.apply(scan))
+    def apply(self, scan: Scan) -> Rescan:
+        """Return the steps after a scanned piece; runs on the event loop."""
+        return self._second_steps(self._first.apply(scan))
 
-    def settle(self) -> list[Progress]:
-        """Return the steps after results of slow detectors. Runs on the event loop."""
-        steps = self._on(self._first.settle())
+    def settle(self) -> Rescan:
+        """Return the steps after results of slow detectors; runs on the event loop."""
+        steps = yield from self._second_steps(self._first.settle())
         if steps and steps[-1].action is Action.BLOCK:
             return steps
-        return [*steps, *map(self._as_it_came, self._second.settle())]
+        return [*steps, *map(self._in_original_positions, self._second.settle())]
 
     def close(self) -> None:
         """Stop the detectors and record their work."""
         self._first.close()
         self._second.close()
 
-    def _on(self, steps: Sequence[Progress]) -> list[Progress]:
+    def _second_steps(self, steps: Sequence[Progress]) -> Rescan:
         out: list[Progress] = []
         for step in steps:
-            failures = self._new(step.failures)
+            failures = self._unreported(step.failures)
             if step.action is Action.BLOCK:
                 return [*out, replace(step, cleared_until=self._cleared, failures=failures)]
             if failures:
                 out.append(Progress(self._number, self._cleared, failures=failures))
-            left = self._left(step)
+            left = self._resulting_text(step)
             if left or step.judged:
                 piece = Piece(self._number, left, step.judged, self._reply)
-                out += map(self._as_it_came, self._second.apply(self._second.scan(piece)))
+                scan = yield self._second.scan, piece
+                out += map(self._in_original_positions, self._second.apply(scan))
                 if out and out[-1].action is Action.BLOCK:
                     return out
         return out
 
-    def _left(self, step: Progress) -> str:
+    def _resulting_text(self, step: Progress) -> str:
         """Return the text that the first rules clear, with replacements."""
         self._uncleared += step.findings
-        parts, done = [], self._taken
-        for start, end, replacement in unions(sorted(step.findings, key=place)):
+        parts, done = [], self._cleared_by_first
+        for start, end, replacement in unions(sorted(step.findings, key=sort_key)):
             self._cuts.add(start, end, replacement)
-            parts += [self._text[done - self._taken : start - self._taken], replacement]
+            parts += [self._text[done - self._cleared_by_first : start - self._cleared_by_first], replacement]
             done = end
-        parts.append(self._text[done - self._taken : step.cleared_until - self._taken])
-        self._text = self._text[step.cleared_until - self._taken :]
-        self._taken = step.cleared_until
+        parts.append(self._text[done - self._cleared_by_first : step.cleared_until - self._cleared_by_first])
+        self._text = self._text[step.cleared_until - self._cleared_by_first :]
+        self._cleared_by_first = step.cleared_until
         left = "".join(parts)
-        self._given += len(left)
+        self._given_to_second += len(left)
         return left
 
-    def _as_it_came(self, step: Progress) -> Progress:
-        """Return a step of `second` with positions in the original text, and with the findings of `first` there."""
-        failures = self._new(step.failures)
+    def _in_original_positions(self, step: Progress) -> Progress:
+        """Return a step of `second` with positions in the original text and the cleared findings of `first`."""
+        failures = self._unreported(step.failures)
         findings = mapped(step.findings, self._cuts)
         if step.action is Action.BLOCK:
             return replace(step, cleared_until=self._cleared, findings=tuple(findings), failures=failures)
-        all_of_it = step.cleared_until == self._given
-        self._cleared = self._taken if all_of_it else self._cuts.cleared(step.cleared_until)
+        is_complete = step.cleared_until == self._given_to_second
+        self._cleared = self._cleared_by_first if is_complete else self._cuts.cleared(step.cleared_until)
         cleared = [each for each in self._uncleared if (each.detection.end or 0) <= self._cleared]
         self._uncleared = [each for each in self._uncleared if (each.detection.end or 0) > self._cleared]
-        both = arranged(sorted([*findings, *cleared], key=place))
+        both = arranged(sorted([*findings, *cleared], key=sort_key))
         action = max((each.action for each in both), default=Action.NONE)
         return replace(step, cleared_until=self._cleared, findings=both, action=action, failures=failures)
 
-    def _new(self, failures: Sequence[Failure]) -> tuple[Failure, ...]:
-        """Return the failures that were not reported yet."""
+    def _unreported(self, failures: Sequence[Failure]) -> tuple[Failure, ...]:
+        """Return the failures that earlier steps have not reported."""
         fresh = tuple(each for each in failures if each not in self._failed)
         self._failed.update(fresh)
         return fresh

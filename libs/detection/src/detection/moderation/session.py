@@ -2,7 +2,7 @@
 
 import asyncio
 import contextlib
-from collections.abc import AsyncGenerator, AsyncIterator, Iterable, Sequence
+from collections.abc import AsyncGenerator, AsyncIterator, Iterable, Iterator, Sequence
 from dataclasses import replace
 
 from servicekit.errors import InvalidRequest
@@ -13,30 +13,31 @@ from detection.domain import Action, DetectionContext, Direction, Piece, Progres
 from detection.moderation.cross_choice import CrossChoice
 from detection.moderation.hold_back import GrowingText, HoldLimits, Scan
 from detection.moderation.rules import Rule
-from detection.moderation.seen_text import SeenText, apart, joining
+from detection.moderation.seen_text import Rescan, SeenText, apart, joining
 from detection.moderation.thread_pool import ThreadPool
 
-_MOST_CHOICES = 128
-_MOST_BESIDE = 1024
+_MAX_CHOICES = 128
+_MAX_BESIDE = 1024
 
-# Limit of code points that wait for running detectors. Above it, no piece is read, so that the client's stream
-# stops.
-_AHEAD = 4096
+# The maximum number of code points that wait for running detectors. Above this number, the session stops reading
+# the client's stream.
+_MAX_WAITING = 4096
 
 
 class Session:
-    """Judges the growing choices of one answer separately; a block ends all of them.
+    """Judges the growing choices of one answer separately; a block ends all choices.
 
     Args:
         rules: The rules.
-        context: The input of detectors besides the choices.
-        chunking: The chunks in which the choices are released; None: they may be cut anywhere.
+        context: The further input of detectors.
+        chunking: The chunks in which the choices are released; None: the texts may be cut anywhere.
         holding: The limits on held-back text of each choice.
         all_hold: Text also waits for rules that only report.
-        inline_limit: The most code points that the event loop scans at once; the detectors may allow fewer.
+        inline_limit: The maximum number of code points of one scan on the event loop; the detectors may have lower
+            limits.
 
     Attributes:
-        blocked: Whether a rule has blocked; after that, `feed` must not be called.
+        blocked: Whether a rule has blocked the answer. After that, `feed` must not be called.
     """
 
     def __init__(
@@ -74,20 +75,20 @@ class Session:
     def run(
         self, batches: AsyncIterator[Sequence[Piece]], workers: ThreadPool
     ) -> AsyncGenerator[list[Progress], None]:
-        """Yield the steps of the pieces as soon as they are known, until all is judged or a rule blocks.
+        """Yield the steps of the pieces as soon as possible, until all text is judged or a rule blocks.
 
-        Use with ``contextlib.aclosing``, which stops the detectors at once.
+        Use with ``contextlib.aclosing``, which stops the detectors immediately.
 
         Args:
-            batches: The pieces. None is read while too much text waits for detectors.
+            batches: The pieces. The session reads no piece while too much text waits for detectors.
             workers: The threads that scan long pieces.
 
         Raises:
             InvalidRequest: See `feed`.
         """
-        return self._waiting_for_judges(batches, workers) if self._slow else self._at_once(batches, workers)
+        return self._run_with_judges(batches, workers) if self._slow else self._run_quick(batches, workers)
 
-    async def _at_once(
+    async def _run_quick(
         self, batches: AsyncIterator[Sequence[Piece]], workers: ThreadPool
     ) -> AsyncGenerator[list[Progress], None]:
         try:
@@ -98,7 +99,7 @@ class Session:
         finally:
             self.close()
 
-    async def _waiting_for_judges(
+    async def _run_with_judges(
         self, batches: AsyncIterator[Sequence[Piece]], workers: ThreadPool
     ) -> AsyncGenerator[list[Progress], None]:
         reading: asyncio.Task[Sequence[Piece] | None] | None = None
@@ -106,21 +107,22 @@ class Session:
         ended = False
         try:
             while not ended or self._busy():
-                if not ended and reading is None and self._waiting() <= _AHEAD:
+                if not ended and reading is None and self._waiting() <= _MAX_WAITING:
                     reading = asyncio.create_task(_next(batches))
                 await asyncio.wait({ready} if reading is None else {ready, reading}, return_when="FIRST_COMPLETED")
                 if ready.done():
                     self._ready.clear()
                     ready = asyncio.create_task(self._ready.wait())
-                    yield self.settle()
+                    yield await self._all_steps((text.settle() for text in tuple(self._texts.values())), workers)
                 if not self.blocked and reading is not None and reading.done():
-                    taken, reading = reading.result(), None
-                    ended = taken is None
+                    pieces, reading = reading.result(), None
+                    ended = pieces is None
                     if ended:
                         for cross_choice in filter(None, self._cross_choices):
-                            cross_choice.ask()
-                    if taken is not None:
-                        yield self.apply(await workers.run(self.inline(taken), self.scan, taken))
+                            cross_choice.call_judge()
+                    if pieces is not None:
+                        scans = await workers.run(self.inline(pieces), self.scan, pieces)
+                        yield await self._all_steps(self._applied(scans), workers)
                 if self.blocked:
                     return
         finally:
@@ -132,9 +134,9 @@ class Session:
                     await reading
 
     def feed(self, pieces: Sequence[Piece]) -> list[Progress]:
-        """Judge pieces and return the steps; pieces of the same choice are judged together.
+        """Judge pieces and return the steps; one scan judges all pieces of the same choice.
 
-        Without slow detectors, it may run in a thread.
+        Without slow detectors, this method may run in a thread.
 
         Raises:
             InvalidRequest: A piece belongs to a complete choice, or there are too many choices.
@@ -142,19 +144,41 @@ class Session:
         return self.apply(self.scan(pieces))
 
     def scan(self, pieces: Sequence[Piece]) -> list[Scan]:
-        """Run the quick detectors, the first half of `feed`; may run in a thread."""
+        """Run the quick detectors (the first half of `feed`); may run in a thread."""
         return [self._text(piece).scan(piece) for piece in _joined(pieces)]
 
     def apply(self, scans: Sequence[Scan]) -> list[Progress]:
-        """Apply the scans, the second half of `feed`; runs on the event loop."""
-        return self._steps(self._texts[scan.piece.choice].apply(scan) for scan in scans)
+        """Apply the scans (the second half of `feed`); runs on the event loop."""
+        return self._steps(
+            change if isinstance(change, list) else _rescanned_inline(change) for change in self._applied(scans)
+        )
 
-    def settle(self) -> list[Progress]:
-        """Return the steps after results of slow detectors."""
-        return self._steps(text.settle() for text in tuple(self._texts.values()))
+    def _applied(self, scans: Sequence[Scan]) -> Iterator[list[Progress] | Rescan]:
+        return (self._texts[scan.piece.choice].apply(scan) for scan in scans)
+
+    async def _all_steps(self, changes: Iterable[list[Progress] | Rescan], workers: ThreadPool) -> list[Progress]:
+        """Return the steps; a long scan of a resulting text runs in a thread."""
+        steps: list[Progress] = []
+        for change in changes:
+            if not isinstance(change, list):
+                change = await self._rescanned(change, workers)
+            steps += self._steps([change])
+            if self.blocked:
+                break
+        return steps
+
+    async def _rescanned(self, rescan: Rescan, workers: ThreadPool) -> list[Progress]:
+        done: Scan | None = None
+        while True:
+            try:
+                scan, piece = next(rescan) if done is None else rescan.send(done)
+            except StopIteration as end:
+                steps: list[Progress] = end.value
+                return steps
+            done = await workers.run(self.inline([piece]), scan, piece)
 
     def inline(self, pieces: Sequence[Piece]) -> bool:
-        """Return whether `feed` is fast enough for the event loop, or `scan` if there are slow detectors."""
+        """Return whether the event loop may scan the pieces; longer texts would block it."""
         if not self._quick:
             return True
         size = sum(len(piece.text) for piece in pieces)
@@ -171,7 +195,7 @@ class Session:
         return steps
 
     def close(self) -> None:
-        """Stop the detectors and record their work; `run` does it at its end.
+        """Stop the detectors and record their work; `run` calls this method at its end.
 
         A thread may still judge a piece, because threads cannot be cancelled.
         """
@@ -187,17 +211,17 @@ class Session:
     def _text(self, piece: Piece) -> GrowingText | SeenText:
         text = self._texts.get(piece.choice)
         if text is None:
-            text = self._texts[piece.choice] = self._begun(piece)
+            text = self._texts[piece.choice] = self._new_text(piece)
         if text.complete:
             raise _complete(piece.choice)
         return text
 
-    def _begun(self, piece: Piece) -> GrowingText | SeenText:
+    def _new_text(self, piece: Piece) -> GrowingText | SeenText:
         if piece.beside:
             self._beside += 1
-        if self._beside > _MOST_BESIDE or len(self._texts) - self._beside >= _MOST_CHOICES:
+        if self._beside > _MAX_BESIDE or len(self._texts) - self._beside >= _MAX_CHOICES:
             raise InvalidRequest(
-                f"There are more than {_MOST_CHOICES} choices, or more than {_MOST_BESIDE} texts beside them.",
+                f"An answer must have at most {_MAX_CHOICES} choices and {_MAX_BESIDE} texts with `beside`.",
                 field="piece.choice",
             )
         rules = [rule for rule in self._rules if rule.judges_beside] if piece.beside else self._rules
@@ -224,6 +248,17 @@ class Session:
         return GrowingText(
             piece.choice, rules, self._context, None, self._holding, self._ready.set, clears=protects
         )
+
+
+def _rescanned_inline(rescan: Rescan) -> list[Progress]:
+    """Return the steps of a rescan, and run its scans on this thread."""
+    try:
+        scan, piece = next(rescan)
+        while True:
+            scan, piece = rescan.send(scan(piece))
+    except StopIteration as end:
+        steps: list[Progress] = end.value
+        return steps
 
 
 async def _next(batches: AsyncIterator[Sequence[Piece]]) -> Sequence[Piece] | None:

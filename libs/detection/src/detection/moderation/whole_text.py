@@ -16,9 +16,9 @@ from detection.domain import (
     Verdict,
 )
 from detection.moderation.cross_choice import spread
-from detection.moderation.judge_calls import ask, windows
+from detection.moderation.judge_calls import call_judge, windows
 from detection.moderation.metrics import CLEAN, FOUND, working
-from detection.moderation.rules import Rule, arranged, place, redacted, strictest, unions
+from detection.moderation.rules import Rule, arranged, redacted, sort_key, strictest, unions
 from detection.moderation.seen_text import Cuts, apart, joining, mapped
 from detection.moderation.thread_pool import ThreadPool
 
@@ -32,7 +32,8 @@ async def judge(
     """Return a verdict for each text, and the failures of detectors.
 
     If a detector failed on a text, the rule decides whether the text is blocked. Slow detectors run concurrently,
-    each with one call for all texts. Text that replacements join is judged again.
+    with one call for all texts. If replacements can form new matches, all rules also judge the text with
+    replacements.
     """
     first = joining(rules)
     if not first:
@@ -51,7 +52,7 @@ async def judge(
 
 
 def _both(text: str, first: Verdict, second: Verdict, cuts: Cuts) -> Verdict:
-    findings = sorted([*first.findings, *mapped(second.findings, cuts)], key=place)
+    findings = sorted([*first.findings, *mapped(second.findings, cuts)], key=sort_key)
     blocked = Action.BLOCK in (first.action, second.action)
     action = Action.BLOCK if blocked else strictest(findings)
     return Verdict(action, arranged(findings), redacted(text, findings) if action is Action.REDACT else "")
@@ -62,7 +63,7 @@ async def _judge(
 ) -> tuple[list[Verdict], list[Failure]]:
     size = sum(map(len, texts))
     found = await asyncio.gather(*(_of_rule(rule, texts, size, context, workers) for rule in rules))
-    failures: dict[Failure, None] = {}  # each once, in order
+    failures: dict[Failure, None] = {}  # an ordered set
     verdicts = [_verdict(text, rules, [each[at] for each in found], failures) for at, text in enumerate(texts)]
     return verdicts, list(failures)
 
@@ -76,7 +77,7 @@ def _verdict(text: str, rules: Sequence[Rule], found: Sequence[_Found], failures
             action = Action.BLOCK if rule.blocks_on(detections) else action
         else:
             findings += rule.findings(detections)
-    findings.sort(key=place)
+    findings.sort(key=sort_key)
     action = max(action, strictest(findings))
     text = redacted(text, findings) if action is Action.REDACT else ""
     return Verdict(action, arranged(findings), text)
@@ -98,7 +99,7 @@ async def _of_rule(
             for text in texts:
                 try:
                     found.append(detector.detect(text))
-                except Exception as error:  # as above
+                except Exception as error:  # a failed detector must not fail the request
                     found.append(error)
                     work.failed(error)
             if work.outcome == CLEAN and any(found):
@@ -117,7 +118,6 @@ async def _detections(
     else:
         chunks = await asyncio.gather(*(windows(judge, text) for text in texts))
     if judge.cross_choice and context.direction is Direction.OUTPUT:
-        # Each detection counts for every text; in the other texts it has no span.
-        return spread(await ask(rule, [Window(0, text) for text in texts], context))
-    answers = iter(await ask(rule, [window for each in chunks for window in each], context))
+        return spread(await call_judge(rule, [Window(0, text) for text in texts], context))
+    answers = iter(await call_judge(rule, [window for each in chunks for window in each], context))
     return [[detection for _ in each for detection in next(answers)] for each in chunks]

@@ -1,4 +1,4 @@
-"""A rule with a slow detector, and its state for one growing text."""
+"""A rule with a slow detector, and the state of this rule for one growing text."""
 
 import asyncio
 from collections.abc import Callable
@@ -7,27 +7,27 @@ from dataclasses import replace
 from detection.chunking.chunkers import Chunking, TooLong, Window, Windows
 from detection.detectors.port import DetectorFailed, Judge
 from detection.domain import Detection, DetectionContext, DetectorKind
-from detection.moderation.judge_calls import ask
+from detection.moderation.judge_calls import call_judge
 from detection.moderation.rules import Rule
 
 _MOST_WINDOWS = 32  # windows in one call of the detector
 
 
 class Windowed:
-    """Passes complete windows to the detector, in order, with one call at a time.
+    """Passes complete windows to the detector in order, with one call at a time.
 
-    Windows that arrive during a call are judged together in the next one.
+    Windows that arrive during a call wait, and the next call judges them together.
 
     Args:
         rule: The rule; its detector is a `Judge`.
-        context: The input of the detector besides the text.
-        limit: The limit on the code points of a window.
+        context: The further input of the detector.
+        limit: The maximum number of code points of a window.
         ready: Called when `collect` has a result.
 
     Attributes:
         rule: The rule.
-        decided: Judged code points.
-        whole: The text is judged as a whole.
+        decided: The number of judged code points.
+        whole: Whether the detector judges whole texts.
     """
 
     def __init__(self, rule: Rule, context: DetectionContext, limit: int, ready: Callable[[], None]) -> None:
@@ -47,7 +47,10 @@ class Windowed:
 
     @property
     def waiting(self) -> int:
-        """The number of code points of complete windows that are not judged, while the text still grows."""
+        """The number of code points that the chunker has not processed, or that wait for the judge.
+
+        It is 0 after the last piece.
+        """
         if self._last:
             return 0
         return self._windows.waiting + sum(len(window.text) for window in (*self._judging, *self._queue))
@@ -59,7 +62,7 @@ class Windowed:
 
     @property
     def done(self) -> bool:
-        """Whether all of the text is judged and the results collected."""
+        """Whether the whole text is judged and all results are collected."""
         return self._last and self._task is None and not self._queue and self._windows.complete
 
     def feed(self, text: str, last: bool, reply: bytes) -> None:
@@ -75,7 +78,7 @@ class Windowed:
             blank = self._judge.judges_blank or self._judge.kind is DetectorKind.CHAT
             if blank and not self._queue:
                 self._queue = [Window(0, "")]  # a message without text may still call tools
-        self._ask()
+        self._call_judge()
 
     def collect(self) -> list[Detection]:
         """Return the new detections.
@@ -85,14 +88,14 @@ class Windowed:
         """
         if not self._windows.complete:
             self._cut("", last=False)
-            self._ask()
+            self._call_judge()
         if self._task is None or not self._task.done():
             return []
         task, self._task = self._task, None
         found = task.result()
         self.decided = self._judging[-1].start + len(self._judging[-1].text)
         self._judging = []
-        self._ask()
+        self._call_judge()
         return [detection for detections in found for detection in detections]
 
     def close(self) -> None:
@@ -108,13 +111,13 @@ class Windowed:
         except TooLong:
             raise DetectorFailed(f"more than {self._limit} characters would have to be held back") from None
 
-    def _ask(self) -> None:
+    def _call_judge(self) -> None:
         if self._queue and self._task is None:
             self._judging, self._queue = self._queue[:_MOST_WINDOWS], self._queue[_MOST_WINDOWS:]
-            self._task = asyncio.create_task(ask(self.rule, self._judging, self._context))
+            self._task = asyncio.create_task(call_judge(self.rule, self._judging, self._context))
             self._task.add_done_callback(self._finished)
 
     def _finished(self, task: "asyncio.Task[list[list[Detection]]]") -> None:
         if not task.cancelled():
-            task.exception()  # read the exception, because `collect` may not be called again
+            task.exception()  # retrieve the exception, because `collect` is perhaps never called again
         self._ready()

@@ -40,7 +40,7 @@ def test_unsupported(pattern: str) -> None:
 )
 def test_matches_nothing(pattern: str, nothing: bool) -> None:
     """Whether a pattern matches the empty text depends on the neighbours, so all kinds of neighbours are tried."""
-    assert Regex(pattern, memory=_MEMORY).matches_nothing() is nothing
+    assert Regex(pattern, memory=_MEMORY).matches_empty() is nothing
 
 
 def test_time_is_linear() -> None:

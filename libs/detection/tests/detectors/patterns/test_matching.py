@@ -3,7 +3,9 @@
 import math
 
 import pytest
+from detection.detectors.patterns import matching
 from detection.detectors.patterns.matching import Limits, Matcher, Pattern, following, preceding
+from detection.detectors.patterns.partial import SENTINEL
 from detection.detectors.port import DetectorFailed
 
 
@@ -17,6 +19,14 @@ def _spans(pattern: Pattern, text: str, limits: Limits | None = None) -> list[st
 def test_matches_of_a_complete_text() -> None:
     """All matches are found from left to right, each after the one before."""
     assert _spans(Pattern("t", "n", "a+b?"), "aab é ab a") == ["aab", "ab", "a"]
+
+
+def test_a_growing_text_compiles_nothing(monkeypatch: pytest.MonkeyPatch) -> None:
+    """All forms of a pattern are compiled when it is made, so that no text waits for a compilation."""
+    matcher = Matcher(Pattern("t", "n", "a+b?"))
+    monkeypatch.setattr(matching, "Regex", None)
+    data = b"aab a" + SENTINEL
+    assert matcher.scan(data, 0, 5, Limits(), math.inf) == ([(0, 3)], 4)
 
 
 def test_a_refused_match_hides_no_other() -> None:
@@ -42,7 +52,7 @@ def test_empty_matches_are_none() -> None:
 
 
 def test_growing_text() -> None:
-    """With the sentinel at the end, only certain matches are returned, with the start of the uncertain rest."""
+    """With the sentinel at the end, a scan returns only certain matches, and the start of the undecided text."""
     matcher = Matcher(Pattern("t", "n", "ab+"))
     assert matcher.scan(b"abxab\xff", 0, 5, Limits(), math.inf) == ([(0, 2)], 3)
     assert matcher.scan(b"abx\xff", 0, 3, Limits(), math.inf) == ([(0, 2)], 3)

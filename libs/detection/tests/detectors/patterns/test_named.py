@@ -164,10 +164,10 @@ def test_minimal_hold_back(name: str, data: st.DataObject) -> None:
     texts = st.lists(st.one_of(st.text(alphabet, max_size=6), st.sampled_from(fragments)), max_size=4)
     text = "".join(data.draw(texts))
     detector = _DETECTORS[name]
-    stream, told, decided = detector.stream(), 0, 0
+    stream, reported, decided = detector.stream(), 0, 0
     for character in text:
         decided, detections = stream.feed(character, False)
-        told += len(detections)
+        reported += len(detections)
     if decided == len(text):
         return
     ends = {sample[start:] for sample in _SAMPLES[name] for start in range(len(sample) + 1)}

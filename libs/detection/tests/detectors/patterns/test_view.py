@@ -48,7 +48,7 @@ def test_places(pieces: list[str]) -> None:
     assert all(end == start + 1 for start, end in zip(starts, ends, strict=True))
     for place, start in enumerate(starts):
         assert read[place] in readable(text[start]) or unicodedata.combining(text[start])
-        assert view.is_same_behind(place) <= (read[place:] == text[start:])
+        assert view.is_same_from(place) <= (read[place:] == text[start:])
 
 
 @given(_TEXTS)

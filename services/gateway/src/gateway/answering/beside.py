@@ -1,4 +1,4 @@
-"""The parts of a protected choice beside its text; detectors judge them separately before clients get them."""
+"""The parts of a protected choice beside its text. Detectors judge them separately before clients receive them."""
 
 import copy
 from collections.abc import Iterable
@@ -14,7 +14,7 @@ from gateway.domain.deltas import members_of, merge
 from gateway.ports.answering import Clearance
 
 STREAMED = ("reasoning_content", "reasoning", "refusal")
-"""Members of a delta that are texts and grow like the content."""
+"""Members of a delta that contain text and grow like the content."""
 
 UNJUDGEABLE = frozenset(
     (
@@ -26,10 +26,10 @@ UNJUDGEABLE = frozenset(
         "token_ids",
     )
 )
-"""Members that encode text in a form that no text detector can read; they are omitted."""
+"""Members that encode text in a form that no text detector can read. The gateway omits them."""
 
 _LEFT_OUT = object()
-"""Replaces the value of a member that is omitted unread."""
+"""The value of a member that the gateway omits without judging it."""
 
 _CALLS = ("tool_calls", "function_call")
 _IDENTIFIERS = frozenset(("id", "object", "created", "model", "system_fingerprint", "service_tier"))
@@ -41,6 +41,9 @@ _COUNTS = frozenset((
 ))
 # fmt: on
 _LONGEST_IDENTIFIER = 128
+
+CALLS_TOO_LONG = "The model's tool calls are too long for the detectors. Request shorter tool calls."
+
 _encode = msgspec.json.encode
 E = TypeVar("E", Delta, Finish)
 
@@ -55,8 +58,8 @@ class Document:
     Attributes:
         names: Names of the members.
         texts: The texts for the detectors.
-        found: The findings, without spans, because clients do not see the texts to which the spans belong.
-        left_out: Paths of the members that no detector could judge and that are omitted.
+        found: The findings without spans, because clients do not receive the texts to which the spans belong.
+        left_out: Paths of the omitted members, which no detector could judge.
     """
 
     def __init__(self, members: dict[str, Any], path: str) -> None:
@@ -100,7 +103,7 @@ class Document:
         self._leave_out(self._judged)
 
     def shown_findings(self) -> tuple[Finding, ...]:
-        """Return the findings for clients; a report-only detector must not reveal what is replaced."""
+        """Return the findings for clients. A report-only finding must not reveal replaced text."""
         return tuple(each for each in self.found if not (self.changed and each.action is Action.REPORT))
 
     def members(self) -> dict[str, Any]:
@@ -118,12 +121,12 @@ class BesideChoice:
 
     Attributes:
         index: The number of the choice.
-        waiting: The number of texts beside it that are not judged yet.
-        pieces: Growing texts: a member's name and the next piece of it.
+        waiting: The number of growing texts and documents of the choice that are not judged yet.
+        pieces: The next pieces of the growing texts, each with its member's name.
         calls: Pieces of tool calls, as the model server sent them.
         calls_document: The tool calls, once the choice is complete.
-        delta_document: The other members of its delta, once the choice is complete.
-        choice_document: The members beside its delta, once the choice is complete.
+        delta_document: The other members of the delta, once the choice is complete.
+        choice_document: The members beside the delta, once the choice is complete.
     """
 
     index: int
@@ -137,7 +140,7 @@ class BesideChoice:
     _choice: "_Gathered" = field(default_factory=lambda: _Gathered())
 
     def take(self, event: E) -> E:
-        """Take an event's members; return the event without them."""
+        """Store an event's members and return the event without them."""
         if isinstance(event, Delta) and event.delta_json:
             for name, value in members_of(event.delta_json).items():
                 if name in _CALLS:
@@ -154,13 +157,17 @@ class BesideChoice:
         return event
 
     def complete(self, reply: dict[str, Any]) -> list[Document]:
-        """Return the documents to judge after the choice is complete."""
+        """Return the documents to judge after the choice is complete.
+
+        Raises:
+            Unavailable: The tool calls are too long for the detectors.
+        """
         path = f"choices[{self.index}]."
         calls = {name: copy.deepcopy(reply[name]) for name in _CALLS if name in reply} if self.calls else {}
         if calls:
             self.calls_document = Document(calls, f"{path}message.")
             if self.calls_document.left_out:
-                raise Unavailable("The model's tool calls are too long for the detectors.")
+                raise Unavailable(CALLS_TOO_LONG)
         if self._delta.members:
             self.delta_document = Document(self._delta.members, f"{path}message.")
         if self._choice.members:
@@ -169,12 +176,12 @@ class BesideChoice:
         return [document for document in documents if document is not None]
 
     def last(self) -> list[Delta]:
-        """Return the deltas to send before the choice's end, once everything is judged."""
+        """Return the deltas to send before the choice's end. All documents must be judged."""
         out = []
         if self.delta_document is not None and (members := self.delta_document.members()):
             out.append(Delta(self.index, "", _encode(members)))
         if self.calls_document is None or self.calls_document.left_out or not self.calls_document.changed:
-            # Text detectors do not judge these calls; the detectors of conversations have judged them.
+            # Text detectors do not judge these calls. The detectors of conversations have judged them.
             out += self.calls
         else:
             out.append(Delta(self.index, "", _encode(self.calls_document.members())))
@@ -191,7 +198,7 @@ class BesideChoice:
 
 @dataclass(slots=True)
 class _Gathered:
-    """The merged members of a growing choice. Members beyond the limit of the detectors are omitted."""
+    """The merged members of a growing choice, without the members beyond the detectors' size limit."""
 
     members: dict[str, Any] = field(default_factory=dict)
     size: int = 0
@@ -209,7 +216,7 @@ def _unread(name: str, value: Any) -> bool:
 
 
 def split_start(raw_json: bytes) -> tuple[dict[str, Any], dict[str, Any]]:
-    """Return the identifiers of an answer, and its other members, which may hold text."""
+    """Return the identifiers of an answer, and its other members, which may contain text."""
     known: dict[str, Any] = {}
     others: dict[str, Any] = {}
     for name, value in members_of(raw_json).items():
@@ -219,12 +226,12 @@ def split_start(raw_json: bytes) -> tuple[dict[str, Any], dict[str, Any]]:
 
 
 def counts_only(raw_json: bytes) -> bool:
-    """Return whether a usage object holds only token counts."""
+    """Return whether a usage object contains only token counts."""
     return not raw_json or _counts(members_of(raw_json))
 
 
 def unplaced(finding: Finding) -> Finding:
-    """Return a finding without its span and its text: clients do not see the text in which it was found."""
+    """Return a finding without its span and its text, because clients do not receive the judged text."""
     return replace(finding, start=None, end=None, text="", replacement="", extra_json=b"")
 
 

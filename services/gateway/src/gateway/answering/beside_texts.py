@@ -1,4 +1,4 @@
-"""The texts of one answer that are judged beside the contents of its choices, each under its own number."""
+"""The texts of one answer that detectors judge beside the contents of its choices, each with a number."""
 
 from collections.abc import Iterable, Sequence
 from dataclasses import dataclass, replace
@@ -6,7 +6,7 @@ from dataclasses import dataclass, replace
 import msgspec
 from servicekit.errors import Unavailable
 
-from gateway.answering.beside import BesideChoice, Document, counts_only, split_start, unplaced
+from gateway.answering.beside import CALLS_TOO_LONG, BesideChoice, Document, counts_only, split_start, unplaced
 from gateway.answering.hold_back import HeldChoice, withheld
 from gateway.answering.json_texts import Span, replaced
 from gateway.domain import (
@@ -25,10 +25,10 @@ from gateway.domain.deltas import members_of
 from gateway.ports.answering import Clearance
 
 FIRST = 1 << 20
-"""The first number of a text beside choices; choices are numbered from 0."""
+"""The first number of a text beside choices. Choices have the numbers from 0."""
 
 MOST = 640
-"""The maximum number of texts of one answer's documents that are judged; the others are omitted."""
+"""The maximum number of judged texts in the documents of one answer. The gateway omits further documents."""
 
 _encode = msgspec.json.encode
 
@@ -46,7 +46,7 @@ class Piece:
 
 @dataclass(slots=True)
 class _Growing:
-    """A text that grows beside a choice; the cleared part of it is released."""
+    """A text that grows beside a choice. Clients receive its cleared part."""
 
     choice: BesideChoice
     name: str
@@ -66,10 +66,11 @@ class _Question:
 class BesideTexts:
     """All texts beside the choices of one answer.
 
-    Growing texts are released as they are cleared; documents are released when they are complete and judged.
+    The gateway releases a growing text as far as the detectors clear it. It releases a document when the document
+    is complete and judged.
 
     Args:
-        protected: A detector redacts or blocks; else only follow-up questions are judged.
+        protected: A detector redacts or blocks. Otherwise the detectors judge only follow-up questions.
 
     Attributes:
         pieces: The next texts for the detectors.
@@ -94,7 +95,7 @@ class BesideTexts:
 
     @property
     def judged(self) -> bool:
-        """Return whether all of it is judged."""
+        """Return whether the detectors have judged all texts."""
         waiting = self._answer.waiting or any(each.waiting for each in self._choices.values())
         return not waiting and all(question.judged for question in self._questions.values())
 
@@ -104,14 +105,14 @@ class BesideTexts:
         return bool(self._questions) and all(question.judged for question in self._questions.values())
 
     def taken(self) -> Sequence[Piece]:
-        """Return the next texts for the detectors, and clear the list."""
+        """Return the next texts for the detectors and clear the list."""
         pieces, self.pieces = self.pieces, []
         return pieces
 
     # --- input --------------------------------------------------------------------------------------------------
 
     def grow(self, choice: BesideChoice) -> int:
-        """Take the new pieces of a choice's growing texts; return the number of additional held characters."""
+        """Add the new pieces of a choice's growing texts and return the number of additional held characters."""
         before = self.size
         pieces, choice.pieces = choice.pieces, []
         for name, text in pieces:
@@ -129,10 +130,10 @@ class BesideTexts:
         return self.size - before
 
     def complete(self, choice: BesideChoice, documents: Sequence[Document]) -> None:
-        """Take the parts of a complete choice beside its text.
+        """Add the parts of a complete choice beside its text.
 
         Raises:
-            Unavailable: Its tool calls are too long for the detectors.
+            Unavailable: The choice's tool calls are too long for the detectors.
         """
         for (index, _), growing in self._growing.items():
             if index == choice.index and not growing.held.announced:
@@ -142,7 +143,7 @@ class BesideTexts:
             self.judge(choice, document)
 
     def start(self, event: Start) -> Start:
-        """Take members of the answer as a whole; return those that only identify the answer."""
+        """Add members of the whole answer and return the members that only identify the answer."""
         if not self._protected:
             return event
         known, others = split_start(event.raw_json)
@@ -153,7 +154,7 @@ class BesideTexts:
         return Start(_encode(known))
 
     def usage(self, event: Usage) -> Usage:
-        """Take token counts; return the counts that clients may get before the end."""
+        """Add token counts and return the counts that clients may receive before the end."""
         if not self._protected or counts_only(event.raw_json):
             self._usage = None
             if not (self._protected and event.raw_json):
@@ -164,7 +165,7 @@ class BesideTexts:
         return Usage(event.prompt_tokens, event.completion_tokens)
 
     def follow_ups(self, event: FollowUps) -> None:
-        """Take the follow-up questions: separate texts, which all detectors judge."""
+        """Add the follow-up questions. All detectors judge each question as a separate text."""
         for text in event.questions:
             number = self.number()
             self._questions[number] = _Question(text, [])
@@ -178,7 +179,7 @@ class BesideTexts:
     # --- output -------------------------------------------------------------------------------------------------
 
     def take(self, clearance: Clearance) -> list[Event]:
-        """Take the detectors' result for one text; return the events that it releases."""
+        """Record the detectors' result for one text and return the events that the result releases."""
         number = clearance.choice
         out: list[Event] = []
         item = 0
@@ -204,13 +205,13 @@ class BesideTexts:
             if not (clearance.judged and document.judged):
                 return client_events(choice.index, (), clearance.failures)
             choice.waiting -= 1
-            # Text detectors do not judge these tool calls; the detectors of conversations do.
-            out_of_it = () if document is choice.calls_document else tuple(document.left_out)
-            return client_events(choice.index, document.shown_findings(), clearance.failures, out_of_it)
+            # The detectors of conversations judge the tool calls that text detectors cannot judge.
+            left_out = () if document is choice.calls_document else tuple(document.left_out)
+            return client_events(choice.index, document.shown_findings(), clearance.failures, left_out)
         return [*client_events(item, findings, clearance.failures, left_out), *out]
 
     def started(self) -> list[Start]:
-        """Return the newly judged members of the answer as a whole."""
+        """Return the members of the whole answer that the detectors have judged since the last call."""
         ready = [document for document in self._start if document.judged]
         self._start = [document for document in self._start if not document.judged]
         return [Start(_encode(members)) for document in ready if (members := document.members())]
@@ -222,7 +223,7 @@ class BesideTexts:
         return [*self._notices, *events]
 
     def cleared_usage(self, usage: Usage | None) -> Usage | None:
-        """Return the token counts with the judged members beside them."""
+        """Return the token counts together with the judged members of the usage object."""
         if self._usage is None or not self._usage[1].judged:
             return usage
         event, document = self._usage
@@ -249,19 +250,19 @@ class BesideTexts:
         return ()
 
     def judge(self, choice: BesideChoice | None, document: Document) -> None:
-        """Take complete parts of a choice, or of the whole answer.
+        """Submit complete parts of a choice, or of the whole answer, to the detectors.
 
         Raises:
-            Unavailable: The parts are tool calls that clients get in pieces, and are too long for the detectors.
+            Unavailable: The parts are tool calls that are too long for the detectors.
         """
         choice = choice or self._answer
         self._texts += len(document.texts)
         if self._texts > MOST:
             if document is choice.calls_document:
-                raise Unavailable("The model's tool calls are too long for the detectors.")
+                raise Unavailable(CALLS_TOO_LONG)
             document.give_up()
         if document.judged:
-            # It holds nothing that a detector can read.
+            # The document contains no text that a detector can read.
             self._notices += client_events(choice.index, (), (), tuple(document.left_out))
             return
         self._wait(choice)
@@ -276,7 +277,7 @@ class BesideTexts:
             self._choices[choice.index] = choice
 
     def number(self) -> int:
-        """Return the number of the next text."""
+        """Return a new number for a text."""
         self._next += 1
         return self._next - 1
 
@@ -287,7 +288,7 @@ def client_events(
     failures: tuple[DetectorFailure, ...],
     left_out: tuple[str, ...] = (),
 ) -> list[Event]:
-    """Return the events for clients about a text beside a choice: findings without spans, without duplicates."""
+    """Return the events for clients about a text beside a choice, without spans and duplicate findings."""
     found = tuple(dict.fromkeys(map(unplaced, findings)))
     if not (found or failures or left_out):
         return []

@@ -1,9 +1,8 @@
-"""The token budget: how many passages to fetch, which of them fit, and how long the answer may be.
+"""Compute the token budget: how many passages to fetch, which of them fit, and how long the answer may be.
 
-There are two ways to share a context window. `context_tokens` is the algorithm of the RAGEngine chat completion
-(its sections "Token Validation Process", "Dynamic Top-K Calculation" and "Token Allocation Strategy"): it never
-cuts the caller's conversation. `shares` is for the chat protocols, whose conversations grow without limit and are
-cut.
+Two algorithms share a context window. `context_tokens` is the algorithm of the RAGEngine chat completion (sections
+"Token Validation Process", "Dynamic Top-K Calculation" and "Token Allocation Strategy" of its documentation). It
+never cuts the caller's conversation. `shares` is for the chat protocols. It cuts long conversations.
 """
 
 from collections.abc import Sequence
@@ -14,17 +13,17 @@ import msgspec
 from gateway.domain import Passage
 
 NODE_TOKENS = 500
-"""The assumed tokens of a passage before it is fetched."""
+"""The assumed tokens of a passage that is not fetched yet."""
 
 ADDITION_PROMPT_TOKENS = 150
 """Tokens reserved for the text around the passages."""
 
 LEAST_CANDIDATES = 100
 MOST_CANDIDATES = 1000
-"""The retriever's limit."""
+"""The maximum number of passages that the retriever returns."""
 
 ASSUMED_FREE_TOKENS = 8192
-"""The assumed free tokens of a model whose context window is not known."""
+"""The assumed free tokens of a model with an unknown context window."""
 
 ANSWER_TOKENS = 1024
 """Tokens reserved for an answer without a limit, if the context window is large enough."""
@@ -40,25 +39,25 @@ _object = msgspec.json.Decoder(dict[str, msgspec.Raw])
 
 
 def candidates(window: int, prompt_tokens: int, node_tokens: int = NODE_TOKENS) -> int:
-    """Return the number of passages to fetch: as many as could fit the context window, within bounds."""
+    """Return the number of passages to fetch: the number that could fit the context window, within bounds."""
     return min(MOST_CANDIDATES, max(LEAST_CANDIDATES, int((window - prompt_tokens) / node_tokens)))
 
 
 def context_tokens(
     window: int, prompt_tokens: int, max_tokens: int | None, ratio: float, node_tokens: int = NODE_TOKENS
 ) -> int:
-    """Return the tokens that passages may take.
+    """Return the maximum number of tokens of all passages.
 
     Args:
         window: The model's context window.
-        prompt_tokens: The conversation without passages.
-        max_tokens: The requested limit of the answer, which fits the window beside the conversation.
-        ratio: The share of the available tokens, 0.2 to 0.8.
+        prompt_tokens: The tokens of the conversation without passages.
+        max_tokens: The requested limit of the answer. The window has room for it beside the conversation.
+        ratio: The passages' share of the available tokens, 0.2 to 0.8.
         node_tokens: The assumed tokens of a passage.
 
     Returns:
         The ratio's share of the free window, or of ``max_tokens`` if that is less. The minimum is one passage, if
-        the window has room for it beside the answer: a short answer must not lose its sources.
+        the window has room for the passage beside the answer. A short answer must not lose its sources.
     """
     available = window - prompt_tokens - ADDITION_PROMPT_TOKENS
     share = int(min(max_tokens or window, available) * ratio)
@@ -72,8 +71,8 @@ class Shares:
 
     Attributes:
         answer: Tokens reserved for the answer.
-        free: The remaining tokens beside question and answer: for passages and history.
-        passages: The limit of the passages; the history gets the rest.
+        free: The tokens for passages and history, beside question and answer.
+        passages: The maximum tokens of the passages. The history may use the remaining free tokens.
     """
 
     answer: int
@@ -84,14 +83,15 @@ class Shares:
 def shares(window: int, fixed: int, max_tokens: int | None, ratio: float, node_tokens: int = NODE_TOKENS) -> Shares:
     """Share the context window of a conversation whose history can be cut.
 
-    The answer gets the requested tokens, but at most half of what the question leaves: a long answer without
-    sources is of no use. Passages get the ratio's share of the rest, or the tokens of one passage if that is more.
+    The answer gets the requested tokens, but at most half of the tokens beside the question. This limit keeps room
+    for sources. Passages get the ratio's share of the remaining tokens, or the tokens of one passage if that is
+    more.
 
     Args:
         window: The model's context window.
-        fixed: The tokens of the question and of everything that must be sent with it.
+        fixed: The tokens of the question and of all messages that must be sent with the question.
         max_tokens: The requested limit of the answer.
-        ratio: The share of the available tokens, 0.2 to 0.8.
+        ratio: The passages' share of the free tokens, 0.2 to 0.8.
         node_tokens: The assumed tokens of a passage.
 
     >>> shares(window=4096, fixed=946, max_tokens=1000, ratio=0.5)  # 150 are reserved for text around passages
@@ -106,15 +106,15 @@ def shares(window: int, fixed: int, max_tokens: int | None, ratio: float, node_t
 
 
 def near_enough(passage: Passage, threshold: float | None) -> bool:
-    """Return whether a passage's cosine similarity reaches the threshold; an unknown similarity does."""
+    """Return whether a passage's cosine similarity reaches the threshold, or one of the two is unknown."""
     return threshold is None or passage.dense_score is None or passage.dense_score >= threshold
 
 
 def fits(tokens: Sequence[int], budget: int) -> list[bool]:
-    """Return which passages fit, best first; a passage that is too large is skipped.
+    """Return which passages fit the budget. A passage that is too large does not exclude smaller passages after it.
 
     Args:
-        tokens: The tokens of each passage.
+        tokens: The tokens of each passage, best passage first.
         budget: The tokens for all passages.
 
     >>> fits([400, 900, 300], budget=1000)
@@ -128,10 +128,9 @@ def fits(tokens: Sequence[int], budget: int) -> list[bool]:
 
 
 def limited(members_json: bytes, most: int) -> bytes:
-    """Return an OpenAI request, or members of one, with a lowered limit of the answer.
+    """Return an OpenAI request, or some of its members, with a lowered token limit of the answer.
 
-    A request without a limit does not change. The limit keeps the one or two names that the caller used; the other
-    members keep their bytes.
+    The function changes only the limits that the request contains. All other members keep their bytes.
     """
     members = _object.decode(members_json)
     limit = msgspec.Raw(b"%d" % most)

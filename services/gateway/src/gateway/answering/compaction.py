@@ -1,4 +1,4 @@
-"""Compaction: a model summarises a conversation, and the summary replaces the earlier messages."""
+"""Compact a conversation: a model writes a summary, which replaces the earlier messages."""
 
 from collections.abc import AsyncGenerator, Callable
 from contextlib import aclosing
@@ -56,7 +56,7 @@ class Compaction:
         """Return whether the conversation of a turn must be summarised.
 
         Raises:
-            InvalidRequest: The turn requests only a summary, and its model follows no instructions.
+            InvalidRequest: The turn requests only a summary, and its model cannot follow instructions.
         """
         options = turn.compaction
         if options is None or not (options.alone or _earlier(turn)):
@@ -67,7 +67,7 @@ class Compaction:
         if counts.only_quotes:
             if options.alone:
                 raise InvalidRequest(
-                    "model: this model quotes and cannot summarise: name another one.", field="model"
+                    "model: this model only quotes and cannot summarise. Name another model.", field="model"
                 )
             return False
         most = int(counts.context_window * WINDOW_SHARE) if options.threshold is None else options.threshold
@@ -88,9 +88,9 @@ class Compaction:
 
         Args:
             turn: The turn after the detectors.
-            answer: Answers a turn.
+            answer: Yields the events of the answer to a turn.
             timeline: Records the steps.
-            deadline: When the work must end.
+            deadline: The time by which the work must end.
 
         Raises:
             Unavailable: The model wrote no summary.
@@ -119,7 +119,7 @@ class Compaction:
         summary = "".join(pieces).strip()
         if finish.reason != "content_filter":
             if not summary:
-                raise Unavailable("The model wrote no summary.", retry_after=1)
+                raise Unavailable("The model wrote no summary. Repeat the request.", retry_after=1)
             yield [CompactionDone(summary, alone)]
             turn = compacted(turn, summary)
         if alone:
@@ -145,7 +145,7 @@ def compacted(turn: Turn, summary: str) -> Turn:
 
 
 def _latest(turn: Turn) -> tuple[Message, ...]:
-    """Return the messages of the question: those after the latest answer, or from the user's latest message on."""
+    """Return the messages of the question: those after the latest answer, or from the latest user message on."""
     ends = ("assistant", "tool") if turn.question else ("user",)
     for number in range(len(turn.history) - 1, -1, -1):
         if turn.history[number].role in ends:

@@ -1,11 +1,12 @@
-"""The selection of the passages of an answer: how many to fetch, which are similar enough and fit the window.
+"""Select the passages of an answer: how many to fetch, which are similar enough, and which fit the context window.
 
-`ContextSelection.select` never cuts the caller's conversation; it follows the RAGEngine chat completion algorithm
-(its sections "Token Validation" and "ContextSelectionProcessor"). `conversation_window` is for conversations that
-may be cut.
+`ContextSelection.select` never cuts the caller's conversation. It follows the RAGEngine chat completion algorithm
+(sections "Token Validation" and "ContextSelectionProcessor" of its documentation). `conversation_window` fits
+conversations that the gateway may cut.
 """
 
 import itertools
+import logging
 import re
 from collections.abc import Collection, Sequence
 from dataclasses import replace
@@ -30,7 +31,7 @@ class ContextSelection:
     Args:
         retriever: Finds passages.
         generator: Counts tokens as the model does, and returns its context window.
-        node_tokens: The assumed tokens of a passage before it is fetched.
+        node_tokens: The assumed tokens of a passage that is not fetched yet.
     """
 
     def __init__(self, retriever: Retriever, generator: Generator, node_tokens: int) -> None:
@@ -39,9 +40,9 @@ class ContextSelection:
         self._node_tokens = node_tokens
 
     async def search(self, turn: Turn, query: str, timeline: Timeline, deadline: Deadline) -> Selection | None:
-        """Return the best passages for a query that are similar enough; None if nothing is searched.
+        """Return the best passages for a query that are similar enough, or None if the turn names no index.
 
-        It fetches as many as the turn requests, or as the context window could hold.
+        The retriever returns as many passages as the turn requests, or as the context window could contain.
 
         Raises:
             NotFound: An index does not exist.
@@ -65,9 +66,9 @@ class ContextSelection:
             most = budget.candidates(known.context_window, 0, self._node_tokens)
             if most == budget.LEAST_CANDIDATES:  # for a conversation of any length
                 return most
-        counts = await self._count(turn, (), prompts.compose(turn, ()), deadline)
+        counts = await counted(self._generator, turn, (), prompts.compose(turn, ()), deadline)
         if too_long(counts):
-            # Clients expect the error about an unknown index first.
+            # The RAGEngine reports an unknown index before a prompt that is too long.
             await self._retriever.require(turn.principal, turn.retrieval.indexes, deadline)
             raise prompt_too_long()
         return budget.candidates(counts.context_window, counts.messages, self._node_tokens)
@@ -75,7 +76,7 @@ class ContextSelection:
     async def select(
         self, turn: Turn, found: Selection, timeline: Timeline, deadline: Deadline
     ) -> tuple[Turn, Selection]:
-        """Return the turn with a limited answer, and the passages for the model.
+        """Return the turn with a limit of the answer, and the passages for the model.
 
         Conversation, passages and answer always fit the context window.
 
@@ -83,7 +84,9 @@ class ContextSelection:
             InvalidRequest: The conversation alone does not fit the context window.
         """
         with timeline.step("budget"):
-            counts = await self._count(turn, lines(found.passages), prompts.compose(turn, ()), deadline)
+            counts = await counted(
+                self._generator, turn, lines(found.passages), prompts.compose(turn, ()), deadline
+            )
             if too_long(counts):
                 raise prompt_too_long()
             window, prompt = counts.context_window, counts.messages
@@ -98,14 +101,9 @@ class ContextSelection:
             selection = within(room, found, counts.texts)
             needed = prompt + selection.tokens + budget.ADDITION_PROMPT_TOKENS + (most or 0)
             if window and most and needed > window:
-                counts = await self._count(turn, (), _sent(turn, selection.passages), deadline)
+                counts = await counted(self._generator, turn, (), _sent(turn, selection.passages), deadline)
                 most = max(0, min(most, window - counts.messages))
         return no_longer(turn, most), selection
-
-    async def _count(
-        self, turn: Turn, texts: Sequence[str], prompt: Sequence[Message], deadline: Deadline
-    ) -> TokenCounts:
-        return await counted(self._generator, turn, texts, prompt, deadline)
 
 
 async def counted(
@@ -119,15 +117,16 @@ async def counted(
 
 
 def _sent(turn: Turn, passages: Sequence[Passage]) -> Sequence[Message]:
-    """Return the messages that the model gets; without passages, those of the request unchanged."""
+    """Return the messages for the model. Without passages these are the unchanged messages of the request."""
     return (not passages and turn.original.messages) or prompts.compose(turn, passages)
 
 
 def labelled(passages: Sequence[Passage]) -> Sequence[Passage]:
     """Return the passages, each with a short name for citations.
 
-    The id of a document that was sent as text without an id is the 64 hexadecimal digits of its hash, which take
-    about 37 tokens per passage. Its label is the shortest unique prefix of the hash, of 8 digits or more.
+    A document that a client sent as text without an id has the 64 hexadecimal digits of its hash as its id. These
+    digits cost about 37 tokens per passage. The document's label is the shortest unique prefix of the hash, of 8
+    digits or more.
     """
     unnamed = {
         each.document_id
@@ -167,7 +166,7 @@ def prompt_too_long() -> InvalidRequest:
 
 
 def _beside(window: int, prompt: int, max_tokens: int | None) -> int | None:
-    """Return the requested limit of the answer, lowered to what the conversation leaves of the window."""
+    """Return the requested limit of the answer, lowered to the tokens of the window beside the conversation."""
     if not window or max_tokens is None or max_tokens <= window - prompt:
         return max_tokens
     _log.warning(
@@ -189,8 +188,9 @@ def _near(found: Sequence[Passage], threshold: float | None) -> Selection:
 def within(room: int, found: Selection, tokens: Sequence[int]) -> Selection:
     """Return the passages that fit."""
     taken = budget.fits(tokens, room)
-    for passage, size, fits in zip(found.passages, tokens, taken, strict=True):
-        _log_choice(passage, "kept" if fits else "too large", size)
+    if _log.is_enabled_for(logging.DEBUG):  # checked once for a hundred passages
+        for passage, size, fits in zip(found.passages, tokens, taken, strict=True):
+            _log_choice(passage, "kept" if fits else "too large", size)
     return replace(
         found,
         passages=tuple(itertools.compress(found.passages, taken)),
@@ -211,7 +211,7 @@ def _log_choice(passage: Passage, fate: str, tokens: int | None = None) -> None:
 
 
 def no_longer(turn: Turn, most: int | None) -> Turn:
-    """Return the turn with this limit of the answer, under the name that the request used."""
+    """Return the turn with this limit of the answer, in the member that the request used."""
     if most is None or most == turn.max_tokens:
         return turn
     original = turn.original.json

@@ -1,6 +1,6 @@
-"""Fits a conversation into its model's context window: omits the oldest exchanges, keeps question and sources.
+"""Fit a conversation into its model's context window: omit the oldest exchanges, keep question and sources.
 
-It is for the chat protocols, whose clients send the whole conversation each time.
+The chat protocols use this module. Their clients send the whole conversation each time.
 """
 
 from collections.abc import Sequence
@@ -20,14 +20,14 @@ _log = structlog.get_logger(__name__)
 
 @dataclass(frozen=True, slots=True)
 class Fit:
-    """A turn that fits.
+    """A turn that fits its model's context window.
 
     Attributes:
         turn: The turn with its history and answer cut to the window, and without options that its model does not
             support.
-        selection: The selected passages; None if nothing was searched.
-        left_out: The number of oldest messages that are omitted.
-        takes_pictures: Its model accepts pictures.
+        selection: The selected passages, or None if the turn names no index.
+        left_out: The number of omitted messages.
+        takes_pictures: The model accepts pictures.
         room: The number of tokens that are still free.
     """
 
@@ -43,7 +43,7 @@ class ConversationWindow:
 
     Args:
         generator: Counts tokens as the model does, and returns its context window.
-        node_tokens: The assumed tokens of a passage before it is fetched.
+        node_tokens: The assumed tokens of a passage that is not fetched yet.
     """
 
     def __init__(self, generator: Generator, node_tokens: int) -> None:
@@ -54,7 +54,7 @@ class ConversationWindow:
         """Return the turn and its passages, cut to the context window.
 
         Raises:
-            InvalidRequest: The question and what must be sent with it do not fit.
+            InvalidRequest: The question and the messages that must be sent with it do not fit.
         """
         with timeline.step("budget"):
             removable = exchanges(turn.history)
@@ -63,7 +63,9 @@ class ConversationWindow:
             texts = [*lines(passages), *(message.text for message in cut)]
             shortest = _without(turn, frozenset(at for exchange in removable for at in exchange))
             prompt = prompts.compose(shortest, ())
-            counts = self._bound(turn, cut, texts, prompt) or await self._count(turn, texts, prompt, deadline)
+            counts = self._bound(turn, cut, texts, prompt) or await counted(
+                self._generator, turn, texts, prompt, deadline
+            )
             if too_long(counts):
                 raise prompt_too_long()
             sizes = [_size(*each) for each in zip(cut, counts.texts[len(passages) :], strict=True)]
@@ -74,14 +76,14 @@ class ConversationWindow:
             out: frozenset[int] = frozenset()
             room = shares.free - (selection.tokens if selection else 0)
             if counts.context_window:
-                # A model whose window is not known gets the whole conversation.
+                # A model with an unknown window gets the whole conversation.
                 out = left_out(removable, sizes, room)
             fitting = _understood(_without(turn, out), counts)
             messages_sized = zip((at for exchange in removable for at in exchange), sizes, strict=True)
             room -= sum(size for at, size in messages_sized if at not in out)
             if counts.context_window and (turn.max_tokens or 0) > shares.answer:
                 fitting = await self._limited(fitting, selection, counts.context_window, deadline)
-                room = 0  # the answer gets all of it
+                room = 0  # the answer gets all free tokens
         if out:
             _log.info("history was cut", left_out=len(out), of=len(cut), context_window=counts.context_window)
         return Fit(fitting, selection, len(out), counts.takes_pictures, max(0, room))
@@ -89,12 +91,14 @@ class ConversationWindow:
     def _bound(
         self, turn: Turn, cut: Sequence[Message], texts: Sequence[str], prompt: Sequence[Message]
     ) -> TokenCounts | None:
-        """Return upper bounds instead of counts if everything fits: counts would decide the same.
+        """Return upper bounds of the counts if everything fits by the bounds, or None.
+
+        If the bounds fit, exact counts lead to the same result. Bounds need no call to the generator.
 
         Args:
             turn: The turn.
             cut: The messages that may be omitted.
-            texts: The passages' lines, then the texts of these messages.
+            texts: The passages' lines, then the texts of the messages in `cut`.
             prompt: The messages that are always sent.
         """
         known = self._generator.known(turn.model)
@@ -117,16 +121,11 @@ class ConversationWindow:
         return bounds if answers and passages <= shares.passages and passages + history <= shares.free else None
 
     async def _limited(self, turn: Turn, selection: Selection | None, window: int, deadline: Deadline) -> Turn:
-        """Return the turn with its answer limited to what its prompt leaves of the window."""
+        """Return the turn with its answer limited to the tokens of the window beside the prompt."""
         assert turn.max_tokens is not None
         prompt = prompts.compose(turn, selection.passages if selection else ())
-        counts = await self._count(turn, (), prompt, deadline)
+        counts = await counted(self._generator, turn, (), prompt, deadline)
         return no_longer(turn, max(0, min(turn.max_tokens, window - counts.messages)))
-
-    async def _count(
-        self, turn: Turn, texts: Sequence[str], prompt: Sequence[Message], deadline: Deadline
-    ) -> TokenCounts:
-        return await counted(self._generator, turn, texts, prompt, deadline)
 
 
 def _without(turn: Turn, out: frozenset[int]) -> Turn:
@@ -152,30 +151,31 @@ _ANSWERS = "assistant"
 def exchanges(history: Sequence[Message]) -> list[list[int]]:
     """Return the positions of the messages that may be omitted, exchange by exchange, oldest first.
 
-    An exchange is the messages up to and including their answer; half of one would be misleading. System messages
-    belong to no exchange. The messages after the latest answer belong to none either: they are part of the
-    question. A message in which the model calls tools is no answer: the tools' results belong to the same exchange.
+    An exchange contains the messages up to and including their answer, because half of an exchange would be
+    misleading. System messages belong to no exchange. The messages after the latest answer are part of the question
+    and belong to no exchange either. A message in which the model calls tools is no answer, and the tools' results
+    belong to the same exchange.
     """
     found: list[list[int]] = []
     answered = True
     for at, message in enumerate(history):
         if message.role in _ALWAYS:
             continue
-        asks = message.role != _ANSWERS
-        if not found or (asks and answered):
+        is_question = message.role != _ANSWERS
+        if not found or (is_question and answered):
             found.append([])
         found[-1].append(at)
-        answered = not asks and not message.calls_tools
+        answered = not is_question and not message.calls_tools
     return found if answered else found[:-1]
 
 
 def left_out(found: Sequence[Sequence[int]], tokens: Sequence[int], room: int) -> frozenset[int]:
-    """Return the positions of the messages that do not fit: the latest exchanges are kept, as many as fit.
+    """Return the positions of the messages to omit. The function keeps as many of the latest exchanges as fit.
 
     Args:
         found: The result of `exchanges`.
-        tokens: The tokens of each of their messages, in the same order.
-        room: The tokens for all messages that are kept.
+        tokens: The tokens of each message of the exchanges, in the same order.
+        room: The maximum number of tokens of the kept messages.
     """
     sizes = iter(tokens)
     sized = [(exchange, sum(next(sizes) for _ in exchange)) for exchange in found]

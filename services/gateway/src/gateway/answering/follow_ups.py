@@ -1,4 +1,4 @@
-"""Follow-up questions, which models write after answers as ``<<question>>``; removed while the text streams."""
+"""Remove follow-up questions from a streamed text. Models write them after answers as ``<<question>>``."""
 
 import re
 from collections.abc import AsyncGenerator
@@ -10,10 +10,10 @@ import msgspec
 from gateway.domain import Batch, Delta, Event, Finish, FollowUps
 
 LONGEST_QUESTION = 400
-"""The maximum number of characters of a question; longer text between marks is no question."""
+"""The maximum number of characters of a question. Longer text between marks is no question."""
 
-# A question is on one line and contains no marks. Some models put its marks on lines of their own, write more than
-# two of them, or put a bullet or a number before it.
+# A question is on one line and contains no marks. Some models put each mark on a separate line, repeat a mark's
+# characters, or put a bullet or a number before the question.
 _WORDS = rf"(?:(?!<<|>>)[^\n]){{1,{LONGEST_QUESTION}}}"
 _BREAK = r"[\r\n]{1,2}"
 _INDENT = r"\n[ \t]{0,8}"
@@ -29,12 +29,12 @@ _PLACE = re.compile(r"[<\n]")
 
 @dataclass(slots=True)
 class FollowUpSplitter:
-    """Takes a text in pieces and returns it without its questions.
+    """Accepts a text in pieces and returns the text without its questions.
 
-    The result does not depend on how the text is cut. The splitter holds back a possible beginning of a question,
-    and white space, which is removed with a question that follows it. The bullet or the number of a question is
-    removed, too. ``<<`` that starts no question (a shift, a quotation) stays in the text. Only an unfinished
-    question at the end of the text is removed.
+    The result does not depend on the sizes of the pieces. The splitter holds back a possible beginning of a
+    question. It also holds back white space, because it removes the white space before a question. It removes the
+    bullet or the number of a question, too. ``<<`` that starts no question (a shift, a quotation) remains in the
+    text, except at the end: the splitter removes an unfinished question there.
 
     Attributes:
         questions: The questions found so far.
@@ -47,7 +47,7 @@ class FollowUpSplitter:
     _taken: bool = False
 
     def feed(self, piece: str) -> str:
-        """Take the next piece of the text; return the text that may be shown."""
+        """Add the next piece of the text and return the text that clients may receive."""
         text = self._held + piece
         self._held = ""
         out: list[str] = []
@@ -75,7 +75,7 @@ class FollowUpSplitter:
         return "".join(out)
 
     def end(self) -> str:
-        """Return the held text that is shown after all."""
+        """Return the held text that belongs to no question."""
         held, self._held = self._held, ""
         out: list[str] = []
         if "<<" in held:
@@ -110,8 +110,8 @@ _STOPPED = "content_filter"
 async def parted(batches: AsyncGenerator[Batch, None]) -> AsyncGenerator[Batch, None]:
     """Yield the events of an answer, with `FollowUps` before the end of its first choice if there are questions.
 
-    It runs before the output detectors, which judge what clients read: the text without its questions, and each
-    question separately. An answer that its model server stopped has no questions, not even earlier ones.
+    The output detectors run after this step. They judge the text without its questions, and each question
+    separately. If the model server stopped the answer, the step drops all questions.
 
     Args:
         batches: The model's events.
@@ -131,7 +131,7 @@ class _Parting:
         self._emitted = False
 
     def of(self, batch: Batch) -> list[Event]:
-        """Return a batch as the client sees it."""
+        """Return a batch without the texts of questions."""
         out: list[Event] = []
         for event in batch:
             if isinstance(event, Delta):
@@ -148,7 +148,7 @@ class _Parting:
         return out
 
     def last(self) -> list[Event]:
-        """Return the questions of the first choice, without duplicates; dialects with questions have one choice."""
+        """Return the questions of the first choice without duplicates. Dialects with questions have one choice."""
         questions = () if self._emitted else tuple(dict.fromkeys(self._splitter(0).questions))[:MOST_QUESTIONS]
         self._emitted = True
         return [FollowUps(questions)] if questions else []

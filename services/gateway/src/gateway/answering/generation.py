@@ -1,4 +1,4 @@
-"""The answer of a model: judged by the output detectors, timed, with token counts at the end."""
+"""Generate an answer with a model, have the output detectors judge it, measure its time, and add token counts."""
 
 import time
 from collections import defaultdict
@@ -40,7 +40,7 @@ class Generation:
 
     Args:
         generator: Calls models.
-        guardrails: Judge the answers.
+        guardrails: Judges the answers.
     """
 
     def __init__(self, generator: Generator, guardrails: Guardrails) -> None:
@@ -50,10 +50,10 @@ class Generation:
     async def events(
         self, prompt: Prompt, turn: Turn, timeline: Timeline, deadline: Deadline
     ) -> AsyncGenerator[Batch, None]:
-        """Yield the model's events after the output detectors, with token counts at the end.
+        """Yield the model's events after the checks of the output detectors, with token counts at the end.
 
         Raises:
-            Unavailable: The model sent nothing.
+            Unavailable: The model sent no answer.
         """
         timeline.model = turn.model
         with timeline.streamed("generate") as step:
@@ -85,10 +85,10 @@ class Generation:
                     if batch:
                         yield batch
             if not spoke:
-                raise Unavailable("The model sent no answer.", retry_after=1)
+                raise Unavailable("The model sent no answer. Repeat the request.", retry_after=1)
             passed = prompt.passthrough_json and not turn.detectors.output
             if not (counted or passed or timeline.raw_json):
-                # A blocked answer ends before the model reports its counts.
+                # A blocked answer ends before the model reports the token counts.
                 with below(step):
                     usage = await self.count(prompt, ["".join(pieces) for pieces in texts.values()], deadline)
                 if usage is not None:
@@ -96,7 +96,7 @@ class Generation:
                     yield [usage]
 
     async def count(self, prompt: Prompt, texts: list[str], deadline: Deadline) -> Usage | None:
-        """Return the token counts of a prompt and its answers; None if they cannot be counted."""
+        """Return the token counts of a prompt and its answers, or None if the generator cannot count them."""
         try:
             counts = await self._generator.count_tokens(
                 prompt.principal, prompt.model, texts, prompt.messages, deadline
@@ -109,10 +109,10 @@ class Generation:
     async def _released(
         self, step: trace.Span, prompt: Prompt, turn: Turn, timeline: Timeline, deadline: Deadline
     ) -> AsyncGenerator[Batch, None]:
-        """Yield the model's events after the output detectors.
+        """Yield the model's events after the checks of the output detectors.
 
         Raises:
-            UpstreamRejected: The model server refused, with a text that clients may read.
+            UpstreamRejected: The model server refused the request. The error contains a text that clients may read.
         """
         try:
             async with aclosing(self._judged(step, prompt, turn, timeline, deadline)) as batches:
@@ -125,9 +125,9 @@ class Generation:
     async def _judged(
         self, step: trace.Span, prompt: Prompt, turn: Turn, timeline: Timeline, deadline: Deadline
     ) -> AsyncGenerator[Batch, None]:
-        """Yield the model's events, judged by the output detectors if there are any."""
+        """Yield the model's events. If the turn has output detectors, they judge the events first."""
         noted = _noted(step, self._generator.generate(prompt, deadline), timeline)
-        # The follow-up questions are removed before the detectors judge the rest.
+        # This step removes the follow-up questions before the detectors judge the remaining text.
         async with aclosing(parted(noted) if turn.prompting.follow_ups else noted) as batches:
             if not turn.detectors.output:
                 async for batch in batches:
@@ -156,7 +156,7 @@ class Generation:
 
 
 def _named(batch: Batch, name: str) -> Batch:
-    """Return the batch with another name of the model, if one is set."""
+    """Return the batch with ``name`` as the name of the model; an empty ``name`` changes nothing."""
     if not name or not any(isinstance(event, Start | Completion) for event in batch):
         return batch
     return [
@@ -170,9 +170,10 @@ def _named(batch: Batch, name: str) -> Batch:
 async def _noted(
     step: trace.Span, batches: AsyncGenerator[Batch, None], timeline: Timeline
 ) -> AsyncGenerator[Batch, None]:
-    """Yield the same batches, and note in the timeline that the model has answered, even if a detector blocks it.
+    """Yield the same batches, and record in the timeline that the model has begun to answer.
 
-    The call begins with the first batch, and its span is below the step in the trace.
+    The call begins when this function requests the first batch. Therefore the span of the call is a child of the
+    step in the trace.
     """
     async with aclosing(batches):
         with below(step):

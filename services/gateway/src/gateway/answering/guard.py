@@ -1,4 +1,4 @@
-"""Holds a model's text back until the detectors clear it."""
+"""Hold a model's text back until the detectors clear it."""
 
 import asyncio
 import contextlib
@@ -7,6 +7,7 @@ from collections.abc import AsyncGenerator, Sequence
 from servicekit.errors import Unavailable
 from servicekit.tasks import ended
 
+from gateway.answering.beside import CALLS_TOO_LONG
 from gateway.answering.beside_texts import FIRST, BesideTexts
 from gateway.answering.hold_back import HeldChoice
 from gateway.answering.whole_answer import WholeAnswer
@@ -25,7 +26,7 @@ from gateway.domain import (
 from gateway.ports.answering import Clearance, Watch
 
 HELD_CHARACTERS = 64 * 1024
-"""The maximum number of held characters of a choice. At this limit, the model waits."""
+"""The maximum number of held characters of a choice. At this limit the guard stops reading from the model."""
 
 LONGEST_PIECE = 16 * 1024
 """The maximum number of characters in one call of the detectors."""
@@ -34,18 +35,18 @@ LONGEST_PIECE = 16 * 1024
 class OutputGuard:
     """One answer while its detectors judge it.
 
-    Two tasks run beside the reader: one feeds the model's events to the detectors and takes the clearances that are
-    known at once, one takes the others.
-    `events` yields the result. The model's stream is read at most `HELD_CHARACTERS` ahead of the reader. A choice
-    ends when all of it is judged; it does not wait for other choices.
+    Two tasks run beside the consumer of `events`. The first task feeds the model's events to the detectors and
+    records the immediate clearances. The second task records the later clearances. The guard reads the model's
+    stream at most `HELD_CHARACTERS` per choice ahead of the consumer. A choice ends after the detectors have judged
+    its last text. It does not wait for other choices.
 
     Args:
-        batches: The model's events; closed at the end.
+        batches: The model's events. The guard closes the generator at the end.
         watch: The detectors.
-        blocked_message: Replaces a blocked answer.
+        blocked_message: The text that replaces a blocked answer.
         protected: A detector redacts or blocks; see `HeldChoice`.
         chunked: Send the text of one clearance as one event per choice, after its findings.
-        names: As in `HeldChoice`.
+        names: The names of the passages, as in `HeldChoice`.
     """
 
     def __init__(
@@ -78,10 +79,10 @@ class OutputGuard:
         self._blocked = False
 
     async def events(self) -> AsyncGenerator[Batch, None]:
-        """Yield the model's events, in batches: cleared, redacted, or ended by a block.
+        """Yield the model's events in batches: cleared, redacted, or ended by a block.
 
         Raises:
-            CausewayError: The model or the detectors failed; the text that was cleared before has been yielded.
+            CausewayError: The model or the detectors failed. All earlier cleared text has been yielded.
         """
         tasks = (asyncio.create_task(self._feed()), asyncio.create_task(self._clear()))
         for task in tasks:
@@ -98,13 +99,13 @@ class OutputGuard:
                     self._room.set()
             ending = self._started(self._blocked_end() if self._blocked else self._end())
         finally:
-            # Stop before the last batch is sent, because the reader may read it much later.
+            # Stop the tasks before the last batch, because a slow client may receive this batch much later.
             await _stopped(*tasks)
         if ending:
             yield ending
 
     def _over(self, feeding: "asyncio.Task[None]", clearing: "asyncio.Task[None]") -> bool:
-        """Return whether the answer is over. The detectors' result is final, even if the model's stream fails."""
+        """Return whether the answer has ended. A block ends it, even if the model's stream fails later."""
         if self._blocked:
             return True
         for task in (clearing, feeding):
@@ -139,7 +140,7 @@ class OutputGuard:
         while len(text) > LONGEST_PIECE:
             self._cleared(await self._watch.feed(choice.index, text[:LONGEST_PIECE]))
             text = text[LONGEST_PIECE:]
-        # The detectors get the finish, too: then they do not wait for more text.
+        # After the finish the detectors do not wait for more text.
         reply = choice.reply_json if choice.announced else b""
         self._cleared(await self._watch.feed(choice.index, text, last=choice.announced, reply_json=reply))
 
@@ -156,7 +157,7 @@ class OutputGuard:
             )
 
     def _take(self, batch: Batch) -> dict[HeldChoice, list[str]]:
-        """Take a batch; return the texts that the detectors must judge."""
+        """Hold the events of a batch and return the texts that the detectors must judge."""
         texts: dict[HeldChoice, list[str]] = {}
         for event in batch:
             if isinstance(event, Delta):
@@ -170,7 +171,7 @@ class OutputGuard:
                     self._held += self._beside.grow(choice.beside)
                 if not event.text:
                     if choice.overlong:
-                        raise Unavailable("The model's tool calls are too long for the detectors.")
+                        raise Unavailable(CALLS_TOO_LONG)
                     self._release(choice)
             elif isinstance(event, Finish):
                 choice = self._choice(event.choice)
@@ -185,7 +186,7 @@ class OutputGuard:
             elif isinstance(event, Usage):
                 self._usage = self._beside.usage(event)
             elif isinstance(event, Start):
-                # Waits for the first text: a request that the detectors refuse can still get an HTTP status.
+                # The start waits for the first text, so that a refusal by the detectors can be an HTTP status.
                 self._starts.append(self._beside.start(event))
             elif isinstance(event, FollowUps):
                 self._beside.follow_ups(event)
@@ -198,7 +199,7 @@ class OutputGuard:
         return texts
 
     def _complete(self, choice: HeldChoice) -> None:
-        """Let the detectors judge the parts beside the text of a complete choice."""
+        """Submit the parts beside the text of a complete choice to the detectors."""
         if choice.beside is not None:
             self._beside.complete(choice.beside, choice.complete())
 
@@ -252,7 +253,7 @@ class OutputGuard:
 
     def _release(self, choice: HeldChoice) -> None:
         if self._blocked:
-            # The tasks may still run until the reader sees the block.
+            # The tasks may still run until `events` stops them.
             return
         if found := choice.found():
             self._ready.append(Detections(Direction.OUTPUT, choice.index, found))
@@ -261,7 +262,7 @@ class OutputGuard:
         self._ready_size += size - choice.size
         if len(self._ready) > events:
             if self._chunked and self._usage is not None:
-                # The counts so far: some models send them with every token.
+                # Some models send the counts so far with every token.
                 self._ready.insert(events, self._usage)
             self._wake.set()
 
@@ -311,4 +312,6 @@ async def _stopped(*tasks: "asyncio.Task[None]") -> None:
 
 
 def _unjudged() -> Unavailable:
-    return Unavailable("The guardrails ended before they judged the whole answer.", retry_after=1)
+    return Unavailable(
+        "The guardrails ended before they judged the whole answer. Repeat the request.", retry_after=1
+    )

@@ -1,4 +1,4 @@
-"""The held events of one choice of an answer while detectors judge it."""
+"""Hold the events of one choice of an answer while detectors judge them."""
 
 from collections import deque
 from dataclasses import replace
@@ -13,41 +13,41 @@ from gateway.domain import Action, Delta, Event, Finding, Finish
 from gateway.domain.deltas import ToolCall, drop_numbers, members_of, merge, tool_calls_json
 
 LONGEST_REPLY = 256 * 1024
-"""The maximum size of a choice's judged tool calls. If no detector can block, the rest is not judged."""
+"""The maximum size of a choice's judged tool calls. If no detector can block, longer calls pass unjudged."""
 
 _encode = msgspec.json.encode
 
 
 def size_of(event: Delta | Finish) -> int:
-    """Return the size of an event, which counts towards the bound of the held events."""
+    """Return the size of an event, which counts towards the limit of the held events."""
     if isinstance(event, Finish):
         return 0
     return len(event.text) + len(event.delta_json) + len(event.choice_json)
 
 
 class HeldChoice:
-    """One choice: it takes the model's events and releases the cleared ones.
+    """One choice, which holds the model's events and releases the cleared events.
 
-    If its text is protected (a detector redacts or blocks), the parts beside the text are judged separately
-    (`BesideChoice`), and tool calls are released when everything is judged.
+    If a detector redacts or blocks, the detectors judge the parts beside the text separately (`BesideChoice`). The
+    choice then releases its tool calls after the detectors have judged all parts.
 
     Args:
         index: The number of the choice.
         protected: A detector redacts or blocks.
-        chunked: Each clearance is a separate chunk: it is released as one event.
-        names: The names of the passages that the caller has received. They are not redacted in citations.
+        chunked: Release the text of each clearance as one event.
+        names: The names of the passages that the caller has received. The choice does not redact them in citations.
 
     Attributes:
         index: The number of the choice.
-        cleared: The number of code points of its text that may be released.
-        fed: Whether detectors have got any part of it.
-        announced: Whether the detectors know that it is complete.
-        judged: All of it is judged.
-        finished: Its finish is released.
+        cleared: The number of code points of the text that may be released.
+        fed: The detectors have received a part of the choice.
+        announced: The detectors have received the end of the choice.
+        judged: The detectors have judged the whole text.
+        finished: The finish is released.
         size: The size of the held events by `size_of`, without tool calls.
-        overlong: Its tool calls are too long for the detectors.
-        beside: The parts beside the text; None without protection.
-        asks: Its follow-up questions are not judged yet, so it cannot end.
+        overlong: The tool calls are too long for the detectors.
+        beside: The parts beside the text, or None without protection.
+        asks: The detectors have not judged the follow-up questions yet, so the choice cannot end.
 
     >>> choice = HeldChoice(0, protected=True, chunked=False)
     >>> for piece in ("The code ", "is 42."):
@@ -80,26 +80,26 @@ class HeldChoice:
         self._redactions: deque[Finding] = deque()
         self._taken: list[tuple[int, int]] = []
         self._offset = 0
-        self._kept = ""  # the last text that was kept
+        self._kept = ""  # the last text that was not redacted
         self._taken_out = ""  # the last character before the offset, if it was redacted
-        self._edge = ""  # the last character of its replacement
+        self._edge = ""  # the last character of the last replacement
 
     @property
     def empty(self) -> bool:
-        """Return whether nothing is held."""
+        """Return whether the choice holds no event."""
         beside = self.beside is not None and (self.beside.waiting or self.beside.calls)
         return not (self._pending or self._run or beside)
 
     @property
     def reply_json(self) -> bytes:
-        """Return its tool calls, merged: one JSON object, or empty."""
+        """Return the merged tool calls as one JSON object, or empty bytes without tool calls."""
         if not self._reply:
             return b""
         drop_numbers(self._reply)
         return _encode(self._reply)
 
     def hold(self, event: Delta | Finish) -> None:
-        """Take an event; it is released after those before it."""
+        """Hold an event until it may be released. The choice keeps the order of its events."""
         if isinstance(event, Delta):
             if event.text and not (event.delta_json or event.choice_json):
                 self.fed = True
@@ -140,17 +140,19 @@ class HeldChoice:
                 merge(self._reply, members_of(calls_json))
 
     def find(self, findings: tuple[Finding, ...]) -> None:
-        """Add findings; `found` returns them."""
+        """Add findings, which `found` returns."""
         self._cited.take(findings)
 
     def found(self, *, now: bool = False) -> tuple[Finding, ...]:
-        """Note the spans to redact, once it is known that they are in no citation mark; return the findings.
+        """Record the spans to redact and return the findings.
+
+        A redaction that may be in an incomplete citation mark delays the findings.
 
         Args:
-            now: No more text is released.
+            now: No more text follows, so do not wait for a complete mark.
 
         Returns:
-            The findings; those that would reveal redacted text are marked as withheld.
+            The findings. A finding that would reveal redacted text is marked as withheld.
         """
         findings = self._cited.settled(now=now)
         if not findings:
@@ -163,7 +165,7 @@ class HeldChoice:
         return withheld(findings, self._taken)
 
     def release(self, out: list[Event]) -> None:
-        """Append released events to ``out``: cleared text, the parts beside it, the finish of a judged choice."""
+        """Append the releasable events to ``out``: cleared text, judged parts beside it, the finish."""
         begin = len(out)
         self._close_run()
         while self._pending:
@@ -181,7 +183,7 @@ class HeldChoice:
             room = self._cited.limit(self.cleared) - self._offset
             if event.text and len(event.text) > room:
                 if room > 0:
-                    # The parts beside the text are released with its last piece.
+                    # The event's members beside the text are released with the last piece of the text.
                     self.size -= room
                     self._pass(Delta(event.choice, event.text[:room]), out, begin)
                     self._pending[0] = msgspec.structs.replace(event, text=event.text[room:])
@@ -223,7 +225,7 @@ class HeldChoice:
     def _redacted(self, text: str) -> str:
         """Return the text, which begins at the offset, with the findings replaced.
 
-        A span that began in an earlier piece was replaced there; here its rest is removed.
+        The replacement of a span is in the piece where the span begins. Later pieces lose the span's text.
         """
         begin, end = self._offset, self._offset + len(text)
         pieces: list[str] = []
@@ -259,11 +261,11 @@ class HeldChoice:
 
 
 def withheld(findings: tuple[Finding, ...], taken: list[tuple[int, int]]) -> tuple[Finding, ...]:
-    """Return the findings; those that only report are marked as withheld if they overlap redacted text.
+    """Return the findings, with report-only findings that overlap redacted text marked as withheld.
 
     Args:
         findings: The findings.
-        taken: The redacted spans, in order.
+        taken: The redacted spans.
     """
     if not taken:
         return findings
@@ -275,7 +277,7 @@ def withheld(findings: tuple[Finding, ...], taken: list[tuple[int, int]]) -> tup
 
 def _overlaps(finding: Finding, taken: list[tuple[int, int]]) -> bool:
     if finding.start is None or finding.end is None:
-        return bool(finding.text or finding.extra_json)  # its place is unknown, and it quotes text
+        return bool(finding.text or finding.extra_json)  # a quotation without a known position may overlap
     return any(start < finding.end for start, end in taken if end > finding.start)
 
 

@@ -1,4 +1,4 @@
-"""The texts in JSON members. Detectors judge them, and the gateway replaces spans of them."""
+"""Collect the texts in JSON members for the detectors, and replace the spans that the detectors find."""
 
 import json
 import re
@@ -12,7 +12,7 @@ from gateway.answering.word_edges import joint
 from gateway.domain import Action, Finding
 
 LONGEST = 256 * 1024
-"""The maximum number of characters of the texts of all members together; see `Unjudgeable`."""
+"""The maximum number of characters of all members' texts together; see `Unjudgeable`."""
 
 DEEPEST = 64
 """The maximum number of levels of lists and objects; see `Unjudgeable`."""
@@ -58,8 +58,9 @@ class _Place:
     Attributes:
         begin: The first character.
         end: The first character after it.
-        leaves: The numbers of the leaves; several if the text there holds JSON, which is also judged separately.
-        escaped: The text there has JSON escapes, so that its positions differ from those in the leaf.
+        leaves: The numbers of the leaves. A text with embedded JSON has several leaves, which are also judged
+            separately.
+        escaped: The judged text has JSON escapes, so that its offsets differ from the offsets in the leaf.
     """
 
     begin: int
@@ -69,10 +70,10 @@ class _Place:
 
 
 class JsonTexts:
-    """The strings, names and numbers of JSON members, including those of JSON inside a string.
+    """The strings, names and numbers (leaves) of JSON members, including the leaves of JSON inside a string.
 
-    Detectors judge them in three forms, because clients read them in each of these: all of them on separate lines,
-    those of each member joined, and each embedded JSON text unchanged.
+    Detectors judge the leaves in three forms, because clients may read each form: all leaves on separate lines, the
+    joined leaves of each member, and each embedded JSON text unchanged.
 
     >>> found = JsonTexts({"tool": {"arguments": '{"mail": "ann@kelp.org"}'}})
     >>> found.texts[0].splitlines()
@@ -82,7 +83,7 @@ class JsonTexts:
         members: The members.
 
     Raises:
-        Unjudgeable: They are too long or nested too deeply.
+        Unjudgeable: The members are too long or nested too deeply.
 
     Attributes:
         texts: The texts for the detectors.
@@ -167,7 +168,7 @@ class JsonTexts:
         sizes = list(_sizes(msgspec.json.decode(raw)))
         tokens = list(_TOKEN.finditer(raw))
         if len(tokens) != len(sizes):
-            return raw, []  # a name occurs twice: a finding drops the whole embedded text
+            return raw, []  # after a duplicate name, any finding replaces the whole embedded text
         places = []
         for size, token in zip(sizes, tokens, strict=True):
             quote = token[0].startswith('"')
@@ -178,7 +179,7 @@ class JsonTexts:
 
 
 def replaced(text: str, spans: Iterable[Span]) -> str:
-    """Return the text with spans replaced; overlapping spans get one replacement, that of the first.
+    """Return the text with spans replaced. Overlapping spans get the replacement of the first span.
 
     >>> replaced("call 555-0100 now", [(5, 13, "[PHONE]"), (9, 13, "#")])
     'call [PHONE] now'
@@ -220,14 +221,17 @@ def repeats_names(raw_json: bytes | str) -> bool:
 
 
 def _walk(value: Any, visit: _Visit, embedded: _Visit, depth: int = 0, *, embeds: bool = False) -> Any:
-    """Visit all leaves in order; return the value with the texts that the visitors return in place of leaves.
+    """Visit all leaves in order and return the value with the visitors' replacements for leaves.
 
     Args:
         value: The value.
-        visit: Gets a string, a name or a number.
-        embedded: Gets a string that holds JSON, before its contents.
+        visit: The visitor of strings, names and numbers.
+        embedded: The visitor of strings that contain JSON. It runs before the visits of the contained leaves.
         depth: The number of levels above the value.
-        embeds: The value is inside such a string, where no name belongs to the protocol.
+        embeds: The value is in a string with JSON, where no name belongs to the protocol.
+
+    Raises:
+        Unjudgeable: The value is nested too deeply.
     """
     if depth > DEEPEST:
         raise Unjudgeable
@@ -273,7 +277,7 @@ def _sizes(value: Any) -> Iterator[int]:
 
 
 def _json_inside(text: str) -> Any:
-    """Return the list or the object that a text holds, or None."""
+    """Return the list or the object that a text contains as JSON, or None."""
     if text.lstrip()[:1] not in ("{", "["):
         return None
     try:

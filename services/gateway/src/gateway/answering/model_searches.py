@@ -1,4 +1,4 @@
-"""A model that searches while it answers: it calls a function, gets passages, and continues."""
+"""Let a model search while it answers: the model calls a function, receives passages, and continues."""
 
 from collections.abc import AsyncGenerator, Sequence
 from contextlib import aclosing
@@ -36,9 +36,9 @@ LONGEST_QUERY = 2000
 """The maximum number of characters of a search query. The gateway does not search for a longer one."""
 
 MOST_PASSAGES = 20
-"""The default number of passages of a search: the passages of several searches share the context window."""
+"""The default number of passages of a search. The passages of several searches share the context window."""
 
-_NO_MORE = ("content_filter", "length")
+_STOPPED = ("content_filter", "length")
 _encode = msgspec.json.encode
 _object = msgspec.json.Decoder(dict[str, msgspec.Raw])
 _arguments = msgspec.json.Decoder(dict[str, Any])
@@ -48,9 +48,9 @@ class ModelSearches:
     """Offers a model a search function, and runs its searches.
 
     Args:
-        generator: Lists the models, which may call tools.
+        generator: Reports whether a model can call tools.
         generation: Generates answers.
-        context: Searches.
+        context: Finds passages.
         checks: Judges the passages.
     """
 
@@ -61,7 +61,7 @@ class ModelSearches:
         self._context, self._checks = context, checks
 
     async def wanted(self, turn: Turn, deadline: Deadline) -> bool:
-        """Return whether the model itself searches: the turn allows it, and the model calls tools."""
+        """Return whether the model itself searches: the turn allows it, and the model can call tools."""
         if turn.searching is None or not turn.retrieval.indexes:
             return False
         known = self._generator.known(turn.model) or await self._generator.count_tokens(
@@ -74,14 +74,14 @@ class ModelSearches:
     ) -> AsyncGenerator[Batch, None]:
         """Yield the events of the answer and of its searches. The token counts include all rounds.
 
-        If the model also calls functions of the request in a round, the searches of that round are dropped. The
-        model requests them again when it has the results of those functions.
+        If the model also calls functions of the request in a round, the gateway drops the searches of that round.
+        The model can request them again after it has the results of those functions.
 
         Args:
             turn: The turn after its checks, with `Turn.searching`.
-            found: Gets the passages.
+            found: The list to which the function adds the passages.
             timeline: Records the steps.
-            deadline: When the answer must end.
+            deadline: The time by which the answer must end.
         """
         tool = turn.searching
         assert tool is not None
@@ -117,7 +117,7 @@ class ModelSearches:
     async def _searched(
         self, turn: Turn, query: str, timeline: Timeline, deadline: Deadline
     ) -> tuple[tuple[Passage, ...], Sequence[Event]]:
-        """Return the passages for a query that the detectors pass and that fit the context window."""
+        """Return the passages for a query that no detector blocks and that fit the context window."""
         if not query:
             return (), ()
         retrieval = replace(turn.retrieval, top=turn.retrieval.top or MOST_PASSAGES)
@@ -138,16 +138,16 @@ class _Call:
 
 
 class _Round:
-    """The model's output until it requests a search or has answered.
+    """The model's output until the model requests a search or ends its answer.
 
     Args:
         name: The name of the search function.
         before: The tokens of the previous rounds.
 
     Attributes:
-        text: Its text.
-        searches: The requested searches; empty if the model also calls functions of the request, or was stopped.
-        usage: The tokens of all rounds; None if they are not known.
+        text: The text of the round.
+        searches: The requested searches. Empty if the model also calls functions of the request, or was stopped.
+        usage: The tokens of all rounds, or None if they are not known.
     """
 
     def __init__(self, name: str, before: Usage) -> None:
@@ -160,11 +160,11 @@ class _Round:
 
     @property
     def searches(self) -> list[_Call]:
-        """Return the requested searches; see the class."""
-        return [] if self._others or self._finish.reason in _NO_MORE else list(self._calls.values())
+        """Return the requested searches that the gateway must run."""
+        return [] if self._others or self._finish.reason in _STOPPED else list(self._calls.values())
 
     def take(self, batch: Batch) -> list[Event]:
-        """Take events; return those that the client gets at once."""
+        """Record the events of a batch and return the events that the client receives immediately."""
         out: list[Event] = []
         for event in batch:
             if type(event) is Delta:
@@ -227,7 +227,7 @@ def _offering(parameters_json: bytes, tool: SearchTool, *, left: int, first: boo
     """Return the parameters of a round, with the search tool while searches are left."""
     members: dict[str, Any] = dict(_object.decode(parameters_json))
     if tool.first_choice_json:
-        # The request's choice is for the first round. In later rounds the model has already made that call.
+        # The request's tool choice applies to the first round only: the model has then made the required call.
         members.pop("tool_choice", None)
         if first:
             members["tool_choice"] = msgspec.Raw(tool.first_choice_json)
@@ -238,7 +238,7 @@ def _offering(parameters_json: bytes, tool: SearchTool, *, left: int, first: boo
 
 
 def _query(arguments: str) -> str:
-    """Return the query that a model wrote as an argument; empty if it is invalid."""
+    """Return the query in the arguments of a call, or an empty text if the query is invalid."""
     try:
         query = _arguments.decode(arguments).get("query")
     except (ValueError, RecursionError):
@@ -248,7 +248,7 @@ def _query(arguments: str) -> str:
 
 
 def _with_call(turn: Turn, current: _Round) -> Turn:
-    """Return the turn after a model's request for searches; the question is then part of the history."""
+    """Return the turn after a model's request for searches, with the question in the history."""
     calls = [
         {
             "id": call.id,

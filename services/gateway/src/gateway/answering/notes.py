@@ -1,8 +1,8 @@
-"""The notes on an answer, for diagnosis: which requested steps were omitted, and why."""
+"""Write the notes on an answer for diagnosis: which requested steps the gateway omitted, and why."""
 
 from gateway.domain import Note, Retrieval, Selection, Subject, Turn
 
-NO_QUESTIONS = "The model only quotes its sources and asks no follow-up questions."
+NO_QUESTIONS = "The model only quotes its sources and writes no follow-up questions."
 
 
 def notes(
@@ -13,10 +13,10 @@ def notes(
     Args:
         requested: The requested turn.
         fit: The turn that the model gets.
-        query: Why the search query is not the requested one; empty if it is.
-        found: The search results, whether or not they fit.
-        left_out: The number of messages that do not fit.
-        pictures: Why pictures of pages are missing; empty if none are.
+        query: The reason for a search query that is not rewritten as requested, or empty.
+        found: The search results, including the passages that do not fit the context window.
+        left_out: The number of messages that do not fit the context window.
+        pictures: The reason for missing pictures of pages, or empty.
     """
     entries = (
         (Subject.QUERY, query),
@@ -36,18 +36,18 @@ def _left_out(number: int) -> str:
 
 
 NO_RERANKER = "No reranker is configured: {}."
-NOT_ASKED = "minimum_reranker_score needs semantic_ranker: no passage was omitted because of its score."
+NOT_REQUESTED = "minimum_reranker_score needs semantic_ranker: no passage was omitted because of its score."
 ITS_ORDER, ITS_MINIMUM = "the order is that of the search", "no passage was omitted because of its score"
 
 
 def not_ranked(found: Selection | None, retrieval: Retrieval) -> str:
-    """Return what a reranker should have done and why it did not; empty if nothing is missing."""
+    """Return the reason for results without the requested reranking, or empty if the results are reranked."""
     least = retrieval.minimum_reranker_score is not None
     if found is None or not found.passages or not (least or retrieval.semantic_ranker):
         return ""
     if not retrieval.semantic_ranker:
         # Clients without a minimum send 0.
-        return NOT_ASKED if retrieval.minimum_reranker_score else ""
+        return NOT_REQUESTED if retrieval.minimum_reranker_score else ""
     left = f"{ITS_ORDER}; {ITS_MINIMUM}" if least else ITS_ORDER
     if found.not_reranked:
         return f"{found.not_reranked.removesuffix('.')}: {left}."

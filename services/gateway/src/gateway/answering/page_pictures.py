@@ -1,4 +1,4 @@
-"""Pictures of the pages of the selected passages, for models that accept pictures."""
+"""Load pictures of the pages of the selected passages, for models that accept pictures."""
 
 import base64
 
@@ -14,13 +14,13 @@ from gateway.domain import Passage, Picture, Turn
 from gateway.ports.answering import Pictures
 
 MOST = 5
-"""The maximum number of pictures of a turn; ingest limits a page's picture to 768 KiB."""
+"""The maximum number of pictures of a turn. Ingest limits a page's picture to 768 KiB."""
 
-NO_EYES = "The model does not accept pictures: it got the text of the pages."
+NOT_ACCEPTED = "The model does not accept pictures: it got the text of the pages."
 NOT_JUDGED = "The context's detectors cannot judge pictures: the model got the text of the pages."
-NONE_KEPT = "No pictures of these pages are stored: the model got their text."
+NOT_STORED = "No pictures of these pages are stored: the model got their text."
 NO_ROOM = "The model's window has no room for pictures: the model got the text of the pages."
-AWAY = "The pictures of the pages could not be fetched: the model got their text."
+NOT_FETCHED = "The pictures of the pages could not be fetched: the model got their text."
 
 _log = structlog.get_logger(__name__)
 
@@ -29,7 +29,7 @@ class PagePictures:
     """Loads the pictures for a turn's model.
 
     Args:
-        pictures: Stores them.
+        pictures: The store of the pictures.
     """
 
     def __init__(self, pictures: Pictures) -> None:
@@ -38,9 +38,9 @@ class PagePictures:
     async def of(
         self, turn: Turn, fit: Fit, timeline: Timeline, deadline: Deadline
     ) -> tuple[tuple[Picture, ...], str]:
-        """Return pictures of the passages' pages, best first; and why pictures are missing, else "".
+        """Return pictures of the passages' pages, best first, and the reason for missing pictures, or "".
 
-        A failure here does not fail the turn: the model gets the pages' text.
+        If the pictures cannot be loaded, the turn does not fail. The model then receives only the pages' text.
         """
         passages = fit.selection.passages if fit.selection else ()
         if not turn.prompting.pictures or not passages:
@@ -48,27 +48,27 @@ class PagePictures:
         pages = _pages(passages)
         most = min(MOST, fit.room // budget.PICTURE_TOKENS)
         reasons = (
-            (not fit.takes_pictures, NO_EYES),
+            (not fit.takes_pictures, NOT_ACCEPTED),
             (bool(turn.detectors.context), NOT_JUDGED),
-            (not pages, NONE_KEPT),
+            (not pages, NOT_STORED),
             (most <= 0, NO_ROOM),
         )
-        for holds, reason in reasons:
-            if holds:
+        for applies, reason in reasons:
+            if applies:
                 return (), reason
         try:
             with timeline.step("load pictures"):
                 found = await self._load(turn.principal, pages[:most], deadline)
         except CausewayError as error:
             _log.warning("pictures were not fetched", error=error.message)
-            return (), AWAY
+            return (), NOT_FETCHED
         if not found:
-            return (), NONE_KEPT
+            return (), NOT_STORED
         missing = len(pages) - len(found)
         return found, f"Pages whose pictures the model did not get: {missing}." if missing else ""
 
     async def _load(self, principal: Principal, pages: list[Passage], deadline: Deadline) -> tuple[Picture, ...]:
-        # Sequentially: there are few, and each is one round trip.
+        # Sequential calls are fast enough: at most `MOST` round trips.
         jpegs = [(page, await self._pictures.read(principal, page, deadline)) for page in pages]
         return tuple(
             Picture(page.sourcepage, f"data:image/jpeg;base64,{base64.b64encode(jpeg).decode()}")

@@ -1,4 +1,4 @@
-"""The search query: the question, or a query that a model makes from the conversation."""
+"""Make the search query of a turn: the question, or a query that a model writes from the conversation."""
 
 from contextlib import aclosing
 from dataclasses import dataclass
@@ -15,7 +15,7 @@ from gateway.domain import Delta, Finish, Turn, Usage
 from gateway.ports.answering import Generator, Prompt
 
 LONGEST_QUERY = 400
-"""The maximum number of characters of a search query. A longer text is an answer, or a mistake, and is not used."""
+"""The maximum number of characters of a search query. A longer text from the model is not a query."""
 
 MOST_SECONDS = 10.0
 SHARE_OF_TIME = 1 / 3
@@ -25,14 +25,14 @@ PARAMETERS = b'{"temperature":0,"max_tokens":100}'
 MOST_THOUGHT = 1000
 """The token limit of a reasoning model. Such models accept neither a temperature nor ``max_tokens``."""
 
-ONLY_QUOTES = "The model only quotes its sources and makes no search queries: the search used the question."
-FAILED = "The model made no search query: the search used the question."
+ONLY_QUOTES = "The model only quotes its sources and writes no search queries: the search used the question."
+FAILED = "The model wrote no search query: the search used the question."
 UNUSABLE = "The model's text was not a usable search query: the search used the question."
 STOPPED = "The detectors stopped the search query of the model: the search used the question."
 
 _NULL = msgspec.Raw(b"null")
 _object = msgspec.json.Decoder(dict[str, msgspec.Raw])
-_SAID = ("user", "assistant")
+_CONVERSATION = ("user", "assistant")
 _END_OF_THOUGHT = "</think>"
 _QUOTES = ('""', "''", "``", "“”", "„“", "«»")
 
@@ -45,7 +45,7 @@ class Query:
 
     Attributes:
         text: The query.
-        note: Why the query is the question itself, although the turn requests another one; empty: no reason.
+        note: The reason why the query is the question although the turn requests a rewritten query, or empty.
     """
 
     text: str
@@ -53,7 +53,7 @@ class Query:
 
 
 class QueryRewriting:
-    """Asks the turn's own model for a search query.
+    """Requests a search query from the turn's model.
 
     Args:
         generator: Calls models.
@@ -65,12 +65,12 @@ class QueryRewriting:
         self._checks = checks
 
     async def query(self, turn: Turn, timeline: Timeline, deadline: Deadline) -> Query:
-        """Return the search query of a turn. The detectors have passed it.
+        """Return the search query of a turn, after the detectors.
 
-        If the rewriting fails, the answer does not fail: the search then uses the question.
+        If the rewriting fails, the answer does not fail. The search then uses the question.
         """
-        wanted = turn.prompting.rewrite and turn.retrieval.indexes
-        if not (wanted and any(message.role in _SAID for message in turn.history)):
+        rewrites = turn.prompting.rewrite and turn.retrieval.indexes
+        if not (rewrites and any(message.role in _CONVERSATION for message in turn.history)):
             return Query(turn.query)
         with timeline.step("rewrite"):
             try:
@@ -94,7 +94,7 @@ class QueryRewriting:
         return Query(text)
 
     async def _generated(self, turn: Turn, timeline: Timeline, deadline: Deadline) -> str:
-        """Return the model's text; empty if it was cut short or is too long.
+        """Return the model's text, or an empty text if the model's text is too long or not complete.
 
         Raises:
             CausewayError: The model failed.
@@ -121,13 +121,13 @@ class QueryRewriting:
                 if len(text) > prompts.LONGEST_MESSAGE:
                     return ""
         if not reason:
-            raise Unavailable("The model did not end its search query.", retry_after=1)
+            raise Unavailable("The model did not end its search query. Repeat the request.", retry_after=1)
         return text if reason == "stop" else ""
 
 
 def _parameters(turn: Turn) -> bytes:
     """Return parameters for a short, deterministic output, if the model supports them."""
-    # The other members are for the model server, and may hold numbers that Python cannot represent.
+    # `msgspec.Raw` keeps the other members encoded: they may contain numbers that Python cannot represent.
     effort = _object.decode(turn.parameters_json).get("reasoning_effort", _NULL)
     if effort == _NULL:
         return PARAMETERS
@@ -135,9 +135,9 @@ def _parameters(turn: Turn) -> bytes:
 
 
 def _cleaned(raw_text: str) -> str:
-    """Return a model's text as a search query; empty if it is too long.
+    """Return a model's text as a search query, or an empty text if it is too long.
 
-    The query is on one line, without reasoning and without quotation marks around it.
+    The query is on one line, without the model's reasoning and without enclosing quotation marks.
     """
     text = " ".join(raw_text.rpartition(_END_OF_THOUGHT)[2].split())
     if text[:1] + text[-1:] in _QUOTES:

@@ -1,7 +1,7 @@
-"""Searches and reads without a model. Detectors judge the passages and documents like an answer.
+"""Search for passages and read documents without a model. Detectors judge the texts as they judge an answer.
 
-The context detectors judge them because an agent passes them to a model. The output detectors judge them because
-clients outside the platform read them.
+The context detectors judge the texts because an agent passes them to a model. The output detectors judge the texts
+because clients outside the platform read them.
 """
 
 from dataclasses import replace
@@ -19,7 +19,7 @@ from gateway.ports.answering import Guardrails, Retriever
 from gateway.ports.documents import Catalogue
 
 MARGIN = 512
-"""Code points before and after a part. Detectors judge them with the part, so that they find text at its edges."""
+"""Detectors also judge this many code points before and after a part, to find text that crosses its edges."""
 
 _JUDGED = (Direction.CONTEXT, Direction.OUTPUT)
 
@@ -39,7 +39,7 @@ class Reading:
         self._checks = Checks(guardrails)
 
     async def search(self, turn: Turn, top: int, timeline: Timeline, deadline: Deadline) -> tuple[Passage, ...]:
-        """Return the best passages for the turn's question, after the detectors.
+        """Return the best passages for the turn's question, after the detectors have judged and redacted them.
 
         Raises:
             Blocked: A detector blocks the question.
@@ -65,7 +65,7 @@ class Reading:
     async def document(
         self, turn: Turn, index: str, document_id: str, part: TextRange, timeline: Timeline, deadline: Deadline
     ) -> ReadDocument:
-        """Return a document with a part of its text, after the detectors.
+        """Return a document with a part of its text, after the detectors have judged and redacted the part.
 
         Raises:
             Blocked: A detector blocks the part.
@@ -74,9 +74,9 @@ class Reading:
         protected = turn.detectors.context or turn.detectors.output
         before = min(part.offset, MARGIN) if protected else 0
         behind = MARGIN if protected else 0
-        wanted = replace(part, offset=part.offset - before, length=before + part.length + behind)
+        extended = replace(part, offset=part.offset - before, length=before + part.length + behind)
         with timeline.step("read document"):
-            read = await self._catalogue.read(turn.principal, index, document_id, wanted, deadline)
+            read = await self._catalogue.read(turn.principal, index, document_id, extended, deadline)
         end = before + part.length
         more = read.is_truncated or len(read.text) > end
         text = await self._cleared(turn, read.text, before, min(end, len(read.text)), timeline, deadline)
@@ -88,7 +88,7 @@ class Reading:
         """Return the text from ``start`` to ``end`` after redaction of the whole text.
 
         Raises:
-            Blocked: A detector blocks it.
+            Blocked: A detector blocks the text.
         """
         taken: list[Finding] = []
         for direction in _JUDGED:
@@ -101,10 +101,10 @@ class Reading:
 
 
 def _without(text: str, taken: list[Finding], start: int, end: int) -> str:
-    """Return a part of a text with the replacements of findings.
+    """Return a part of a text with the spans of the findings replaced.
 
     Raises:
-        Blocked: A finding has no span.
+        Blocked: A finding has no span, so the gateway cannot redact the text.
     """
     spans = []
     for each in taken:

@@ -1,4 +1,4 @@
-"""The texts of a request in addition to its messages' texts: members of messages, tools, its own prompt."""
+"""Collect a request's texts beside the texts of its messages: members of messages, tools, the request's prompt."""
 
 from collections.abc import Sequence
 from dataclasses import replace
@@ -23,7 +23,7 @@ _SETTINGS = frozenset((
 """Parameters that no model reads as text: sampling options and the user's name."""
 
 WITHHELD = "(withheld)"
-"""Replaces a blocked old message: models differ in whether they accept an empty one."""
+"""The text that replaces a blocked old message. Some models refuse an empty message."""
 
 _NUMBERS = ("tool_call_id",)
 _object = msgspec.json.Decoder(dict[str, Any])
@@ -38,10 +38,10 @@ class RequestTexts:
 
     Args:
         turn: The turn.
-        places: Numbers of the messages whose members are judged; the question's number follows those of the
-            history.
-        members: Judge members and parameters, too; else only texts in several parts.
-        answered: The number of the latest answer. A blocked text up to it is replaced, and the request goes on.
+        places: The numbers of the messages. The question has the number after the history's last number.
+        members: Judge the members of these messages and the parameters. Otherwise judge the texts in several parts.
+        answered: The number of the latest answer. A blocked text up to this message does not block the request:
+            the gateway replaces the text.
 
     Raises:
         InvalidRequest: The texts are too long for the detectors.
@@ -77,7 +77,7 @@ class RequestTexts:
         """Return the turn after redaction, and the findings.
 
         Args:
-            verdicts: One for each text. None of them blocks the request.
+            verdicts: One verdict for each text. No verdict blocks the request.
         """
         findings: dict[tuple[int, Finding], None] = {}
         left = iter(self._softened(verdicts))
@@ -100,9 +100,9 @@ class RequestTexts:
         return turn, [Detections(Direction.INPUT, item, (finding,)) for item, finding in findings]
 
     def stopping(self, verdicts: Sequence[Verdict]) -> Verdict | None:
-        """Return the first verdict that blocks the request.
+        """Return the first verdict that blocks the request, or None.
 
-        In a text of joined parts, only findings across parts count.
+        In a text of joined parts, only findings that span several parts block.
         """
         alone = len(self.texts) - len(self._joined)
         for verdict in self._softened(verdicts)[:alone]:
@@ -115,7 +115,7 @@ class RequestTexts:
         return None
 
     def _softened(self, verdicts: Sequence[Verdict]) -> list[Verdict]:
-        """Return the verdicts. For an old message, a finding that blocks becomes one that redacts."""
+        """Return the verdicts. In an old message, a finding that blocks becomes a finding that redacts."""
         old = [
             place is not None and place <= self._answered
             for place, document in self._documents
@@ -133,7 +133,8 @@ class RequestTexts:
         except Unjudgeable:
             where = "the parameters" if place is None else f"messages[{place}]"
             raise InvalidRequest(
-                f"{where}: the text is too long, or nested too deeply, for the detectors.", field="messages"
+                f"{where}: the text is too long, or nested too deeply, for the detectors. Send less text.",
+                field="messages",
             ) from None
         if any(document.texts):
             self._documents.append((place, document))
@@ -162,7 +163,7 @@ def crossing(verdict: Verdict, gaps: Gaps) -> list[Finding]:
     for each in verdict.findings:
         if each.start is None or each.end is None or each.action is Action.REPORT:
             continue
-        # The position in the text counts the gaps before it.
+        # Add the gaps before the position.
         start = each.start + sum(gap - at <= each.start for at, gap in enumerate(gaps))
         end = each.end + sum(gap - at < each.end for at, gap in enumerate(gaps))
         if end - start > each.end - each.start:
@@ -174,7 +175,10 @@ def _read(raw_json: bytes) -> dict[str, Any]:
     try:
         return _object.decode(raw_json)
     except (ValueError, RecursionError) as error:
-        raise InvalidRequest("The request holds a value that the detectors cannot read.", field="body") from error
+        raise InvalidRequest(
+            "The request contains a JSON value that the detectors cannot read. Send valid JSON with fewer levels.",
+            field="body",
+        ) from error
 
 
 def _taken(document: JsonTexts, verdicts: Any) -> list[Finding]:

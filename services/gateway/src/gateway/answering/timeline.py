@@ -1,4 +1,4 @@
-"""The timeline of an answer: named steps on one clock, and the findings of detectors."""
+"""Record the timeline of an answer: named steps on one clock, and the findings of detectors."""
 
 import contextlib
 import time
@@ -13,23 +13,23 @@ _tracer = telemetry.tracer(__name__)
 _NANOSECONDS = 1e9
 
 QUERY = -1
-"""The item number of findings in a search query that a model made. The query is not a choice of the answer."""
+"""The item number of findings in a search query that a model wrote. The query is not a choice of the answer."""
 
 
 class Timeline:
-    """The timeline of one answer; complete after the answer has ended, failed, or was cancelled.
+    """The timeline of one answer, complete after the answer has ended, failed, or was cancelled.
 
     Each step is also a span of the same length, so that a trace and the thoughts of an answer agree.
 
     Attributes:
-        detections: All findings of detectors, in each direction, and the failed detectors. Clients do not get all
-            of these.
+        detections: The findings of all detectors, in each direction, and the failed detectors. Clients receive only
+            some of them.
         model: The requested model.
-        usage: The tokens of the answer; None if they are not known.
-        start_json: The members of the answer as a whole; may be empty.
-        raw_json: The last chunk that was passed through, or the whole answer; empty if none was passed through.
-        chunks: The number of chunks that were passed through.
-        heard: A model has begun to answer, or to make a search query. After that, a retry costs tokens again.
+        usage: The tokens of the answer, or None if they are not known.
+        start_json: The members of the whole answer; may be empty.
+        raw_json: The last chunk that passed through unchanged, or the whole answer, or empty.
+        chunks: The number of chunks that passed through unchanged.
+        heard: A model has begun to answer, or to write a search query. After that, a retry costs tokens again.
     """
 
     def __init__(self) -> None:
@@ -47,7 +47,7 @@ class Timeline:
 
     @contextlib.contextmanager
     def step(self, name: str) -> Iterator[None]:
-        """Time the block, also if it fails; calls of services are below it in the trace."""
+        """Time the block, also if it fails. Calls of services are below the step in the trace."""
         with self.streamed(name) as span, below(span):
             yield
 
@@ -70,14 +70,19 @@ class Timeline:
             span.end(start + int(seconds * _NANOSECONDS))
 
     def add(self, name: str, seconds: float) -> None:
-        """Add a step that was timed elsewhere and ends now; repeated steps are added up."""
+        """Add a step that the caller timed and that ends now. The durations of repeated steps are added up."""
         self._note(name, time.perf_counter() - seconds, seconds)
         if trace.get_current_span().is_recording():
             end = time.time_ns()
             _tracer.start_span(name, start_time=end - int(seconds * _NANOSECONDS)).end(end)
 
     def inside(self, name: str, steps: Iterable[tuple[str, float]]) -> None:
-        """Add the steps that a service reports within a step: their names and milliseconds."""
+        """Add the steps that a service reports within a step.
+
+        Args:
+            name: The name of the outer step.
+            steps: The names and the milliseconds of the inner steps.
+        """
         inner = self._inner.setdefault(name, {})
         for inner_name, milliseconds in steps:
             inner[inner_name] = inner.get(inner_name, 0.0) + milliseconds
@@ -87,12 +92,12 @@ class Timeline:
         self._seconds[name] = self._seconds.get(name, 0.0) + seconds
 
     def spent(self, name: str, usage: Usage) -> None:
-        """Add the tokens of a step."""
+        """Set the tokens of a step."""
         self._usage[name] = usage
 
     @property
     def steps(self) -> tuple[Step, ...]:
-        """Return the steps so far, in the order of their first ends."""
+        """Return the steps so far, in the order in which each first ended."""
         return tuple(
             Step(
                 name,

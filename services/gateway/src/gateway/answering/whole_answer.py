@@ -1,4 +1,4 @@
-"""An answer that the model server sent in one piece. Detectors judge it, and the gateway replaces the findings."""
+"""Judge an answer that the model server sent in one piece, and replace the findings of the detectors."""
 
 from collections.abc import Iterable, Iterator
 from typing import Any
@@ -24,7 +24,7 @@ _encode = msgspec.json.encode
 
 
 class _Choice:
-    """One choice: its content, and the documents beside it."""
+    """One choice: its content, and the documents beside the content."""
 
     def __init__(self, choice: dict[str, Any], at: int, *, protected: bool) -> None:
         self.choice = choice
@@ -50,18 +50,18 @@ class _Choice:
 
     @property
     def parts(self) -> list[dict[str, Any]]:
-        """Return the text parts of its content; empty if the content is a string."""
+        """Return the text parts of the content, or an empty list if the content is a string."""
         parts = self.content if isinstance(self.content, list) else ()
         return [part for part in parts if isinstance(part, dict) and isinstance(part.get("text"), str)]
 
     @property
     def text(self) -> str:
-        """Return its content for the detectors: its parts are joined, because clients join them."""
+        """Return the content for the detectors, with its parts joined as clients join them."""
         return self.content if isinstance(self.content, str) else "".join(part["text"] for part in self.parts)
 
     @property
     def reply_json(self) -> bytes:
-        """Return its tool calls, for detectors of conversations."""
+        """Return the tool calls for detectors of conversations, or empty bytes without tool calls."""
         reply = {name: self.message[name] for name in ("tool_calls", "function_call") if self.message.get(name)}
         if not reply:
             return b""
@@ -70,7 +70,12 @@ class _Choice:
         return _encode(reply)
 
     def take(self, findings: Iterable[Finding], *, gap: int = 0) -> None:
-        """Record the spans to replace; ``gap`` is the number of characters between parts in the judged text."""
+        """Record the spans to replace.
+
+        Args:
+            findings: The findings in the judged text.
+            gap: The number of characters between parts in the judged text.
+        """
         spans = [
             (each.start, each.end, each.replacement)
             for each in findings
@@ -87,7 +92,7 @@ class _Choice:
             at = end + gap
 
     def finish(self) -> bool:
-        """Replace the spans; return whether anything changed."""
+        """Replace the spans and return whether the choice has changed."""
         changed = False
         texts = [part["text"] for part in self.parts]
         for members, document in self.documents:
@@ -100,7 +105,7 @@ class _Choice:
         if isinstance(self.content, list) and (changed or any(self.spans)):
             now = iter(zip(texts, self.spans, strict=True))
             kept = self.message.get("content")
-            # A member that no detector can read is removed.
+            # The content may be missing: members that no detector can read are removed.
             for part in kept if isinstance(kept, list) else ():
                 if isinstance(part, dict) and isinstance(part.get("text"), str):
                     text, spans = next(now)
@@ -109,18 +114,18 @@ class _Choice:
 
 
 def _without_text(part: Any) -> Any:
-    """Return a part of a content without its text, which is judged with the other parts."""
+    """Return a part of a content without its text. Detectors judge the texts of all parts together."""
     return part | {"text": ""} if isinstance(part, dict) and isinstance(part.get("text"), str) else part
 
 
 class WholeAnswer:
-    """One answer in one piece. If nothing is replaced, its bytes do not change.
+    """One answer in one piece. Without a replacement its bytes do not change.
 
     Args:
         raw_json: The answer.
         beside: Judges the parts beside the contents of the choices.
-        protected: A detector redacts or blocks; else detectors judge only the contents.
-        names: As in `HeldChoice`.
+        protected: A detector redacts or blocks. Otherwise detectors judge only the contents.
+        names: The names of the passages, as in `HeldChoice`.
 
     Raises:
         Unavailable: The answer is invalid.
@@ -140,7 +145,9 @@ class WholeAnswer:
             for choice in (_Choice(each, at, protected=protected) for at, each in enumerate(items))
         }
         if len(self.choices) < len(items) or any(not 0 <= index < FIRST for index in self.choices):
-            raise Unavailable("The model server sent an answer with invalid indexes of its choices.")
+            raise Unavailable(
+                "The model server sent choices with duplicate or negative indexes. Check the model server."
+            )
         self._others: Document | None = None
         for choice in self.choices.values():
             owner = BesideChoice(choice.index)
@@ -169,11 +176,11 @@ class WholeAnswer:
             yield Piece(number, _GAP.join(part["text"] for part in choice.parts))
 
     def takes(self, number: int) -> bool:
-        """Return whether a text of this number is one of the contents."""
+        """Return whether the text with this number is one of the contents."""
         return number in self.choices or number in self._parts
 
     def take(self, clearance: Clearance) -> list[Event]:
-        """Take the detectors' result for one of the contents; return the events for clients."""
+        """Record the detectors' result for one of the contents and return the events for clients."""
         if (parts := self._parts.get(clearance.choice)) is not None:
             joined = _GAP.join(part["text"] for part in parts.parts)
             parts.take(spared(clearance.findings, spans_of(joined, self._names)), gap=len(_GAP))
@@ -198,12 +205,12 @@ class WholeAnswer:
 
     @property
     def judged(self) -> bool:
-        """Return whether all contents are judged."""
+        """Return whether the detectors have judged all contents."""
         return not self._open and all(choice.judged for choice in self.choices.values())
 
     @property
     def usage(self) -> Usage | None:
-        """Return its token counts, without other members."""
+        """Return the token counts without other members, or None if the answer has no counts."""
         usage = self._body.get("usage")
         counts = usage if isinstance(usage, dict) else {}
         prompt, answer = counts.get("prompt_tokens"), counts.get("completion_tokens")
@@ -217,13 +224,13 @@ class WholeAnswer:
         if self._others is not None and self._others.changed:
             _put(self._body, self._others)
             changed.append(True)
-        # Remove duplicate names: detectors judged only one value of each.
+        # Encoding removes duplicate names, of which the detectors judged only one value.
         anew = any(changed) or (self._protected and repeats_names(self._raw_json))
         return _encode(self._body) if anew else self._raw_json
 
 
 def _put(members: dict[str, Any], document: Document) -> None:
-    """Replace the members from which a document was made."""
+    """Replace the members that a document judged by the redacted members."""
     for name in document.names:
         members.pop(name, None)
     members |= document.members()

@@ -1,4 +1,4 @@
-"""The gateway's view of the job queue: whether it has room, and in which lane a job waits (docs/ingest.md)."""
+"""Check the limits of the job queue, and select the lane in which a job waits (docs/ingest.md)."""
 
 import time
 from collections import Counter
@@ -18,17 +18,17 @@ from gateway.ports.jobs import Lane
 _tracer = telemetry.tracer(__name__)
 _RETRY_AFTER = 15.0
 _PLACES = (8, 64, 512)
-"""The maximum number of waiting jobs of one tenant in each lane but the last, which takes the others."""
+"""The maximum number of waiting jobs of one tenant in each lane except the last lane, which has no limit."""
 _MOST_TENANTS = 1000
 _FRESH = 0.25
-"""Seconds for which an answer of the queue is reused."""
+"""Seconds for which the counts of the queue are reused."""
 
 
 class Backlog:
     """The limits of waiting jobs.
 
-    The queue is asked for its length periodically, and new jobs are counted in between: a request to the queue per
-    file would slow down large uploads. A job is refused only by a fresh answer.
+    The backlog requests the queue's length periodically and counts the new jobs between two requests, because
+    a request for each file would slow down large uploads. Before it refuses a job, it requests the current length.
 
     Args:
         most: The maximum number of jobs of all tenants.
@@ -41,13 +41,13 @@ class Backlog:
         self._waiting: dict[str, _Waiting] = {}
 
     async def lane(self, transport: IngestTransport, tenant: str) -> int:
-        """Return the lane of the tenant's next job: the first one with few of its jobs.
+        """Return the lane of the tenant's next job: the first lane with room for this tenant.
 
-        So the first lanes hold a few jobs of each tenant, even if one tenant has many.
+        The first lanes therefore contain only a few jobs of each tenant, even if one tenant has many jobs.
 
         Raises:
-            RateLimited: Too many of the tenant's jobs wait already.
-            Unavailable: Too many jobs of all tenants wait already.
+            RateLimited: Too many of the tenant's jobs wait.
+            Unavailable: Too many jobs of all tenants wait.
         """
         waiting = self._waiting.get(tenant)
         if waiting is None or waiting.until < time.monotonic() or self._refusal(waiting) is not None:
@@ -84,21 +84,27 @@ class Backlog:
 
 @dataclass(slots=True)
 class _Waiting:
-    """The numbers of waiting jobs, of all tenants and of one by lane, and how long they are valid."""
+    """The number of waiting jobs of all tenants, and of one tenant in each lane.
+
+    Attributes:
+        all: The number of jobs of all tenants.
+        until: The time until which the numbers are valid, on the monotonic clock.
+        lanes: The number of the tenant's jobs in each lane.
+    """
 
     all: int
     until: float
     lanes: Counter[int] = field(default_factory=Counter)
 
 
-def queued(principal: Principal, job_id: str, index: str, **rest: Any) -> ingest_pb2.Job:
+def queued(principal: Principal, job_id: str, index: str, **members: Any) -> ingest_pb2.Job:
     """Return the state of a job that waits for a worker.
 
     Args:
         principal: The caller.
         job_id: The id of the job.
-        index: The index that it changes.
-        rest: Further members of the state.
+        index: The index that the job changes.
+        members: Further members of the state.
     """
     now = Timestamp()
     now.GetCurrentTime()
@@ -110,7 +116,7 @@ def queued(principal: Principal, job_id: str, index: str, **rest: Any) -> ingest
         created_at=now,
         updated_at=now,
         trace_id=telemetry.current_trace_id(),
-        **rest,
+        **members,
     )
 
 

@@ -1,7 +1,7 @@
-"""Cancelled calls of agents, sent between replicas of the gateway over NATS.
+"""Exchange the cancellations of agents' calls between replicas of the gateway over NATS.
 
-The next request of a client may reach another gateway than the one that runs its call. Nothing is stored. If no
-gateway knows a call, the call has ended.
+A client's request to cancel a call may reach a different gateway than the call. NATS does not store the messages.
+If no gateway runs a call, the call has ended.
 """
 
 import asyncio
@@ -26,7 +26,7 @@ class CancelledCalls:
     """Sends and receives cancellations while the block runs.
 
     Args:
-        client: Returns the connection; raises `Unavailable` while NATS is unavailable.
+        client: Returns the connection, or raises `Unavailable` while NATS is unavailable.
         calls: The calls of this gateway.
         retry: Seconds between attempts to listen.
     """
@@ -58,11 +58,11 @@ class CancelledCalls:
             try:
                 client = await self._client()
                 # The client subscribes again after each reconnection.
-                await client.subscribe(keys.CANCELLED_CALLS_SUBJECT, cb=self._heard)
+                await client.subscribe(keys.CANCELLED_CALLS_SUBJECT, cb=self._received)
             except _FAILURES:
                 await asyncio.sleep(self._retry)
             else:
                 return
 
-    async def _heard(self, message: Msg) -> None:
+    async def _received(self, message: Msg) -> None:
         self._calls.cancel_here(message.data.decode("latin-1"))

@@ -1,4 +1,4 @@
-"""The chat history over NATS: per conversation, a small key for lists and a compressed one for the messages."""
+"""Store the chat history in NATS: each conversation has a small head for lists, and compressed messages."""
 
 import asyncio
 import contextlib
@@ -26,7 +26,7 @@ class NatsHistory:
     """`ports.chat_history.History` over a key-value bucket.
 
     Args:
-        bucket: Returns the bucket; raises `Unavailable` while NATS is unavailable.
+        bucket: Returns the bucket, or raises `Unavailable` while NATS is unavailable.
         most: The maximum number of conversations of one user.
     """
 
@@ -39,20 +39,22 @@ class NatsHistory:
     ) -> Conversation:
         """See `ports.chat_history.History`."""
         bucket = await self._bucket()
-        # In a thread: a long conversation would delay all running answers.
+        # In a thread, because a long conversation would delay all running answers.
         packed = await asyncio.to_thread(zlib.compress, answers_json)
         if len(packed) > _MOST_BYTES:
-            raise PayloadTooLarge("The conversation is too long for the history.", field="answers")
+            raise PayloadTooLarge(
+                "The conversation is too long for the history. Start a new conversation.", field="answers"
+            )
         head_key = keys.history_head_key(principal.tenant, principal.owner, conversation_id)
         try:
             await self._get(bucket, keys.history_head_key, principal, conversation_id, deadline)
         except KeyNotFoundError:
             if len(await self._heads(bucket, principal, deadline)) >= self._most:
                 raise Conflict(
-                    f"The history has {self._most} conversations already; delete some to save this one."
+                    f"The history has {self._most} conversations, the maximum. Delete some to save this one."
                 ) from None
         saved = Conversation(conversation_id, title, time.time_ns() // 1_000_000)
-        # The head is last, so that each listed conversation can be read.
+        # Write the head last, so that each listed conversation has its messages.
         answers_key = keys.history_answers_key(principal.tenant, principal.owner, conversation_id)
         await reached(bucket.put(answers_key, packed), deadline, _WHAT)
         await reached(bucket.put(head_key, msgspec.json.encode(saved)), deadline, _WHAT)
@@ -77,7 +79,7 @@ class NatsHistory:
         """See `ports.chat_history.History`."""
         bucket = await self._bucket()
         try:
-            # The answers are written before the head and deleted after it.
+            # The messages exist at least as long as the head, because `save` writes them first.
             await self._get(bucket, keys.history_answers_key, principal, conversation_id, deadline)
         except KeyNotFoundError:
             raise _missing(conversation_id) from None
@@ -87,7 +89,7 @@ class NatsHistory:
     async def forget(self, tenant: str, owner: str, deadline: Deadline) -> int:
         """See `ports.chat_history.History`."""
         bucket = await self._bucket()
-        # All keys, not those of a list: an interrupted save has left messages without a head.
+        # Not only the listed conversations: an interrupted save may have left messages without a head.
         found = await reached(key_value.names(bucket, keys.history_of(tenant, owner)), deadline, _WHAT)
         for name in found:
             await reached(bucket.purge(name), deadline, _WHAT)
@@ -101,7 +103,7 @@ class NatsHistory:
         conversation_id: str,
         deadline: Deadline,
     ) -> KeyValue.Entry:
-        """Return an entry of a conversation, also of one under the user's former name."""
+        """Return an entry of a conversation, which may be stored under a former name of the user."""
         *others, last = principal.owners
         for owner in others:
             with contextlib.suppress(KeyNotFoundError):
@@ -117,7 +119,7 @@ class NatsHistory:
     async def _heads(self, bucket: KeyValue, principal: Principal, deadline: Deadline) -> list[Conversation]:
         found: dict[str, Conversation] = {}
         for owner in reversed(principal.owners):
-            # Only these keys; listing all keys would read the whole bucket.
+            # Read only the heads, because a list of all keys would read the whole bucket.
             entries = await reached(
                 key_value.stored(bucket, keys.history_of(principal.tenant, owner, "head")), deadline, _WHAT
             )

@@ -1,4 +1,4 @@
-"""Dead letters: jobs that failed permanently, in their own stream. They can be listed and sent again."""
+"""List dead letters, and send them again. Dead letters are permanently failed jobs in a separate stream."""
 
 import contextlib
 import math
@@ -28,7 +28,7 @@ class DeadLetters:
     """The dead letters of tenants.
 
     Args:
-        transport: Returns the streams and buckets; raises `Unavailable` while NATS is unavailable.
+        transport: Returns the streams and buckets, or raises `Unavailable` while NATS is unavailable.
         backlog: The limits of waiting jobs.
     """
 
@@ -37,7 +37,7 @@ class DeadLetters:
         self._backlog = backlog
 
     async def page(self, principal: Principal, count: int, before: int, deadline: Deadline) -> DeadPage:
-        """Return those before a position in the stream, the newest first; see `ports.jobs.Jobs.dead`."""
+        """Return the dead letters before a position in the stream, newest first; see `ports.jobs.Jobs.dead`."""
         transport = await self._transport()
 
         async def read() -> DeadPage:
@@ -74,30 +74,30 @@ class DeadLetters:
         return Replay(tuple(replayed), tuple(each for each in job_ids or () if each not in replayed))
 
     async def _send(self, transport: IngestTransport, principal: Principal, message: Msg, job_id: str) -> bool:
-        """Send a letter again: first its state, then the job; delete the letter last.
+        """Write the state of a letter's job, enqueue the job, and delete the letter. Return whether it was sent.
 
         The job keeps its generation, so that it does not replace a newer version of the document.
         """
         try:
             job = ingest_pb2.IngestJob.FromString(message.data)
         except DecodeError:
-            return False  # it would fail again
+            return False  # the invalid job would fail again
         lane = await self._backlog.lane(transport, principal.tenant)
         if not await _revived(transport, keys.job_key(principal.tenant, job_id), job):
             return False
-        place = message.metadata.sequence.stream
+        position = message.metadata.sequence.stream
         headers: Mapping[str, str] = message.headers or {}
         await transport.jetstream.publish(
             keys.ingest_subject(lane, principal.tenant, job.index),
             message.data,
             headers={
-                "Nats-Msg-Id": f"{job_id}.{place}",
+                "Nats-Msg-Id": f"{job_id}.{position}",
                 _JOB_ID: job_id,
                 **{name: headers[name] for name in _KEPT if name in headers},
             },
         )
-        with contextlib.suppress(NotFoundError):  # a concurrent replay was faster: the server keeps one job
-            await transport.jetstream.delete_msg(keys.INGEST_DEAD_STREAM, place)
+        with contextlib.suppress(NotFoundError):  # a concurrent replay deleted the letter; the server keeps one job
+            await transport.jetstream.delete_msg(keys.INGEST_DEAD_STREAM, position)
         return True
 
 
@@ -107,7 +107,7 @@ def _letters(transport: IngestTransport, principal: Principal, before: int = 0) 
 
 
 async def _revived(transport: IngestTransport, key: str, job: ingest_pb2.IngestJob) -> bool:
-    """Reset the record of a failed job; return False if the job has not ended, or has not failed."""
+    """Reset the record of a failed job. Return False if the job has not failed."""
     state = ingest_pb2.Job(
         job_id=job.job_id,
         principal=job.principal,
@@ -121,14 +121,15 @@ async def _revived(transport: IngestTransport, key: str, job: ingest_pb2.IngestJ
     try:
         entry = await transport.jobs.get(key)
     except KeyNotFoundError:
-        pass  # the record has expired; the letter has not
+        pass  # the record expires earlier than the letter
     else:
-        there = ingest_pb2.Job.FromString(entry.value or b"")
-        begun = there.attempt or there.state != ingest_pb2.JOB_STATE_QUEUED  # else an earlier replay stopped here
-        if begun and there.state != ingest_pb2.JOB_STATE_FAILED:
+        former = ingest_pb2.Job.FromString(entry.value or b"")
+        # A queued job without an attempt was reset by an earlier replay, which failed before it sent the job.
+        begun = former.attempt or former.state != ingest_pb2.JOB_STATE_QUEUED
+        if begun and former.state != ingest_pb2.JOB_STATE_FAILED:
             return False
-        state.created_at.CopyFrom(there.created_at)
-        state.trace_id, state.committing = there.trace_id, there.committing
+        state.created_at.CopyFrom(former.created_at)
+        state.trace_id, state.committing = former.trace_id, former.committing
         revision = entry.revision or 0
     state.state = ingest_pb2.JOB_STATE_QUEUED
     state.updated_at.GetCurrentTime()

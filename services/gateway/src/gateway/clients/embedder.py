@@ -1,4 +1,4 @@
-"""The retriever's embedding models over gRPC."""
+"""Call the retriever's embedding models over gRPC."""
 
 from collections.abc import Iterator, Sequence
 
@@ -12,7 +12,7 @@ from gateway.domain.embeddings import EmbeddingModel, Embeddings
 
 _MOST_TEXTS = 256
 _MOST_CHARACTERS = 1_000_000
-"""The maximum number of texts of one call, by the contract."""
+"""The limits of one call, from the gRPC contract."""
 
 
 class GrpcEmbedder:
@@ -22,11 +22,11 @@ class GrpcEmbedder:
         self._stub = retriever_pb2_grpc.RetrieverServiceStub(channel)
 
     async def embed(self, principal: Principal, model: str, texts: Sequence[str], deadline: Deadline) -> Embeddings:
-        """See `ports.index_management.Embedder`. The calls are sequential: one already occupies the model."""
+        """See `ports.index_management.Embedder`. The calls are sequential, because one call occupies the model."""
         vectors: list[Sequence[float]] = []
         tokens = 0
-        for some in _calls(texts):
-            request = retriever_pb2.EmbedRequest(principal=principal.to_proto(), model=model, texts=some)
+        for batch in _batches(texts):
+            request = retriever_pb2.EmbedRequest(principal=principal.to_proto(), model=model, texts=batch)
             response: retriever_pb2.EmbedResponse = await rpc.unary(self._stub.Embed, request, deadline)
             model = response.model
             vectors += (embedding.vector for embedding in response.embeddings)
@@ -42,14 +42,14 @@ class GrpcEmbedder:
         return tuple(EmbeddingModel(model.name, model.dimension, model.max_tokens) for model in response.models)
 
 
-def _calls(texts: Sequence[str]) -> Iterator[list[str]]:
-    some: list[str] = []
+def _batches(texts: Sequence[str]) -> Iterator[list[str]]:
+    batch: list[str] = []
     characters = 0
     for text in texts:
-        if some and (len(some) == _MOST_TEXTS or characters + len(text) > _MOST_CHARACTERS):
-            yield some
-            some, characters = [], 0
-        some.append(text)
+        if batch and (len(batch) == _MOST_TEXTS or characters + len(text) > _MOST_CHARACTERS):
+            yield batch
+            batch, characters = [], 0
+        batch.append(text)
         characters += len(text)
-    if some:
-        yield some
+    if batch:
+        yield batch

@@ -1,4 +1,4 @@
-"""Files that are fetched once and cached on disk, up to a limit; the least recently used are removed first."""
+"""Cache fetched files on disk, up to a limit. The cache removes the least recently used files first."""
 
 import asyncio
 from collections import OrderedDict
@@ -18,16 +18,16 @@ class _Entry:
     path: Path
     size: int
     users: int = 0
-    there: bool = False
+    fetched: bool = False
     fetching: asyncio.Lock = field(default_factory=asyncio.Lock)
 
 
 class FileCache:
-    """Files by name; the content of a name never changes.
+    """Cached files by name. The content of a name never changes.
 
     Args:
-        directory: An empty directory of its own.
-        limit: The maximum number of bytes on disk. A single file may be larger while it is used.
+        directory: An empty directory, which only this cache uses.
+        limit: The maximum number of bytes on disk. A single file in use may be larger.
     """
 
     def __init__(self, directory: Path, limit: int) -> None:
@@ -41,23 +41,23 @@ class FileCache:
         """Provide the file until the block ends.
 
         Args:
-            name: The name of its content.
-            size: Its size in bytes.
-            fetch: Writes the file if it is not cached. Its errors are passed on, and nothing is cached then.
+            name: The name of the file.
+            size: The size of the file in bytes.
+            fetch: The function that writes a missing file. The cache raises its errors and then caches nothing.
 
         Raises:
             Unavailable: The disk is full of files in use.
         """
         entry = self._enter(name, size)
         try:
-            # One caller fetches, the others wait.
+            # One caller fetches the file, while the other callers wait.
             async with entry.fetching:
-                if not entry.there:
+                if not entry.fetched:
                     await self._fetch(entry, fetch)
             yield entry.path
         finally:
             entry.users -= 1
-            if not entry.there and not entry.users:
+            if not entry.fetched and not entry.users:
                 self._drop(name, entry)
             self._make_room(0)
 
@@ -75,11 +75,11 @@ class FileCache:
         try:
             await fetch(entry.path)
         except OSError as error:
-            raise Unavailable("There is no disk space to read the document.", retry_after=5) from error
-        entry.there = True
+            raise Unavailable("The gateway has no disk space for the document.", retry_after=5) from error
+        entry.fetched = True
 
     def _make_room(self, size: int) -> None:
-        """Remove unused files until this many more bytes fit the limit.
+        """Remove unused files until ``size`` more bytes fit the limit.
 
         Raises:
             Unavailable: The files in use leave no room.
@@ -92,7 +92,7 @@ class FileCache:
                 self._drop(name, entry)
                 used -= entry.size
         if size and used and used + size > self._limit:
-            raise Unavailable("Too many documents are being read concurrently.", retry_after=5)
+            raise Unavailable("Too many documents are being read concurrently. Try again shortly.", retry_after=5)
 
     def _drop(self, name: str, entry: _Entry) -> None:
         del self._entries[name]

@@ -1,4 +1,4 @@
-"""Heartbeats of the gateways, exchanged over NATS every second; not stored."""
+"""Exchange heartbeats between gateways over NATS every second. NATS does not store them."""
 
 import asyncio
 from collections.abc import Awaitable, Callable
@@ -12,7 +12,7 @@ from servicekit import keys
 from servicekit.errors import Unavailable
 from servicekit.tasks import ended
 
-from gateway.response_runs.peers import SECONDS, Peers
+from gateway.response_runs.peers import HEARTBEAT_SECONDS, Peers
 
 _log = structlog.get_logger(__name__)
 _FAILURES = (OSError, TimeoutError, nats.errors.Error, Unavailable)
@@ -22,12 +22,14 @@ class GatewayBeats:
     """Sends and receives heartbeats while the block runs.
 
     Args:
-        client: Returns the connection; raises `Unavailable` while NATS is unavailable.
+        client: Returns the connection, or raises `Unavailable` while NATS is unavailable.
         peers: Records the received heartbeats.
         every: Seconds between heartbeats.
     """
 
-    def __init__(self, client: Callable[[], Awaitable[Client]], peers: Peers, *, every: float = SECONDS) -> None:
+    def __init__(
+        self, client: Callable[[], Awaitable[Client]], peers: Peers, *, every: float = HEARTBEAT_SECONDS
+    ) -> None:
         self._client = client
         self._peers = peers
         self._every = every
@@ -48,12 +50,12 @@ class GatewayBeats:
                 client = await self._client()
                 if not listening:
                     # The client subscribes again after each reconnection.
-                    await client.subscribe(keys.GATEWAY_BEATS_SUBJECT, cb=self._heard)
+                    await client.subscribe(keys.GATEWAY_BEATS_SUBJECT, cb=self._received)
                     listening = True
                 await client.publish(keys.GATEWAY_BEATS_SUBJECT, self._peers.name.encode())
             except _FAILURES as error:
                 _log.debug("no heartbeat could be sent", error=str(error))
             await asyncio.sleep(self._every)
 
-    async def _heard(self, message: Msg) -> None:
-        self._peers.hear(message.data.decode("latin-1"))
+    async def _received(self, message: Msg) -> None:
+        self._peers.record_heartbeat(message.data.decode("latin-1"))

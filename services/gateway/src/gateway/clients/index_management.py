@@ -1,4 +1,4 @@
-"""The retriever's management of indexes over gRPC."""
+"""Call the retriever's management of indexes over gRPC."""
 
 import contextlib
 from collections.abc import Collection, Iterator, Mapping, Sequence
@@ -90,7 +90,7 @@ class GrpcIndexes:
         request = retriever_pb2.CreateIndexRequest(
             principal=principal.to_proto(), index=index, settings=_settings_message(settings)
         )
-        with _in_the_routes_words():
+        with _fields_of_route():
             response: retriever_pb2.CreateIndexResponse = await rpc.unary(self._stub.CreateIndex, request, deadline)
         return _settings(response.index.settings)
 
@@ -109,7 +109,7 @@ class GrpcIndexes:
             settings=_settings_message(settings),
             update_mask=field_mask_pb2.FieldMask(paths=[_FIELDS.get(name, name) for name in names]),
         )
-        with _in_the_routes_words():
+        with _fields_of_route():
             response: retriever_pb2.UpdateIndexResponse = await rpc.unary(self._stub.UpdateIndex, request, deadline)
         return _settings(response.settings)
 
@@ -120,7 +120,7 @@ class GrpcIndexes:
         request = retriever_pb2.RebuildIndexRequest(
             principal=principal.to_proto(), index=index, settings=_settings_message(settings)
         )
-        with _in_the_routes_words():
+        with _fields_of_route():
             response: retriever_pb2.RebuildIndexResponse = await rpc.unary(
                 self._stub.RebuildIndex, request, deadline
             )
@@ -176,8 +176,8 @@ class GrpcIndexes:
 
 
 @contextlib.contextmanager
-def _in_the_routes_words() -> Iterator[None]:
-    """Rename an invalid setting to its name in the route's request."""
+def _fields_of_route() -> Iterator[None]:
+    """Replace the field of an `InvalidRequest` by the setting's name in the route's request."""
     try:
         yield
     except InvalidRequest as error:
@@ -224,6 +224,6 @@ def _rebuild(message: retriever_pb2.IndexRebuild) -> IndexRebuild:
 
 
 def metadata_condition(equals: Equals) -> filter_pb2.Condition:
-    """Return the retriever's condition that metadata have a value."""
+    """Return the retriever's filter condition for a value in the metadata."""
     field = f"metadata.{equals.key}"
     return filter_pb2.Condition(match_any=filter_pb2.MatchAny(field=field, json_values=[equals.json_value]))

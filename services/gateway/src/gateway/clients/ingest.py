@@ -1,4 +1,4 @@
-"""Ingest over NATS: originals into their store, jobs onto the queue, states from the key-value bucket."""
+"""Submit files to ingest over NATS: store the originals, enqueue the jobs, read the states of jobs."""
 
 import asyncio
 import hashlib
@@ -9,6 +9,7 @@ from collections.abc import Awaitable, Callable
 from causeway.ingest.v1 import ingest_pb2
 from causeway.retriever.v1 import document_pb2
 from nats.js.errors import KeyNotFoundError
+from nats.js.kv import KeyValue
 from servicekit import keys
 from servicekit.deadline import Deadline
 from servicekit.errors import NotFound
@@ -23,9 +24,12 @@ from gateway.domain.text_documents import TextOutcome
 
 QUEUE = "The ingest queue"
 """The name of the queue in messages."""
-_QUICKLY_HASHED = 64 * 1024
+_HASHED_IN_LOOP = 64 * 1024
+"""The maximum number of bytes that the event loop hashes. A thread hashes larger files."""
+_SHORT = 4 * 1024
+"""The maximum size in bytes of an original in the message of its job. The limit keeps the queue small."""
 STATES = {name.removeprefix("JOB_STATE_").lower(): number for name, number in ingest_pb2.JobState.items() if number}
-"""The number of each state on the wire."""
+"""The protobuf number of each state."""
 _NAMES = {number: name for name, number in STATES.items()}
 _OUTCOMES = {
     ingest_pb2.TEXT_OUTCOME_STORED: TextOutcome.STORED,
@@ -39,7 +43,7 @@ class NatsIngest:
     """`ports.documents.Ingest` over JetStream.
 
     Args:
-        transport: Returns the streams and buckets; raises `Unavailable` while NATS is unavailable.
+        transport: Returns the streams and buckets, or raises `Unavailable` while NATS is unavailable.
         originals: Stores the uploads.
         backlog: The limits of waiting jobs.
     """
@@ -57,8 +61,8 @@ class NatsIngest:
     async def submit(self, principal: Principal, upload: Upload, deadline: Deadline) -> Job:
         """See `ports.documents.Ingest`.
 
-        The order matters: first the original, then the job's state, then the job itself. A failure in between
-        leaves an unused original, or a state that never changes; the client has received neither as a job.
+        The call first stores the original, then the job's state, then the job. A failure between these steps leaves
+        an unused original, or a state that never changes. The client then receives an error and no job.
         """
         keys.index_name(upload.index)
         transport = await self._transport()
@@ -85,6 +89,7 @@ class NatsIngest:
             document=document,
             object_name=object_name,
             url=upload.url,
+            content=upload.content if len(upload.content) <= _SHORT else b"",
         )
 
         async def send() -> None:
@@ -122,19 +127,30 @@ class NatsIngest:
 
     async def job(self, principal: Principal, job_id: str, deadline: Deadline) -> Job:
         """See `ports.documents.Ingest`."""
-        transport = await self._transport()
-        try:
-            entry = await reached(transport.jobs.get(keys.job_key(principal.tenant, job_id)), deadline, QUEUE)
-        except KeyNotFoundError:
-            raise NotFound(f"No such job: {job_id!r}.", resource=job_id) from None
+        entry = await job_entry(await self._transport(), principal, job_id, deadline)
         return job_of(ingest_pb2.Job.FromString(entry.value or b""))
 
 
 async def _sha256(content: bytes) -> str:
-    if len(content) <= _QUICKLY_HASHED:
+    if len(content) <= _HASHED_IN_LOOP:
         return hashlib.sha256(content).hexdigest()
-    # In a thread: a large file would delay all running answers.
+    # In a thread, because a large file would delay all running answers.
     return await asyncio.to_thread(lambda: hashlib.sha256(content).hexdigest())
+
+
+async def job_entry(
+    transport: IngestTransport, principal: Principal, job_id: str, deadline: Deadline
+) -> KeyValue.Entry:
+    """Return the stored record of a job.
+
+    Raises:
+        NotFound: The tenant has no such job.
+        Unavailable: NATS is unavailable.
+    """
+    try:
+        return await reached(transport.jobs.get(keys.job_key(principal.tenant, job_id)), deadline, QUEUE)
+    except KeyNotFoundError:
+        raise NotFound(f"No such job: {job_id!r}.", resource=job_id) from None
 
 
 def job_of(message: ingest_pb2.Job) -> Job:

@@ -1,4 +1,4 @@
-"""Jobs over NATS: their states in a key-value bucket, lists, changes, cancellation."""
+"""List, watch and cancel jobs over NATS. A key-value bucket contains their states."""
 
 import asyncio
 import contextlib
@@ -6,17 +6,16 @@ from collections.abc import AsyncGenerator, Awaitable, Callable, Sequence
 
 from causeway.ingest.v1 import ingest_pb2
 from nats.aio.msg import Msg
-from nats.js.errors import KeyNotFoundError
 from nats.js.kv import KeyValue
 from servicekit import key_value, keys
 from servicekit.deadline import Deadline
-from servicekit.errors import Conflict, InvalidRequest, NotFound, Unavailable
+from servicekit.errors import Conflict, InvalidRequest, Unavailable
 from servicekit.nats import IngestTransport
 from servicekit.principal import Principal
 
 from gateway.clients.backlog import Backlog
 from gateway.clients.dead_letters import DeadLetters
-from gateway.clients.ingest import QUEUE, STATES, job_of
+from gateway.clients.ingest import QUEUE, STATES, job_entry, job_of
 from gateway.clients.nats_calls import reached
 from gateway.clients.reverse_reader import newest_first
 from gateway.domain.documents import ENDED, Job
@@ -24,9 +23,9 @@ from gateway.ports.jobs import DeadPage, JobChange, JobPage, Lane, Replay
 
 _STREAM = f"KV_{keys.JOBS_BUCKET}"
 _MOST_READ = 2000
-"""The maximum number of jobs that one page examines: a filter without matches must not read all of them."""
+"""The maximum number of jobs that one page examines, because a filter without matches must not read all jobs."""
 _AT_ONCE = 100
-"""The jobs that are examined before other tasks run."""
+"""The number of jobs that a page examines before it lets other tasks run."""
 _QUIET_SECONDS = 5.0
 _READ_SECONDS = 10.0
 _TRIES = 10
@@ -36,9 +35,9 @@ class NatsJobs:
     """`ports.jobs.Jobs` over JetStream.
 
     Args:
-        transport: Returns the streams and buckets; raises `Unavailable` while NATS is unavailable.
-        backlog: The limits of waiting jobs; they also apply to dead letters that are sent again.
-        quiet: Seconds without a change after which a watch reads the job again and yields None.
+        transport: Returns the streams and buckets, or raises `Unavailable` while NATS is unavailable.
+        backlog: The limits of waiting jobs, which also apply to replayed dead letters.
+        quiet: Seconds without a change after which a watch yields None and reads the job again.
     """
 
     def __init__(
@@ -57,25 +56,25 @@ class NatsJobs:
         self, principal: Principal, *, index: str, state: str, count: int, token: str, deadline: Deadline
     ) -> JobPage:
         """See `ports.jobs.Jobs`. Pages follow the bucket's order, which is the order of the last changes."""
-        wanted = STATES[state] if state else None
-        before = place_of(token)
+        number = STATES[state] if state else None
+        before = position_of(token)
         transport = await self._transport()
 
         async def read() -> JobPage:
             found: list[Job] = []
-            looked = last = 0
+            examined = last = 0
             pattern = f"$KV.{keys.JOBS_BUCKET}.{keys.job_keys(principal.tenant)}"
             stored = newest_first(transport.jetstream, _STREAM, pattern, before)
             async with contextlib.aclosing(stored) as messages:
                 async for message in messages:
-                    if len(found) == count or looked == _MOST_READ:
+                    if len(found) == count or examined == _MOST_READ:
                         return JobPage(tuple(found), str(last))
                     last = message.metadata.sequence.stream
-                    looked += 1
-                    if looked % _AT_ONCE == 0:
+                    examined += 1
+                    if examined % _AT_ONCE == 0:
                         await asyncio.sleep(0)
                     job = ingest_pb2.Job.FromString(message.data)
-                    if wanted in (None, job.state) and index in ("", job.index):
+                    if number in (None, job.state) and index in ("", job.index):
                         found.append(job_of(job))
             return JobPage(tuple(found))
 
@@ -89,8 +88,8 @@ class NatsJobs:
     async def watch(self, principal: Principal, job_id: str, after: int) -> AsyncGenerator[JobChange | None, None]:
         """See `ports.jobs.Jobs`.
 
-        A plain subscription wakes it, and it then reads the state. Unlike a watch of the bucket, a subscription
-        survives a restart of the broker and uses no resources of the server.
+        The generator reads the state after each message of a plain subscription. Unlike a watch of the bucket, the
+        subscription survives a restart of the broker and uses no resources of the server.
         """
         transport = await self._transport()
         key = keys.job_key(principal.tenant, job_id)
@@ -105,7 +104,7 @@ class NatsJobs:
             while True:
                 changed.clear()
                 try:
-                    entry = await self._entry(transport, principal, job_id, Deadline.after(_READ_SECONDS))
+                    entry = await job_entry(transport, principal, job_id, Deadline.after(_READ_SECONDS))
                 except Unavailable:
                     if not begun:
                         raise
@@ -129,48 +128,42 @@ class NatsJobs:
             await subscription.unsubscribe()
 
     async def cancel(self, principal: Principal, job_id: str, deadline: Deadline) -> Job:
-        """See `ports.jobs.Jobs`. The state alone decides: a worker checks it before it publishes its result."""
+        """See `ports.jobs.Jobs`. The call only changes the state, which workers check before they publish."""
         transport = await self._transport()
         for _ in range(_TRIES):
-            entry = await self._entry(transport, principal, job_id, deadline)
+            entry = await job_entry(transport, principal, job_id, deadline)
             job = ingest_pb2.Job.FromString(entry.value or b"")
             if job.state == ingest_pb2.JOB_STATE_CANCELLED:
                 return job_of(job)
             if (state := job_of(job).state) in ENDED:
                 raise Conflict(f"The job has ended: it {_ENDS[state]}.", resource=job_id)
             if job.committing:
-                raise Conflict("The job is about to end: its result can be found already.", resource=job_id)
+                raise Conflict(
+                    "The job is about to end, and searches may find its result. Remove its documents instead.",
+                    resource=job_id,
+                )
             job.state = ingest_pb2.JOB_STATE_CANCELLED
             job.ClearField("error")
             job.ClearField("waiting_since")
             job.updated_at.GetCurrentTime()
             if await reached(_replaced(transport.jobs, job, entry), deadline, QUEUE):
                 return job_of(job)
-        raise Unavailable("The job changes too often to be cancelled. Try again.")
+        raise Unavailable("The job was not cancelled, because it changed during the attempts. Try again.")
 
     async def dead(self, principal: Principal, *, count: int, token: str, deadline: Deadline) -> DeadPage:
         """See `ports.jobs.Jobs`."""
-        return await self._letters.page(principal, count, place_of(token), deadline)
+        return await self._letters.page(principal, count, position_of(token), deadline)
 
     async def replay(self, principal: Principal, job_ids: Sequence[str] | None, deadline: Deadline) -> Replay:
         """See `ports.jobs.Jobs`."""
         return await self._letters.replay(principal, job_ids, deadline)
 
-    async def _entry(
-        self, transport: IngestTransport, principal: Principal, job_id: str, deadline: Deadline
-    ) -> KeyValue.Entry:
-        key = keys.job_key(principal.tenant, job_id)
-        try:
-            return await reached(transport.jobs.get(key), deadline, QUEUE)
-        except KeyNotFoundError:
-            raise NotFound(f"No such job: {job_id!r}.", resource=job_id) from None
-
 
 _ENDS = {"succeeded": "succeeded", "unchanged": "changed nothing", "failed": "failed"}
 
 
-def place_of(token: str) -> int:
-    """Return the position in a stream that a page's token names; 0 without a token.
+def position_of(token: str) -> int:
+    """Return the position in a stream from a page's token, or 0 without a token.
 
     Raises:
         InvalidRequest: The token is invalid.
@@ -178,10 +171,12 @@ def place_of(token: str) -> int:
     if not token:
         return 0
     if not (token.isascii() and token.isdecimal() and len(token) < 20 and int(token) > 0):
-        raise InvalidRequest("The token comes from no earlier page.", field="page_token")
+        raise InvalidRequest(
+            "page_token: the token is invalid. Send the token of the previous page.", field="page_token"
+        )
     return int(token)
 
 
 async def _replaced(bucket: KeyValue, job: ingest_pb2.Job, entry: KeyValue.Entry) -> bool:
-    """Replace an entry; return False if another writer was faster."""
+    """Replace an entry. Return False if another writer has changed it."""
     return await key_value.accepted(bucket.update(entry.key, job.SerializeToString(), last=entry.revision))

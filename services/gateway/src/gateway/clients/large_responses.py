@@ -1,7 +1,8 @@
-"""Responses that exceed the size of one NATS message, stored in pieces in a bucket of NATS' object store.
+"""Store responses that exceed the size of one NATS message, in pieces in a bucket of NATS' object store.
 
-The key-value entry of a response names its pieces. It replaces the record that the object store usually keeps for
-an object, so that one write replaces a response of any size. The subjects of the pieces contain the owner's key.
+The key-value entry of a response contains the location of its pieces. The entry replaces the object store's usual
+record of an object, so that one write replaces a response of any size. The subjects of the pieces contain the
+owner's key.
 """
 
 import secrets
@@ -44,15 +45,15 @@ class LargeResponses:
     """Writes, reads and deletes the pieces of large responses.
 
     Args:
-        made: Returns the JetStream context that writes to the bucket, and creates a missing bucket; raises
+        bucket: Returns the JetStream context that writes to the bucket, and creates a missing bucket; raises
             `Unavailable` while NATS is unavailable.
     """
 
-    def __init__(self, made: Callable[[], Awaitable[JetStreamContext]]) -> None:
-        self._made = made
+    def __init__(self, bucket: Callable[[], Awaitable[JetStreamContext]]) -> None:
+        self._bucket = bucket
 
     async def write(self, key: str, data: bytes, deadline: Deadline) -> Pieces:
-        """Write a version of a response; earlier versions remain.
+        """Write a version of a response and keep earlier versions.
 
         Raises:
             PayloadTooLarge: The response exceeds the size limit.
@@ -60,7 +61,7 @@ class LargeResponses:
         """
         if len(data) > _MOST_BYTES:
             raise PayloadTooLarge("The response is larger than what can be stored.", field="store")
-        jetstream, name = await self._made(), secrets.token_hex(8)
+        jetstream, name = await self._bucket(), secrets.token_hex(8)
         subject, first = response_keys.large_response(key, name), 0
         for begin in range(0, len(data), _PIECE):
             sent = jetstream.publish(subject, data[begin : begin + _PIECE], stream=_STREAM)
@@ -92,11 +93,11 @@ class LargeResponses:
         """Delete versions of a response.
 
         Args:
-            jetstream: The JetStream context; a missing bucket is not created.
+            jetstream: The JetStream context. The call does not create a missing bucket.
             key: The key of the response, or the pattern of the keys of a user's responses.
-            deadline: When the call must end.
-            version: The name of the version to delete; `*`: all versions.
-            before: The position of the first piece to keep; None: keep no piece.
+            deadline: The time by which the call must end.
+            version: The name of the version to delete, or `*` for all versions.
+            before: The position of the first piece to keep. None deletes all pieces.
         """
         purged = jetstream.purge_stream(_STREAM, seq=before, subject=response_keys.large_response(key, version))
         await reached(_found(purged), deadline, _WHAT)

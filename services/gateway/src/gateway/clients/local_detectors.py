@@ -1,6 +1,6 @@
-"""Detectors that judge in the gateway, with the code of the guardrails service (`detection`).
+"""Run detectors in the gateway, with the code of the guardrails service (`detection`).
 
-Import this module only where detectors are wanted: its tables and its pattern engine take a while to load.
+Import this module only if detectors are needed, because its tables and its pattern engine load slowly.
 """
 
 import asyncio
@@ -44,23 +44,23 @@ _DIRECTIONS = {direction: judging.Direction[direction.name] for direction in Dir
 _CHUNKINGS = {None: None, Chunking.MINIMAL: None, Chunking.SENTENCE: Chunks.SENTENCE}
 _ANSWER = judging.DetectionContext(judging.Direction.OUTPUT)
 
-# The event loop judges at most a quarter of the text that the service's event loop judges: at most 2 ms with named
-# patterns, and 5 ms with others, on texts made to be slow.
+# The event loop of the gateway judges at most a quarter of the text that the service's event loop judges. On the
+# slowest texts this takes at most 2 ms with named patterns, and 5 ms with other patterns.
 _SHARE = 4
-# The most pieces that the event loop judges at once, however short they are.
+# The maximum number of pieces that the event loop judges without a pause, also for short pieces.
 _PIECES = 64
-# Detectors that are too slow for texts of this length stay with the service.
+# The service runs detectors that are too slow for texts of this length.
 _LEAST_INLINE = 1024
 
 
 class LocalDetectors:
-    """Some detectors that are ready to judge.
+    """A set of detectors that can judge in this process.
 
     Args:
-        rules: Their rules.
+        rules: The rules of the detectors.
         limits: The limits of the service.
-        inline: The most code points that the event loop judges at once.
-        workers: The threads that judge more.
+        inline: The maximum number of code points that the event loop judges without a pause.
+        workers: The threads that judge longer texts.
     """
 
     def __init__(self, rules: Sequence[Rule], limits: JudgingLimits, inline: int, workers: ThreadPool) -> None:
@@ -70,7 +70,7 @@ class LocalDetectors:
         self._workers = workers
 
     def fit(self, texts: Sequence[str], context: DetectionContext) -> bool:
-        """Return whether they may judge whole texts here; the service judges long ones, or refuses them."""
+        """Return whether the detectors may judge whole texts here. The service judges or refuses longer texts."""
         return self.fit_context(context) and sum(map(len, texts)) <= min(self._inline, self._limits.longest)
 
     def fit_context(self, context: DetectionContext) -> bool:
@@ -109,7 +109,7 @@ class LocalDetectors:
 
 
 class LocalLibrary:
-    """The detectors of the guardrails service that this process can run itself.
+    """The detectors of the guardrails service that this process can run.
 
     Args:
         listed: The detectors and limits of the service.
@@ -136,27 +136,27 @@ class LocalLibrary:
         return Catalogue([each for each in factories if each.detector_id in self.names])
 
     def is_like(self, other: "LocalLibrary | None") -> bool:
-        """Return whether another one makes the same detectors."""
+        """Return whether another library makes the same detectors."""
         return other is not None and (self.names, self._limits) == (other.names, other._limits)
 
     def made(self, detectors: Sequence[Detector]) -> LocalDetectors | None:
-        """Return detectors; None if the service must judge. Compiling their patterns takes time."""
+        """Return detectors, or None if the service must judge. The compilation of their patterns takes time."""
         if not {each.detector_id for each in detectors} <= self.names:
             return None
         try:
             rules = self._catalogue.rules([_spec(each) for each in detectors])
         except CausewayError:
-            return None  # the service says what is wrong
+            return None  # the service reports the error to the client
         limits = [0 if isinstance(rule.detector, Judge) else rule.detector.inline_limit for rule in rules]
         inline = min(limits) // _SHARE
         if inline < _LEAST_INLINE:
             return None
-        # Each detector reads the text.
+        # The detectors share the limit, because each detector reads the text.
         return LocalDetectors(rules, self._limits, inline // len(rules), self._workers)
 
 
 class _LocalWatch:
-    """`ports.answering.Watch` in this process. `feed` returns all clearances; after a block, input is ignored."""
+    """`ports.answering.Watch` in this process. `feed` returns all clearances and ignores input after a block."""
 
     def __init__(
         self, session: Session, limits: JudgingLimits, inline: int, workers: ThreadPool, deadline: Deadline
@@ -166,7 +166,7 @@ class _LocalWatch:
         self._inline = inline
         self._workers = workers
         self._deadline = deadline
-        self._in_turn = 0  # code points judged since other tasks could run
+        self._since_pause = 0  # the number of code points judged since the last pause for other tasks
         self._over = asyncio.Event()
         self._failure: CausewayError | None = None
 
@@ -180,14 +180,14 @@ class _LocalWatch:
         try:
             self._limits.check(len(text), "piece.text")
             if session.inline(pieces):
-                await self._take_turns(len(text))
+                await self._pause(len(text))
                 steps = session.feed(pieces)
             else:
                 steps = await self._workers.run(False, session.feed, pieces)
         except CausewayError as error:  # `clearances` raises it, like an error of the service
             self._end(error)
             return ()
-        except Exception:  # the log gets the cause, as in the service
+        except Exception:  # the client receives an internal error, as from the service
             _log.exception("the gateway could not judge a text")
             self._end(Internal())
             return ()
@@ -195,12 +195,12 @@ class _LocalWatch:
             self._end()
         return [_clearance(step) for step in steps]
 
-    async def _take_turns(self, size: int) -> None:
-        """Let other tasks run if many pieces come at once: an answer may have hundreds of short texts."""
+    async def _pause(self, size: int) -> None:
+        """Let other tasks run before the text if the loop has judged much text since the last pause."""
         size = max(size, self._inline // _PIECES)
-        self._in_turn += size
-        if self._in_turn > self._inline:
-            self._in_turn = size
+        self._since_pause += size
+        if self._since_pause > self._inline:
+            self._since_pause = size
             await asyncio.sleep(0)
 
     async def end(self) -> None:

@@ -1,7 +1,8 @@
-"""The gateway's connection to NATS, established in the background and after each loss."""
+"""Connect the gateway to NATS in the background, and connect again after each loss."""
 
 import asyncio
-from typing import Self
+from collections.abc import Awaitable
+from typing import Self, TypeVar
 
 import nats.errors
 import nats.js.errors
@@ -21,26 +22,27 @@ from servicekit.tasks import ended
 from servicekit.tls import Certificates
 
 _log = structlog.get_logger(__name__)
+T = TypeVar("T")
 _LINK_KEY_HOURS, _CONTENT_KEY_HOURS = 48, 430 * 24
 _FAILURES = (OSError, TimeoutError, nats.errors.Error, nats.js.errors.Error, Unavailable)
 
 
 class NatsLink:
-    """Connects in the background and creates the streams. Without NATS the gateway still starts and answers chats.
+    """Connects in the background and creates the streams. Without NATS the gateway starts and answers chats.
 
     Args:
         url: The address of NATS.
-        certificates: For mutual TLS.
-        replicas: Copies of everything stored.
-        history_days: How long a conversation is stored after it was last saved.
-        memory_hours: How long a session is stored after its last turn.
-        response_days: How long a response is stored.
+        certificates: The certificates for mutual TLS.
+        replicas: The number of copies of each stream and bucket.
+        history_days: Days for which a conversation is stored after its last save.
+        memory_hours: Hours for which a session is stored after its last turn.
+        response_days: Days for which a response is stored.
         response_bytes: The maximum number of bytes of the responses.
-        response_log_bytes: The maximum number of bytes of their logs.
-        record_days: The longest time for which a record of usage or audit is stored.
+        response_log_bytes: The maximum number of bytes of the logs of responses.
+        record_days: The maximum number of days for which a record of usage or audit is stored.
         stream_bytes: The maximum number of bytes of each stream.
-        usage_bytes: The maximum number of bytes of the usage records; None: ``stream_bytes``.
-        audit_bytes: The maximum number of bytes of the audit records; None: ``stream_bytes``.
+        usage_bytes: The maximum number of bytes of the usage records. None means ``stream_bytes``.
+        audit_bytes: The maximum number of bytes of the audit records. None means ``stream_bytes``.
         retry: Seconds between attempts.
     """
 
@@ -98,14 +100,12 @@ class NatsLink:
             await self._client.close()
 
     async def client(self) -> Client:
-        """Return the connection itself, for messages that are not stored.
+        """Return the connection for messages that are not stored.
 
         Raises:
             Unavailable: NATS cannot be reached.
         """
-        if self._client is None or not self._client.is_connected:
-            raise Unavailable("NATS cannot be reached. Try again shortly.", retry_after=2)
-        return self._client
+        return self._ready("NATS", self._client)
 
     async def ingest(self) -> IngestTransport:
         """Return the streams and buckets of ingest.
@@ -113,9 +113,7 @@ class NatsLink:
         Raises:
             Unavailable: NATS cannot be reached.
         """
-        if self._ingest is None or self._client is None or not self._client.is_connected:
-            raise Unavailable("The ingest queue cannot be reached. Try again shortly.", retry_after=2)
-        return self._ingest
+        return self._ready("The ingest queue", self._ingest)
 
     async def history(self) -> KeyValue:
         """Return the bucket of the chat history.
@@ -123,9 +121,7 @@ class NatsLink:
         Raises:
             Unavailable: NATS cannot be reached.
         """
-        if self._history is None or self._client is None or not self._client.is_connected:
-            raise Unavailable("The chat history cannot be reached. Try again shortly.", retry_after=2)
-        return self._history
+        return self._ready("The chat history", self._history)
 
     async def api_keys(self) -> KeyValue:
         """Return the bucket of the API keys.
@@ -133,22 +129,27 @@ class NatsLink:
         Raises:
             Unavailable: NATS cannot be reached.
         """
-        if self._api_keys is None or self._client is None or not self._client.is_connected:
-            raise Unavailable("The API keys cannot be reached. Try again shortly.", retry_after=2)
-        return self._api_keys
+        return self._ready("The API keys", self._api_keys)
 
-    async def quotas(self) -> KeyValue:
-        """Return the bucket of the quotas; create it again if the server has lost it.
+    async def records(self) -> JetStreamContext:
+        """Return the streams of usage and audit.
 
         Raises:
             Unavailable: NATS cannot be reached.
         """
-        if self._client is None or not self._client.is_connected:
-            raise Unavailable("The quotas cannot be shared at the moment.", retry_after=2)
-        return await transport.quotas_bucket(self._client, replicas=self._replicas)
+        return self._ready("The usage and audit records", self._records)
+
+    async def quotas(self) -> KeyValue:
+        """Return the bucket of the quotas. Create the bucket again if the server has lost it.
+
+        Raises:
+            Unavailable: NATS cannot be reached.
+        """
+        client = self._ready("The bucket of the quotas", self._client)
+        return await transport.quotas_bucket(client, replicas=self._replicas)
 
     async def link_keys(self) -> KeyValue:
-        """Return the bucket of the keys of signed links; create it at the first use.
+        """Return the bucket of the keys of signed links. Create it at the first use.
 
         Raises:
             Unavailable: NATS cannot be reached.
@@ -156,7 +157,7 @@ class NatsLink:
         return await self._period_keys(keys.LINK_KEYS_BUCKET, _LINK_KEY_HOURS)
 
     async def content_keys(self) -> KeyValue:
-        """Return the bucket of the keys of encrypted contents; create it at the first use.
+        """Return the bucket of the keys of encrypted contents. Create it at the first use.
 
         Raises:
             Unavailable: NATS cannot be reached.
@@ -168,117 +169,93 @@ class NatsLink:
         return await bounded_buckets.period_keys_bucket(client, bucket, replicas=self._replicas, hours=hours)
 
     async def memory(self) -> KeyValue:
-        """Return the bucket of the sessions; create it at the first use.
+        """Return the bucket of the sessions. Create it at the first use.
 
         Raises:
             Unavailable: NATS cannot be reached.
         """
-        if self._client is None or not self._client.is_connected:
-            raise Unavailable("The memory of conversations cannot be reached. Try again shortly.", retry_after=2)
+        target = "The memory of conversations"
+        client = self._ready(target, self._client)
         if self._memory is None:
-            try:
-                self._memory = await bounded_buckets.memory_bucket(
-                    self._client, replicas=self._replicas, hours=self._memory_hours
-                )
-            except _FAILURES as error:
-                _log.warning("the memory of conversations cannot be created", error=str(error))
-                message = "The memory of conversations cannot be reached. Try again shortly."
-                raise Unavailable(message, retry_after=2) from error
+            creation = bounded_buckets.memory_bucket(client, replicas=self._replicas, hours=self._memory_hours)
+            self._memory = await _created(target, creation)
         return self._memory
 
     async def responses(self) -> KeyValue:
-        """Return the bucket of the responses; create it at the first use.
+        """Return the bucket of the responses. Create it at the first use.
 
         Raises:
             Unavailable: NATS cannot be reached.
         """
-        message = "The store of responses cannot be reached. Try again shortly."
-        if self._client is None or not self._client.is_connected:
-            raise Unavailable(message, retry_after=2)
+        target = "The store of responses"
+        client = self._ready(target, self._client)
         if self._responses is None:
-            try:
-                self._responses = await bounded_buckets.responses_bucket(
-                    self._client, replicas=self._replicas, days=self._response_days, size=self._response_bytes
-                )
-            except _FAILURES as error:
-                _log.warning("the store of responses cannot be created", error=str(error))
-                raise Unavailable(message, retry_after=2) from error
+            creation = bounded_buckets.responses_bucket(
+                client, replicas=self._replicas, days=self._response_days, size=self._response_bytes
+            )
+            self._responses = await _created(target, creation)
         return self._responses
 
     async def large_responses(self) -> JetStreamContext:
-        """Return the object store of large responses; create it at the first use.
+        """Return the object store of large responses. Create it at the first use.
 
         Raises:
             Unavailable: NATS cannot be reached.
         """
-        message = "The store of large responses cannot be reached. Try again shortly."
-        if self._client is None or not self._client.is_connected:
-            raise Unavailable(message, retry_after=2)
+        target = "The store of large responses"
+        client = self._ready(target, self._client)
         if self._large_responses is None:
-            try:
-                self._large_responses = await response_streams.large_responses(
-                    self._client, replicas=self._replicas, days=self._response_days, size=self._response_bytes
-                )
-            except _FAILURES as error:
-                _log.warning("the store of large responses cannot be created", error=str(error))
-                raise Unavailable(message, retry_after=2) from error
+            creation = response_streams.large_responses(
+                client, replicas=self._replicas, days=self._response_days, size=self._response_bytes
+            )
+            self._large_responses = await _created(target, creation)
         return self._large_responses
 
     async def response_log(self) -> JetStreamContext:
-        """Return the stream of the logs of responses; create it at the first use.
+        """Return the stream of the logs of responses. Create it at the first use.
 
         Raises:
             Unavailable: NATS cannot be reached.
         """
-        message = "The log of responses cannot be reached. Try again shortly."
-        if self._client is None or not self._client.is_connected:
-            raise Unavailable(message, retry_after=2)
+        target = "The log of responses"
+        client = self._ready(target, self._client)
         if self._response_log is None:
-            try:
-                self._response_log = await response_streams.response_log(
-                    self._client,
-                    replicas=self._replicas,
-                    days=self._response_days,
-                    size=self._response_log_bytes,
-                )
-            except _FAILURES as error:
-                _log.warning("the log of responses cannot be created", error=str(error))
-                raise Unavailable(message, retry_after=2) from error
+            creation = response_streams.response_log(
+                client, replicas=self._replicas, days=self._response_days, size=self._response_log_bytes
+            )
+            self._response_log = await _created(target, creation)
         return self._response_log
 
     async def response_jobs(self) -> JetStreamContext:
-        """Return the queue of the background responses; create it at the first use.
+        """Return the queue of the background responses. Create it at the first use.
 
         Raises:
             Unavailable: NATS cannot be reached.
         """
-        message = "The queue of responses cannot be reached. Try again shortly."
-        if self._client is None or not self._client.is_connected or self._ingest is None:
-            raise Unavailable(message, retry_after=2)
+        target = "The queue of responses"
+        client = self._ready(target, self._client)
+        self._ready(target, self._ingest)
         if self._response_jobs is None:
-            try:
-                self._response_jobs = await response_streams.response_jobs(self._client, replicas=self._replicas)
-            except _FAILURES as error:
-                _log.warning("the queue of responses cannot be created", error=str(error))
-                raise Unavailable(message, retry_after=2) from error
+            creation = response_streams.response_jobs(client, replicas=self._replicas)
+            self._response_jobs = await _created(target, creation)
         return self._response_jobs
 
-    async def records(self) -> JetStreamContext:
-        """Return the streams of usage and audit.
+    def _ready(self, target: str, resource: T | None) -> T:
+        """Return a resource that exists while NATS is connected.
 
         Raises:
-            Unavailable: NATS cannot be reached.
+            Unavailable: The resource does not exist yet, or NATS is not connected.
         """
-        if self._records is None or self._client is None or not self._client.is_connected:
-            raise Unavailable("The usage and audit records cannot be reached. Try again shortly.", retry_after=2)
-        return self._records
+        if resource is None or self._client is None or not self._client.is_connected:
+            raise _unavailable(target)
+        return resource
 
     async def problem(self, deadline: Deadline) -> str | None:
-        """Return None if NATS answers, else the problem."""
+        """Return None if NATS is available, or a description of the problem."""
         if self._ingest is None or self._client is None or not self._client.is_connected:
             return self._trouble or "not connected"
         try:
-            # Not the client's `flush`: a late answer to it stops the client's reading for a minute.
+            # Not the client's `flush`: after its time-out, a late reply blocks the client's reading for a minute.
             async with asyncio.timeout(deadline.timeout()):
                 await self._ingest.jetstream.account_info()
         except _FAILURES as error:
@@ -319,3 +296,20 @@ class NatsLink:
                     asyncio.create_task(keep_room(self._records)),
                 ]
                 return
+
+
+async def _created(target: str, creation: Awaitable[T]) -> T:
+    """Return a created stream or bucket.
+
+    Raises:
+        Unavailable: NATS did not create it.
+    """
+    try:
+        return await creation
+    except _FAILURES as error:
+        _log.warning("a stream or bucket cannot be created", target=target, error=str(error))
+        raise _unavailable(target) from error
+
+
+def _unavailable(target: str) -> Unavailable:
+    return Unavailable(f"{target} cannot be reached. Try again shortly.", retry_after=2)

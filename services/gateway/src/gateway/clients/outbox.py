@@ -1,4 +1,4 @@
-"""Queues records at once and sends them to JetStream in batches. They wait in memory while NATS is away."""
+"""Queue records in memory and send them to JetStream in batches. The records wait while NATS is unavailable."""
 
 import asyncio
 import contextlib
@@ -18,24 +18,24 @@ _log = structlog.get_logger(__name__)
 _FAILURES = (*FAILURES, Unavailable)
 _LAST_SECONDS = 3.0
 _LARGEST = 512 * 1024
-"""The maximum number of bytes of a record; half of a broker's default limit."""
+"""The maximum number of bytes of a record: half of a broker's default limit."""
 _SPARE = 0.125
-"""The share of the room that must be free if no record may be lost: one request writes many records."""
+"""The share of the queue that must be free if no record may be lost, because one request writes many records."""
 
 
 class Outbox:
     """Implements `ports.records.Records` on NATS JetStream.
 
-    If JetStream does not acknowledge a record, the outbox sends it again under the same id. The stream stores each
-    id once. If the queue is full, the outbox drops and counts the record, because no request waits for records. The
-    tenants share the queue (`record_queue`): many records of one tenant do not delay those of another.
+    If JetStream does not acknowledge a record, the outbox sends it again with the same id. The stream stores each
+    id once. If the queue is full, the outbox drops and counts the record, because requests do not wait for records.
+    The tenants share the queue (`record_queue`), so that many records of one tenant do not delay other tenants.
 
     Args:
-        jetstream: Returns the streams; raises `Unavailable` while they cannot be reached.
-        room: Maximum number of waiting records; one tenant alone may have half of them.
-        room_bytes: Maximum bytes of the waiting records; one tenant alone may have half of them.
-        at_once: Maximum number of records that are sent together.
-        gather: Seconds for which a record waits for others, so that one transmission sends many.
+        jetstream: Returns the streams, or raises `Unavailable` while they cannot be reached.
+        room: The maximum number of waiting records. One tenant may use half of it.
+        room_bytes: The maximum number of bytes of the waiting records. One tenant may use half of it.
+        at_once: The maximum number of records in one batch.
+        gather: Seconds for which a record waits for further records, so that a batch contains many records.
         retry: Seconds between attempts.
     """
 
@@ -92,8 +92,8 @@ class Outbox:
         fits = len(record.payload) <= _LARGEST
         if not fits or not self._waiting.add(record):
             if self.dropped == 0:
-                why = "too many wait" if fits else "one is too large"
-                _log.error(f"records are dropped: {why}", waiting=len(self._waiting), size=len(record.payload))
+                reason = "too many wait" if fits else "one is too large"
+                _log.error(f"records are dropped: {reason}", waiting=len(self._waiting), size=len(record.payload))
             self.dropped += 1
             return
         self._tried.clear()
@@ -109,7 +109,7 @@ class Outbox:
             await self._jetstream()
         except Unavailable:
             return False
-        # Records that cannot be sent show a failure earlier than the state of the connection.
+        # A failure to send shows a lost connection earlier than the state of the connection.
         return self._reached is not False or not self._waiting
 
     def _go(self) -> None:
@@ -137,7 +137,7 @@ class Outbox:
                 self._sent.set()
 
     async def _send_some(self, jetstream: JetStreamContext) -> bool:
-        """Send the next records together; return whether these were as many as can be sent at once.
+        """Send the next batch and return whether the batch was full.
 
         Raises:
             Exception: The failure of the first record that is not acknowledged.
@@ -147,7 +147,7 @@ class Outbox:
         for at, record in enumerate(some):
             if at not in failures:
                 self._waiting.done(record)
-        # They keep their order. The stream recognises records that it has already stored by their ids.
+        # The failed records keep their order. The stream recognises stored records by their ids.
         self._waiting.back([some[at] for at in sorted(failures)])
         if failures:
             raise failures[min(failures)]

@@ -1,4 +1,4 @@
-"""Rings of keys in NATS: created on a schedule and shared by all replicas of the gateway."""
+"""Create rings of keys in NATS on a schedule. All replicas of the gateway share the keys."""
 
 import asyncio
 import secrets
@@ -27,7 +27,7 @@ class PeriodKeyWatch:
     The first replica creates a key, and the others read it. The bucket removes old keys.
 
     Args:
-        bucket: Returns the bucket; raises `Unavailable` while NATS is unavailable.
+        bucket: Returns the bucket, or raises `Unavailable` while NATS is unavailable.
         ring: The ring to fill.
         what: The name of the keys in log lines.
         now: Returns seconds since 1970.
@@ -57,7 +57,7 @@ class PeriodKeyWatch:
         self._closing = AsyncExitStack()
 
     async def __aenter__(self) -> Self:
-        """Start; the ring is filled as soon as NATS answers."""
+        """Start the watch. It fills the ring as soon as NATS is available."""
         await self._closing.enter_async_context(self._watch)
         self._closing.push_async_callback(ended, asyncio.create_task(self._keep_rotating()))
         return self
@@ -68,8 +68,8 @@ class PeriodKeyWatch:
     async def rotate(self) -> None:
         """Create the missing keys of the current period and, shortly before it begins, of the next period."""
         bucket = await self._bucket()
-        for moment in (self._now(), self._now() + self._ring.AHEAD):
-            key_id = int(moment // self._ring.SECONDS)
+        for moment in (self._now(), self._now() + self._ring.AHEAD_SECONDS):
+            key_id = int(moment // self._ring.PERIOD_SECONDS)
             if key_id not in self._ring.ids:
                 await key_value.accepted(bucket.create(str(key_id), secrets.token_bytes(_BYTES)))
                 self._change(await bucket.get(str(key_id)))

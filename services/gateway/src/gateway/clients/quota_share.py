@@ -1,4 +1,4 @@
-"""The exchange of quota usage between replicas of the gateway, over NATS."""
+"""Exchange quota usage between replicas of the gateway over NATS."""
 
 import asyncio
 import contextlib
@@ -25,14 +25,14 @@ _PAUSE = 0.025
 
 
 class QuotaShare:
-    """Synchronises a ledger with those of the other replicas, in the background.
+    """Synchronises a ledger with the ledgers of the other replicas, in the background.
 
-    Each key of the bucket has one writer, which always writes the whole value: repeated messages neither lose usage
-    nor count it twice. The next round begins when the previous one is stored, so that a slow server gets fewer
-    calls.
+    Each key of the bucket has one writer, which always writes the whole value. A repeated message therefore neither
+    loses usage nor counts it twice. The next round begins after the previous round is stored, so that a slow server
+    receives fewer calls.
 
     Args:
-        bucket: Returns the bucket; raises `Unavailable` while NATS is unavailable.
+        bucket: Returns the bucket, or raises `Unavailable` while NATS is unavailable.
         ledger: The ledger.
         retry: Seconds between attempts to reach the bucket.
     """
@@ -52,14 +52,15 @@ class QuotaShare:
         ledger.on_change = self._some.set
 
     async def __aenter__(self) -> Self:
-        """Start; the other replicas are known as soon as NATS answers."""
+        """Start the exchange. The ledger contains the other replicas as soon as NATS is available."""
         self._sharing = asyncio.create_task(self._share())
         return self
 
     async def __aexit__(self, *exc: object) -> None:
         if self._sharing is not None:
             await ended(self._sharing)
-        with contextlib.suppress(Unavailable, *_FAILURES):  # else the others notice the missing heartbeats
+        # If the deletion fails, the other replicas detect the missing heartbeats.
+        with contextlib.suppress(Unavailable, *_FAILURES):
             async with asyncio.timeout(_BEAT):
                 bucket = await self._bucket()
                 await bucket.delete(keys.quota_replica_key(self._ledger.replica))
@@ -76,33 +77,33 @@ class QuotaShare:
                     reported = text
                     _log.warning("quotas cannot be shared; each replica uses an equal share", error=text)
             finally:
-                self._ledger.left()
-            self._ledger.tidy()
+                self._ledger.disconnected()
+            self._ledger.prune()
             await asyncio.sleep(self._retry)
 
     async def _follow(self, bucket: KeyValue) -> None:
-        """Share until something fails."""
+        """Exchange usage until a call fails."""
         async with key_value.watched(bucket) as (entries, watcher):
-            members = []
+            replicas = []
             for entry in entries:
                 replica, holder = keys.quota_parts(entry.key)
                 if holder:
                     self._read(replica, holder, entry)
                 elif entry.operation is None:
-                    members.append(replica)
-            self._ledger.joined(members)
-            both = [asyncio.create_task(each) for each in (self._publish(bucket), self._receive(watcher))]
+                    replicas.append(replica)
+            self._ledger.connected(replicas)
+            tasks = [asyncio.create_task(each) for each in (self._publish(bucket), self._receive(watcher))]
             try:
-                await asyncio.wait(both, return_when=asyncio.FIRST_COMPLETED)
+                await asyncio.wait(tasks, return_when=asyncio.FIRST_COMPLETED)
             finally:
-                await ended(*both)
-        for task in both:
+                await ended(*tasks)
+        for task in tasks:
             if not task.cancelled():
-                task.result()  # a task ends only by failing
+                task.result()  # raises, because a task ends only after a failure
 
     async def _receive(self, watcher: key_value.Watcher) -> None:
         while True:
-            # The watch also returns this replica's own heartbeats: silence means that the watch is lost.
+            # The watch also returns the heartbeats of this replica. No entry means that the watch is lost.
             entry = await key_value.update(watcher, 3 * _BEAT)
             if entry is None:
                 continue
@@ -110,15 +111,15 @@ class QuotaShare:
             if holder:
                 self._read(replica, holder, entry)
             elif entry.operation is None:
-                self._ledger.met(replica)
+                self._ledger.add_replica(replica)
             else:
-                self._ledger.parted(replica)
+                self._ledger.remove_replica(replica)
 
     def _read(self, replica: str, holder: str, entry: key_value.Entry) -> None:
         if entry.operation is not None:
             return
         try:
-            self._ledger.hear(replica, holder, entry.value or b"")
+            self._ledger.receive(replica, holder, entry.value or b"")
         except ValueError as error:
             _log.error("the quota usage of a replica cannot be read", key=entry.key, error=str(error))
 
@@ -127,12 +128,14 @@ class QuotaShare:
         while True:
             if time.monotonic() - beaten >= _BEAT:
                 beaten = time.monotonic()
-                self._ledger.tidy()
+                self._ledger.prune()
                 await bucket.put(keys.quota_replica_key(replica), b"")
             self._some.clear()
-            news = [(keys.quota_key(replica, holder), raw) for holder, raw in self._ledger.news()]
-            for first in range(0, len(news), _AT_ONCE):
-                await asyncio.gather(*(bucket.put(key, raw) for key, raw in news[first : first + _AT_ONCE]))
+            unpublished = [
+                (keys.quota_key(replica, holder), raw) for holder, raw in self._ledger.take_unpublished()
+            ]
+            for first in range(0, len(unpublished), _AT_ONCE):
+                await asyncio.gather(*(bucket.put(key, raw) for key, raw in unpublished[first : first + _AT_ONCE]))
             await asyncio.sleep(_PAUSE)
             with contextlib.suppress(TimeoutError):
                 async with asyncio.timeout(_BEAT):

@@ -1,4 +1,4 @@
-"""Publishes records to JetStream in batches, and returns the records that their streams did not store."""
+"""Publish records to JetStream in batches, and return the failures of the records that were not stored."""
 
 import asyncio
 import contextlib
@@ -24,28 +24,28 @@ _SECONDS = 5.0
 class RecordPublisher:
     """Publishes batches of records, one batch after the other.
 
-    All acknowledgements arrive in one inbox. The library's own call needs a task, a timer and a future for each
-    record, which is most of the cost of a record.
+    All acknowledgements arrive in one inbox. The call of the library needs a task, a timer and a future for each
+    record, which are most of the cost of a record.
     """
 
     def __init__(self) -> None:
         self._client: Client | None = None
         self._inbox = ""
-        self._lot = 0
+        self._batch = 0
         self._failures: dict[int, Exception] = {}
         self._left: set[int] = set()
         self._complete = asyncio.Event()
 
     async def publish(self, jetstream: JetStreamContext, records: Sequence[Record]) -> dict[int, Exception]:
-        """Publish records, wait for the acknowledgements, and return the failures by the records' positions."""
+        """Publish records, wait for the acknowledgements, and return the failures by position in the batch."""
         client = jetstream._nc  # the library has no call for several messages
         await self._listen(client)
-        self._lot += 1
+        self._batch += 1
         self._failures = {at: TimeoutError() for at in range(len(records))}
         self._left = set(self._failures)
         self._complete.clear()
         for at, record in enumerate(records):
-            reply, headers = f"{self._inbox}.{self._lot}.{at}", {Header.MSG_ID.value: record.id}
+            reply, headers = f"{self._inbox}.{self._batch}.{at}", {Header.MSG_ID.value: record.id}
             try:
                 await client.publish(record.subject, record.payload, reply=reply, headers=headers)
             except FAILURES as error:
@@ -61,13 +61,13 @@ class RecordPublisher:
         if self._client is client:
             return  # after a reconnection, the client subscribes again
         inbox = client.new_inbox()
-        await client.subscribe(f"{inbox}.*.*", cb=self._answered)
+        await client.subscribe(f"{inbox}.*.*", cb=self._acknowledged)
         self._client, self._inbox = client, inbox
 
-    async def _answered(self, message: Msg) -> None:
-        _, lot, at = message.subject.rsplit(".", 2)
-        if int(lot) != self._lot:
-            return  # too late: the record was sent again
+    async def _acknowledged(self, message: Msg) -> None:
+        _, number, at = message.subject.rsplit(".", 2)
+        if int(number) != self._batch:
+            return  # too late: the record is in a later batch again
         failure = _failure(message)
         if failure is None:
             self._failures.pop(int(at), None)
@@ -78,25 +78,25 @@ class RecordPublisher:
             self._complete.set()
 
 
-class _Answer(msgspec.Struct):
-    """The answer of a stream; see ``PubAck`` of JetStream's API."""
+class _Acknowledgement(msgspec.Struct):
+    """The acknowledgement of a stream. Source: JetStream's API, ``PubAck``."""
 
     error: dict[str, Any] | None = None
 
 
-_answer = msgspec.json.Decoder(_Answer)
+_acknowledgement = msgspec.json.Decoder(_Acknowledgement)
 
 
 def _failure(message: Msg) -> Exception | None:
-    """Return the error in a stream's answer, or None if the stream has stored the record."""
+    """Return the error in a stream's acknowledgement, or None if the stream has stored the record."""
     if (message.headers or {}).get(Header.STATUS.value) == NO_RESPONDERS_STATUS:
         return nats.js.errors.NoStreamResponseError()
     try:
-        error = _answer.decode(message.data).error
+        error = _acknowledgement.decode(message.data).error
         if error is not None:
             nats.js.errors.APIError.from_error(error)  # raises the error
     except nats.js.errors.APIError as failure:
         return failure
     except (ValueError, KeyError, TypeError) as failure:
-        return nats.errors.Error(f"The stream's answer cannot be read: {failure}")
+        return nats.errors.Error(f"The stream sent an invalid acknowledgement: {failure}")
     return None

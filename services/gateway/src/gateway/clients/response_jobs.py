@@ -1,5 +1,6 @@
-"""The queue of background responses in a JetStream stream."""
+"""Queue background responses in a JetStream stream."""
 
+import asyncio
 import contextlib
 import zlib
 from collections import OrderedDict
@@ -26,7 +27,7 @@ _decode = msgspec.msgpack.Decoder(ResponseJob).decode
 
 
 class NatsTakenJob:
-    """`ports.response_jobs.TakenJob` of a message."""
+    """`ports.response_jobs.TakenJob` for a message of the stream."""
 
     def __init__(self, message: Msg) -> None:
         self._message = message
@@ -38,13 +39,13 @@ class NatsTakenJob:
 
     async def done(self) -> None:
         """See `ports.response_jobs.TakenJob`."""
-        # No confirmation is needed: if NATS does not receive this, it delivers the job again, and the job is done.
+        # If the acknowledgement is lost, NATS delivers the job again. A gateway then detects that it is done.
         with contextlib.suppress(nats.errors.Error, OSError):
             await self._message.ack()
 
     async def again(self) -> None:
         """See `ports.response_jobs.TakenJob`."""
-        with contextlib.suppress(nats.errors.Error, OSError):  # another gateway gets it after a time-out
+        with contextlib.suppress(nats.errors.Error, OSError):  # after a time-out, another gateway receives the job
             await self._message.nak()
 
 
@@ -52,32 +53,40 @@ class NatsResponseJobs:
     """`ports.response_jobs.ResponseJobs` over a stream.
 
     Args:
-        stream: Returns the JetStream context; raises `Unavailable` while NATS is unavailable.
-        most: The maximum number of waiting and running jobs of a tenant. More than eight gateways may exceed it.
+        stream: Returns the JetStream context, or raises `Unavailable` while NATS is unavailable.
+        most: The maximum number of waiting and running jobs of a tenant. If more than eight gateways run, their
+            tenants may exceed it.
     """
 
     def __init__(self, stream: Callable[[], Awaitable[JetStreamContext]], *, most: int) -> None:
         self._stream = stream
         self._most = most
         self._pulling: JetStreamContext.PullSubscription | None = None
-        # The number of jobs that a tenant may submit before its jobs are counted again.
+        # The number of jobs that a tenant may submit before the next count of its jobs.
         self._left: OrderedDict[str, int] = OrderedDict()
 
     async def submit(self, job: ResponseJob, deadline: Deadline) -> None:
         """See `ports.response_jobs.ResponseJobs`."""
-        packed = zlib.compress(msgspec.msgpack.encode(job), 1)
+        # In a thread, because a long request would delay all running answers.
+        packed = await asyncio.to_thread(zlib.compress, msgspec.msgpack.encode(job), 1)
         if len(packed) > _MOST_BYTES:
-            raise PayloadTooLarge("background: the request is too large to wait.", field="background")
+            raise PayloadTooLarge(
+                "background: the request is too large for the queue. Send it without `background`.",
+                field="background",
+            )
         jetstream, tenant = await self._stream(), job.principal.tenant
         await self._check(jetstream, tenant, deadline)
         sent = jetstream.publish(response_keys.response_job(tenant, job.name), packed, stream=_STREAM)
         await reached(sent, deadline, _WHAT)
 
     async def _check(self, jetstream: JetStreamContext, tenant: str, deadline: Deadline) -> None:
-        """Refuse a job if its tenant has too many.
+        """Refuse a job of a tenant with too many jobs.
 
-        The cost of a count grows with the number of jobs. Therefore jobs are counted only now and then, and for
-        each job only near the limit.
+        The cost of a count grows with the number of jobs. The gateway counts the jobs for each submission only near
+        the limit, and otherwise less often.
+
+        Raises:
+            RateLimited: The tenant has the maximum number of jobs.
         """
         left = self._left.pop(tenant, 0)
         if left <= 0:
@@ -85,7 +94,7 @@ class NatsResponseJobs:
             info = await reached(jetstream.stream_info(_STREAM, pattern), deadline, _WHAT)
             room = self._most - len(info.state.subjects or ())
             if room <= 0:
-                message = f"background: {self._most} of your responses wait or run already. Try again later."
+                message = f"background: {self._most} of your responses wait or run. Try again later."
                 raise RateLimited(message, field="background", retry_after=_RETRY_AFTER)
             # Other gateways may use some of the room at the same time.
             left = max(1, room // _SHARE)
@@ -97,10 +106,10 @@ class NatsResponseJobs:
         """See `ports.response_jobs.ResponseJobs`."""
         jetstream = await self._stream()
         if self._pulling is None:
-            made = jetstream.pull_subscribe_bind(response_keys.RESPONSE_RUNNERS, stream=_STREAM)
-            self._pulling = await reached(made, Deadline.after(seconds), _WHAT)
-        pulled = _next(self._pulling, seconds)
-        message = await reached(pulled, Deadline.after(seconds + 5), _WHAT)
+            binding = jetstream.pull_subscribe_bind(response_keys.RESPONSE_RUNNERS, stream=_STREAM)
+            self._pulling = await reached(binding, Deadline.after(seconds), _WHAT)
+        fetch = _next(self._pulling, seconds)
+        message = await reached(fetch, Deadline.after(seconds + 5), _WHAT)
         return None if message is None else NatsTakenJob(message)
 
 

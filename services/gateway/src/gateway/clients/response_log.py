@@ -1,4 +1,7 @@
-"""The logs of responses in a JetStream stream: each log has a subject, and each write names the last entry."""
+"""Store the logs of responses in a JetStream stream. Each log has a subject.
+
+Each write contains the expected position of the last entry, so that two gateways cannot write the same log.
+"""
 
 import asyncio
 import contextlib
@@ -30,7 +33,7 @@ _MOST_BYTES = 1_000_000
 _LARGE = 16 * 1024
 _MOST_READ, _MOST_READ_BYTES = 512, 1024 * 1024
 _TRY_SECONDS, _PAUSE = 2.0, 0.1
-# A writer that was frozen for longer than this sees a deleted log as a new one.
+# A writer that was suspended for a longer time can begin a deleted log again.
 _TOMBSTONE_SECONDS = 7 * 86400.0
 _MOST_TENANTS = 1000
 _NO_CONTENT = ("404", "408")
@@ -55,15 +58,15 @@ class NatsResponseLog:
     """`ports.response_log.ResponseLog` over a stream.
 
     Args:
-        stream: Returns the JetStream context; raises `Unavailable` while NATS is unavailable.
-        most: The maximum number of logs of a tenant, exceeded by at most a tenth; beyond it, the oldest are
-            removed.
+        stream: Returns the JetStream context, or raises `Unavailable` while NATS is unavailable.
+        most: The maximum number of logs of a tenant. The store may exceed it by a tenth, and then removes the
+            oldest logs.
     """
 
     def __init__(self, stream: Callable[[], Awaitable[JetStreamContext]], *, most: int = 50_000) -> None:
         self._stream = stream
         self._most = most
-        # The number of logs that a tenant may begin before its logs are counted again.
+        # The number of logs that a tenant may begin before the next count of its logs.
         self._left: OrderedDict[str, int] = OrderedDict()
 
     async def append(self, principal: Principal, name: str, entry: Entry, after: int, deadline: Deadline) -> int:
@@ -78,8 +81,8 @@ class NatsResponseLog:
                     _fenced(jetstream, subject, message, after), deadline, _WHAT, at_most=_TRY_SECONDS
                 )
             except (Unavailable, Conflict) as error:
-                # The message may be stored although the acknowledgement was lost.
-                last = await self._surely_last(principal, name, deadline)
+                # The stream may have stored the message, although the acknowledgement was lost.
+                last = await self._last_with_retries(principal, name, deadline)
                 if last is not None and last.position > after and last.same(entry):
                     return last.position
                 if isinstance(error, Conflict) or (last.position if last is not None else 0) != after:
@@ -90,8 +93,8 @@ class NatsResponseLog:
             else:
                 return ack
 
-    async def _surely_last(self, principal: Principal, name: str, deadline: Deadline) -> Entry | None:
-        """Return the last entry; retry while NATS is unavailable, until the deadline."""
+    async def _last_with_retries(self, principal: Principal, name: str, deadline: Deadline) -> Entry | None:
+        """Return the last entry. Retry until the deadline while NATS is unavailable."""
         while True:
             try:
                 return await self.last(principal, name, deadline)
@@ -121,7 +124,7 @@ class NatsResponseLog:
             heard(replace(_entry(message.data), position=position, before=before))
 
         jetstream = await self._stream()
-        client = jetstream._nc  # the library has no public access to it
+        client = jetstream._nc  # the library has no public access to the client
         live = response_keys.response_live(principal.tenant, principal.owner, name)
         subscription = await reached(client.subscribe(live, cb=take), deadline, _WHAT)
         try:
@@ -142,7 +145,7 @@ class NatsResponseLog:
         return len(found)
 
     async def _bury(self, subject: str, deadline: Deadline) -> None:
-        """Replace a log by a tombstone. After a mere purge, a writer could begin the log again."""
+        """Replace a log by a tombstone. After a purge without a tombstone, a writer could begin the log again."""
         jetstream = await self._stream()
         message = _message(Entry("", ended=True, deleted=True))
         rolled = jetstream.publish(
@@ -156,9 +159,9 @@ class NatsResponseLog:
         return list(info.state.subjects or ())
 
     async def _make_room(self, tenant: str, deadline: Deadline) -> None:
-        """Remove the oldest logs of a tenant that has too many.
+        """Remove the oldest logs of a tenant with too many logs.
 
-        The cost of a count grows with the number of logs, so logs are counted only now and then.
+        The gateway does not count the logs for each new log, because the cost of a count grows with their number.
         """
         left = self._left.pop(tenant, 0)
         if left <= 0:
@@ -177,7 +180,7 @@ def _subject(principal: Principal, name: str) -> str:
 
 
 def _age(subject: str) -> str:
-    """Return the part of a subject that sorts logs by age: the id of a response begins with its time."""
+    """Return the part of a subject that sorts logs by age. The id of a response begins with its time."""
     return subject.rpartition("_")[2]
 
 
@@ -194,7 +197,7 @@ async def _fenced(jetstream: JetStreamContext, subject: str, message: bytes, aft
 
 async def _last(jetstream: JetStreamContext, subject: str) -> Entry | None:
     try:
-        # This reads from the stream's leader: another server may not have the last entry yet.
+        # Read from the stream's leader, because another server may not have the last entry yet.
         message = await jetstream.get_last_msg(_STREAM, subject)
     except NotFoundError:
         return None
@@ -209,12 +212,12 @@ async def _batch(jetstream: JetStreamContext, subject: str, after: int) -> list[
     Source: https://github.com/nats-io/nats-architecture-and-design, ADR-31.
     """
     client = jetstream._nc  # the library has no call for this
-    wanted = {"seq": after + 1, "next_by_subj": subject, "batch": _MOST_READ, "max_bytes": _MOST_READ_BYTES}
+    request = {"seq": after + 1, "next_by_subj": subject, "batch": _MOST_READ, "max_bytes": _MOST_READ_BYTES}
     inbox = client.new_inbox()
     subscription = await client.subscribe(inbox)
     entries: list[Entry] = []
     try:
-        await client.publish(f"$JS.API.DIRECT.GET.{_STREAM}", msgspec.json.encode(wanted), reply=inbox)
+        await client.publish(f"$JS.API.DIRECT.GET.{_STREAM}", msgspec.json.encode(request), reply=inbox)
         while True:
             message = await subscription.next_msg(timeout=_TRY_SECONDS)
             headers = message.headers or {}

@@ -1,6 +1,6 @@
-"""Responses and conversations in a key-value bucket of NATS: one compressed value per key, with a time to live.
+"""Store responses and conversations in a key-value bucket of NATS: one compressed value per key.
 
-If a value is too large for a message, it contains the names of its pieces instead (`large_responses.py`).
+A value that is too large for a message contains the location of its pieces instead (`large_responses.py`).
 """
 
 import asyncio
@@ -31,7 +31,7 @@ _MOST_OWNERS = 10_000
 # Seconds until the server removes the marker of a deleted key.
 _MARKER = 3600.0
 _AFTER_ALL = "~"
-"""Sorts after every result of `_age`."""
+"""A text that sorts after each result of `_age`."""
 
 
 class _Record(msgspec.Struct):
@@ -40,9 +40,9 @@ class _Record(msgspec.Struct):
     items: list[Item]
     chain: list[str]
     sources: list[tuple[str, str]] = []
-    # The key contains only a digest of a long name. None: an earlier version did not store the owner.
+    # The key contains only a digest of a long name. Records of earlier versions have no owner.
     owner: str | None = None
-    # The location of the whole record. If set, this record contains only small members.
+    # The location of the whole record. A record with pieces contains only small members.
     pieces: Pieces | None = None
 
 
@@ -53,9 +53,10 @@ class NatsResponses:
     """`ports.responses.ResponseStore` over a key-value bucket.
 
     Args:
-        bucket: Returns the bucket; raises `Unavailable` while NATS is unavailable.
-        large: Returns the JetStream context for records that are too large for a key; raises like ``bucket``.
-        most: The maximum number of responses and conversations of a user, exceeded by at most a tenth.
+        bucket: Returns the bucket, or raises `Unavailable` while NATS is unavailable.
+        large: Returns the JetStream context for records that are too large for a key, or raises `Unavailable` while
+            NATS is unavailable.
+        most: The maximum number of responses and conversations of a user. The store may exceed it by a tenth.
     """
 
     def __init__(
@@ -68,7 +69,7 @@ class NatsResponses:
         self._bucket = bucket
         self._large = LargeResponses(large)
         self._most = most
-        # The number of records that a user may save before the records are counted again.
+        # The number of records that a user may save before the next count of the records.
         self._left: OrderedDict[tuple[str, str], int] = OrderedDict()
 
     async def save(self, principal: Principal, stored: Stored, deadline: Deadline) -> Stored:
@@ -105,7 +106,7 @@ class NatsResponses:
             packed = await self._large.read(bucket._js, key, record.pieces, deadline)
             if packed is not None:
                 return _stored(key, await _unpacked(packed), stored.revision)
-            # Either the record was written again, or newer pieces have replaced its pieces.
+            # Another gateway has replaced the record or its pieces: read the record again.
         return None
 
     async def delete(self, principal: Principal, stored_id: str, deadline: Deadline) -> bool:
@@ -146,9 +147,9 @@ class NatsResponses:
         return await _owned(bucket, listed[0], deadline) if listed else None
 
     async def _make_room(self, bucket: KeyValue, tenant: str, owner: str, deadline: Deadline) -> None:
-        """Delete the oldest records of a user who has too many.
+        """Delete the oldest records of a user with too many records.
 
-        The cost of a count grows with the number of records, so records are counted only now and then.
+        The gateway does not count the records for each save, because the cost of a count grows with their number.
         """
         left = self._left.pop((tenant, owner), 0)
         if left <= 0:
@@ -167,7 +168,7 @@ class NatsResponses:
     async def _written(
         self, key: str, stored: Stored, owner: str, deadline: Deadline
     ) -> tuple[bytes, Pieces | None]:
-        """Return the value for a key; write the pieces that it names, if any, and return them."""
+        """Return the value for a key, and the location of its written pieces, or None for a small record."""
         record = _recorded(stored, owner)
         packed = await _packed(record)
         if len(packed) <= _MOST_BYTES:
@@ -184,7 +185,7 @@ class NatsResponses:
 
 
 async def _read(bucket: KeyValue, key: str, deadline: Deadline) -> tuple[_Record, Stored, int] | None:
-    """Return a record, what it stores, and its size with its pieces; None if the key does not exist."""
+    """Return a record, its domain object, and its size with its pieces, or None if the key does not exist."""
     try:
         entry = await reached(bucket.get(key), deadline, _WHAT)
     except KeyNotFoundError:
@@ -209,7 +210,7 @@ def _id(key: str) -> str:
 
 
 def _age(name: str) -> str:
-    """Return the part of a key that sorts records by age: an id begins with its time."""
+    """Return the part of a key that sorts records by age. An id begins with its time."""
     return name.rpartition("_")[2]
 
 
@@ -236,7 +237,7 @@ def _is_small(member: object) -> bool:
 
 async def _packed(record: _Record) -> bytes:
     raw = msgspec.json.encode(record)
-    # A large record is compressed in a thread, because it would delay all running answers.
+    # Compress a large record in a thread, because it would delay all running answers.
     return await asyncio.to_thread(zlib.compress, raw, 1) if len(raw) > _LARGE else zlib.compress(raw, 1)
 
 

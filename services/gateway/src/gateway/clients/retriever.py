@@ -1,4 +1,4 @@
-"""Retriever over gRPC."""
+"""Call the retriever over gRPC."""
 
 from collections.abc import Mapping, Sequence
 
@@ -36,7 +36,7 @@ _FOUND_BY = {
 
 
 class GrpcRetriever:
-    """`ports.answering.Retriever` and `ports.documents.Catalogue` over a channel: one service implements both."""
+    """`ports.answering.Retriever` and `ports.documents.Catalogue` over a channel to the retriever."""
 
     def __init__(self, channel: grpc.aio.Channel) -> None:
         self._stub = retriever_pb2_grpc.RetrieverServiceStub(channel)
@@ -65,8 +65,8 @@ class GrpcRetriever:
             if retrieval.minimum_reranker_score is not None:
                 request.rerank.minimum_score = retrieval.minimum_reranker_score
         if retrieval.similarity_threshold is not None and retrieval.mode is RetrievalMode.TEXT:
-            # It filters nothing, but makes the retriever compute the cosine of passages that only text search
-            # found.
+            # With this threshold, the retriever omits no passage, and also computes the cosine similarity of
+            # passages that only text search found.
             request.minimum_dense_score = -1.0
         response: retriever_pb2.RetrieveResponse = await rpc.unary(self._stub.Retrieve, request, deadline)
         steps = tuple((step.name, step.duration_ms) for step in response.steps)
@@ -199,6 +199,9 @@ def _stored(document: document_pb2.Document) -> StoredDocument:
 
 def _passage(message: retriever_pb2.Passage) -> Passage:
     document = message.document
+    headings, captions = message.headings, message.captions
+    oids, groups = document.access.oids, document.access.groups
+    # Most of the four lists are empty. For an empty list of a message, the test is faster than `tuple`.
     return Passage(
         id=message.id,
         index=message.index,
@@ -209,10 +212,10 @@ def _passage(message: retriever_pb2.Passage) -> Passage:
         score=message.score,
         page=message.page,
         chunk_number=message.chunk_number,
-        headings=tuple(message.headings),
+        headings=tuple(headings) if headings else (),
         category=document.category,
-        oids=tuple(document.access.oids),
-        groups=tuple(document.access.groups),
+        oids=tuple(oids) if oids else (),
+        groups=tuple(groups) if groups else (),
         metadata_json=document.metadata_json or b"{}",
         dense_score=message.dense_score if message.HasField("dense_score") else None,
         sparse_score=message.sparse_score if message.HasField("sparse_score") else None,
@@ -220,7 +223,7 @@ def _passage(message: retriever_pb2.Passage) -> Passage:
         found_by=_FOUND_BY.get(message.source, "both"),
         sha256=document.sha256,
         has_pictures=document.has_pictures,
-        captions=tuple(message.captions),
+        captions=tuple(captions) if captions else (),
         generation=document.generation,
         has_original=bool(document.original),
     )

@@ -1,4 +1,4 @@
-"""Reads a stream backwards in chunks, because JetStream only reads forwards."""
+"""Read a stream backwards in chunks, because JetStream only reads forwards."""
 
 import uuid
 from collections.abc import AsyncGenerator
@@ -8,7 +8,7 @@ from nats.aio.msg import Msg
 from nats.js import JetStreamContext
 from nats.js.api import AckPolicy, ConsumerConfig, DeliverPolicy
 
-_FIRST_STRETCH, _LONGEST_STRETCH = 512, 8192
+_FIRST_CHUNK, _LONGEST_CHUNK = 512, 8192
 _BATCH = 256
 _FETCH_SECONDS = 1.0
 _SILENT_FETCHES = 3
@@ -17,25 +17,25 @@ _SILENT_FETCHES = 3
 async def newest_first(
     jetstream: JetStreamContext, stream: str, subjects: str, before: int = 0
 ) -> AsyncGenerator[Msg, None]:
-    """Yield the messages of a stream whose subjects match, the newest first; the caller must close the iterator.
+    """Yield the messages of a stream with matching subjects, newest first. The caller must close the iterator.
 
     Args:
         jetstream: The connection.
         stream: The name of the stream.
-        subjects: A pattern.
-        before: Only messages with a lower sequence; 0: all.
+        subjects: The pattern of the subjects.
+        before: The sequence below which messages are returned. 0 returns all messages.
     """
     state = (await jetstream.stream_info(stream)).state
     end = min(before - 1, state.last_seq) if before else state.last_seq
-    length = _FIRST_STRETCH
+    length = _FIRST_CHUNK
     while end >= max(1, state.first_seq):
         start = max(1, state.first_seq, end - length + 1)
-        for message in reversed(await _stretch(jetstream, stream, subjects, start, end)):
+        for message in reversed(await _chunk(jetstream, stream, subjects, start, end)):
             yield message
-        end, length = start - 1, min(length * 4, _LONGEST_STRETCH)
+        end, length = start - 1, min(length * 4, _LONGEST_CHUNK)
 
 
-async def _stretch(jetstream: JetStreamContext, stream: str, subjects: str, start: int, end: int) -> list[Msg]:
+async def _chunk(jetstream: JetStreamContext, stream: str, subjects: str, start: int, end: int) -> list[Msg]:
     name = uuid.uuid4().hex
     config = ConsumerConfig(
         name=name,
@@ -55,7 +55,7 @@ async def _stretch(jetstream: JetStreamContext, stream: str, subjects: str, star
             try:
                 messages = await subscription.fetch(min(left, _BATCH), timeout=_FETCH_SECONDS)
             except nats.errors.TimeoutError:
-                # The message was replaced by a later one meanwhile; or the server is slow.
+                # A later message has replaced the expected message, or the server is slow.
                 silent += 1
                 left = (await subscription.consumer_info()).num_pending or 0
                 if left and silent == _SILENT_FETCHES:

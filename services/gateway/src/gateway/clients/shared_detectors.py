@@ -1,4 +1,4 @@
-"""Keeps detectors ready that the gateway can run itself, because the guardrails service runs the same ones."""
+"""Prepare the detectors of policies that the gateway can run with the same code as the guardrails service."""
 
 import asyncio
 import time
@@ -26,17 +26,18 @@ _MOST_SETS = 64
 
 
 class SharedDetectors:
-    """Sets of detectors that this process can run as the service does.
+    """Sets of detectors that this process can run.
 
-    A background task asks the service for its detectors, repeatedly once they are wanted. Another task makes the
-    wanted sets, in a thread. A request never waits for that: until a set is ready, the service judges. Detectors
-    that a request names stay with the service: callers must not fill the memory of the gateway with patterns.
+    After the first request with a policy, a background task lists the detectors of the service periodically.
+    Another task compiles the requested sets in a thread. Requests do not wait: the service judges until a set is
+    ready. The service also runs all detectors that a request names, because callers must not fill the gateway's
+    memory with patterns.
 
     Args:
         service: The service.
-        workers: The threads that make detectors and judge long pieces.
+        workers: The threads that compile detectors and judge long pieces.
         interval: Seconds between two calls of the service.
-        age: Seconds for which an answer of the service counts.
+        age: Seconds for which the service's list is valid.
     """
 
     def __init__(
@@ -46,7 +47,7 @@ class SharedDetectors:
         self._workers = workers
         self._interval = interval
         self._age = age
-        self._wanted = asyncio.Event()
+        self._needed = asyncio.Event()
         self._queue: asyncio.Queue[tuple[Detector, ...]] = asyncio.Queue(_MOST_SETS)
         self._library: LocalLibrary | None = None
         self._listed = -float("inf")
@@ -55,19 +56,19 @@ class SharedDetectors:
         self._tasks: tuple[asyncio.Task[None], ...] = ()
 
     def ready(self, detectors: Sequence[Detector]) -> "LocalDetectors | None":
-        """Return the detectors if this process can run all of them now; else None, and prepare them."""
+        """Return the detectors if this process can run all of them now. Otherwise return None and prepare them."""
         for each in detectors:
             if each.requested:
                 return None
-        wanted = tuple(detectors)
-        if wanted in self._made:
-            return self._made[wanted] if time.monotonic() - self._listed <= self._age else None
-        self._wanted.set()
+        policy = tuple(detectors)
+        if policy in self._made:
+            return self._made[policy] if time.monotonic() - self._listed <= self._age else None
+        self._needed.set()
         if self._library is not None and not self._queue.full():
             if len(self._made) >= _MOST_SETS:
                 del self._made[next(iter(self._made))]
-            self._made[wanted] = None
-            self._queue.put_nowait(wanted)
+            self._made[policy] = None
+            self._queue.put_nowait(policy)
         return None
 
     async def __aenter__(self) -> Self:
@@ -80,30 +81,30 @@ class SharedDetectors:
         await ended(*self._tasks)
 
     async def _list(self) -> None:
-        await self._wanted.wait()
+        await self._needed.wait()
         while True:
-            await self._look()
+            await self._refresh()
             await asyncio.sleep(self._interval)
 
-    async def _look(self) -> None:
-        asked = time.monotonic()
+    async def _refresh(self) -> None:
+        started = time.monotonic()
         try:
             listed = await self._service.listing(Deadline.after(_SECONDS))
             library = await self._workers.run(False, _library, listed, self._workers)
         except CausewayError as error:
-            self._tell("the detectors of the guardrails service are unknown", error)
+            self._report("the detectors of the guardrails service are unknown", error)
             return
-        except Exception as error:  # for example an unreadable file; the next look may succeed
-            self._tell("the gateway cannot run detectors itself", error)
+        except Exception as error:  # for example an unreadable file; the next attempt may succeed
+            self._report("the gateway cannot run detectors itself", error)
             return
         self._problem = ""
         if not library.is_like(self._library):
             self._library, self._made = library, {}
             _log.info("detectors that the gateway runs itself for policies", detectors=sorted(library.names))
-        self._listed = asked
+        self._listed = started
 
-    def _tell(self, event: str, error: Exception) -> None:
-        """Log a problem unless it is the last one."""
+    def _report(self, event: str, error: Exception) -> None:
+        """Log a problem that differs from the previous problem."""
         problem = str(error)
         if problem != self._problem:
             _log.warning(event, error=problem, exc_info=None if isinstance(error, CausewayError) else error)
@@ -111,20 +112,20 @@ class SharedDetectors:
 
     async def _make(self) -> None:
         while True:
-            wanted = await self._queue.get()
+            policy = await self._queue.get()
             made, library = self._made, self._library
             if library is None:
                 continue
             try:
-                detectors = await self._workers.run(False, library.made, wanted)
-            except Exception:  # the service judges with these; others can still be made
+                detectors = await self._workers.run(False, library.made, policy)
+            except Exception:  # the service judges for this policy, and the task continues with the next policy
                 _log.exception("the gateway could not make detectors of a policy")
                 continue
-            if wanted in made:  # else a newer set took its place
-                made[wanted] = detectors
+            if policy in made:  # false if a newer policy has displaced it
+                made[policy] = detectors
 
 
 def _library(listed: "guardrails_pb2.ListDetectorsResponse", workers: ThreadPool) -> "LocalLibrary":
-    from gateway.clients.local_detectors import LocalLibrary  # only if needed: it loads large tables
+    from gateway.clients.local_detectors import LocalLibrary  # only if needed, because it loads large tables
 
     return LocalLibrary(listed, workers)

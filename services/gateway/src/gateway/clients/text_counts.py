@@ -1,15 +1,15 @@
-"""Cached token counts: passages and earlier messages are counted again and again."""
+"""Cache token counts, because most passages and earlier messages occur in many requests."""
 
 import hashlib
 from collections import OrderedDict
 from collections.abc import Sequence
 
 MOST_COUNTS = 65_536
-"""About 10 MB."""
+"""The maximum number of cached counts, which use about 10 MB."""
 
 
 class TextCounts:
-    """Token counts of texts, by the way of counting; the least recently used are removed.
+    """Cached token counts of texts by tokenizer. The cache removes the least recently used counts.
 
     Args:
         most: The maximum number of cached counts.
@@ -20,7 +20,7 @@ class TextCounts:
         self._counts: OrderedDict[tuple[str, bytes], int] = OrderedDict()
 
     def known(self, counting: str, texts: Sequence[str]) -> list[int | None]:
-        """Return the count of each text; None if it is not cached."""
+        """Return the count of each text, or None for a text that is not cached."""
         found = []
         for text in texts:
             key = (counting, _digest(text))

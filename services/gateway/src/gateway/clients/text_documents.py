@@ -1,4 +1,4 @@
-"""Texts over NATS: one object and one job per request; the result comes from the key-value bucket."""
+"""Submit texts to ingest over NATS: one object and one job per request. The key-value bucket has the result."""
 
 import asyncio
 import hashlib
@@ -12,16 +12,14 @@ from typing import BinaryIO, cast
 from causeway.ingest.v1 import ingest_pb2
 from google.protobuf import proto  # type: ignore[attr-defined]  # missing in the stubs
 from grpc import StatusCode
-from nats.js.errors import KeyNotFoundError
 from servicekit import errors, keys
 from servicekit.deadline import Deadline
-from servicekit.errors import NotFound
 from servicekit.nats import IngestTransport
 from servicekit.original_store import OriginalStore
 from servicekit.principal import Principal
 
 from gateway.clients.backlog import Backlog, enqueue, queued
-from gateway.clients.ingest import QUEUE, job_of
+from gateway.clients.ingest import QUEUE, job_entry, job_of
 from gateway.clients.nats_calls import reached
 from gateway.domain.documents import ENDED, Job
 from gateway.domain.text_documents import TextDocument
@@ -34,7 +32,7 @@ class NatsTexts:
     """`ports.index_management.Texts` over JetStream.
 
     Args:
-        transport: Returns the streams and buckets; raises `Unavailable` while NATS is unavailable.
+        transport: Returns the streams and buckets, or raises `Unavailable` while NATS is unavailable.
         originals: Stores the texts.
         backlog: The limits of waiting jobs.
     """
@@ -58,7 +56,7 @@ class NatsTexts:
         *,
         existing_only: bool = False,
     ) -> Job:
-        """See `ports.index_management.Texts`. Stores the texts, then the job's state, then the job."""
+        """See `ports.index_management.Texts`. Store the texts, then the job's state, then the job."""
         keys.index_name(index)
         transport = await self._transport()
         job_id = uuid.uuid4().hex
@@ -82,15 +80,15 @@ class NatsTexts:
             )
             await enqueue(transport, lane, message, state)
 
-        # On disk if it is large: the request's own texts are already in memory.
+        # A large batch is on disk, because the texts of the request are already in memory.
         with tempfile.SpooledTemporaryFile(_IN_MEMORY) as file:
-            # In a thread: many texts would delay all running answers.
+            # In a thread, because many texts would delay all running answers.
             batch = await asyncio.to_thread(_Batch, cast("BinaryIO", file), documents)
             await reached(send(batch), deadline, QUEUE)
         return job_of(state)
 
     async def finished(self, principal: Principal, job: Job, deadline: Deadline) -> Job:
-        """See `ports.index_management.Texts`. Polls, because polling survives a restart of the broker."""
+        """See `ports.index_management.Texts`. Poll the state, because polling survives a restart of the broker."""
         pause = _FIRST_PAUSE
         while True:
             left = deadline.at - time.monotonic()
@@ -101,30 +99,25 @@ class NatsTexts:
             try:
                 job = await self._read(principal, job)
             except errors.Unavailable:
-                continue  # the job is accepted, and continues when the broker is back
+                continue  # the accepted job continues when the broker is available again
             if job.state in ENDED:
                 break
         if job.state == "failed":
             raise errors.build(job.error_reason, StatusCode.INTERNAL, job.error_message, {})
         if job.state == "cancelled":
-            raise errors.Conflict("The job was cancelled.", resource=job.id)
+            raise errors.Conflict("The job was cancelled. Send the documents again.", resource=job.id)
         return job
 
     async def _read(self, principal: Principal, job: Job) -> Job:
-        transport = await self._transport()
-        key = keys.job_key(principal.tenant, job.id)
-        try:
-            entry = await reached(transport.jobs.get(key), Deadline.after(5), QUEUE)
-        except KeyNotFoundError:
-            raise NotFound(f"No such job: {job.id!r}.", resource=job.id) from None
+        entry = await job_entry(await self._transport(), principal, job.id, Deadline.after(5))
         return job_of(ingest_pb2.Job.FromString(entry.value or b""))
 
 
 class _Batch:
-    """The object of a job: the documents one after the other, each after its length.
+    """The object of a job: the documents in order, each with its length before it.
 
     Args:
-        file: Written from its start, and left open there.
+        file: An empty file. The batch remains open at its start.
         documents: The documents.
     """
 

@@ -1,4 +1,4 @@
-"""Gathers events into one answer, for answers in one piece."""
+"""Collects the events of an answer that is sent in one piece."""
 
 from collections.abc import Sequence
 from dataclasses import dataclass, field
@@ -29,14 +29,23 @@ from gateway.domain import (
 )
 from gateway.domain.deltas import Part, members_of, merge, parts_of
 
+ITEM_NAMES = {
+    Direction.INPUT: "message_index",
+    Direction.CONTEXT: "passage_index",
+    Direction.OUTPUT: "choice_index",
+}
+"""The name of the position of a judged text, by direction."""
+
 
 @dataclass(slots=True)
 class Choice:
     """One choice of an answer.
 
     Attributes:
-        delta: The members beside the content, merged from their pieces, as in OpenAI's messages.
+        texts: The pieces of the content.
+        delta: The other members of the message in OpenAI's format, merged from their pieces.
         members: The members beside the message (log probabilities), merged from their pieces.
+        finish_reason: Why the model stopped; empty: not known.
     """
 
     texts: list[str] = field(default_factory=list)
@@ -46,18 +55,18 @@ class Choice:
 
     @property
     def text(self) -> str:
-        """Return its content."""
+        """Return the content."""
         return "".join(self.texts)
 
     @property
     def parts(self) -> tuple[Part, ...]:
-        """Return the parts beside the content: whole tool calls, reasoning, refusal, annotations."""
+        """Return the parts other than the content: complete tool calls, reasoning, refusal, annotations."""
         return parts_of(self.delta)
 
 
 @dataclass(slots=True)
 class Answer:
-    """A whole answer."""
+    """A complete answer."""
 
     context: Context | None = None
     start: dict[str, Any] = field(default_factory=dict)
@@ -114,7 +123,7 @@ class Answer:
 
 
 def usage_object(usage: Usage | None) -> Any:
-    """Return the token counts in OpenAI's format: the model server's own object if it sent one."""
+    """Return the token counts in OpenAI's format, unchanged if the model server sent them."""
     if usage is None:
         return None
     if usage.raw_json:
@@ -127,7 +136,7 @@ def usage_object(usage: Usage | None) -> Any:
 
 
 def detection_results(event: Detections) -> list[dict[str, Any]]:
-    """Return findings in the format of the guardrails ADR; those with a span first, by their start."""
+    """Return findings in the format of the guardrails ADR: findings with a span by start, then the others."""
     visible = [finding for finding in event.findings if not finding.withheld]
     ordered = sorted(visible, key=lambda finding: (finding.start is None, finding.start or 0))
     return [_result(finding, event.direction) for finding in ordered]
@@ -135,7 +144,7 @@ def detection_results(event: Detections) -> list[dict[str, Any]]:
 
 def _result(finding: Finding, direction: Direction) -> dict[str, Any]:
     result: dict[str, Any] = {}
-    # Redacted text of the answer must not be revealed here; the client's own text may be.
+    # The finding may reveal the client's own text, but not the redacted text of an answer.
     shown = finding.action is Action.REPORT or direction is Direction.INPUT
     if finding.start is not None:
         text = finding.text if shown else finding.replacement
@@ -157,8 +166,7 @@ def directions_of(detectors: Detectors) -> tuple[Direction, ...]:
 
 
 def detections_block(detections: Sequence[Detections], directions: Sequence[Direction]) -> dict[str, Any]:
-    """Return the ``detections`` of an answer: a key for each requested direction, with or without findings."""
-    item = {Direction.INPUT: "message_index", Direction.CONTEXT: "passage_index", Direction.OUTPUT: "choice_index"}
+    """Return the ``detections`` of an answer, with a key for each requested direction."""
     block: dict[str, Any] = {}
     for direction in directions:
         by_item: dict[int, list[dict[str, Any]]] = {}
@@ -166,13 +174,13 @@ def detections_block(detections: Sequence[Detections], directions: Sequence[Dire
             if event.direction is direction and (results := detection_results(event)):
                 by_item.setdefault(event.item, []).extend(results)
         block[direction.value] = [
-            {item[direction]: index, "results": sorted(results, key=_place)}
+            {ITEM_NAMES[direction]: index, "results": sorted(results, key=_position)}
             for index, results in sorted(by_item.items())
         ]
     return block
 
 
-def _place(result: dict[str, Any]) -> tuple[bool, int]:
+def _position(result: dict[str, Any]) -> tuple[bool, int]:
     return "start" not in result, result.get("start", 0)
 
 

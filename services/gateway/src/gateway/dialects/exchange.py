@@ -12,38 +12,41 @@ from gateway.domain.responses import Before
 from gateway.frontends.profiles import Frontend
 
 
-def _as_it_is(error: CausewayError) -> CausewayError:
+def _unchanged(error: CausewayError) -> CausewayError:
     return error
 
 
 @dataclass(frozen=True, slots=True)
 class Media:
-    """Content types of a dialect's answers, and their conventions.
+    """The content types and the conventions of a dialect.
 
     Attributes:
-        heartbeat: Bytes that clients of a silent stream ignore; empty: no heartbeats.
-        form: Requests may also be forms (``multipart/form-data``).
-        retried: Clients retry after a 429 or a 5xx, so these must mean that no tokens were used.
-        named: A request must name JSON as its media type; else it may omit it.
-        status: Returns the status of an error.
-        client_error: Returns the error for clients.
-        breaks_off: A failed stream ends with the error and without the end of the answer, so that clients which
-            ignore the error notice that the answer is incomplete.
-        shows_text: Its clients show only the text of an answer, in which citations may be links.
-        fails_inside: An error of a stream is sent inside the stream, after status 200.
+        unary: The content type of an answer in one piece.
+        stream: The content type of a streamed answer.
+        heartbeat: Bytes that keep a silent stream alive and that clients ignore; empty: no heartbeats.
+        accepts_forms: Whether a request may be a form (``multipart/form-data``).
+        clients_retry: Whether clients retry after a 429 or a 5xx. The gateway then uses these statuses only for
+            requests that used no tokens.
+        requires_json_type: Whether a request must have the content type of JSON. Otherwise it may omit the header.
+        status: Returns the HTTP status of an error.
+        client_error: Converts an error to the error for clients.
+        omits_end_on_failure: Whether a failed stream has no end marker after the error. Clients that ignore the
+            error then notice that the answer is incomplete.
+        text_only: Whether clients show only the text of an answer, so that citations may become links in it.
+        errors_in_stream: Whether an error before the first event is sent in the stream, after status 200.
     """
 
     unary: bytes
     stream: bytes
     heartbeat: bytes = b""
-    form: bool = False
-    retried: bool = False
-    named: bool = False
+    accepts_forms: bool = False
+    clients_retry: bool = False
+    requires_json_type: bool = False
     status: Callable[[CausewayError], int] = http_status
-    client_error: Callable[[CausewayError], CausewayError] = _as_it_is
-    fails_inside: bool = False
-    breaks_off: bool = False
-    shows_text: bool = False
+    client_error: Callable[[CausewayError], CausewayError] = _unchanged
+    errors_in_stream: bool = False
+    omits_end_on_failure: bool = False
+    text_only: bool = False
 
 
 @dataclass(frozen=True, slots=True)
@@ -53,13 +56,13 @@ class ChatRequest:
     Attributes:
         body: The unchanged body.
         principal: The caller.
-        frontend: The profile.
-        streaming: Whether the path requests a stream; None: the body decides.
-        content_type: The header, with its parameters.
-        single_turn: Only the last message of the user counts.
-        headers: The headers that detectors may get, in lower case.
+        frontend: The profile of the front end.
+        streaming: Whether the path requests a stream; None: ``stream`` in the body decides.
+        content_type: The value of the header, with its parameters.
+        single_turn: Whether only the last message of the user counts.
+        headers: The headers that detectors may receive, with names in lower case.
         before: The stored response that the request continues.
-        model: The model in the path, which has priority over the body's; may be empty.
+        model: The model in the path, which has priority over the model in the body; may be empty.
     """
 
     body: bytes
@@ -74,15 +77,15 @@ class ChatRequest:
 
 
 class Exchange(Protocol):
-    """One request in one dialect: its turn, and the rendering of its answer. It holds the answer's state."""
+    """One request: its turn, and the state of the rendering of its answer."""
 
     turn: Turn
     streaming: bool
     headers: tuple[tuple[bytes, bytes], ...]
-    """Further headers of the answer."""
+    """Additional headers of the response."""
 
     def render(self, batch: Batch) -> bytes:
-        """Return the next bytes of a streamed answer; may be empty."""
+        """Return the next bytes of a streamed answer; empty: nothing to send yet."""
         ...
 
     def render_failure(self, error: CausewayError) -> bytes:
@@ -90,7 +93,7 @@ class Exchange(Protocol):
         ...
 
     def take(self, batch: Batch) -> None:
-        """Gather events of an answer in one piece.
+        """Collect events of an answer in one piece.
 
         Raises:
             Unavailable: The model server sent pieces that cannot be merged.
@@ -98,7 +101,7 @@ class Exchange(Protocol):
         ...
 
     def complete(self) -> bytes:
-        """Return the whole answer, after all events."""
+        """Return the body of an answer in one piece, after all events."""
         ...
 
 

@@ -1,4 +1,4 @@
-"""Validated access to JSON: an invalid value is refused with the path of the field."""
+"""Validated access to the JSON of a request. An error names the path of the invalid field."""
 
 from collections.abc import Collection, Iterable, Iterator, KeysView
 from typing import Any
@@ -20,10 +20,10 @@ _object = msgspec.json.Decoder(dict[str, msgspec.Raw])
 
 
 def members(body: bytes) -> dict[str, msgspec.Raw]:
-    """Return the unparsed members of a body. The body must be an object.
+    """Return the unparsed members of a body, which must be an object.
 
     Raises:
-        InvalidRequest: The body is not JSON, is nested too deeply, or is no object.
+        InvalidRequest: The body is not JSON, is nested too deeply, or is not an object.
     """
     try:
         return _object.decode(body)
@@ -34,14 +34,14 @@ def members(body: bytes) -> dict[str, msgspec.Raw]:
 
 
 def value(raw: msgspec.Raw | None, path: str) -> Any:
-    """Return the value of a member; None if it is absent.
+    """Return the parsed value of a member; None if the member is absent.
 
     Args:
-        raw: The member.
-        path: Its path in the request.
+        raw: The unparsed value.
+        path: The path of the member in the request.
 
     Raises:
-        InvalidRequest: The value has a number out of range or text that is not UTF-8, or is nested too deeply.
+        InvalidRequest: The value has a number out of range or invalid UTF-8, or is nested too deeply.
     """
     if raw is None:
         return None
@@ -52,7 +52,7 @@ def value(raw: msgspec.Raw | None, path: str) -> Any:
 
 
 def pick(raw: dict[str, msgspec.Raw], names: Iterable[str]) -> "Fields":
-    """Parse and return the members with these names.
+    """Parse the members with these names.
 
     Raises:
         InvalidRequest: See `value`.
@@ -61,21 +61,21 @@ def pick(raw: dict[str, msgspec.Raw], names: Iterable[str]) -> "Fields":
 
 
 def without(raw: dict[str, msgspec.Raw], names: Collection[str]) -> bytes:
-    """Return the object without the members with these names. The values of the others keep their bytes."""
+    """Return the object as JSON without the members with these names. The other values keep their bytes."""
     return msgspec.json.encode({name: value for name, value in raw.items() if name not in names})
 
 
 def _reason(error: Exception) -> str:
-    # The parser's position is of no use to the client, and the stack depth is internal.
+    # The client needs neither the parser's position nor the stack depth.
     return "it is nested too deeply" if isinstance(error, RecursionError) else str(error).partition(" - at ")[0]
 
 
 class Fields:
-    """An object's members. A null member counts as absent, and so does an empty text.
+    """The members of an object. A member that is null counts as absent.
 
     Args:
         members: The object.
-        path: Its path in the request, for messages; empty for the body itself.
+        path: The path of the object in the request, for messages; empty for the body.
     """
 
     def __init__(self, members: dict[str, Any], path: str = "") -> None:
@@ -92,21 +92,21 @@ class Fields:
         return InvalidRequest(f"{path} {problem}.", field=path)
 
     def get(self, name: str) -> Any:
-        """Return the member unchanged; None if it is absent."""
+        """Return the member's value without validation; None if absent."""
         return self._members.get(name)
 
     def _typed(self, name: str, type_: type) -> Any:
         value = self._members.get(name)
         if value is None:
             return None
-        right = isinstance(value, (int, float)) if type_ is float else isinstance(value, type_)
-        if not right or (type_ is not bool and isinstance(value, bool)):
+        is_valid = isinstance(value, (int, float)) if type_ is float else isinstance(value, type_)
+        if not is_valid or (type_ is not bool and isinstance(value, bool)):
             raise self.wrong(name, f"must be {_NAMES[type_]}")
         return value
 
     def text(self, name: str) -> str:
         """Return a string; empty if absent."""
-        # Most members are absent, so an absent member costs only one look-up.
+        # Most members are absent. An absent member needs only one look-up.
         return "" if self._members.get(name) is None else self._typed(name, str)
 
     def flag(self, name: str) -> bool:
@@ -128,14 +128,14 @@ class Fields:
         return value
 
     def one_of(self, name: str, allowed: tuple[str, ...]) -> str:
-        """Return a string that must be one of the allowed ones; empty if absent."""
+        """Return a string, which must be an allowed one; empty if absent."""
         value = self.text(name)
         if value and value not in allowed:
             raise self.wrong(name, f"must be one of {', '.join(allowed)}")
         return value
 
     def object(self, name: str) -> "Fields":
-        """Return an object; an empty one if absent."""
+        """Return an object; empty if absent."""
         return Fields(self._typed(name, dict) or {}, self.path(name))
 
     def items(self, name: str) -> list[Any] | None:
@@ -154,11 +154,11 @@ class Fields:
         return tuple(listed)
 
     def names(self) -> KeysView[str]:
-        """Return the names of all members, including those that are null."""
+        """Return the names of all members, including null members."""
         return self._members.keys()
 
     def members(self) -> Iterator[tuple[str, Any]]:
-        """Yield all members that are present, in order."""
+        """Yield all members that are not null, in order."""
         for name, value in self._members.items():
             if value is not None:
                 yield name, value

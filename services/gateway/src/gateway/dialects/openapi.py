@@ -9,7 +9,7 @@ RETRIEVAL_MODE = {"type": "string", "enum": ["hybrid", "vectors", "text"], "defa
 DETECTORS: Schema = {
     "type": "object",
     "description": "Detectors by direction: {input|context|output: {detector id: parameters}}. Parameters may "
-    "hold `action` (report, redact, block) and `on_error` (block, allow).",
+    "have `action` (report, redact, block) and `on_error` (block, allow).",
     "additionalProperties": {"type": "object", "additionalProperties": {"type": "object"}},
 }
 
@@ -37,16 +37,16 @@ def operation(summary: str, tag: str, bodies: Schema, answer: Schema, error: Sch
     Args:
         summary: One line.
         tag: The group of the route.
-        bodies: Its request bodies, by media type.
-        answer: Its answers, by media type.
-        error: The schema of its errors.
+        bodies: The request bodies by media type.
+        answer: The answers by media type.
+        error: The schema of errors.
     """
     refusals = {
         "400": "The request is invalid; the message names the field",
         "404": "The index or model does not exist",
         "413": "The body is too large",
         "415": "The media type of the body is not supported",
-        "429": "Over a quota; see Retry-After and x-ratelimit-…",
+        "429": "A quota is exhausted; see Retry-After and x-ratelimit-…",
         "503": "A service is unavailable, or the gateway is overloaded; see Retry-After",
     }
     return {

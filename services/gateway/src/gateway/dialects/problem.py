@@ -1,4 +1,4 @@
-"""The error body of OpenAI's route and of every route without its own dialect."""
+"""The error body of OpenAI's routes and of every route without a dialect."""
 
 from collections.abc import Mapping
 
@@ -22,14 +22,14 @@ _object = msgspec.json.Decoder(dict[str, msgspec.Raw])
 def problem(error: CausewayError, names: Mapping[str, str] | None = None) -> bytes:
     """Return ``{"error": {message, type, param, code}, "detail": message}``, on one line.
 
-    A model server's own error replaces it, if it is a JSON object.
+    If the error is a model server's JSON object, return this object.
 
     Args:
         error: The error.
-        names: The request's names of fields that the services name differently.
+        names: The names in the request for fields that have another name in the services.
     """
-    if isinstance(error, UpstreamRejected) and (own := _object_of(error.body.encode())):
-        return own
+    if isinstance(error, UpstreamRejected) and (upstream := _object_of(error.body.encode())):
+        return upstream
     row = errors.row_of(error)
     status = errors.http_status(error)
     kind = "server_error" if status >= _SERVER_FAULT else _TYPES.get(status, "invalid_request_error")
@@ -55,5 +55,5 @@ def _object_of(body: bytes) -> bytes:
 
 
 def one_line(json: bytes) -> bytes:
-    """Return the same JSON without line breaks, which would end a line or an event."""
+    """Return the JSON without line breaks, which would end an event or a JSON line."""
     return b" ".join(json.splitlines()) if b"\n" in json or b"\r" in json else json

@@ -1,4 +1,4 @@
-"""The registration of a dialect: its chat routes, the format of its errors, its names in profiles, its OpenAPI."""
+"""The registration of a dialect: chat routes, format of errors, names in profiles, and OpenAPI descriptions."""
 
 from collections.abc import Callable, Mapping
 from dataclasses import dataclass, field
@@ -11,25 +11,26 @@ from gateway.frontends.profiles import Frontend
 from gateway.routing.route import AdmissionClass, Errors, IndexReach, QuotaUnit, Role, Route
 
 Chooser = Callable[[Frontend, Mapping[bytes, bytes], bytes], Dialect]
-"""Returns the dialect for a profile, headers and body; the body is empty until it was read."""
+"""Returns the dialect for a profile, headers and body. The body is empty before the gateway has read it."""
 
 
 def always(dialect: Dialect) -> Chooser:
-    """Return a chooser of one dialect for all requests."""
+    """Return a chooser that returns the same dialect for all requests."""
     return lambda _frontend, _headers, _body: dialect
 
 
 @dataclass(frozen=True, slots=True)
 class ChatRoute:
-    """A path whose requests the pipeline answers.
+    """A path of chat requests, which the pipeline answers.
 
     Attributes:
-        path: In Starlette's format. Its only parameter is ``model``, which has priority over the body's.
-        choose: Chooses the dialect of a request.
-        operation: Its description in the OpenAPI document.
+        path: The path in Starlette's format. It may have the parameter ``model``, which has priority over the
+            body's.
+        choose: Returns the dialect of a request.
+        operation: The description in the OpenAPI document.
         streaming: Whether the path requests a stream; None: the body decides.
-        single_turn: Only the last message of the user counts.
-        stores: Its answers can be stored and continued.
+        single_turn: Whether only the last message of the user counts.
+        stores: Whether answers can be stored and continued.
     """
 
     path: str
@@ -41,7 +42,7 @@ class ChatRoute:
 
     @property
     def route(self) -> Route:
-        """Return the route: an interactive question, which uses tokens and keeps to the indexes of the profile."""
+        """Return the entry of the route table: interactive, with tokens and the profile's indexes."""
         return Route(
             self.path,
             "POST",
@@ -50,7 +51,7 @@ class ChatRoute:
             AdmissionClass.INTERACTIVE,
             QuotaUnit.TOKENS,
             errors=self._errors,
-            takes_slash=True,
+            accepts_trailing_slash=True,
         )
 
     def _errors(self, frontend: Frontend, headers: Mapping[bytes, bytes], error: CausewayError) -> bytes:
@@ -62,11 +63,11 @@ class Registration:
     """A dialect, or a family of dialects.
 
     Attributes:
-        chats: Its chat routes.
-        tags: The groups of its routes in the OpenAPI document, with their descriptions.
-        errors_below: The format of errors at paths with a prefix and without a route.
-        profile_names: Values of the key ``dialect`` of a profile.
-        operations: Descriptions of its other routes that FastAPI does not describe, by path.
+        chats: The chat routes.
+        tags: The descriptions of the groups of routes in the OpenAPI document.
+        errors_below: Renders errors at paths without a route, by the prefix of the path.
+        profile_names: The values of a profile's key ``dialect``.
+        operations: The descriptions of other routes that are not FastAPI routes, by path.
     """
 
     chats: tuple[ChatRoute, ...]

@@ -1,4 +1,4 @@
-"""Settings of a turn under the names of ``context.overrides``, from requests or profiles."""
+"""Reads the settings of a turn, with the names of ``context.overrides``, from requests and profiles."""
 
 import re
 from typing import Any
@@ -7,8 +7,9 @@ from gateway.dialects.json_fields import Fields
 from gateway.domain import Retrieval, RetrievalMode
 from gateway.frontends.profiles import Frontend
 
-LONGEST_ANSWER = 2**31
-_MODES = tuple(mode.value for mode in RetrievalMode)
+MOST_ANSWER_TOKENS = 2**31
+"""The maximum value of a request's limit of tokens."""
+MODES = tuple(mode.value for mode in RetrievalMode)
 _LANGUAGE = re.compile(r"[^\W\d_]{2,20}(?:[-_][^\W_]{1,8}){0,3}")
 _FILTERS = ("use_oid_security_filter", "use_groups_security_filter")
 
@@ -17,17 +18,17 @@ def retrieval(settings: Fields, frontend: Frontend, indexes: tuple[str, ...], mo
     """Return where and how to search for passages.
 
     Args:
-        settings: The settings.
+        settings: The settings of the request or the profile.
         frontend: The profile.
         indexes: The indexes to search together.
-        most: The limit of requested passages.
+        most: The maximum value of ``top``.
 
     Raises:
         InvalidRequest: A setting is invalid; the error names it.
     """
     return Retrieval(
         indexes=indexes,
-        mode=RetrievalMode(settings.one_of("retrieval_mode", _MODES) or "hybrid"),
+        mode=RetrievalMode(settings.one_of("retrieval_mode", MODES) or "hybrid"),
         top=settings.integer("top", 1, most),
         include_category=settings.text("include_category"),
         exclude_category=settings.text("exclude_category"),
@@ -40,29 +41,30 @@ def retrieval(settings: Fields, frontend: Frontend, indexes: tuple[str, ...], mo
     )
 
 
-def asks_for_filter(settings: Fields) -> bool:
-    """Return whether access lists must bind administrators, too."""
-    flags = [settings.flag(name) for name in _FILTERS]  # all are validated
+def requests_access_filter(settings: Fields) -> bool:
+    """Return whether access lists must apply to administrators, too."""
+    flags = [settings.flag(name) for name in _FILTERS]  # validates every flag
     return any(flags)
 
 
 def language(settings: Fields) -> str:
     """Return the answer's language: a tag like ``pt-BR``, or a name.
 
-    Its length is limited, because it becomes part of the prompt, which not every profile lets requests change.
+    The language becomes part of the prompt. Its format is limited, because not every profile lets requests change
+    the prompt.
     """
     text = settings.text("language")
     if text and not _LANGUAGE.fullmatch(text):
-        raise settings.wrong("language", "must be a language, like en, pt-BR or Deutsch")
+        raise settings.wrong("language", "must be a language tag or name, like en, pt-BR or Deutsch")
     return text
 
 
 def parameters(settings: Fields) -> dict[str, Any]:
     """Return the parameters for the model, under the names of OpenAI's API."""
-    settings_given: dict[str, Any] = {
+    values: dict[str, Any] = {
         "temperature": settings.number("temperature", 0, 2),
         "seed": settings.integer("seed", -(2**63), 2**63 - 1),
-        "max_tokens": settings.integer("max_tokens", 1, LONGEST_ANSWER),
+        "max_tokens": settings.integer("max_tokens", 1, MOST_ANSWER_TOKENS),
         "reasoning_effort": settings.text("reasoning_effort") or None,
     }
-    return {name: value for name, value in settings_given.items() if value is not None}
+    return {name: value for name, value in values.items() if value is not None}

@@ -1,7 +1,7 @@
-"""A model server's errors in the RAG chat protocol: each becomes a text and a status of this protocol.
+"""Converts the errors of a model server to errors of the gateway, for the RAG chat protocol and for agents.
 
-OpenAI's clients get the model server's own status and body. Clients of this protocol would read its 401 as an error
-of their own sign-in, and its 500 as an error of the gateway.
+Only OpenAI's clients receive the model server's status and body. Other clients would interpret a 401 as a failure
+of their own authentication, and a 500 as an error of the gateway.
 """
 
 import contextlib
@@ -16,10 +16,10 @@ from servicekit.errors import (
     UpstreamRejected,
 )
 
-_WRONG = (400, 413, 422)
-_TOO_LATE = (408, 504)
-_TOO_OFTEN = 429
-_LONGEST = 1000
+_INVALID_STATUSES = (400, 413, 422)
+_TIMEOUT_STATUSES = (408, 504)
+_RATE_LIMITED = 429
+_MAX_LENGTH = 1000
 
 
 class _Message(msgspec.Struct):
@@ -30,25 +30,27 @@ class _Nested(msgspec.Struct):
     error: _Message
 
 
-def translated(error: CausewayError) -> CausewayError:
-    """Return the error for a client; only a model server's refusal is translated."""
+def client_error(error: CausewayError) -> CausewayError:
+    """Return the error for a client; only a model server's error changes."""
     if not isinstance(error, UpstreamRejected):
         return error
     refusal: CausewayError
-    if error.status in _WRONG:
-        refusal = InvalidRequest(words(error.body)[:_LONGEST] or error.message)
-    elif error.status == _TOO_OFTEN:
-        refusal = RateLimited("The model gets too many requests.", retry_after=error.retry_after or 1)
-    elif error.status in _TOO_LATE:
-        refusal = DeadlineExceeded("The model took too long.")
+    if error.status in _INVALID_STATUSES:
+        refusal = InvalidRequest(message_of(error.body)[:_MAX_LENGTH] or error.message)
+    elif error.status == _RATE_LIMITED:
+        refusal = RateLimited(
+            "The model server receives too many requests. Try again later.", retry_after=error.retry_after or 1
+        )
+    elif error.status in _TIMEOUT_STATUSES:
+        refusal = DeadlineExceeded("The model server did not answer in time.")
     else:
-        refusal = Unavailable("The model cannot answer at the moment.", retry_after=error.retry_after)
+        refusal = Unavailable("The model server is unavailable. Try again later.", retry_after=error.retry_after)
     refusal.__cause__ = error
     return refusal
 
 
-def words(body: str) -> str:
-    """Return the message of a model server's refusal in OpenAI's format; else an empty text."""
+def message_of(body: str) -> str:
+    """Return the message of an error in OpenAI's format; empty for another format."""
     with contextlib.suppress(msgspec.DecodeError, UnicodeDecodeError):
         return msgspec.json.decode(body, type=_Nested).error.message
     with contextlib.suppress(msgspec.DecodeError, UnicodeDecodeError):

@@ -18,8 +18,8 @@ class Conversation:
 
     Attributes:
         id: The client's name for the conversation.
-        title: The title that a list shows.
-        timestamp: When the conversation was last saved, in milliseconds since 1970.
+        title: The title in a list.
+        timestamp: The time of the last save, in milliseconds since 1970.
     """
 
     id: str
@@ -33,7 +33,7 @@ class ConversationPage:
 
     Attributes:
         conversations: The conversations, most recently saved first.
-        next_token: Continues the list; empty at the end of the list.
+        next_token: The token of the next page, or empty on the last page.
     """
 
     conversations: tuple[Conversation, ...]
@@ -43,19 +43,19 @@ class ConversationPage:
 def page(conversations: Iterable[Conversation], count: int, token: str) -> ConversationPage:
     """Return the page of a list that follows a token.
 
-    A conversation that is saved between two requests moves to the top, and may be missing from the later pages.
+    A save between two requests moves the conversation to the top. It may then be missing from the later pages.
 
     Args:
         conversations: All conversations, in any order.
-        count: The maximum number of conversations of the page.
-        token: The `next_token` of the previous page; empty for the first page.
+        count: The maximum number of conversations in the page.
+        token: The `next_token` of the previous page, or empty for the first page.
 
     Raises:
         InvalidRequest: The token is invalid.
     """
     ordered = sorted((-each.timestamp, each.id, each) for each in conversations)
     if token:
-        after = _place(token)
+        after = _position(token)
         ordered = [each for each in ordered if each[:2] > after]
     shown = ordered[:count]
     more = len(ordered) > count
@@ -66,8 +66,11 @@ def _token(timestamp: int, id_: str) -> str:
     return base64.urlsafe_b64encode(msgspec.json.encode((timestamp, id_))).decode()
 
 
-def _place(token: str) -> tuple[int, str]:
+def _position(token: str) -> tuple[int, str]:
     try:
         return msgspec.json.decode(base64.b64decode(token, altchars=b"-_", validate=True), type=tuple[int, str])
     except (binascii.Error, ValueError):
-        raise InvalidRequest("The token comes from no earlier page.", field="continuationToken") from None
+        raise InvalidRequest(
+            "continuationToken: the token is invalid. Send the token of the previous page.",
+            field="continuationToken",
+        ) from None

@@ -1,7 +1,7 @@
 """The parts of a model's output beside its text: tool calls, reasoning, refusals, annotations.
 
-Models send them as pieces of OpenAI's JSON objects. The OpenAI dialects pass the pieces on unchanged; `merge` joins
-the pieces as OpenAI's clients do. The other dialects read them as `Part`.
+Models send these parts as pieces of OpenAI's JSON objects. The OpenAI dialects pass the pieces on unchanged. The
+other dialects read the pieces as `Part`. `merge` joins the pieces as OpenAI's clients do.
 """
 
 from collections.abc import Iterable, Iterator, Mapping
@@ -13,22 +13,22 @@ from servicekit.errors import Unavailable
 
 _encode = msgspec.json.encode
 _object = msgspec.json.Decoder(dict[str, Any])
-_COME_ONCE = frozenset(("id", "type", "role", "name"))
+_NOT_APPENDED = frozenset(("id", "type", "role", "name"))
 _REPEATED = "content_filter_results"
 _REASONING = ("reasoning_content", "reasoning")
 
 
 @dataclass(frozen=True, slots=True)
 class ToolCall:
-    """A tool call, or the next piece of one.
+    """A tool call, or the next piece of a tool call.
 
     Attributes:
-        index: The number of the call in the choice; the pieces of one call have the same number. None: the legacy
-            ``function_call``, of which a choice has at most one.
-        id: The id of the call; empty in later pieces.
-        name: The name of the function; empty in later pieces.
-        arguments: The arguments of the function, or the next piece of them, as JSON text.
-        raw_json: The JSON value as the model server sent it; other kinds of tools and vendors have further members.
+        index: The number of the call in the choice. The pieces of one call have the same number. None means the
+            legacy ``function_call``, of which a choice has at most one.
+        id: The id of the call, or empty in later pieces.
+        name: The name of the function, or empty in later pieces.
+        arguments: The arguments of the function as JSON text, or the next piece of this text.
+        raw_json: The JSON value as the model server sent it, with the members of other kinds of tools and vendors.
     """
 
     index: int | None
@@ -40,14 +40,14 @@ class ToolCall:
 
 @dataclass(frozen=True, slots=True)
 class Reasoning:
-    """The reasoning of the model before its answer, or the next piece of it."""
+    """The reasoning of the model before its answer, or the next piece of this text."""
 
     text: str
 
 
 @dataclass(frozen=True, slots=True)
 class Refusal:
-    """The text with which the model refuses to answer, or the next piece of it."""
+    """The text with which the model refuses to answer, or the next piece of this text."""
 
     text: str
 
@@ -58,9 +58,9 @@ class Annotation:
 
     Attributes:
         kind: ``url_citation``, or another kind that the model server defines.
-        start: The first code point of the span; None if it is not given.
-        end: The first code point after the span; None if it is not given.
-        url: The address of the cited source; empty if the source has no address.
+        start: The first code point of the span, or None if it is not known.
+        end: The first code point after the span, or None if it is not known.
+        url: The address of the cited source, or empty if the source has no address.
         title: The title of the cited source.
         raw_json: The JSON value as the model server sent it.
     """
@@ -77,16 +77,16 @@ Part = ToolCall | Reasoning | Refusal | Annotation
 
 
 def parts_of(members: Mapping[str, Any]) -> tuple[Part, ...]:
-    """Return the parts that a delta or a whole message has beside its text.
+    """Return the parts beside the text in a delta or in a whole message.
 
     Source: the OpenAI API reference, the chat completion object and its chunk. ``reasoning_content`` and
-    ``reasoning`` are DeepSeek's and vLLM's.
+    ``reasoning`` are members of DeepSeek's and vLLM's APIs.
 
     >>> parts_of({"refusal": "I cannot help with that."})
     (Refusal(text='I cannot help with that.'),)
 
     Args:
-        members: The JSON members; members of an unknown kind or shape are ignored.
+        members: The JSON members. The function ignores members of an unknown kind or shape.
     """
     return tuple(_parts(members))
 
@@ -129,7 +129,7 @@ def _text(members: Mapping[str, Any], name: str) -> str:
 
 
 def tool_calls_json(calls: Iterable[ToolCall]) -> bytes:
-    """Return the members of a delta that hold these tool calls and nothing else."""
+    """Return the members of a delta that contains only these tool calls, as a JSON object."""
     listed: list[msgspec.Raw] = []
     members: dict[str, Any] = {}
     for call in calls:
@@ -142,7 +142,7 @@ def tool_calls_json(calls: Iterable[ToolCall]) -> bytes:
 
 
 def drop_numbers(message: Mapping[str, Any]) -> None:
-    """Remove the indexes of the tool calls: they join streamed pieces, and a whole call does not have them."""
+    """Remove the indexes of the tool calls. Only streamed pieces of calls have an index."""
     calls = message.get("tool_calls")
     for call in calls if isinstance(calls, list) else ():
         if isinstance(call, dict):
@@ -158,16 +158,18 @@ def members_of(raw_json: bytes) -> dict[str, Any]:
     try:
         members: dict[str, Any] = _object.decode(raw_json)
     except (ValueError, RecursionError) as error:
-        raise Unavailable("The model server sent a value that is not a valid JSON object.") from error
+        raise Unavailable(
+            "The model server sent a value that is not a valid JSON object. Check the model server."
+        ) from error
     return members
 
 
 def merge(whole: dict[str, Any], piece: dict[str, Any]) -> None:
-    """Add a streamed piece of a choice to the pieces before it, as OpenAI's clients do.
+    """Add a streamed piece of a choice to the earlier pieces, as OpenAI's clients do.
 
-    Texts are appended, but names and ids come once. Lists of numbered items (tool calls) are merged item by item.
-    Other lists (token log probabilities) are joined. The results of a content filter are repeated; the latest of
-    each category is used.
+    The function appends texts, but replaces names and ids. It merges lists of numbered items (tool calls) item by
+    item, and joins other lists (token log probabilities). Model servers repeat the results of a content filter, so
+    that the latest result of each category replaces the earlier result.
     """
     for name, value in piece.items():
         before = whole.get(name)
@@ -177,7 +179,7 @@ def merge(whole: dict[str, Any], piece: dict[str, Any]) -> None:
             merge(before, value)
         elif isinstance(value, list) and isinstance(before, list):
             _merge_lists(before, value)
-        elif isinstance(value, str) and isinstance(before, str) and name not in _COME_ONCE:
+        elif isinstance(value, str) and isinstance(before, str) and name not in _NOT_APPENDED:
             whole[name] = before + value
         elif value is not None or name not in whole:
             whole[name] = value

@@ -9,7 +9,7 @@ from gateway.domain.text_documents import TextOutcome
 ENDED = ("succeeded", "unchanged", "failed", "cancelled")
 """The final states of a job."""
 _READING = 10
-"""The percentage of a file's progress that parsing takes; embedding and storing take the rest."""
+"""The percentage of a file's progress for parsing. The remaining progress is for embedding and storing."""
 
 
 @dataclass(frozen=True, slots=True)
@@ -17,9 +17,10 @@ class Upload:
     """A file to add to an index.
 
     Attributes:
-        document_id: Its id in the index; empty: the id is derived from the file's name.
-        pictures: Store pictures of its pages, if it has pages.
-        url: The address to fetch it from; ``content`` is empty then.
+        document_id: The id of the document in the index. If it is empty, ingest derives the id from the file's
+            name.
+        pictures: Store pictures of the document's pages, if it has pages.
+        url: The address from which ingest fetches the file. In this case ``content`` is empty.
     """
 
     index: str
@@ -36,7 +37,7 @@ class Upload:
 
 @dataclass(frozen=True, slots=True)
 class AccessChange:
-    """A new access list of a document; if both lists are empty, all callers of the tenant may see it."""
+    """A new access list of a document. If both lists are empty, all callers of the tenant may see the document."""
 
     index: str
     document_id: str
@@ -50,13 +51,14 @@ class StoredDocument:
     """An indexed document, as the catalogue records it.
 
     Attributes:
-        sha256: The hash of its original.
+        sha256: The hash of the original.
         size_bytes: The length of the original.
-        updated_at: When this version became visible, in seconds since 1970.
-        original: The name of the original; empty if there is no original.
-        generation: Orders the versions of the document.
-        oids: Users who may see it.
-        groups: Groups that may see it. If both lists are empty, all callers of the tenant may see it.
+        updated_at: The time at which this version became visible, in seconds since 1970.
+        original: The name of the original, or empty without an original.
+        generation: The number that orders the versions of the document.
+        oids: Users who may see the document.
+        groups: Groups that may see the document. If ``oids`` and ``groups`` are empty, all callers of the tenant
+            may see it.
     """
 
     document_id: str
@@ -76,10 +78,10 @@ class StoredPassage:
     """A stored passage of a document.
 
     Attributes:
-        number: Its position in the document, from 0.
-        page: Its page, from 1; 0 if the format has no pages.
-        headings: The headings above it, the outermost first.
-        sourcepage: The name under which it is cited.
+        number: The position in the document, from 0.
+        page: The number of the page, from 1, or 0 if the format has no pages.
+        headings: The headings above the passage, the outermost first.
+        sourcepage: The name for citations of the passage.
     """
 
     id: str
@@ -92,7 +94,7 @@ class StoredPassage:
 
 @dataclass(frozen=True, slots=True)
 class PassagePage:
-    """A document with some of its passages, in order; ``total`` counts all its passages."""
+    """A document with some of its passages, in order. ``total`` is the number of all its passages."""
 
     stored: StoredDocument
     passages: tuple[StoredPassage, ...]
@@ -101,7 +103,7 @@ class PassagePage:
 
 @dataclass(frozen=True, slots=True)
 class StoredPage:
-    """Some documents, ordered by id; ``next_token`` gets the next page, and is empty on the last page."""
+    """Some documents, ordered by id. ``next_token`` requests the next page and is empty on the last page."""
 
     documents: tuple[StoredDocument, ...]
     next_token: str = ""
@@ -114,8 +116,8 @@ class TextRange:
     Attributes:
         length: The maximum number of code points to return.
         offset: The number of code points to skip.
-        first_page: Omit the text of earlier pages; it does not count towards ``offset``. 0: omit nothing.
-        last_page: Omit the text of later pages; 0: omit nothing.
+        first_page: Omit the text of earlier pages, which does not count towards ``offset``. 0 omits nothing.
+        last_page: Omit the text of later pages. 0 omits nothing.
     """
 
     length: int
@@ -130,11 +132,11 @@ class ReadDocument:
 
     Attributes:
         stored: The document.
-        text: The part.
+        text: The part of the text.
         is_truncated: The document has more text after this part.
-        pages: The number of its pages; 0 if the format has no pages.
-        category: As the client sent it; may be empty.
-        metadata_json: As the client sent it, a JSON object.
+        pages: The number of the document's pages, or 0 if the format has no pages.
+        category: The category from the client; may be empty.
+        metadata_json: The metadata from the client, a JSON object.
     """
 
     stored: StoredDocument
@@ -147,7 +149,7 @@ class ReadDocument:
 
 @dataclass(frozen=True, slots=True)
 class JobWarning:
-    """A part of a file that could not be read, while the rest was read.
+    """A part of a file that the parser could not read. The parser has read the other parts.
 
     ``page`` is 0 and ``part`` is empty if the warning concerns no particular page or part.
     """
@@ -162,17 +164,17 @@ class JobWarning:
 class Job:
     """The state of an ingest job for a file, or for several texts.
 
-    A job for texts names no document and no file. When it has succeeded, ``outcomes`` holds the result of each
-    text, in order.
+    A job for texts names no document and no file. After its success, ``outcomes`` contains the result of each text,
+    in order.
 
     Attributes:
-        error_reason: Why it failed; for a queued job, why the previous attempt failed.
-        waiting_since: Since when it waits for a dependency that is not available, RFC 3339; empty if it does not
-            wait.
-        fetching: Its document is being fetched from its URL.
-        warnings: The first parts of the file that could not be read, while the rest was read.
+        error_reason: The reason of the failure. For a queued job, the reason why the previous attempt failed.
+        waiting_since: The time since which the job waits for a dependency that is not available, RFC 3339. Empty if
+            the job does not wait.
+        fetching: Ingest is fetching the document from its URL.
+        warnings: The first parts of the file that the parser could not read.
         warning_count: The number of all warnings.
-        given_up: It failed, and can be sent again.
+        given_up: The job failed and is a dead letter, which can be sent again.
     """
 
     id: str
@@ -196,7 +198,7 @@ class Job:
 
     @property
     def stage(self) -> str:
-        """Return the state; ``waiting`` while a dependency is not available; ``fetching`` during a download."""
+        """Return the state, ``waiting`` while a dependency is not available, or ``fetching`` during a download."""
         if self.fetching and self.state == "parsing":
             return "fetching"
         return "waiting" if self.waiting_since and self.state == "queued" else self.state
@@ -211,8 +213,8 @@ class Job:
         read = 1.0 if self.state == "indexing" else self._share("pages")
         return int(_READING * read + (99 - _READING) * self._share("chunks"))
 
-    def _share(self, what: str) -> float:
-        return self.progress.get(f"{what}_done", 0) / (self.progress.get(f"{what}_total") or math.inf)
+    def _share(self, unit: str) -> float:
+        return self.progress.get(f"{unit}_done", 0) / (self.progress.get(f"{unit}_total") or math.inf)
 
 
 @dataclass(frozen=True, slots=True)
@@ -220,10 +222,10 @@ class Removal:
     """The result of a request to remove documents.
 
     Attributes:
-        removed: Ids of the documents that were removed with all their chunks.
-        not_found: Ids that the index does not have, or that the caller may not see.
+        removed: Ids of the removed documents.
+        not_found: Ids that the index does not contain, or that the caller may not see.
         pictured: Ids of the removed documents that have stored pictures of pages.
-        originals: Names of the originals of the removed documents, if they have originals.
+        originals: Names of the removed documents' originals.
     """
 
     removed: tuple[str, ...]

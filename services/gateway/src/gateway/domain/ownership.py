@@ -1,4 +1,4 @@
-"""The owners of documents. Only the gateway writes the owner, and only on the caller's behalf."""
+"""The owners of documents. Only the gateway writes the owner, which is always the caller."""
 
 from collections.abc import Iterable, Sequence
 from typing import Any
@@ -35,11 +35,11 @@ def check(principal: Principal, metadata: Iterable[bytes]) -> None:
         PermissionDenied: The metadata name another owner.
     """
     for json in metadata:
-        # Most metadata have no such key; the key may be written with escapes.
+        # Most metadata do not contain the key, so that decoding is not necessary. The key may contain escapes.
         if b"uploaded_by" not in json and b"\\" not in json:
             continue
         if _metadata.decode(json).uploaded_by not in (msgspec.UNSET, *principal.owners):
             raise PermissionDenied(
-                f"metadata.{OWNER} names the owner of a document: it may name only the caller.",
+                f"metadata.{OWNER}: the caller is not this owner. Omit the key, or name the caller.",
                 field=f"metadata.{OWNER}",
             )

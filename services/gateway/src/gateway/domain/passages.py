@@ -38,10 +38,12 @@ class Passage:
 
     @property
     def shown(self) -> str:
-        """Return the text that a model gets: the best sentences if the request wants them, else the whole text.
+        """Return the text for the model: the captions if the request selects them, otherwise the whole text.
 
-        A caption that the text does not contain any more is omitted: a detector has redacted it.
+        The result omits a caption that the text does not contain any more, because a detector has redacted it.
         """
+        if not self.captions:
+            return self.text
         return " ".join(caption for caption in self.captions if caption in self.text) or self.text
 
 
@@ -51,7 +53,7 @@ class Found:
 
     Attributes:
         passages: The passages.
-        not_reranked: Why the reranker did not order them; empty if it did, or if there is no reranker.
+        not_reranked: The reason why the reranker failed, or empty.
         steps: The steps of the search: names and milliseconds.
     """
 
@@ -65,7 +67,7 @@ class Picture:
     """The picture of a page.
 
     Attributes:
-        sourcepage: The name under which the page is cited.
+        sourcepage: The name for citations of the page.
         url: The picture as a data URL.
     """
 
@@ -75,11 +77,11 @@ class Picture:
 
 @dataclass(frozen=True, slots=True)
 class Selection:
-    """The selection among the passages that were found.
+    """The selected passages of a search.
 
     Attributes:
         passages: The selected passages, best first.
-        tokens: Their number of tokens.
+        tokens: The number of tokens of the selected passages.
         under_threshold: The number of passages whose similarity is below the threshold.
         too_large: The number of passages that do not fit.
         not_reranked: As in `Found`.

@@ -1,4 +1,4 @@
-"""The question of a caller: the turn and its options."""
+"""The turn, which is the question of a caller, and its options."""
 
 import enum
 from collections.abc import Mapping
@@ -18,9 +18,9 @@ class Message:
 
     Attributes:
         role: ``system``, ``user``, ``assistant``, ``developer`` or ``tool``.
-        text: Its text; empty where the content is a list of parts.
-        content_json: The list of parts as the client sent it, else empty.
-        extra_json: Its other members as one JSON object, else empty.
+        text: The text, or empty if the content is a list of parts.
+        content_json: The list of parts as the client sent it, or empty.
+        extra_json: The other members as one JSON object, or empty.
         gaps: The positions of the line breaks in the text that join two parts of the message.
     """
 
@@ -32,7 +32,7 @@ class Message:
 
     @property
     def words(self) -> str:
-        """Return its text; of a list of parts, the joined text parts."""
+        """Return the text, or the joined text parts of a list of parts."""
         if not self.content_json:
             return self.text
         parts = msgspec.json.decode(self.content_json)
@@ -41,13 +41,13 @@ class Message:
 
     @property
     def calls_tools(self) -> bool:
-        """Return whether the message calls tools, so that it does not answer yet."""
+        """Return whether the message calls tools. Such a message is not an answer."""
         extra = msgspec.json.decode(self.extra_json) if self.extra_json else {}
         return any(extra.get(name) for name in ("tool_calls", "function_call"))
 
 
 PART_BREAK = "\n\n"
-"""Separates the messages that a question is made from."""
+"""The separator between the messages of one question."""
 
 
 class RetrievalMode(enum.Enum):
@@ -64,11 +64,11 @@ class Tuning:
 
     Attributes:
         fusion: The fusion of a hybrid search: ``scores`` or ``ranks``.
-        dense_weight: The weight of vectors in a hybrid search, 0 to 1; text search has the rest.
+        dense_weight: The weight of vectors in a hybrid search, 0 to 1. Text search has the remaining weight.
         expand: Expand the query with terms that the best passages have in common.
         diversity: The weight of novelty against the score, 0 to 1.
         neighbours: The number of chunks before and after a passage to return with it.
-        reranker: The reranker to use, if the request wants one; empty: the default one.
+        reranker: The reranker for a request with reranking, or empty for the default reranker.
     """
 
     fusion: str | None = None
@@ -81,18 +81,18 @@ class Tuning:
 
 @dataclass(frozen=True, slots=True)
 class Retrieval:
-    """Where and how to search for passages.
+    """The options of the search for passages.
 
     Attributes:
-        indexes: The indexes to search together; empty: no retrieval.
-        top: The maximum number of passages; None: the model's context window decides (`budget.candidates`).
+        indexes: The indexes to search together. Without indexes there is no retrieval.
+        top: The maximum number of passages. None derives it from the model's context window (`budget.candidates`).
         minimum_score: Omit passages with a lower score.
-        similarity_threshold: Omit passages with a lower cosine similarity; None: omit none.
+        similarity_threshold: Omit passages with a lower cosine similarity. None omits no passage.
         minimum_reranker_score: Omit passages with a lower score of the reranker, if a reranker runs.
         semantic_ranker: Let a reranker order the results.
         semantic_captions: Give the model the best sentences of the passages instead of the whole texts.
-        context_token_ratio: The share of the available tokens that passages may take.
-        metadata: The conditions on a document's metadata; all must hold.
+        context_token_ratio: The share of the available tokens for passages.
+        metadata: The conditions on a document's metadata. A document must meet all conditions.
         tuning: Further options of the search.
     """
 
@@ -115,9 +115,9 @@ class PromptStyle(enum.Enum):
     """The layout of the prompt.
 
     Attributes:
-        SOURCES_AFTER_QUESTION: The platform's system prompt, the history, the question with the passages below it.
-        CONTEXT_IN_SYSTEM_MESSAGE: The conversation as the client sent it, after a system message with the passages.
-        PLAIN_TEXT: The question is a text that the model continues; the parameters are those of a text completion.
+        SOURCES_AFTER_QUESTION: The platform's system prompt, the history, and the question with the passages.
+        CONTEXT_IN_SYSTEM_MESSAGE: A system message with the passages, and the conversation as the client sent it.
+        PLAIN_TEXT: A text that the model continues. The parameters are the parameters of a text completion.
     """
 
     SOURCES_AFTER_QUESTION = enum.auto()
@@ -130,13 +130,13 @@ class PromptOptions:
     """Options of a request whose prompt the platform writes (`PromptStyle.SOURCES_AFTER_QUESTION`).
 
     Attributes:
-        system_prompt: Replaces the platform's system prompt; None: keep the platform's.
+        system_prompt: The replacement of the platform's system prompt, or None to keep the platform's prompt.
         own_prompt: The part of ``system_prompt`` that the request contains.
-        rewrite: The model makes the search query from the question and the history.
-        follow_ups: Ask the model for questions that the user may ask next.
-        language: The language of the answer, as a language tag or a name; empty: the question's language.
-        pictures: Give the model pictures of the pages beside their text.
-        pictures_only: Give it the pictures instead of the text, if pictures exist.
+        rewrite: Let the model write the search query from the question and the history.
+        follow_ups: Request questions from the model that the user may ask next.
+        language: The language of the answer, as a language tag or a name. Empty means the question's language.
+        pictures: Send the model pictures of the pages beside their text.
+        pictures_only: Send the pictures in place of the text, if pictures exist.
     """
 
     system_prompt: str | None = None
@@ -153,17 +153,17 @@ class OriginalRequest:
     """The request in OpenAI's format, for dialects that may pass requests on to the model server unchanged.
 
     Attributes:
-        json: The request without the platform's own members; empty in other dialects.
-        passthrough: Send ``json`` to the model unchanged, and ignore the rest of the turn.
+        json: The request without the platform's members, or empty in other dialects.
+        passthrough: Send ``json`` to the model unchanged, and ignore the other attributes of the turn.
         in_one_piece: Send the answer in one piece.
-        messages: Its messages, if the question was made from several.
-        places: The positions of the messages in the request: first those of the history, then those of the
-            question; empty: the same order.
-        tools_json: The tools that the model may call; they take tokens of its context window.
-        question_extra_json: The other members of the message that holds the question, as in `Message`.
+        messages: The messages of the request, if the question contains several messages.
+        places: The positions of the messages in the request: first the positions of the history, then of the
+            question. Empty if the order is the same.
+        tools_json: The tools that the model may call. They use tokens of the context window.
+        question_extra_json: The other members of the question's message, as in `Message`.
         question_gaps: The gaps of the question, as in `Message`.
-        required_indexes: Indexes that the request names but does not search; an unknown one is still refused.
-        objection: The error of the request. The pipeline raises it after it has checked ``required_indexes``:
+        required_indexes: Indexes that the request names but does not search. The gateway refuses an unknown index.
+        objection: The error of the request. The pipeline raises it after the check of ``required_indexes``, because
             clients expect the error about an unknown index first.
     """
 
@@ -181,15 +181,15 @@ class OriginalRequest:
 
 @dataclass(frozen=True, slots=True)
 class DetectionOptions:
-    """How detectors judge a turn, for dialects whose requests can set it.
+    """Options of the detection, for dialects whose requests can set them.
 
     Attributes:
-        kinds: The detectors that the request names, each with the kinds that are allowed at its place. The pipeline
-            checks them first.
+        kinds: The detectors that the request names, each with the kinds that its field of the request supports. The
+            pipeline checks them first.
         input_scope: The messages that the input detectors judge.
-        blocked_is_empty: The answer to a blocked question has no choices, and the number of tokens of the question.
-        chunking: Where to cut the answer for the detectors; None: anywhere, and only detectors that redact or block
-            delay the text.
+        blocked_is_empty: The answer to a blocked question contains the question's token count and no choices.
+        chunking: The positions at which the detectors may divide the answer. None allows any position, and only
+            detectors that redact or block delay the text.
     """
 
     kinds: tuple[tuple[str, frozenset[DetectorKind]], ...] = ()
@@ -203,9 +203,9 @@ class Session:
     """The conversation that a turn belongs to, in dialects whose conversations have names.
 
     Attributes:
-        name: The client's name for it; empty if it is not text.
+        name: The client's name for the conversation, or empty if the name is not text.
         is_new: The server made the name in this turn.
-        is_whole: The request contains an answer, and so it has the whole conversation.
+        is_whole: The request contains an answer, which shows that it contains the whole conversation.
         expects_memory: Clients of the dialect send only the newest message.
     """
 
@@ -217,13 +217,12 @@ class Session:
 
 @dataclass(frozen=True, slots=True)
 class SearchTool:
-    """A search tool that the model may call while it answers, if the model calls tools.
+    """A search tool for the model, if the model can call tools.
 
     Attributes:
         most: The maximum number of searches in one answer.
         name: The name of the function.
-        first_choice_json: The tool that the model must call first, as OpenAI's ``tool_choice``; empty: no
-            constraint.
+        first_choice_json: The tool that the model must call first, as OpenAI's ``tool_choice``, or empty.
     """
 
     most: int
@@ -233,11 +232,12 @@ class SearchTool:
 
 @dataclass(frozen=True, slots=True)
 class CompactionOptions:
-    """When the model summarises a conversation, so that a summary takes the place of what was said.
+    """Options of the compaction, which replaces the earlier messages of a conversation by a summary.
 
     Attributes:
-        threshold: A longer conversation, in tokens, is summarised; None: depends on the model's context window.
-        alone: Nothing but the summary is asked for, however short the conversation is.
+        threshold: The number of tokens above which the model summarises the conversation. None derives it from the
+            model's context window.
+        alone: Generate only a summary, also of a short conversation.
     """
 
     threshold: int | None = None
@@ -246,32 +246,32 @@ class CompactionOptions:
 
 @dataclass(frozen=True, slots=True)
 class Turn:
-    """A question with everything that the pipeline needs, without the wire format.
+    """A question with its conversation and its options, without the wire format.
 
-    A dialect sets the core fields, and those option objects that its requests use.
+    A dialect sets the core fields, and the option objects that its requests use.
 
     Attributes:
-        principal: The caller on whose behalf the pipeline works.
-        question: The user's text since the last answer. Empty if the last message is not the user's (a tool's
-            result), or is not only text; then it is the last message of ``history``.
-        history: The previous messages, oldest first, with system messages; and files that belong to the question,
-            after the latest answer.
-        model: Empty: the generator's default model.
-        answers_as: The model name to put in the answer; empty: the name of the model.
+        principal: The caller.
+        question: The user's text since the last answer. Empty if the last message is a tool's result, or contains
+            more than text. In this case it is the last message of ``history``.
+        history: The previous messages with system messages, oldest first. Files that belong to the question follow
+            the latest answer.
+        model: The name of the model, or empty for the generator's default model.
+        answers_as: The model name in the answer, or empty for the name of the model.
         only_default_model: Refuse a ``model`` that is not the generator's default model.
-        retrieval: Where and how to search for passages.
+        retrieval: The options of the search for passages.
         style: The layout of the prompt.
         parameters_json: Members of an OpenAI request for the model (temperature, stop, n, …), one object.
-        max_tokens: The maximum number of tokens of the answer; None: as many as fit.
+        max_tokens: The maximum number of tokens of the answer. None allows as many tokens as fit.
         detectors: The detectors that judge the turn.
-        blocked_message: Replaces a blocked answer.
-        answers_blocked: Answer a blocked question with ``blocked_message``; else refuse it.
+        blocked_message: The text that replaces a blocked answer.
+        answers_blocked: Answer a blocked question with ``blocked_message``. Otherwise refuse the question.
         session: The conversation of the turn, if conversations have names.
-        headers: The request headers that detectors may get, in lower case.
-        unary: The client gets the answer only when it is complete.
-        truncates: Omit the oldest exchanges if the model's context window cannot hold all of them; else refuse a
-            conversation that is too long. They are always omitted if the platform writes the prompt.
-        searching: Let the model call searches, if it calls tools; None: the platform searches first.
+        headers: The request headers that detectors may receive, in lower case.
+        unary: The client receives the answer only when it is complete.
+        truncates: Omit the oldest exchanges of a conversation that does not fit the model's context window.
+            Otherwise refuse such a conversation. If the platform writes the prompt, it always omits the exchanges.
+        searching: The search tool for the model. None means that the platform searches before the model answers.
     """
 
     principal: Principal
@@ -299,14 +299,14 @@ class Turn:
 
     @property
     def shown_model(self) -> str:
-        """Return the model name of the answer if the model server gives none."""
+        """Return the model name for an answer in which the model server sends no name."""
         return self.answers_as or self.model
 
     @property
     def query(self) -> str:
-        """Return the search query: the question, or without one the user's messages since the latest answer.
+        """Return the search query: the question, or, if it is empty, the user's messages since the latest answer.
 
-        A message in which the model calls tools is no answer: it still belongs to the same question.
+        A message in which the model calls tools is no answer and belongs to the same question.
         """
         if self.question:
             return self.question

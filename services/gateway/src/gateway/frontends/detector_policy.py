@@ -1,4 +1,4 @@
-"""The deployment's detectors, from a YAML file: they judge every request."""
+"""The deployment's detectors, which judge every request. A YAML file defines them."""
 
 from pathlib import Path
 from typing import Any, Literal
@@ -39,7 +39,7 @@ class DetectorLists(BaseModel):
     def detectors(self) -> Detectors:
         """Return the detectors."""
         return Detectors(
-            *(tuple(entry.detector() for entry in side) for side in (self.input, self.context, self.output))
+            *(tuple(entry.detector() for entry in entries) for entries in (self.input, self.context, self.output))
         )
 
 
@@ -57,7 +57,7 @@ def load(path: Path) -> Reloadable[Detectors]:
     """Load the file's detectors; reload them when the file changes.
 
     Raises:
-        InvalidRequest: The file cannot be read, or is invalid.
+        InvalidRequest: The file cannot be read or is invalid.
     """
     with of_setting("policy_file"):
         return Reloadable(path, lambda raw: parse(raw, str(path)))
@@ -67,7 +67,7 @@ def parse(raw: bytes, name: str = "policy") -> Detectors:
     """Parse the detectors of a policy file.
 
     Args:
-        raw: Its content.
+        raw: The content of the file.
         name: The name of the file in messages.
 
     Raises:

@@ -1,4 +1,4 @@
-"""The ``mcp`` block of a front end's profile: what it offers to agents."""
+"""The ``mcp`` block of a front end's profile: the tools, indexes and prompts for agents."""
 
 import re
 from collections.abc import Mapping
@@ -12,7 +12,7 @@ from gateway.frontends.retrieval_block import index_name
 Tool = Literal["search", "fetch", "ask", "list_indexes"]
 TOOLS: tuple[Tool, ...] = get_args(Tool)
 _NAME = r"^[A-Za-z0-9_.-]{1,64}$"
-_PLACE = re.compile(r"\{([A-Za-z0-9_.-]{1,64})\}")
+_PLACEHOLDER = re.compile(r"\{([A-Za-z0-9_.-]{1,64})\}")
 
 
 @dataclass(frozen=True, slots=True)
@@ -29,8 +29,8 @@ class AgentPrompt:
     """A prompt that clients show their users.
 
     Attributes:
-        name: Its name, unique within the profile.
-        text: The user's message; ``{name}`` is replaced by an argument.
+        name: The name, unique within the profile.
+        text: The user's message. An argument's value replaces its placeholder ``{name}``.
     """
 
     name: str
@@ -39,18 +39,18 @@ class AgentPrompt:
     description: str = ""
     arguments: tuple[PromptArgument, ...] = ()
 
-    def filled(self, values: Mapping[str, str]) -> str:
-        """Return the text with its arguments; a missing one is empty."""
-        return _PLACE.sub(lambda place: values.get(place[1], ""), self.text)
+    def fill(self, values: Mapping[str, str]) -> str:
+        """Return the text with the values of the arguments; a missing value becomes an empty text."""
+        return _PLACEHOLDER.sub(lambda placeholder: values.get(placeholder[1], ""), self.text)
 
 
 @dataclass(frozen=True, slots=True)
 class AgentOffer:
-    """What the profile offers to agents.
+    """The tools, indexes and prompts that a profile offers to agents.
 
     Attributes:
-        tools: Names of the tools.
-        indexes: The only indexes that agents can search, the default one first; empty: those of the profile.
+        tools: The names of the tools.
+        indexes: The indexes that agents can search, the default index first; empty: the profile's indexes.
         prompts: The prompts, by name.
     """
 
@@ -81,19 +81,19 @@ class PromptEntry(_Entry):
     arguments: list[PromptArgumentEntry] = []
 
     @model_validator(mode="after")
-    def _known(self) -> "PromptEntry":
-        names = [each.name for each in self.arguments]
+    def _check_arguments(self) -> "PromptEntry":
+        names = [argument.name for argument in self.arguments]
         for name in names:
             if names.count(name) > 1:
-                raise ValueError(f"two arguments are called '{name}'")
-        for name in _PLACE.findall(self.text):
+                raise ValueError(f"two arguments have the name '{name}'")
+        for name in _PLACEHOLDER.findall(self.text):
             if name not in names:
-                raise ValueError(f"the text names the argument '{name}', which is not in arguments")
+                raise ValueError(f"the text contains {{{name}}}, but arguments has no '{name}'")
         return self
 
     def prompt(self) -> AgentPrompt:
         """Return the prompt."""
-        arguments = tuple(PromptArgument(each.name, each.description, each.required) for each in self.arguments)
+        arguments = tuple(PromptArgument(entry.name, entry.description, entry.required) for entry in self.arguments)
         return AgentPrompt(self.name, self.text, self.title, self.description, arguments)
 
 
@@ -105,14 +105,14 @@ class McpEntry(_Entry):
     prompts: list[PromptEntry] = []
 
     @model_validator(mode="after")
-    def _once(self) -> "McpEntry":
-        names = [each.name for each in self.prompts]
+    def _check_prompts(self) -> "McpEntry":
+        names = [prompt.name for prompt in self.prompts]
         for name in names:
             if names.count(name) > 1:
-                raise ValueError(f"two prompts are called '{name}'")
+                raise ValueError(f"two prompts have the name '{name}'")
         return self
 
     def offer(self) -> AgentOffer:
-        """Return the offer."""
-        prompts = {each.name: each.prompt() for each in self.prompts}
+        """Return the tools, indexes and prompts."""
+        prompts = {entry.name: entry.prompt() for entry in self.prompts}
         return AgentOffer(frozenset(self.tools), tuple(dict.fromkeys(self.indexes)), prompts)

@@ -1,4 +1,4 @@
-"""The names of the models; no assistant may have one of these names."""
+"""The names of the models, which assistants must not have."""
 
 import asyncio
 from types import TracebackType
@@ -17,10 +17,10 @@ _SECONDS = 5.0
 
 
 class ModelNames:
-    """The current names of the models, fetched at the start and repeatedly. A failed call keeps the last names.
+    """Fetches the names of the models at the start and periodically. A failed call keeps the last names.
 
     Args:
-        generator: Lists the models.
+        generator: The port that lists the models.
         interval: Seconds between two calls.
     """
 
@@ -31,12 +31,12 @@ class ModelNames:
         self._task: asyncio.Task[None] | None = None
 
     def __call__(self) -> frozenset[str]:
-        """Return the names; empty until they are known."""
+        """Return the names; empty until the first successful call."""
         return self._names
 
     async def __aenter__(self) -> Self:
-        """Fetch the names, and start to fetch them repeatedly."""
-        await self._look()
+        """Fetch the names, and start to fetch them periodically."""
+        await self._fetch()
         self._task = asyncio.create_task(self._watch())
         return self
 
@@ -49,13 +49,16 @@ class ModelNames:
     async def _watch(self) -> None:
         while True:
             await asyncio.sleep(self._interval)
-            await self._look()
+            await self._fetch()
 
-    async def _look(self) -> None:
+    async def _fetch(self) -> None:
         try:
             models = await self._generator.models(LOCAL, Deadline.after(_SECONDS))
         except CausewayError as error:
             if not self._names:
-                _log.warning("the names of assistants were not compared with models", error=error.message)
+                _log.warning(
+                    "the generator did not list its models; the names of assistants are not compared with them",
+                    error=error.message,
+                )
             return
         self._names = frozenset(model.name for model in models)

@@ -15,14 +15,14 @@ from gateway.frontends.response_policy import ResponsePolicy, UnknownTools
 from gateway.frontends.retrieval_block import RetrievalEntry, index_name
 
 SERVICE_POLICY = "service"
-"""The policy of the guardrails service; a profile can name it like a policy of the file."""
+"""The name of the guardrails service's policy. A profile can use it like a policy of the file."""
 
 DEFAULT = "default"
 """The name of the default profile."""
 
 WORD = r"[A-Za-z0-9][A-Za-z0-9_.-]{0,63}"
 _HOST = re.compile(r"(?:[a-z0-9](?:[a-z0-9.-]*[a-z0-9])?|\[[0-9a-f:.]+\])(?::[0-9]{1,5})?")
-# Members of `context.overrides` that have their own key here.
+# Members of `context.overrides` that have their own key in a profile.
 _OWN_KEYS = {"index": "index", "model": "model", "prompt_template": "system_prompt", "detectors": "detectors"}
 
 
@@ -62,7 +62,7 @@ class _Model(BaseModel):
 
 
 class AllowEntry(_Model):
-    """What requests may choose, in the file's format."""
+    """The choices that a profile allows to requests, in the file's format."""
 
     indexes: Literal["any"] | list[_Index] = []
     models: Literal["any"] | list[_Name] = []
@@ -71,8 +71,8 @@ class AllowEntry(_Model):
     chat_template: bool = False
 
     @property
-    def own_detectors(self) -> frozenset[str] | None:
-        """Return the detectors, as in `Frontend`."""
+    def allowed_detectors(self) -> frozenset[str] | None:
+        """Return the detectors that a request may add; None: any."""
         if self.detectors == "any":
             return None
         return frozenset() if self.detectors == "none" else frozenset(self.detectors)
@@ -112,12 +112,12 @@ class ProfileEntry(_Model):
     assistants: list[AssistantEntry] = []
     mcp: McpEntry = McpEntry()
 
-    def reaches(self, index: str, default_index: str) -> bool:
+    def can_read(self, index: str, default_index: str) -> bool:
         """Return whether requests can read an index.
 
         Args:
             index: The index.
-            default_index: The default index of a profile that names none.
+            default_index: The default index of profiles without the key ``index``.
         """
         own = default_index if self.index is None else self.index
         allowed = self.allow.indexes
@@ -127,7 +127,7 @@ class ProfileEntry(_Model):
         """Return the profile.
 
         Args:
-            base: The defaults; its assistants are added to the profile's.
+            base: The default values. Its assistants are added to the profile's assistants.
             policies: The policies by name.
         """
         policy = policies.get(self.policy, Policy())
@@ -148,14 +148,14 @@ class ProfileEntry(_Model):
             service_policy=self.policy == SERVICE_POLICY,
             indexes=None if self.allow.indexes == "any" else frozenset(self.allow.indexes),
             models=None if self.allow.models == "any" else frozenset(self.allow.models),
-            own_detectors=self.allow.own_detectors,
+            allowed_detectors=self.allow.allowed_detectors,
             prompt_template=self.allow.prompt_template,
             chat_template=self.allow.chat_template,
             enforce_access=self.enforce_access,
             cors=frozenset(self.cors),
             client=self.client,
             keys=frozenset(self.keys),
-            indexes_beside=tuple(self.retrieval.indexes),
+            further_indexes=tuple(self.retrieval.indexes),
             tuning=self.retrieval.tuning(),
             rerank=self.retrieval.rerank,
             links_citations=self.citations == "links",

@@ -1,7 +1,7 @@
-"""Front end profiles: the defaults of a chat front end, and what its requests may choose."""
+"""Front end profiles: the defaults of a chat front end, and the choices that its requests have."""
 
 import enum
-from collections.abc import Callable, Iterable, Mapping, Sequence
+from collections.abc import Iterable, Mapping, Sequence
 from dataclasses import dataclass, field, replace
 from typing import Any
 
@@ -16,19 +16,19 @@ from gateway.frontends.response_policy import ResponsePolicy, UnknownTools
 ANY_ORIGIN = "*"
 
 UNJUDGED = frozenset(("chat_template", "prompt_embeds", "suffix"))
-"""Members of a request that give text to the model which no detector judges."""
+"""Members of a request whose text reaches the model without a detector's check."""
 
 
 class Audit(enum.Enum):
-    """Whether findings of detectors are recorded."""
+    """Whether the gateway records findings of detectors."""
 
     OFF = "off"
     ON = "on"
-    REQUIRED = "required"  # requests are refused while records cannot be stored
+    REQUIRED = "required"  # the gateway refuses requests while it cannot store records
 
 
 class GuardrailsWire(enum.Enum):
-    """The variant of the guardrails orchestrator's routes: the ADR's, or the reference implementation's."""
+    """The wire format of the guardrails orchestrator's routes: the ADR's, or the reference implementation's."""
 
     ADR = "adr"
     ORCHESTRATOR = "orchestrator"
@@ -36,55 +36,59 @@ class GuardrailsWire(enum.Enum):
 
 @dataclass(frozen=True, slots=True)
 class Frontend:
-    """One front end.
+    """The profile of one front end.
 
-    Requests can only narrow a profile: a dialect calls the methods of this class for everything that requests may
-    choose.
+    A request can only narrow a profile. A dialect calls the methods of this class to validate the choices of a
+    request.
 
     Attributes:
-        name: Its name in metrics and logs.
-        mount: The first segment of its own paths; empty: it has none.
-        hosts: Its hosts, with a port or for all ports.
-        origins: The origins of its pages.
-        dialect: The dialect on its mount, and on bare paths at its host; empty: the default.
-        default_index: Searched if a request names no index; empty: no search.
-        model: Used if a request names none; empty: the generator's default.
+        name: The name in metrics and logs.
+        mount: The first segment of the front end's paths; empty: no own paths.
+        hosts: The front end's hosts. A host without a port includes all ports.
+        origins: The origins of the front end's pages.
+        dialect: The dialect below the mount, and at the hosts without a mount; empty: the default dialect.
+        default_index: The index for requests that name none; empty: no search.
+        model: The model for requests that name none; empty: the generator's default model.
         system_prompt: Replaces the platform's system prompt, if set.
-        overrides: Default values of ``context.overrides``.
-        detectors: Judge every request; requests can only add to them.
-        blocked_message: Replaces a blocked answer.
-        answers_blocked: Answer a blocked question with the message; else refuse it.
-        indexes: The indexes that a request may choose besides the default one; None: any.
-        models: The models that a request may choose besides the profile's own; None: any.
-        own_detectors: The detectors that a request may add; None: any.
-        prompt_template: A request may have its own system prompt.
-        chat_template: A request may use the members of `UNJUDGED`, even under a policy.
-        enforce_access: Access lists also bind administrators.
-        cors: Other origins whose pages may call it, ``*`` for all.
-        client: A client whose conventions the answers follow (``azure-js-component``); empty: none.
-        keys: Names of the API keys that are valid only for front ends that list them.
-        indexes_beside: Searched with the default index, if a request names none.
-        tuning: Options of searches.
-        rerank: A reranker orders the results of every search, if there is a reranker.
-        links_citations: For clients that show only text, citations are Markdown links that need no credential.
-        memory: Store the sessions; None: as clients of the dialect expect it.
-        assistants: The assistants that requests may name like a model.
-        assistant: The assistant that this profile represents (`serving`); empty: none.
-        always_searches: Every chat of an OpenAI-like route searches; else such a request must name an index.
-        searches_with_tools: Also search for a chat that has tools.
+        overrides: The default values of ``context.overrides``.
+        detectors: The detectors that judge every request. A request can add detectors.
+        blocked_message: The text that replaces a blocked answer.
+        answers_blocked: Whether the gateway answers a blocked question with the message. Otherwise it refuses the
+            question.
+        indexes: The indexes that a request may choose besides the default index; None: any.
+        models: The models that a request may choose besides the profile's model; None: any.
+        allowed_detectors: The detectors that a request may add; None: any.
+        prompt_template: Whether a request may set the system prompt.
+        chat_template: Whether a request may use the members of `UNJUDGED` although detectors apply.
+        enforce_access: Whether access lists also apply to administrators.
+        cors: Further origins whose pages may call the front end; ``*``: all.
+        client: The client whose conventions the answers follow (``azure-js-component``); empty: none.
+        keys: The names of API keys that are valid only for the front ends that list them.
+        further_indexes: The indexes that are searched with the default index if a request names none.
+        tuning: The options of searches.
+        rerank: Whether a reranker orders the results of every search, if the retriever has a reranker.
+        links_citations: Whether citations become Markdown links that need no credential, for clients that show only
+            text.
+        memory: Whether the gateway stores sessions; None: the dialect's default.
+        assistants: The assistants that requests may name in place of a model.
+        assistant: The assistant of this profile, as `serving` sets it; empty: none.
+        always_searches: Whether every chat of an OpenAI-like route searches. Otherwise only requests that name an
+            index search.
+        searches_with_tools: Whether a chat with tools searches, too.
         max_messages: The maximum number of messages of a request; None: no limit.
-        max_answer_tokens: The highest limit of an answer that a request may set; None: any.
-        service_policy: Also apply the policy of the guardrails service.
-        unguarded: Why the policy cannot be applied; all requests are refused then. Empty: it can.
-        guardrails_wire: The variant of the guardrails orchestrator's routes.
-        audit: Whether findings of detectors are recorded.
-        audit_text: The record contains the text that was found.
+        max_answer_tokens: The maximum value of a request's limit of tokens; None: no limit.
+        service_policy: Whether the policy of the guardrails service applies, too.
+        policy_error: Why the policy cannot be applied, so that the gateway refuses all requests; empty: no error.
+        guardrails_wire: The wire format of the guardrails orchestrator's routes.
+        audit: Whether the gateway records findings of detectors.
+        audit_text: Whether a record contains the text of a finding.
         unknown_tools: How to treat tools of the Responses API that the platform does not offer.
         responses: Which responses of the Responses API are stored.
-        hides_revoked: A stored response does not exist for a reader who may no longer see one of its documents.
-        searches: The maximum number of searches of a model in one response; 0: the platform searches first.
-        batch: Its requests are batch work; under load they are refused before interactive ones.
-        agents: What it offers to agents over the Model Context Protocol.
+        hides_revoked: Whether a stored response is hidden from readers who lost access to one of its documents.
+        searches: The maximum number of searches by a model in one response; 0: the platform searches before the
+            model runs.
+        batch: Whether the requests are batch work. Under load the gateway refuses batch work first.
+        agents: The offer to agents over the Model Context Protocol.
     """
 
     name: str = "default"
@@ -101,14 +105,14 @@ class Frontend:
     answers_blocked: bool = False
     indexes: frozenset[str] | None = None
     models: frozenset[str] | None = None
-    own_detectors: frozenset[str] | None = None
+    allowed_detectors: frozenset[str] | None = None
     prompt_template: bool = True
     chat_template: bool = False
     enforce_access: bool = False
     cors: frozenset[str] = frozenset()
     client: str = ""
     keys: frozenset[str] = frozenset()
-    indexes_beside: tuple[str, ...] = ()
+    further_indexes: tuple[str, ...] = ()
     tuning: Tuning = field(default_factory=Tuning)
     rerank: bool = False
     links_citations: bool = False
@@ -120,7 +124,7 @@ class Frontend:
     max_messages: int | None = None
     max_answer_tokens: int | None = None
     service_policy: bool = False
-    unguarded: str = ""
+    policy_error: str = ""
     guardrails_wire: GuardrailsWire = GuardrailsWire.ADR
     audit: Audit = Audit.ON
     audit_text: bool = False
@@ -132,19 +136,19 @@ class Frontend:
     agents: AgentOffer = field(default_factory=AgentOffer)
 
     def serving(self, model: str, principal: Principal) -> "Frontend":
-        """Return the profile for a request that names this model; an assistant's name narrows it to the assistant.
+        """Return the profile for a request that names this model, which may be an assistant's name.
 
-        An assistant that the caller may not use does not exist for the caller.
+        The names of assistants that the caller must not use have no effect.
         """
         chosen = self.assistants.get(model)
         if chosen is None or self.assistant or not chosen.audience.admits(principal):
             return self
-        first, *others = chosen.indexes or ("",)
+        first, *further = chosen.indexes or ("",)
         return replace(
             self,
             assistant=model,
             default_index=first,
-            indexes_beside=tuple(others),
+            further_indexes=tuple(further),
             indexes=frozenset(),
             model=chosen.model or self.model,
             models=frozenset(),
@@ -156,84 +160,93 @@ class Frontend:
 
     def assistants_for(self, principal: Principal) -> list[Assistant]:
         """Return the assistants that a caller may use."""
-        return [each for each in self.assistants.values() if each.audience.admits(principal)]
+        return [assistant for assistant in self.assistants.values() if assistant.audience.admits(principal)]
 
     def index_for(self, requested: str, field: str) -> str:
-        """Return the index that a request searches: the requested one, else the profile's; may be empty.
+        """Return the index that a request searches: the requested index, or else the profile's; may be empty.
 
         Args:
             requested: The requested index; may be empty.
-            field: Path of the request's field, for the message.
+            field: The path of the request's field, for the message.
 
         Raises:
             PermissionDenied: The profile does not allow the index.
         """
-        return _chosen(requested, self.default_index, self.indexes, "index", field)
+        return _choose(requested, self.default_index, self.indexes, "index", field)
 
     def indexes_for(self, requested: Sequence[str], field: str) -> tuple[str, ...]:
-        """Return the indexes that a request searches together: the requested ones, else the profile's.
+        """Return the indexes that a request searches together: the requested indexes, or else the profile's.
 
         Raises:
-            PermissionDenied: The profile does not allow one of them.
+            PermissionDenied: The profile does not allow an index.
         """
-        own = (self.default_index, *self.indexes_beside)
+        own = (self.default_index, *self.further_indexes)
         if not requested:
             return tuple(name for name in dict.fromkeys(own) if name)
         return tuple(name if name in own else self.index_for(name, field) for name in dict.fromkeys(requested))
 
     @property
     def only_default_model(self) -> bool:
-        """Return whether requests may use only the default model, whose name only the generator knows."""
+        """Return whether requests may use only the generator's default model."""
         return not self.model and self.models is not None and not self.models
 
     def model_for(self, requested: str, field: str) -> str:
-        """Return the model of a request: the requested one, else the profile's; see `only_default_model`."""
+        """Return the model of a request: the requested model, or else the profile's.
+
+        The generator checks the name if `only_default_model` is true.
+
+        Raises:
+            PermissionDenied: The profile does not allow the model.
+        """
         requested = "" if requested == self.assistant else requested
-        return requested if self.only_default_model else _chosen(requested, self.model, self.models, "model", field)
+        return requested if self.only_default_model else _choose(requested, self.model, self.models, "model", field)
 
     def offers_model(self, name: str, default: str) -> bool:
-        """Return whether a request may name this model; ``default`` is the generator's default model."""
+        """Return whether a request may name this model. ``default`` is the generator's default model."""
         if self.only_default_model:
             return name == default
         return self.models is None or name == self.model or name in self.models
 
     def check_prompt_template(self, field: str) -> None:
-        """Check that a request may use its own system prompt.
+        """Check that a request may set the system prompt.
 
         Raises:
             PermissionDenied: The profile does not allow it.
         """
         if not self.prompt_template:
-            raise PermissionDenied(f"{field}: this front end does not accept a request's own prompt.", field=field)
+            raise PermissionDenied(
+                f"{field}: requests to this front end may not set the system prompt. Remove the field.", field=field
+            )
 
     def check_unjudged(self, requested: Iterable[str]) -> None:
-        """Check the names of a request's members.
+        """Check that a request has no member of `UNJUDGED`, if the profile forbids them.
 
         Raises:
-            PermissionDenied: A policy applies, and a member gives text to the model that no detector judges.
+            PermissionDenied: Detectors apply, and the request has a member that no detector can judge.
         """
         if self.chat_template or self.detectors == Detectors():
             return
         for name in requested:
             if name in UNJUDGED:
                 raise PermissionDenied(
-                    f"{name}: this front end does not accept it, because no detector can judge it.", field=name
+                    f"{name}: this front end refuses the field, because no detector can judge it.",
+                    field=name,
                 )
 
     def check_messages(self, count: int, field: str) -> None:
         """Check the number of a request's messages.
 
         Raises:
-            InvalidRequest: There are too many.
+            InvalidRequest: The request has too many messages.
         """
         if self.max_messages is not None and count > self.max_messages:
             raise InvalidRequest(f"{field}: a request may have at most {self.max_messages} messages.", field=field)
 
     def check_answer_tokens(self, requested: int | None, field: str) -> None:
-        """Check a request's limit of the answer.
+        """Check the limit of tokens that a request sets for the answer.
 
         Raises:
-            InvalidRequest: It is too high.
+            InvalidRequest: The limit is too high.
         """
         if self.max_answer_tokens is not None and requested is not None and requested > self.max_answer_tokens:
             raise InvalidRequest(
@@ -241,110 +254,44 @@ class Frontend:
             )
 
     def detectors_for(self, requested: Detectors, field: str = "detectors") -> Detectors:
-        """Return the detectors of a request: the profile's, and those that the request adds.
+        """Return the detectors of a request: the profile's detectors, then the request's.
 
         Args:
             requested: The request's detectors.
             field: The request's field, for the message.
 
         Raises:
-            PermissionDenied: The profile does not allow one of them.
-            Unavailable: The profile's detectors are not known.
+            PermissionDenied: The profile does not allow a detector of the request.
+            Unavailable: The profile's policy is not available.
         """
-        if self.own_detectors is not None:
-            for each in (*requested.input, *requested.context, *requested.output):
-                if each.detector_id not in self.own_detectors:
-                    name = each.detector_id[:200]
+        if self.allowed_detectors is not None:
+            for detector in (*requested.input, *requested.context, *requested.output):
+                if detector.detector_id not in self.allowed_detectors:
+                    name = detector.detector_id[:200]
                     raise PermissionDenied(f"{field}: requests may not add the detector {name!r}.", field=field)
-        if self.unguarded:
-            raise Unavailable(self.unguarded)
+        if self.policy_error:
+            raise Unavailable(self.policy_error)
         return self.detectors + requested
 
     def principal_for(self, principal: Principal, *, filter_requested: bool) -> Principal:
         """Return the principal for looking up documents.
 
-        Access lists bind all callers but administrators. They bind administrators, too, if the profile enforces
-        them or the request asks for them. A request cannot remove them.
+        Access lists apply to all callers except administrators. They also apply to administrators if the profile or
+        the request demands it.
         """
         if not (self.enforce_access or filter_requested) or not principal.sees_everything:
             return principal
         return replace(principal, roles=tuple(role for role in principal.roles if role != "admin"))
 
     def allows_origin(self, origin: str) -> bool:
-        """Return whether a page of this origin may call it from a browser."""
+        """Return whether a web page of this origin may call the front end."""
         return origin in self.origins or origin in self.cors or ANY_ORIGIN in self.cors
 
 
-class Frontends:
-    """A snapshot of all profiles; a request keeps its snapshot until it ends.
-
-    Args:
-        default: The profile of requests that match no other.
-        others: The other profiles; no two share a mount, a host or an origin.
-
-    Attributes:
-        default: The default profile.
-    """
-
-    def __init__(self, default: Frontend, others: Iterable[Frontend] = ()) -> None:
-        self.default = default
-        everyone = (default, *others)
-        self._names = {each.name: each for each in everyone}
-        self._mounts = {each.mount: each for each in everyone if each.mount}
-        self._hosts = {host: each for each in everyone for host in each.hosts}
-        self._origins = {origin: each for each in everyone for origin in each.origins}
-        self._bound: dict[str, frozenset[str]] = {}
-        for each in everyone:
-            for key in each.keys:
-                self._bound[key] = self.bound_to(key) | {each.name}
-
-    def bound_to(self, key: str) -> frozenset[str]:
-        """Return the names of the profiles that an API key is bound to; empty if it is bound to none."""
-        return self._bound.get(key, frozenset())
-
-    def named(self, name: str) -> Frontend | None:
-        """Return the profile of this name; None if it does not exist."""
-        return self._names.get(name)
-
-    def names_host(self, host: str) -> bool:
-        """Return whether a profile names a host, given in lower case and with or without a port."""
-        return host in self._hosts or _without_port(host) in self._hosts
-
-    def resolve(self, path: str, host: str = "", origin: str = "") -> tuple[Frontend, str]:
-        """Return the profile of a request by mount, host or origin, in this order; and the path below the mount.
-
-        Args:
-            path: Path of the request, beginning with a slash.
-            host: The ``Host`` header, in lower case.
-            origin: The ``Origin`` header.
-        """
-        if self._mounts:
-            segment, slash, rest = path[1:].partition("/")
-            mounted = self._mounts.get(segment)
-            if mounted is not None:
-                return mounted, slash + rest or "/"
-        found = None
-        if self._hosts and host:
-            found = self._hosts.get(host) or self._hosts.get(_without_port(host))
-        if found is None and self._origins and origin:
-            found = self._origins.get(origin)
-        return found or self.default, path
-
-
-FrontendsNow = Callable[[], Frontends]
-"""Returns the current snapshot."""
-
-
-def _chosen(requested: str, own: str, allowed: frozenset[str] | None, what: str, field: str) -> str:
+def _choose(requested: str, own: str, allowed: frozenset[str] | None, kind: str, field: str) -> str:
     if not requested or requested == own:
         return own
     if allowed is not None and requested not in allowed:
-        message = f"{field}: this front end does not offer the {what} {requested[:200]!r}."
+        message = f"{field}: this front end does not offer the {kind} {requested[:200]!r}."
         raise PermissionDenied(message, field=field)
     return requested
-
-
-def _without_port(host: str) -> str:
-    # An IPv6 address is in brackets; its colons do not start a port.
-    name, colon, port = host.rpartition(":")
-    return name if colon and port.isdigit() else host

@@ -1,4 +1,4 @@
-"""The front end profiles' file: YAML, validated when it is loaded, reloaded when it changes."""
+"""Loads, validates and reloads the YAML file of the front end profiles."""
 
 from collections.abc import Callable, Iterable, Mapping
 from dataclasses import dataclass, replace
@@ -15,7 +15,8 @@ from gateway.domain import Detectors, Policy
 from gateway.frontends.assistants import AssistantEntry, by_name
 from gateway.frontends.detector_policy import PolicyEntry
 from gateway.frontends.profile_entry import DEFAULT, SERVICE_POLICY, WORD, ProfileEntry
-from gateway.frontends.profiles import Frontend, Frontends
+from gateway.frontends.profiles import Frontend
+from gateway.frontends.snapshot import Frontends
 
 
 class _File(BaseModel):
@@ -27,14 +28,15 @@ class _File(BaseModel):
 
 
 @dataclass(frozen=True, slots=True)
-class Served:
-    """Properties of the gateway that profiles are validated against.
+class GatewayProperties:
+    """Properties of the gateway for the validation of profiles.
 
     Attributes:
-        segments: First segments of the gateway's own paths, which no mount may hide.
+        segments: The first segments of the gateway's own paths, which a mount must not use.
         dialects: The dialects that a profile may name.
-        check_overrides: Raises `InvalidRequest` for an invalid setting; its ``field`` ends with the name.
-        models: Returns the known names of the models.
+        check_overrides: Validates default values of ``context.overrides``. It raises `InvalidRequest` with a
+            ``field`` that ends with the name of the invalid setting.
+        models: Returns the names of the models.
     """
 
     segments: frozenset[str] = frozenset()
@@ -43,14 +45,14 @@ class Served:
     models: Callable[[], frozenset[str]] = frozenset
 
 
-def parse(raw: bytes, name: str, base: Frontend, served: Served) -> tuple[Frontend, ...]:
-    """Parse the profiles of a file, without the detectors of the deployment's policy.
+def parse(raw: bytes, name: str, base: Frontend, gateway: GatewayProperties) -> tuple[Frontend, ...]:
+    """Parse the profiles of a file. They do not contain the detectors of the deployment's policy.
 
     Args:
         raw: The file's content.
         name: The name of the file in messages.
         base: The defaults of profiles.
-        served: The gateway's properties.
+        gateway: The gateway's properties.
 
     Raises:
         BadFile: The file is invalid; the message has the line and the key.
@@ -58,76 +60,83 @@ def parse(raw: bytes, name: str, base: Frontend, served: Served) -> tuple[Fronte
     document = Document(raw, name)
     file = document.validated(_File)
     if SERVICE_POLICY in file.policies:
-        raise document.wrong(("policies", SERVICE_POLICY), "the guardrails service's own policy has this name")
-    known = {*file.policies, SERVICE_POLICY}
-    for key, problem in (*_wrong_assistants(file, served), *_problems(file.frontends, served, known, base)):
+        raise document.wrong(
+            ("policies", SERVICE_POLICY), "this name is reserved for the policy of the guardrails service"
+        )
+    policy_names = {*file.policies, SERVICE_POLICY}
+    problems = (
+        *_assistant_problems(file, gateway),
+        *_profile_problems(file.frontends, gateway, policy_names, base),
+    )
+    for key, problem in problems:
         raise document.wrong(key, problem)
     policies = {name: entry.policy() for name, entry in file.policies.items()}
     base = replace(base, assistants=by_name(file.assistants))
     profiles = [profile.frontend(base, policies) for profile in file.frontends]
-    if file.assistants and all(each.name != DEFAULT for each in profiles):
-        profiles.append(base)  # the default profile needs them, too
+    if file.assistants and all(profile.name != DEFAULT for profile in profiles):
+        profiles.append(base)  # the default profile has the file's assistants, too
     return tuple(profiles)
 
 
-def _wrong_assistants(file: _File, served: Served) -> Iterable[tuple[Key, str]]:
-    models = served.models()
-    everywhere = {each.name for each in file.assistants}
+def _assistant_problems(file: _File, gateway: GatewayProperties) -> Iterable[tuple[Key, str]]:
+    models = gateway.models()
+    shared = {assistant.name for assistant in file.assistants}
     groups: list[tuple[Key, list[AssistantEntry], set[str]]] = [(("assistants",), file.assistants, set())]
     groups += [
-        (("frontends", at, "assistants"), profile.assistants, everywhere)
-        for at, profile in enumerate(file.frontends)
+        (("frontends", at, "assistants"), profile.assistants, shared) for at, profile in enumerate(file.frontends)
     ]
-    for place, entries, elsewhere in groups:
-        taken = set(elsewhere)
+    for group_key, entries, reserved in groups:
+        names = set(reserved)
         for at, entry in enumerate(entries):
-            key = (*place, at)
+            key = (*group_key, at)
             if entry.name in models:
-                yield (*key, "name"), f"a model is called '{entry.name}'"
-            if entry.name in taken:
-                yield (*key, "name"), f"another assistant is called '{entry.name}'"
-            taken.add(entry.name)
-            yield from _wrong_overrides(entry.overrides, key, served)
+                yield (*key, "name"), f"a model has the name '{entry.name}'"
+            if entry.name in names:
+                yield (*key, "name"), f"another assistant has the name '{entry.name}'"
+            names.add(entry.name)
+            yield from _override_problems(entry.overrides, key, gateway)
 
 
-def _wrong_overrides(overrides: dict[str, Any], key: Key, served: Served) -> Iterable[tuple[Key, str]]:
+def _override_problems(
+    overrides: dict[str, Any], key: Key, gateway: GatewayProperties
+) -> Iterable[tuple[Key, str]]:
     try:
-        served.check_overrides(overrides)
+        gateway.check_overrides(overrides)
     except InvalidRequest as error:
         name = (error.field or "").rpartition(".")[2]
         yield (*key, "overrides", name), error.message
 
 
-def _problems(
-    profiles: list[ProfileEntry], served: Served, policies: set[str], base: Frontend
+def _profile_problems(
+    profiles: list[ProfileEntry], gateway: GatewayProperties, policies: set[str], base: Frontend
 ) -> Iterable[tuple[Key, str]]:
-    seen: dict[tuple[str, str], str] = {}
+    owners: dict[tuple[str, str], str] = {}
     for at, profile in enumerate(profiles):
         key = ("frontends", at)
-        if profile.mount and profile.mount in served.segments:
+        if profile.mount and profile.mount in gateway.segments:
             yield (*key, "mount"), f"the gateway's own paths begin with '{profile.mount}'"
-        if served.dialects is not None and profile.dialect and profile.dialect not in served.dialects:
-            yield (*key, "dialect"), f"unknown dialect; the dialects are {', '.join(sorted(served.dialects))}"
+        if gateway.dialects is not None and profile.dialect and profile.dialect not in gateway.dialects:
+            yield (*key, "dialect"), f"unknown dialect; the dialects are {', '.join(sorted(gateway.dialects))}"
         if profile.policy and profile.policy not in policies:
             yield (*key, "policy"), f"unknown policy; the policies are {', '.join(sorted(policies))}"
-        yield from _wrong_overrides(profile.overrides, key, served)
+        yield from _override_problems(profile.overrides, key, gateway)
         for n, index in enumerate(profile.mcp.indexes):
-            if not profile.reaches(index, base.default_index):
+            if not profile.can_read(index, base.default_index):
                 yield (*key, "mcp", "indexes", n), "the profile does not let requests read this index"
         if profile.name != DEFAULT and not (profile.mount or profile.hosts or profile.origins):
             yield key, f"no request can reach '{profile.name}': it needs a mount, hosts or origins"
-        taken: list[tuple[str, Key, str]] = [("name", (*key, "name"), profile.name)]
-        taken += [("mount", (*key, "mount"), profile.mount)] if profile.mount else []
-        taken += [("host", (*key, "hosts", n), host) for n, host in enumerate(profile.hosts)]
-        taken += [("origin", (*key, "origins", n), origin) for n, origin in enumerate(profile.origins)]
-        for kind, place, value in taken:
-            if (kind, value) in seen:
-                yield place, f"the {kind} '{value}' is taken by the profile '{seen[kind, value]}'"
-            seen[kind, value] = profile.name
+        names: list[tuple[str, Key, str]] = [("name", (*key, "name"), profile.name)]
+        names += [("mount", (*key, "mount"), profile.mount)] if profile.mount else []
+        names += [("host", (*key, "hosts", n), host) for n, host in enumerate(profile.hosts)]
+        names += [("origin", (*key, "origins", n), origin) for n, origin in enumerate(profile.origins)]
+        for kind, name_key, value in names:
+            if (kind, value) in owners:
+                yield name_key, f"the {kind} '{value}' is taken by the profile '{owners[kind, value]}'"
+            owners[kind, value] = profile.name
 
 
 class FrontendsFile:
-    """The profiles' file at runtime; an invalid file keeps the previous profiles.
+    """The profiles' file at runtime. If a changed file is invalid, the previous profiles remain.
 
     Args:
         path: The file.
@@ -137,25 +146,25 @@ class FrontendsFile:
         self._path = path
         self._file: Reloadable[tuple[Frontend, ...]] | None = None
 
-    def load(self, base: Frontend, served: Served) -> Callable[[], tuple[Frontend, ...]]:
+    def load(self, base: Frontend, gateway: GatewayProperties) -> Callable[[], tuple[Frontend, ...]]:
         """Load the file for the first time.
 
         Args:
             base: The defaults of profiles.
-            served: The gateway's properties.
+            gateway: The gateway's properties.
 
         Returns:
             A function that returns the newest valid profiles.
 
         Raises:
-            InvalidRequest: The file cannot be read, or is invalid.
+            InvalidRequest: The file cannot be read or is invalid.
         """
         with of_setting("frontends_file"):
-            file = self._file = Reloadable(self._path, lambda raw: parse(raw, str(self._path), base, served))
+            file = self._file = Reloadable(self._path, lambda raw: parse(raw, str(self._path), base, gateway))
         return lambda: file.current
 
     async def __aenter__(self) -> Self:
-        """Start to watch the loaded file."""
+        """Start to watch the file, after `load`."""
         assert self._file is not None
         await self._file.__aenter__()
         return self
@@ -168,54 +177,55 @@ class FrontendsFile:
 
 
 class Profiles:
-    """All current profiles: the default one and those of the file, each with the deployment's policy.
+    """Builds the snapshot of all profiles: the default profile and the file's, with the deployment's policy.
 
     Args:
-        default: The default profile, unless the file has one of this name.
-        policy: The detectors that judge every request.
-        others: The file's profiles.
-        of_service: The guardrails service's policy, for profiles that name it; None while it is not known.
+        default: The default profile. A profile of this name in the file replaces it.
+        policy: Returns the detectors that judge every request.
+        file_profiles: Returns the file's profiles.
+        service_policy: Returns the policy of the guardrails service; None: not available.
     """
 
     def __init__(
         self,
         default: Frontend,
         policy: Callable[[], Detectors],
-        others: Callable[[], tuple[Frontend, ...]] = tuple,
-        of_service: Callable[[], Policy | None] = lambda: None,
+        file_profiles: Callable[[], tuple[Frontend, ...]] = tuple,
+        service_policy: Callable[[], Policy | None] = lambda: None,
     ) -> None:
         self._default = default
         self._policy = policy
-        self._others = others
-        self._of_service = of_service
-        self._made_of: tuple[Detectors, tuple[Frontend, ...], Policy | None] | None = None
+        self._file_profiles = file_profiles
+        self._service_policy = service_policy
+        self._built_from: tuple[Detectors, tuple[Frontend, ...], Policy | None] | None = None
         self._frontends = Frontends(default)
 
     def __call__(self) -> Frontends:
-        """Return the snapshot; the same one until something changes."""
-        others = self._others()
-        of_service = self._of_service() if any(each.service_policy for each in others) else None
-        parts = self._policy(), others, of_service
-        if parts != self._made_of:
-            policy = parts[0]
-            guarded = [
-                replace(each, detectors=policy + each.detectors)
-                for each in (self._default, *(_with_policy(each, of_service) for each in others))
-            ]
-            default = next((each for each in guarded[1:] if each.name == DEFAULT), guarded[0])
-            self._frontends = Frontends(default, [each for each in guarded[1:] if each is not default])
-            self._made_of = parts
+        """Return the snapshot; the same object until a source changes."""
+        policy, profiles = self._policy(), self._file_profiles()
+        service_policy = self._service_policy() if any(profile.service_policy for profile in profiles) else None
+        sources = policy, profiles, service_policy
+        if sources != self._built_from:
+            own_default, *others = (
+                replace(profile, detectors=policy + profile.detectors)
+                for profile in (self._default, *(_with_policy(profile, service_policy) for profile in profiles))
+            )
+            default = next((profile for profile in others if profile.name == DEFAULT), own_default)
+            self._frontends = Frontends(default, [profile for profile in others if profile is not default])
+            self._built_from = sources
         return self._frontends
 
 
-def _with_policy(profile: Frontend, of_service: Policy | None) -> Frontend:
+def _with_policy(profile: Frontend, service_policy: Policy | None) -> Frontend:
     if not profile.service_policy:
         return profile
-    if of_service is None:
-        reason = "The policy of this front end is not known: the guardrails service has none, or cannot be asked."
-        return replace(profile, unguarded=reason)
+    if service_policy is None:
+        reason = (
+            "The policy of this front end is not available. The guardrails service has none, or does not respond."
+        )
+        return replace(profile, policy_error=reason)
     return replace(
         profile,
-        detectors=of_service.detectors + profile.detectors,
-        blocked_message=profile.blocked_message if profile.answers_blocked else of_service.blocked_message,
+        detectors=service_policy.detectors + profile.detectors,
+        blocked_message=profile.blocked_message if profile.answers_blocked else service_policy.blocked_message,
     )

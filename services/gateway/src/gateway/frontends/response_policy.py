@@ -15,6 +15,6 @@ class ResponsePolicy(enum.Enum):
 
     OFF = "off"
     REQUESTED = "requested"
-    """Those whose requests ask for it."""
+    """Responses whose requests set ``store``."""
     DEFAULT = "default"
-    """All but those whose requests decline it."""
+    """All responses, except those whose requests set ``store`` to false."""

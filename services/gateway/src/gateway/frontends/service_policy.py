@@ -1,4 +1,4 @@
-"""The policy of the guardrails service, for profiles that name it."""
+"""Fetches the policy of the guardrails service, for profiles that use it."""
 
 import asyncio
 from types import TracebackType
@@ -17,7 +17,7 @@ _SECONDS = 5.0
 
 
 class ServicePolicy:
-    """The present policy, fetched repeatedly once a profile needs it. A failed call keeps the last policy.
+    """Fetches the policy periodically, from the first use on. A failed call keeps the last policy.
 
     Args:
         guardrails: The service.
@@ -27,14 +27,14 @@ class ServicePolicy:
     def __init__(self, guardrails: Guardrails, *, interval: float = 1.0) -> None:
         self._guardrails = guardrails
         self._interval = interval
-        self._wanted = asyncio.Event()
+        self._needed = asyncio.Event()
         self._policy: Policy | None = None
         self._problem = ""
         self._task: asyncio.Task[None] | None = None
 
     def __call__(self) -> Policy | None:
-        """Return the policy; None until it is known, and if the service has none."""
-        self._wanted.set()
+        """Return the policy; None before the first successful call, and if the service has no policy."""
+        self._needed.set()
         return self._policy
 
     async def __aenter__(self) -> Self:
@@ -48,23 +48,23 @@ class ServicePolicy:
         await ended(self._task)
 
     async def _watch(self) -> None:
-        await self._wanted.wait()
+        await self._needed.wait()
         while True:
-            await self._look()
+            await self._fetch()
             await asyncio.sleep(self._interval)
 
-    async def _look(self) -> None:
+    async def _fetch(self) -> None:
         try:
             policy = await self._guardrails.policy(Deadline.after(_SECONDS))
         except CausewayError as error:
-            self._say(error.message)
+            self._log_problem(error.message)
             return
-        self._say("" if policy else "The guardrails service has no policy file.")
+        self._log_problem("" if policy else "The guardrails service has no policy file.")
         if policy != self._policy:
             self._policy = policy
             _log.info("guardrails policy changed", detectors=len(policy.detectors.output) if policy else 0)
 
-    def _say(self, problem: str) -> None:
+    def _log_problem(self, problem: str) -> None:
         if problem and problem != self._problem:
             _log.warning("the guardrails policy cannot be read", error=problem)
         self._problem = problem

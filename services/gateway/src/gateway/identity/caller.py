@@ -1,4 +1,4 @@
-"""The caller of a request, as the layers inside authentication see it."""
+"""The authenticated caller of a request."""
 
 from dataclasses import dataclass, replace
 
@@ -12,10 +12,10 @@ class Caller:
 
     Attributes:
         principal: The principal on whose behalf the request runs.
-        key_id: Id of the API key, never the key itself; empty for a token, or without a credential.
-        key_name: The key's name, which front end profiles list; may be empty like ``key_id``.
-        profiles: Front end profiles for which the credential is valid; empty: all.
-        resources: Addresses of the only routes for which the credential is valid; empty: all routes.
+        key_id: The id of the API key, never the key itself; empty if the caller uses no API key.
+        key_name: The name of the API key, which front end profiles list; empty if the caller uses no API key.
+        profiles: The front end profiles for which the credential is valid; empty: all.
+        resources: The addresses of the routes for which the credential is valid; empty: all.
         expires_at: When the credential expires, in seconds since 1970; None: never.
     """
 
@@ -28,16 +28,16 @@ class Caller:
 
 
 def with_own(principal: Principal) -> Principal:
-    """Return the principal with exactly one id of a user's own documents: the caller's.
+    """Return the principal with the ids of the caller's own documents, and with no such id of another user.
 
-    An issuer of tokens may name any ids; only the gateway assigns the ids of users' own documents.
+    A token may contain any ids. Only the gateway assigns the ids of users' own documents.
     """
     oids = tuple(oid for oid in principal.oids if not keys.is_own_oid(oid))
     return replace(principal, oids=(*oids, *map(keys.own_oid, principal.owners)))
 
 
 LOOPBACK = Caller(LOCAL)
-"""The caller without authentication."""
+"""The caller of every request if the gateway runs without authentication."""
 
-NOBODY = Caller(Principal("nobody"))
-"""The caller on public routes: it has no role, and its tenant owns nothing."""
+ANONYMOUS = Caller(Principal("nobody"))
+"""The caller of public routes. This caller has no role, and its tenant owns no data."""

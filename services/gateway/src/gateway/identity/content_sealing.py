@@ -1,4 +1,4 @@
-"""Encrypted contents: texts that clients keep for the platform and cannot read or change."""
+"""Encrypts texts that clients store for the platform. Clients cannot read or change these texts."""
 
 import base64
 import binascii
@@ -18,22 +18,24 @@ _encode = msgspec.msgpack.Encoder().encode
 
 
 class ContentKeys(PeriodKeys):
-    """`Sealing` with AES-256-GCM and the ring's keys. A content can be read for a year.
+    """Implements `Sealing` with AES-256-GCM and a ring of keys. A text can be decrypted for a year.
 
-    The owner, the front end and the kind of the content are authenticated with it: no other user, front end or use
-    can open it.
+    The associated data of the encryption are the owner, the front end and the kind of the text. Decryption
+    therefore fails for another user, front end or kind.
     """
 
-    SECONDS = 30 * _DAY
-    KEPT = 12
-    AHEAD = _DAY
+    PERIOD_SECONDS = 30 * _DAY
+    EARLIER_PERIODS = 12
+    AHEAD_SECONDS = _DAY
 
     def seal(self, owner: Principal, profile: str, kind: str, text: str) -> str:
         """See `Sealing`."""
         key_id = self.newest
         if key_id is None:
             return ""
-        from cryptography.hazmat.primitives.ciphers.aead import AESGCM  # imported here because it takes 8 MB
+        from cryptography.hazmat.primitives.ciphers.aead import (
+            AESGCM,
+        )  # a lazy import, because the library needs 8 MB
 
         nonce = secrets.token_bytes(_NONCE)
         sealed = AESGCM(self._keys[key_id]).encrypt(nonce, text.encode(), _bound(owner, profile, kind))
@@ -42,12 +44,15 @@ class ContentKeys(PeriodKeys):
     def opened(self, owner: Principal, profile: str, kind: str, sealed: str) -> str | None:
         """See `Sealing`."""
         if not self.ids:
-            raise Unavailable("Encrypted contents cannot be read yet. Try again shortly.", retry_after=2)
+            raise Unavailable(
+                "The gateway does not have the keys of encrypted contents yet. Try again in a few seconds.",
+                retry_after=2,
+            )
         number, _, data = sealed.removeprefix(_PREFIX).partition(".")
         if not sealed.startswith(_PREFIX) or not (number.isascii() and number.isdigit() and len(number) < _NONCE):
             return None
         key = self._keys.get(int(number))
-        if key is None or not self.is_good(int(number)):
+        if key is None or not self.is_valid(int(number)):
             return None
         from cryptography.exceptions import InvalidTag
         from cryptography.hazmat.primitives.ciphers.aead import AESGCM

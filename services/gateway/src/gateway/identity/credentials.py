@@ -1,4 +1,4 @@
-"""The credential of a request, in any header that clients use for it."""
+"""Reads the credential of a request from the headers that clients use."""
 
 from collections.abc import Iterable
 
@@ -11,33 +11,35 @@ _AUTHORIZATION, *_BARE = (name.encode() for name in HEADERS)
 _SCHEME = b"bearer"
 
 
-def credential(headers: Iterable[tuple[bytes, bytes]]) -> str:
+def credential_of(headers: Iterable[tuple[bytes, bytes]]) -> str:
     """Return the key or token of a request.
 
-    An ``Authorization`` without a space has no scheme and is the key itself.
+    The value of an ``Authorization`` header without a space is the key: it has no scheme.
 
     Raises:
-        Unauthenticated: The request has no credential, or several different ones.
+        Unauthenticated: The request has no credential, or has different credentials.
     """
-    found = ""
+    credential = ""
     for name, value in headers:
         if name == _AUTHORIZATION:
-            scheme, space, sent = value.strip().partition(b" ")
+            scheme, space, raw = value.strip().partition(b" ")
             if not space and scheme.lower() != _SCHEME:
                 # Azure's inference client sends its key here and as `api-key`.
-                sent = scheme
+                raw = scheme
             elif scheme.lower() != _SCHEME:
-                raise Unauthenticated("Authorization must have the scheme Bearer.", field="authorization")
+                raise Unauthenticated("The header Authorization must use the scheme Bearer.", field="authorization")
         elif name in _BARE:
-            sent = value
+            raw = value
         else:
             continue
-        text = sent.decode("latin-1").strip()
-        if found and text != found:
-            raise Unauthenticated("The request carries different credentials; send one.", field="authorization")
-        found = text
-    if not found:
+        text = raw.decode("latin-1").strip()
+        if credential and text != credential:
+            raise Unauthenticated(
+                "The request has different credentials in its headers. Send only one.", field="authorization"
+            )
+        credential = text
+    if not credential:
         raise Unauthenticated(
             "Send a credential: 'Authorization: Bearer …', or 'api-key: …'.", field="authorization"
         )
-    return found
+    return credential

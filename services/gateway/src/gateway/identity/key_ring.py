@@ -1,4 +1,4 @@
-"""The API keys, in memory: a request's key costs one look-up and one hash."""
+"""The API keys in memory. Checking a key needs one look-up and one hash."""
 
 import time
 from collections.abc import Callable, Iterable
@@ -11,9 +11,9 @@ from gateway.identity.caller import Caller, with_own
 
 
 class KeyRing:
-    """The valid API keys; `clients.key_watch` fills it from their store.
+    """The API keys by their ids. `clients.key_watch` loads them from their store.
 
-    While the store is not available, the known keys stay valid, and revocations have no effect.
+    While the store is unavailable, the loaded keys remain valid, and revocations have no effect.
 
     Args:
         now: Returns seconds since 1970.
@@ -26,7 +26,7 @@ class KeyRing:
 
     @property
     def filled(self) -> bool:
-        """Return whether the keys are known."""
+        """Return whether the keys were loaded."""
         return self._filled
 
     def replace(self, keys: Iterable[ApiKey]) -> None:
@@ -42,8 +42,8 @@ class KeyRing:
         """Remove a revoked key."""
         self._keys.pop(key_id, None)
 
-    def known(self, key_id: str) -> Caller | None:
-        """Return the caller of the valid key with this id, or None. Signed links name a key by its id."""
+    def caller_of_id(self, key_id: str) -> Caller | None:
+        """Return the caller of a valid key by the key's id, which signed links contain; None: no valid key."""
         record, caller = self._keys.get(key_id, (None, None))
         return None if record is None or record.expired(self._now()) else caller
 
@@ -52,29 +52,31 @@ class KeyRing:
 
         Raises:
             Unauthenticated: The key does not exist, or has expired.
-            Unavailable: The keys are not known yet.
+            Unavailable: The keys were not loaded yet.
         """
         if not self._filled:
-            raise Unavailable("API keys cannot be checked yet. Try again shortly.", retry_after=2)
+            raise Unavailable(
+                "The gateway has not loaded the API keys yet. Try again in a few seconds.", retry_after=2
+            )
         record, caller = self._keys.get(api_keys.id_of(key) or "", (None, None))
         if record is None or caller is None:
-            api_keys.compare_with_nothing(key)
-            raise _wrong()
+            api_keys.compare_with_dummy(key)
+            raise _unknown_key()
         if not record.matches(key):
-            raise _wrong()
+            raise _unknown_key()
         if record.expired(self._now()):
             raise Unauthenticated("The API key has expired.", field="authorization", details=INVALID)
         return caller
 
 
 INVALID = {"challenge": "invalid_token"}
-"""Detail of an error: the request has an invalid credential (RFC 6750, 3.1)."""
+"""The detail of an error for a request with an invalid credential (RFC 6750, section 3.1)."""
 
 
 def _caller(key: ApiKey) -> Caller:
     return Caller(with_own(key.principal()), key.id, key.name, frozenset(key.profiles), key.expires_at)
 
 
-def _wrong() -> Unauthenticated:
-    # The same message for a revoked key and for one that never existed.
+def _unknown_key() -> Unauthenticated:
+    # A revoked key and a key that never existed get the same message.
     return Unauthenticated("The API key does not exist.", field="authorization", details=INVALID)

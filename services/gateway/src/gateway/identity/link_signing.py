@@ -1,4 +1,4 @@
-"""Signed links to documents: their contents, and the keys with which all replicas sign and verify them."""
+"""Signs and verifies links to documents."""
 
 import base64
 import binascii
@@ -15,31 +15,29 @@ PARAMETER = "link"
 """The query parameter of a link."""
 PREFIX = "cwl1."
 """The prefix of every signature, with the version of its format."""
-LONGEST_SECONDS = 3600
+LIFETIME_SECONDS = 3600
 """The lifetime of a link in seconds."""
-PERIOD = 12 * 3600
-"""Seconds for which one key signs new links."""
 
 _LONGEST = 4096
 _encode = msgspec.msgpack.Encoder().encode
 
 
 class LinkedDocument(msgspec.Struct, frozen=True, array_like=True):
-    """The document of a link, with everything that is needed to check the access again.
+    """The document of a link, and the data for a new check of the access.
 
     Attributes:
-        profile: Front end whose answer cites the document; its rules apply when the link is opened.
+        profile: The front end whose answer cites the document. Its rules apply when a client opens the link.
         tenant: The tenant of the caller.
         index: The index of the document.
         document_id: The id of the document in the index.
-        generation: The cited version.
+        generation: The cited version of the document.
         user: The caller's user, as in `Principal`.
         issuer: The caller's issuer, as in `Principal`.
-        oids: Those of the caller's ids that give access to the document.
-        groups: Those of the caller's groups that give access to the document.
-        is_admin: The caller is an administrator.
-        api_key: Id of the API key that the caller used; empty: none.
-        expires_at: Seconds since 1970.
+        oids: The caller's ids that permit access to the document.
+        groups: The caller's groups that permit access to the document.
+        is_admin: Whether the caller is an administrator.
+        api_key: The id of the caller's API key; empty: the caller used no API key.
+        expires_at: When the link expires, in seconds since 1970.
     """
 
     profile: str
@@ -63,14 +61,18 @@ class LinkedDocument(msgspec.Struct, frozen=True, array_like=True):
 
 
 class LinkKeys(PeriodKeys):
-    """The keys that sign links: those of the current period and of the periods before and after it."""
+    """The keys that sign links. The keys of the previous, the current and the next period are valid."""
 
-    SECONDS = PERIOD
-    KEPT = 1
-    AHEAD = LONGEST_SECONDS
+    PERIOD_SECONDS = 12 * 3600
+    EARLIER_PERIODS = 1
+    AHEAD_SECONDS = LIFETIME_SECONDS
+
+    def expiry(self) -> int:
+        """Return when a link of now expires, in seconds since 1970."""
+        return int(self._now()) + LIFETIME_SECONDS
 
     def sign(self, linked: LinkedDocument) -> str | None:
-        """Return a signature, which contains the document's data; None: no key is known, or it is too long."""
+        """Return a signature, which contains the document's data; None: no key, or the result is too long."""
         key_id = self.newest
         if key_id is None:
             return None
@@ -83,15 +85,17 @@ class LinkKeys(PeriodKeys):
 
         Raises:
             PermissionDenied: The signature is invalid or has expired.
-            Unavailable: Its key is not known yet.
+            Unavailable: The gateway does not have the key of the signature yet.
         """
         content, _, mac = signature.rpartition(".")
         key_id = key_of(signature)
-        if key_id is None or not self.is_good(key_id):
+        if key_id is None or not self.is_valid(key_id):
             raise refused()
         key = self._keys.get(key_id)
         if key is None:
-            raise Unavailable("Signed links cannot be checked yet. Try again shortly.", retry_after=2)
+            raise Unavailable(
+                "The gateway does not have the key of this link yet. Try again in a few seconds.", retry_after=2
+            )
         if not hmac.compare_digest(_base64url(_mac(key, content)).encode(), mac.encode()):
             raise refused()
         linked = msgspec.msgpack.decode(_raw(content.rpartition(".")[2]), type=LinkedDocument)
@@ -101,7 +105,7 @@ class LinkKeys(PeriodKeys):
 
 
 def key_of(signature: str) -> int | None:
-    """Return the id of the key that a signature names; None if the text is no signature."""
+    """Return the id of the key of a signature; None if the text is not a signature."""
     parts = signature.split(".")
     if len(signature) > _LONGEST or len(parts) != 4 or f"{parts[0]}." != PREFIX or not signature.isascii():
         return None
@@ -109,7 +113,7 @@ def key_of(signature: str) -> int | None:
 
 
 def refused() -> PermissionDenied:
-    """Return the error for every link that does not open. It does not name the reason."""
+    """Return the error for an invalid link. The message does not contain the reason."""
     return PermissionDenied("The link is invalid or has expired. Ask again to get a new one.", field=PARAMETER)
 
 

@@ -1,4 +1,4 @@
-"""Sets up OpenID Connect from the settings. Only this module loads the libraries for it."""
+"""Constructs the token verifier of OpenID Connect. Only this module imports the libraries for tokens."""
 
 import contextlib
 from collections.abc import AsyncIterator
@@ -15,11 +15,11 @@ _MOST_BYTES = 1024 * 1024
 
 @contextlib.asynccontextmanager
 async def tokens(settings: IdentitySettings, resources: str = "") -> AsyncIterator[Tokens]:
-    """Provide the tokens of the issuer that the settings name.
+    """Provide the token verifier for the issuer of the settings.
 
     Args:
         settings: The settings.
-        resources: As in `Tokens`.
+        resources: The prefix of protected resources, as in `Tokens`.
     """
     claims = Claims(
         user=settings.oidc_user_claim,
@@ -34,7 +34,7 @@ async def tokens(settings: IdentitySettings, resources: str = "") -> AsyncIterat
         former_names=settings.users_with_former_names,
     )
     issuer, algorithms = settings.oidc_issuer, settings.oidc_algorithms
-    # The environment's proxy is for other hosts, not for this machine.
+    # The proxy of the environment is used only for other machines.
     remote = issuer.startswith("https:")
     async with (
         httpx2.AsyncClient(timeout=_SECONDS, trust_env=remote) as http,
@@ -54,20 +54,20 @@ async def tokens(settings: IdentitySettings, resources: str = "") -> AsyncIterat
 
 
 async def fetch(http: httpx2.AsyncClient, url: str) -> bytes:
-    """Fetch the body at an address. Redirects are not followed, and a body is limited to 1 MiB.
+    """Fetch the body at an address. This function follows no redirects and accepts at most 1 MiB.
 
     Raises:
-        OSError: There is no answer in time, the status is not 200, or the body is too long.
+        OSError: The server does not respond in time, the status is not 200, or the body is too long.
     """
     try:
         async with http.stream("GET", url) as response:
             if response.status_code != 200:
-                raise OSError(f"it answers with status {response.status_code}")
+                raise OSError(f"the response has the status {response.status_code}")
             body = b""
             async for piece in response.aiter_bytes():
                 body += piece
                 if len(body) > _MOST_BYTES:
-                    raise OSError("it answers with more than 1 MiB")
+                    raise OSError("the response has more than 1 MiB")
             return body
     except httpx2.HTTPError as error:
         raise OSError(str(error) or type(error).__name__) from error

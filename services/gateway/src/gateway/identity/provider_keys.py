@@ -1,4 +1,4 @@
-"""The signing keys of an OpenID Connect provider: fetched, cached, and refreshed when the provider changes them.
+"""Fetches, caches and refreshes the signing keys of an OpenID Connect provider.
 
 Sources: OpenID Connect Discovery 1.0, 4; JSON Web Key (RFC 7517), 5.
 """
@@ -20,7 +20,7 @@ from gateway.identity.settings import is_safe
 
 _log = structlog.get_logger(__name__)
 _LIFETIME = 600.0
-_PAUSE = 5.0
+_MINIMUM_INTERVAL = 5.0
 
 Fetch = Callable[[str], Awaitable[bytes]]
 """Fetches the body at an address; raises `OSError` on failure."""
@@ -31,16 +31,16 @@ Keys = Mapping[str, PyJWK]
 class ProviderKeys:
     """The provider's signing keys by their ids.
 
-    They are refreshed in the background after ten minutes, and immediately when a token names an unknown key. A
-    minimum interval between two fetches keeps invented key ids from overloading the provider. If the provider fails
-    or sends invalid data, the previous keys stay valid.
+    The keys are refreshed in the background after ten minutes, and immediately when a token names an unknown key. A
+    minimum interval between two fetches protects the provider against tokens with random key ids. If the provider
+    fails or sends invalid data, the previous keys remain valid.
 
     Args:
-        issuer: The provider.
+        issuer: The URL of the provider.
         fetch: Fetches a document.
         algorithms: The allowed algorithms of its keys.
-        jwks_url: The address of the keys; empty: from the provider's configuration.
-        patience: The time limit of a refresh, in seconds: requests with an unknown key wait for it.
+        jwks_url: The address of the keys; empty: the provider's configuration contains the address.
+        timeout: The time limit of a refresh in seconds. Requests with an unknown key wait for the refresh.
         clock: Returns seconds.
 
     Attributes:
@@ -54,7 +54,7 @@ class ProviderKeys:
         algorithms: Collection[str],
         *,
         jwks_url: str = "",
-        patience: float = 15.0,
+        timeout: float = 15.0,
         clock: Callable[[], float] = time.monotonic,
     ) -> None:
         self._issuer = issuer
@@ -62,33 +62,34 @@ class ProviderKeys:
         self._algorithms = algorithms
         self._jwks_url = jwks_url
         self.on_change: Callable[[], None] = lambda: None
-        self._patience = patience
+        self._timeout = timeout
         self._clock = clock
         self._keys: Keys = {}
         self._raw: dict[str, Any] = {}
         self._loaded_at = self._tried_at = -_LIFETIME
-        self._loading: asyncio.Task[None] | None = None
+        self._refreshing: asyncio.Task[None] | None = None
 
     async def find(self, key_id: str | None) -> PyJWK:
         """Return the key that a token names, or the only key if the token names none.
 
         Raises:
             Unauthenticated: The provider has no such key.
-            Unavailable: Its keys are not known yet.
+            Unavailable: The keys were not fetched yet.
         """
         now = self._clock()
-        key = self._named(key_id)
-        due = now - self._tried_at >= _PAUSE
-        if key is None and (due or self._loading is not None):
-            await asyncio.shield(self._load())
-            key = self._named(key_id)
+        key = self._cached(key_id)
+        due = now - self._tried_at >= _MINIMUM_INTERVAL
+        if key is None and (due or self._refreshing is not None):
+            await asyncio.shield(self._start_refresh())
+            key = self._cached(key_id)
         elif now - self._loaded_at >= _LIFETIME and due:
-            self._load()
+            self._start_refresh()
         if key is not None:
             return key
         if not self._keys:
             raise Unavailable(
-                "Tokens cannot be checked: the identity provider does not answer.", retry_after=_PAUSE
+                "The gateway cannot verify tokens: the identity provider does not respond.",
+                retry_after=_MINIMUM_INTERVAL,
             )
         raise Unauthenticated(
             "The token is signed with a key that its issuer does not have.", field="authorization", details=INVALID
@@ -96,28 +97,28 @@ class ProviderKeys:
 
     async def close(self) -> None:
         """Stop the background refresh."""
-        if self._loading is not None:
-            await ended(self._loading)
+        if self._refreshing is not None:
+            await ended(self._refreshing)
 
-    def _named(self, key_id: str | None) -> PyJWK | None:
+    def _cached(self, key_id: str | None) -> PyJWK | None:
         if key_id is None:
             return next(iter(self._keys.values())) if len(self._keys) == 1 else None
         return self._keys.get(key_id)
 
-    def _load(self) -> asyncio.Task[None]:
-        if self._loading is None:
+    def _start_refresh(self) -> asyncio.Task[None]:
+        if self._refreshing is None:
             self._tried_at = self._clock()
-            self._loading = asyncio.create_task(self._loaded())
-        return self._loading
+            self._refreshing = asyncio.create_task(self._refresh())
+        return self._refreshing
 
-    async def _loaded(self) -> None:
+    async def _refresh(self) -> None:
         try:
-            async with asyncio.timeout(self._patience):
-                url = self._jwks_url or await self._discovered()
+            async with asyncio.timeout(self._timeout):
+                url = self._jwks_url or await self._discover()
                 raw = _by_id(_object(await self._fetch(url)))
             keys = {name: key for name, jwk in raw.items() if (key := self._key(jwk)) is not None}
             if not keys:
-                raise ValueError("it lists no key for the allowed algorithms")
+                raise ValueError("the key set has no key for the allowed algorithms")
         except (OSError, ValueError, PyJWTError) as error:
             _log.warning(
                 "the identity provider's keys cannot be fetched; the previous keys stay valid",
@@ -125,20 +126,20 @@ class ProviderKeys:
                 error=str(error) or type(error).__name__,
             )
         else:
-            gone = any(raw.get(name) != jwk for name, jwk in self._raw.items())
+            removed = any(raw.get(name) != jwk for name, jwk in self._raw.items())
             self._keys, self._raw, self._loaded_at = keys, raw, self._clock()
-            if gone:
+            if removed:
                 self.on_change()
         finally:
-            self._loading = None
+            self._refreshing = None
 
-    async def _discovered(self) -> str:
+    async def _discover(self) -> str:
         found = _object(await self._fetch(f"{self._issuer.rstrip('/')}/.well-known/openid-configuration"))
         if found.get("issuer") != self._issuer:
-            raise ValueError("its configuration names another issuer")
+            raise ValueError("the provider's configuration names another issuer")
         url = found.get("jwks_uri")
         if not isinstance(url, str) or not is_safe(url):
-            raise ValueError("its configuration names no https address of its keys")
+            raise ValueError("the provider's configuration has no https URL as jwks_uri")
         return url
 
     def _key(self, jwk: Mapping[str, Any]) -> PyJWK | None:
@@ -147,21 +148,21 @@ class ProviderKeys:
         try:
             key = PyJWK(dict(jwk))
         except PyJWKError:
-            return None  # an unknown kind of key
+            return None  # an unknown type of key
         if key.algorithm_name not in self._algorithms or key.Algorithm.check_key_length(key.key):
-            return None  # PyJWT refuses the length: RSA below 2048 bits
+            return None  # PyJWT refuses RSA keys below 2048 bits
         return key
 
 
 def _object(body: bytes) -> dict[str, Any]:
     found = json.loads(body)
     if not isinstance(found, dict):
-        raise ValueError("it answers with JSON that is not an object")  # noqa: TRY004  # of content, not of an argument
+        raise ValueError("the response is not a JSON object")  # noqa: TRY004  # the value is content, not an argument
     return found
 
 
 def _by_id(document: Mapping[str, Any]) -> dict[str, Any]:
     listed = document.get("keys")
     if not isinstance(listed, list):
-        raise ValueError("its key set has no keys")  # noqa: TRY004  # likewise
+        raise ValueError("the key set has no list of keys")  # noqa: TRY004  # the value is content, not an argument
     return {str(jwk.get("kid", "")): jwk for jwk in listed if isinstance(jwk, dict)}

@@ -10,57 +10,72 @@ from servicekit.settings import ServiceSettings
 ALL = "*"
 Role = Literal["ask", "ingest", "admin"]
 Algorithm = Literal["RS256", "RS384", "RS512", "PS256", "PS384", "PS512", "ES256", "ES384", "EdDSA"]
-"""Public-key algorithms only: a verifier with a shared key could also make tokens."""
+"""Only algorithms with public keys: a verifier with a shared key could also create tokens."""
 
 
 class IdentitySettings(ServiceSettings):
     """The settings of authentication."""
 
     metrics_open: bool = Field(
-        False, description="Whether /metrics needs no credentials; else it needs an administrator's."
+        False, description="Whether /metrics is public. If not, it needs the credential of an administrator."
     )
     allowed_hosts: list[Annotated[str, AfterValidator(str.lower)]] = Field(
         [],
-        description="Hosts that requests may name without authentication (CAUSEWAY_AUTH=none), as JSON: "
-        "`causeway.internal`, also with a port; in addition to loopback and the hosts of front end profiles.",
+        description="Hosts that the gateway accepts in requests without authentication (CAUSEWAY_AUTH=none), as a "
+        "JSON list, with or without a port: `causeway.internal`. It always accepts loopback and profiles' hosts.",
     )
-    oidc_issuer: str = Field("", description="OpenID Connect provider whose tokens are accepted: its issuer's URL.")
-    oidc_audience: list[str] = Field([], description="Audiences, as JSON; a token must be for one of them.")
+    oidc_issuer: str = Field(
+        "", description="Issuer URL of the OpenID Connect provider whose tokens the gateway accepts."
+    )
+    oidc_audience: list[str] = Field(
+        [], description="Accepted audiences, as a JSON list. A token must name one of them."
+    )
     oidc_algorithms: list[Algorithm] = Field(
-        ["RS256", "ES256"], min_length=1, description="Algorithms that may sign a token, as JSON."
+        ["RS256", "ES256"], min_length=1, description="Accepted algorithms of a token's signature, as a JSON list."
     )
-    oidc_jwks_url: str = Field("", description="Address of the provider's keys; empty: from its configuration.")
-    oidc_leeway: float = Field(30.0, ge=0, le=300, description="Seconds that the provider's clock may differ.")
+    oidc_jwks_url: str = Field(
+        "", description="Address of the provider's keys. Empty: from the provider's configuration."
+    )
+    oidc_leeway: float = Field(
+        30.0, ge=0, le=300, description="Accepted difference of the provider's clock, in seconds."
+    )
     oidc_user_claim: str = Field("sub", min_length=1, description="Claim that names the user.")
     oidc_oids_claim: str = Field(
-        "oid", description="Claim with the ids for `oids` of access lists; if it is missing, the user's."
+        "oid", description="Claim with the ids for `oids` of access lists. If it is missing, the user is the id."
     )
     oidc_groups_claim: str = Field("groups", description="Claim with the groups for `groups` of access lists.")
-    oidc_tenant_claim: str = Field("", description="Claim that names the tenant; empty: all tokens have the same.")
-    oidc_tenant: str = Field("local", min_length=1, description="Tenant of all tokens, if no claim names it.")
+    oidc_tenant_claim: str = Field(
+        "", description="Claim that names the tenant. Empty: all tokens have the same tenant."
+    )
+    oidc_tenant: str = Field(
+        "local", min_length=1, description="Tenant of all tokens, if CAUSEWAY_OIDC_TENANT_CLAIM is empty."
+    )
     oidc_roles_claim: str = Field("roles", description="Claim with the roles: a list, or words in one text.")
     oidc_role_names: dict[str, Role] = Field(
-        {}, description="Map from the provider's names of roles to ours, as JSON; our names are always understood."
+        {},
+        description="Map from the provider's role names to the platform's, as JSON. The latter also work.",
     )
-    oidc_default_roles: list[Role] = Field([], description="Roles of every token in addition to its own, as JSON.")
+    oidc_default_roles: list[Role] = Field(
+        [], description="Roles that every token has in addition to its claim, as a JSON list."
+    )
     oidc_profiles_claim: str = Field(
-        "", description="Claim with the front end profiles for which a token is valid; empty: all."
+        "", description="Claim with the front end profiles for which a token is valid. Empty: all."
     )
     oidc_former_names: list[str] | None = Field(
         None,
-        description="Users of the provider, by the user claim, who keep the uploads and conversations that earlier "
-        "versions stored under this bare name, as JSON; `*`: all. No API key may have had such a user. Default: "
-        "all with CAUSEWAY_AUTH=oidc, none with keys,oidc.",
+        description="Users, as a JSON list of values of the user claim. They own the uploads and conversations "
+        "that earlier versions stored under this name without the issuer. `*`: all. No API key may have had the "
+        "name of such a user. Default: all with CAUSEWAY_AUTH=oidc, none with keys,oidc.",
     )
     oidc_client_id: str = Field(
-        "", description="Client id with which front ends sign their users in (/auth_setup); empty: no sign-in."
+        "", description="Client id for the sign-in of front ends (/auth_setup). Empty: no sign-in."
     )
-    oidc_scopes: list[str] = Field([], description="Scopes that front ends request for tokens, as JSON.")
-    # After the settings that its validator reads.
+    oidc_scopes: list[str] = Field([], description="Scopes that front ends request for tokens, as a JSON list.")
+    # This field is last, because its validator reads the other fields.
     auth: Literal["none", "keys", "oidc", "keys,oidc"] = Field(
         "none",
         validate_default=True,
-        description="Authentication (docs/security.md): none (any caller, on loopback only), keys, oidc, or both.",
+        description="Authentication (docs/security.md): none (only on loopback), keys, oidc, or keys,oidc.",
     )
 
     @property
@@ -75,7 +90,7 @@ class IdentitySettings(ServiceSettings):
 
     @property
     def users_with_former_names(self) -> frozenset[str]:
-        """Return the users who keep what is stored under their bare names."""
+        """Return the users who own data that is stored under the bare user name."""
         if self.oidc_former_names is not None:
             return frozenset(self.oidc_former_names)
         return frozenset() if self.takes_keys else frozenset({ALL})
@@ -84,7 +99,7 @@ class IdentitySettings(ServiceSettings):
     @classmethod
     def _safe(cls, url: str) -> str:
         if url and (not is_safe(url) or any(map(str.isspace, url))):
-            raise ValueError("it must be an https URL, or an http URL of this machine")
+            raise ValueError("it must be an https URL, or an http URL with a loopback host")
         return url
 
     @field_validator("auth")
@@ -107,7 +122,7 @@ class IdentitySettings(ServiceSettings):
 
 
 def is_safe(url: str) -> bool:
-    """Return whether an address is authentic: it uses https, or the server is on this machine."""
+    """Return whether the connection to an address is trusted: https, or a server on this machine."""
     parts = urlsplit(url)
     local = parts.scheme == "http" and _is_loopback(parts.hostname or "")
     return bool(parts.hostname) and (parts.scheme == "https" or local)

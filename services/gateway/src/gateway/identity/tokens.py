@@ -1,4 +1,4 @@
-"""OpenID Connect bearer tokens: verified once, then cached until they expire.
+"""Verifies OpenID Connect bearer tokens, and caches the result until a token expires.
 
 Sources: JSON Web Token (RFC 7519), its best current practices (RFC 8725), JWT access tokens (RFC 9068).
 """
@@ -27,32 +27,32 @@ from gateway.identity.key_ring import INVALID
 from gateway.identity.provider_keys import ProviderKeys
 from gateway.identity.settings import ALL
 
-_MOST_KNOWN = 10_000
-_LONGEST = 16 * 1024
-_WRONG: Sequence[tuple[type[InvalidTokenError], str]] = (
+_MOST_CACHED = 10_000
+_MAX_LENGTH = 16 * 1024
+_REASONS: Sequence[tuple[type[InvalidTokenError], str]] = (
     (ExpiredSignatureError, "The token has expired."),
     (ImmatureSignatureError, "The token is not valid yet."),
     (InvalidAudienceError, "The token is for another audience."),
-    (InvalidIssuerError, "The token is of another issuer."),
+    (InvalidIssuerError, "The token is from another issuer."),
     (MissingRequiredClaimError, "The token lacks a required claim: iss, aud or exp."),
 )
 
 
 @dataclass(frozen=True, slots=True)
 class Claims:
-    """The names of the claims. A name with dots is looked up as it is, then as a path into objects.
+    """The names of the claims. A name with dots may be a claim's name or a path into nested objects.
 
     Attributes:
-        user: The user, who owns history and uploads.
-        oids: The ids for access lists; if missing, the user.
-        groups: The groups for access lists.
-        tenant: The tenant; empty: ``default_tenant`` for all tokens.
-        roles: A list, or words in one text.
-        profiles: Front end profiles for which the token is valid; empty: all.
-        default_tenant: See ``tenant``.
-        default_roles: Roles of every token in addition to its own.
-        role_names: The provider's names of roles → ours.
-        former_names: Users who keep what earlier versions stored under the bare name; ``*``: all.
+        user: The claim with the user, who owns conversations and uploads.
+        oids: The claim with the ids for access lists; without this claim, the user is the only id.
+        groups: The claim with the groups for access lists.
+        tenant: The claim with the tenant; empty: all tokens have the tenant ``default_tenant``.
+        roles: The claim with the roles, as a list or as words in one text.
+        profiles: The claim with the front end profiles for which the token is valid; empty: all.
+        default_tenant: The tenant, if ``tenant`` is empty.
+        default_roles: Roles that every token has in addition to its claim.
+        role_names: The platform's role for each role name of the provider.
+        former_names: The users who own the data that earlier versions stored under the bare user name; ``*``: all.
     """
 
     user: str = "sub"
@@ -74,10 +74,10 @@ class Claims:
         """
         user = "".join(_texts(claims, self.user)[:1])
         if not user:
-            raise _refused(f"The token names no user: it lacks the claim '{self.user}'.")
+            raise _refusal(f"The token names no user: it lacks the claim '{self.user}'.")
         tenant = "".join(_texts(claims, self.tenant)[:1]) if self.tenant else self.default_tenant
         if not tenant:
-            raise _refused(f"The token names no tenant: it lacks the claim '{self.tenant}'.")
+            raise _refusal(f"The token names no tenant: it lacks the claim '{self.tenant}'.")
         words = [word for text in _texts(claims, self.roles) for word in text.split()]
         roles = {self.role_names.get(role, role) for role in words} | set(self.default_roles)
         principal = Principal(
@@ -94,17 +94,17 @@ class Claims:
 
 
 class Tokens:
-    """The tokens of one issuer.
+    """Verifies the tokens of one issuer.
 
     Args:
         keys: The issuer's keys.
         issuer: The required ``iss``.
-        audiences: The audiences; ``aud`` must name one of them.
+        audiences: The accepted audiences. ``aud`` must contain one of them.
         algorithms: The allowed signature algorithms.
         claims: The names of the claims.
-        resources: Prefix of the addresses of protected resources. A token whose ``aud`` names only such addresses
-            is valid only for these addresses. Empty: no such token is valid.
-        leeway: Seconds that clocks may differ.
+        resources: The prefix of the addresses of protected resources. A token whose ``aud`` contains only such
+            addresses is valid only for these addresses. Empty: no such token is valid.
+        leeway: The maximum difference of clocks, in seconds.
         most: The maximum number of cached tokens.
         now: Returns seconds since 1970.
     """
@@ -119,7 +119,7 @@ class Tokens:
         *,
         resources: str = "",
         leeway: float = 30.0,
-        most: int = _MOST_KNOWN,
+        most: int = _MOST_CACHED,
         now: Callable[[], float] = time.time,
     ) -> None:
         self._keys = keys
@@ -131,33 +131,33 @@ class Tokens:
         self._leeway = leeway
         self._most = most
         self._now = now
-        # The keys are the tokens' hashes, so that a memory dump shows no token.
-        self._known: dict[bytes, Caller] = {}
-        # When a key is removed, the tokens that it has signed become invalid.
-        keys.on_change = self._known.clear
+        # The dict's keys are hashes of the tokens, so that a memory dump contains no token.
+        self._cache: dict[bytes, Caller] = {}
+        # A removed key invalidates the tokens that it signed.
+        keys.on_change = self._cache.clear
 
-    def known(self, token: str) -> Caller | None:
-        """Return the caller of a token that was verified before and has not expired; None: it must be verified."""
+    def cached(self, token: str) -> Caller | None:
+        """Return the cached caller of a token; None if the token was not verified or has expired."""
         digest = _digest(token)
-        caller = self._known.get(digest)
-        if caller is None or self._ended(caller):
-            self._known.pop(digest, None)
+        caller = self._cache.get(digest)
+        if caller is None or self._expired(caller):
+            self._cache.pop(digest, None)
             return None
         return caller
 
     async def caller(self, token: str) -> Caller:
-        """Return the caller of a token.
+        """Verify a token, and return its caller.
 
         Raises:
             Unauthenticated: The token is invalid.
-            Unavailable: The issuer's keys are not known yet.
+            Unavailable: The issuer's keys were not fetched yet.
         """
-        if len(token) > _LONGEST:
-            raise _refused("The token is too long.")
+        if len(token) > _MAX_LENGTH:
+            raise _refusal("The token is too long.")
         try:
             header = jwt.get_unverified_header(token)
             if header.get("alg") not in self._algorithms:
-                raise _refused("The token is signed with an algorithm that is not allowed here.")
+                raise _refusal("The token is signed with an algorithm that the gateway does not allow.")
             key = await self._keys.find(header.get("kid"))
             claims = jwt.decode(
                 token,
@@ -167,42 +167,46 @@ class Tokens:
                 leeway=self._leeway,
                 options={"require": ["exp", "iss", "aud"], "verify_aud": False},
             )
-            caller = replace(self._claims.caller(claims), resources=self._only_for(claims["aud"]))
+            caller = replace(self._claims.caller(claims), resources=self._protected_resources(claims["aud"]))
         except PyJWTError as error:
-            reason = next((text for kind, text in _WRONG if isinstance(error, kind)), "This is not a valid token.")
-            raise _refused(reason) from error
-        while len(self._known) >= self._most:
-            self._known.pop(next(iter(self._known)))  # the oldest
-        self._known[_digest(token)] = caller
+            reason = next(
+                (text for kind, text in _REASONS if isinstance(error, kind)), "This is not a valid token."
+            )
+            raise _refusal(reason) from error
+        while len(self._cache) >= self._most:
+            self._cache.pop(next(iter(self._cache)))  # a dict keeps the order of insertion
+        self._cache[_digest(token)] = caller
         return caller
 
-    def _only_for(self, audience: Any) -> frozenset[str]:
-        """Return the only addresses for which a token is valid; empty for a token of the whole gateway.
+    def _protected_resources(self, audience: Any) -> frozenset[str]:
+        """Return the protected resources for which a token is valid; empty: the whole gateway.
 
         Raises:
             InvalidAudienceError: The token is for another audience.
         """
-        named = [audience] if isinstance(audience, str) else audience
-        if not named:
+        audiences = [audience] if isinstance(audience, str) else audience
+        if not audiences:
             raise MissingRequiredClaimError("aud")
-        if not isinstance(named, list) or not all(isinstance(each, str) for each in named):
+        if not isinstance(audiences, list) or not all(isinstance(name, str) for name in audiences):
             raise InvalidAudienceError("Invalid claim format in token")
-        if any(each in self._audiences for each in named):
+        if any(name in self._audiences for name in audiences):
             return frozenset()
-        resources = frozenset(each for each in named if self._resources and each.startswith(f"{self._resources}/"))
+        resources = frozenset(
+            name for name in audiences if self._resources and name.startswith(f"{self._resources}/")
+        )
         if not resources:
             raise InvalidAudienceError("Audience doesn't match")
         return resources
 
-    def _ended(self, caller: Caller) -> bool:
+    def _expired(self, caller: Caller) -> bool:
         return caller.expires_at is not None and caller.expires_at <= self._now() - self._leeway
 
 
 def _texts(claims: Mapping[str, Any], name: str) -> tuple[str, ...]:
-    """Return the values of a claim, one text or many; empty if it is missing or of another type.
+    """Return the values of a claim, a text or a list; empty if the claim is missing or has another type.
 
     Raises:
-        Unauthenticated: It has a lone surrogate, which JSON can write and UTF-8 cannot.
+        Unauthenticated: The claim contains a lone surrogate, which UTF-8 cannot encode.
     """
     value: Any = claims.get(name)
     if value is None and "." in name:
@@ -214,7 +218,7 @@ def _texts(claims: Mapping[str, Any], name: str) -> tuple[str, ...]:
     try:
         "".join(texts).encode()
     except UnicodeEncodeError as error:
-        raise _refused(f"The token's claim '{name}' is not valid Unicode.") from error
+        raise _refusal(f"The token's claim '{name}' is not valid Unicode.") from error
     return texts
 
 
@@ -222,5 +226,5 @@ def _digest(token: str) -> bytes:
     return hashlib.sha256(token.encode()).digest()
 
 
-def _refused(message: str) -> Unauthenticated:
+def _refusal(message: str) -> Unauthenticated:
     return Unauthenticated(message, field="authorization", details=INVALID)

@@ -14,23 +14,23 @@ from gateway.quotas.limits import Holder, Limits, Measure, Quotas, holders
 from gateway.quotas.meter import Meter, Tally
 
 REPLICA_SECONDS = 10.0
-"""A replica without a message for this many seconds is treated as gone."""
+"""After this many seconds without a message, the ledger removes a replica."""
 
 _MOST_HOLDERS = 20_000
-_WORDS = {
+_DESCRIPTIONS = {
     Measure.RUNNING: ("requests at once", "concurrent"),
     Measure.REQUESTS: ("requests per minute", "requests"),
     Measure.TOKENS: ("tokens per minute", "tokens"),
     Measure.INGEST: ("bytes of documents per day", "ingest"),
 }
-# The measures for which OpenAI's clients read headers.
+# OpenAI's clients read headers for these measures.
 _HEADERS = ((Measure.REQUESTS, "requests"), (Measure.TOKENS, "tokens"))
 
-_refused = metrics.counter(
+_refusals = metrics.counter(
     __name__,
     "causeway.quota.refusals",
     "{request}",
-    "Requests that were refused over a quota, by the exhausted measure.",
+    "Requests that were refused because a quota was exhausted, by measure.",
 )
 
 
@@ -43,16 +43,16 @@ class Admitted:
 
     Args:
         charges: The estimated usage: meter, measure, amount.
-        tallies: The tallies that it counts for.
+        tallies: The tallies that count the request.
         now: Returns seconds since 1970.
         changed: Called with the tallies that have unpublished usage.
-        model: It calls a model.
+        model: Whether the request calls a model.
 
     Attributes:
-        headers: The ``x-ratelimit-…`` headers of its answer.
+        headers: The ``x-ratelimit-…`` headers of the response.
     """
 
-    __slots__ = ("_begin", "_changed", "_charges", "_model", "_now", "_tallies", "headers")
+    __slots__ = ("_changed", "_charges", "_model", "_now", "_started_at", "_tallies", "headers")
 
     def __init__(
         self,
@@ -66,30 +66,30 @@ class Admitted:
         self._charges = charges
         self._tallies = tallies
         self._now = now
-        self._begin = now()
+        self._started_at = now()
         self._changed = changed
         self._model = model
         self.headers: dict[str, str] = {}
         for meter, _, amount in charges:
-            meter.add(amount, self._begin)
+            meter.add(amount, self._started_at)
         changed(tallies)
 
     def end(self, tokens: int, ingested: int) -> None:
-        """End the request: replace the estimated usage by the real one."""
+        """Replace the estimated usage by the actual usage, when the request has ended."""
         now = self._now()
         used = {Measure.TOKENS: tokens, Measure.INGEST: ingested, Measure.RUNNING: 0}
         for meter, measure, amount in self._charges:
             if measure in used:
-                meter.add(-amount, self._begin)
+                meter.add(-amount, self._started_at)
                 meter.add(used[measure], now)
         if self._model and tokens:
             for tally in self._tallies:
-                tally.answered(tokens)
+                tally.record_answer(tokens)
         self._changed(self._tallies)
 
 
 class Ledger:
-    """Decides on requests by local knowledge, without waiting.
+    """Admits or refuses requests by the usage that this replica has received, without waiting.
 
     `clients.quota_share` exchanges the usage with the other replicas.
 
@@ -98,8 +98,8 @@ class Ledger:
         now: Returns seconds since 1970.
 
     Attributes:
-        replica: Id of this replica of the gateway.
-        on_change: Called when there is usage to publish.
+        replica: The id of this replica of the gateway.
+        on_change: Called when the ledger has usage to publish.
     """
 
     def __init__(self, quotas: Callable[[], Quotas], now: Callable[[], float] = time.time) -> None:
@@ -108,30 +108,30 @@ class Ledger:
         self._tallies: dict[str, Tally] = {}
         self._changed: dict[str, Tally] = {}
         self._id = functools.lru_cache(_MOST_HOLDERS)(keys.quota_holder)
-        self._others: dict[str, float] = {}
-        self._alone = True
+        self._peers: dict[str, float] = {}
+        self._disconnected = True
         self._label = metrics.Bounded()
         self.replica = uuid.uuid4().hex
         self.on_change: Callable[[], None] = lambda: None
 
     @property
     def replicas(self) -> int:
-        """Return the number of replicas, or the last known number if the others cannot be reached."""
-        return 1 + len(self._others)
+        """Return the number of replicas; without a connection, the last known number."""
+        return 1 + len(self._peers)
 
     def admit(self, caller: Caller, *, model: bool, ingest: int | None) -> Admitted | None:
         """Admit a request; return None if its caller has no limits.
 
         Args:
             caller: The caller.
-            model: It calls a model, so it will use tokens.
-            ingest: The size of its documents in bytes; None: it has none.
+            model: Whether the request calls a model and so uses tokens.
+            ingest: The size of the request's documents in bytes; None: no documents.
 
         Raises:
             RateLimited: The request is over a quota.
         """
         quotas, now = self._quotas(), self._now()
-        limited = [(self._known(holder), limits) for holder in holders(caller) if (limits := quotas.of(holder))]
+        limited = [(self._tally_of(holder), limits) for holder in holders(caller) if (limits := quotas.of(holder))]
         if not limited:
             return None
         charges: list[tuple[Meter, Measure, int]] = []
@@ -141,8 +141,10 @@ class Ledger:
                 if amount is None:
                     continue
                 meter = tally.meters[measure]
-                if not meter.takes(amount, limit, now, self.replicas, alone=self._alone):
-                    raise self._refusal(tally, measure, limit, meter.wait(amount, limit, now), limited)
+                if not meter.has_room(amount, limit, now, self.replicas, disconnected=self._disconnected):
+                    raise self._refusal(
+                        tally, measure, limit, meter.seconds_until_room(amount, limit, now), limited
+                    )
                 charges.append((meter, measure, min(amount, limit)))
         tallies = [tally for tally, _ in limited]
         admitted = Admitted(charges, tallies, self._now, self._change, model=model)
@@ -150,19 +152,19 @@ class Ledger:
         return admitted
 
     def count(self, caller: Caller, tokens: int) -> None:
-        """Count the tokens of an answer whose request was admitted earlier. Nothing is refused.
+        """Count the tokens of an answer whose request was admitted earlier. This method refuses nothing.
 
         Args:
             caller: The caller of the request.
-            tokens: The tokens of the prompt and the answer.
+            tokens: The number of tokens of the prompt and the answer.
         """
         quotas, now = self._quotas(), self._now()
         counted = []
         for holder in holders(caller):
             if tokens and Measure.TOKENS in quotas.of(holder):
-                tally = self._known(holder)
+                tally = self._tally_of(holder)
                 tally.meters[Measure.TOKENS].add(tokens, now)
-                tally.answered(tokens)
+                tally.record_answer(tokens)
                 counted.append(tally)
         self._change(counted)
 
@@ -171,68 +173,68 @@ class Ledger:
     ) -> RateLimited:
         holder = tally.holder
         assert holder is not None
-        words, reason = _WORDS[measure]
-        _refused.add(1, {"causeway.tenant": self._label.known(holder.tenant), "causeway.reason": reason})
+        words, reason = _DESCRIPTIONS[measure]
+        _refusals.add(1, {"causeway.tenant": self._label.known(holder.tenant), "causeway.reason": reason})
         return RateLimited(
             f"{holder} is over its quota of {limit} {words}.",
             resource=measure.value,
-            # If the limit has room, only this replica's share is used up. A new share begins within a moment.
+            # If the limit has room, only this replica's share is exhausted. A new share begins within a second.
             retry_after=max(1.0, wait),
             details={"quota": holder.kind, "limit": str(limit), **self._headers(limited, self._now())},
         )
 
     def _headers(self, limited: list[tuple[Tally, Limits]], now: float) -> dict[str, str]:
-        """Return the headers of the limit with the least remaining room."""
+        """Return the rate limit headers. Of several limits, the one with the least remaining room counts."""
         headers: dict[str, str] = {}
         for measure, name in _HEADERS:
-            left = [
+            candidates = [
                 (limit - (total := tally.meters[measure].total(now)), limit, total, tally.meters[measure])
                 for tally, limits in limited
                 if (limit := limits.get(measure)) is not None
             ]
-            if not left:
+            if not candidates:
                 continue
-            remaining, limit, total, meter = min(left, key=lambda each: each[0])
+            remaining, limit, total, meter = min(candidates, key=lambda candidate: candidate[0])
             headers[f"x-ratelimit-limit-{name}"] = str(limit)
             headers[f"x-ratelimit-remaining-{name}"] = str(max(0, int(remaining)))
-            headers[f"x-ratelimit-reset-{name}"] = _duration(meter.until(total, now))
+            headers[f"x-ratelimit-reset-{name}"] = _duration(meter.seconds_until_left(total, now))
         return headers
 
-    def joined(self, members: Iterable[str]) -> None:
-        """Connect: these replicas are present, and their earlier usage is received."""
-        self._others = {}
-        for member in members:
-            self.met(member)
-        self._alone = False
+    def connected(self, replicas: Iterable[str]) -> None:
+        """Begin to share usage with these replicas, after their earlier usage was received."""
+        self._peers = {}
+        for replica in replicas:
+            self.add_replica(replica)
+        self._disconnected = False
         for tally in self._tallies.values():
             tally.publishing = False
-        self._change(self._tallies.values())  # the store may have lost what was published
+        self._change(self._tallies.values())  # the store may have lost the published usage
 
-    def left(self) -> None:
-        """Disconnect: the other replicas cannot be reached."""
-        self._alone = True
+    def disconnected(self) -> None:
+        """Note that the connection to the other replicas is lost."""
+        self._disconnected = True
 
-    def met(self, replica: str) -> None:
-        """Add a replica."""
+    def add_replica(self, replica: str) -> None:
+        """Add a replica, or note that it sent a heartbeat."""
         if replica != self.replica:
-            self._others[replica] = time.monotonic()
+            self._peers[replica] = time.monotonic()
 
-    def parted(self, replica: str) -> None:
+    def remove_replica(self, replica: str) -> None:
         """Remove a replica."""
-        self._others.pop(replica, None)
+        self._peers.pop(replica, None)
 
-    def hear(self, replica: str, holder: str, raw: bytes) -> None:
-        """Receive the usage of a replica; this replica's own usage confirms that all earlier messages have arrived.
+    def receive(self, replica: str, holder: str, raw: bytes) -> None:
+        """Receive the usage of a replica. This replica's own message confirms that all earlier messages arrived.
 
         Args:
-            replica: The publisher.
+            replica: The replica that published the usage.
             holder: The holder of the quota (`keys.quota_holder`).
             raw: Measure → slot → amount (`uses.Uses`), as JSON.
 
         Raises:
             ValueError: The usage is invalid.
         """
-        news = _decode(raw)
+        usage = _decode(raw)
         tally = self._tally(holder)
         if replica == self.replica:
             if tally.publishing:
@@ -243,10 +245,10 @@ class Ledger:
                     self.on_change()
             return
         for measure, meter in tally.meters.items():
-            meter.heard(replica, news.get(measure.value, {}))
+            meter.receive(replica, usage.get(measure.value, {}))
 
-    def news(self) -> Iterator[tuple[str, bytes]]:
-        """Yield the unpublished usage by holder, and mark it as published."""
+    def take_unpublished(self) -> Iterator[tuple[str, bytes]]:
+        """Yield the unpublished usage of each holder, and mark the usage as being published."""
         for holder, tally in list(self._changed.items()):
             if not tally.publishing:
                 del self._changed[holder]
@@ -256,20 +258,20 @@ class Ledger:
                 }
                 yield holder, _encode(uses)
 
-    def tidy(self) -> None:
-        """Remove usage that no longer counts."""
+    def prune(self) -> None:
+        """Remove replicas without heartbeats, expired usage and empty tallies."""
         now, long_ago = self._now(), time.monotonic() - REPLICA_SECONDS
-        if not self._alone:  # an unreachable replica counts as present
-            for replica in [replica for replica, heard in self._others.items() if heard < long_ago]:
-                self.parted(replica)
+        if not self._disconnected:  # without a connection, all known replicas count
+            for replica in [replica for replica, seen in self._peers.items() if seen < long_ago]:
+                self.remove_replica(replica)
         for holder, tally in list(self._tallies.items()):
             for meter in tally.meters.values():
-                meter.tidy(now, self._others)
+                meter.prune(now, self._peers)
             if tally.empty and holder not in self._changed:
                 del self._tallies[holder]
 
     def shares(self) -> Iterator[tuple[float, dict[str, str]]]:
-        """Yield the used share of each tenant's limits, with labels for metrics."""
+        """Yield the used share (1 = all) of each tenant's limits, with labels for metrics."""
         now, quotas = self._now(), self._quotas()
         for tally in self._tallies.values():
             holder = tally.holder
@@ -284,7 +286,7 @@ class Ledger:
             self._changed[tally.id] = tally
         self.on_change()
 
-    def _known(self, holder: Holder) -> Tally:
+    def _tally_of(self, holder: Holder) -> Tally:
         tally = self._tally(self._id(holder.kind, holder.tenant, holder.name))
         tally.holder = holder
         return tally
@@ -293,7 +295,7 @@ class Ledger:
         tally = self._tallies.get(holder)
         if tally is None:
             if len(self._tallies) >= _MOST_HOLDERS:
-                oldest = next(iter(self._tallies))  # the first one that was added
+                oldest = next(iter(self._tallies))  # a dict keeps the order of insertion
                 del self._tallies[oldest]
                 self._changed.pop(oldest, None)
             tally = self._tallies[holder] = Tally(holder)
@@ -303,7 +305,7 @@ class Ledger:
 def _amount(measure: Measure, tally: Tally, *, model: bool, ingest: int | None) -> int | None:
     match measure:
         case Measure.TOKENS:
-            return max(1, round(tally.answer)) if model else None
+            return max(1, round(tally.answer_tokens)) if model else None
         case Measure.INGEST:
             return None if ingest is None else max(1, ingest)
     return 1
@@ -323,6 +325,6 @@ def watch(ledger: Ledger) -> None:
         __name__,
         "causeway.quota.used",
         "",
-        "Share of a tenant's quota that is used, 1 being all of it.",
+        "Share of a tenant's quota that is used; 1 is the whole quota.",
         ledger.shares,
     )

@@ -10,11 +10,11 @@ from servicekit.reloadable import Reloadable
 from servicekit.yaml_file import Document, of_setting
 
 from gateway.identity.caller import Caller
-from gateway.quotas.uses import DAY, MINUTE, PRESENT, Window
+from gateway.quotas.uses import DAY, MINUTE, NO_EXPIRY, Window
 
 
 class Measure(enum.Enum):
-    """A limited measure; the values are the names in the file, in the order of the checks."""
+    """A measure that can have a limit. The values are the keys of the file, in the order of the checks."""
 
     RUNNING = "concurrent_requests"
     REQUESTS = "requests_per_minute"
@@ -27,10 +27,10 @@ class Measure(enum.Enum):
         return _WINDOWS[self]
 
 
-_WINDOWS = {Measure.RUNNING: PRESENT, Measure.REQUESTS: MINUTE, Measure.TOKENS: MINUTE, Measure.INGEST: DAY}
+_WINDOWS = {Measure.RUNNING: NO_EXPIRY, Measure.REQUESTS: MINUTE, Measure.TOKENS: MINUTE, Measure.INGEST: DAY}
 
 Limits = dict[Measure, int]
-"""The limits of one holder; a missing measure is not limited."""
+"""The limits of one holder. A missing measure has no limit."""
 
 
 @dataclass(frozen=True, slots=True)
@@ -39,7 +39,7 @@ class Holder:
 
     Attributes:
         kind: ``tenant``, ``key`` or ``user``.
-        tenant: The tenant itself, or that of the key or user.
+        tenant: The tenant, or the tenant of the key or user.
         name: The name of the key or the user; empty for a tenant.
     """
 
@@ -56,8 +56,8 @@ class Quotas:
     """All limits, by holder.
 
     Attributes:
-        defaults: By kind, for holders without their own limits.
-        named: By kind and name.
+        defaults: The limits of holders that the file does not name, by kind.
+        named: The limits of the holders that the file names, by kind and name.
     """
 
     defaults: dict[str, Limits] = field(default_factory=dict)
@@ -70,9 +70,9 @@ class Quotas:
 
 
 def holders(caller: Caller) -> tuple[Holder, ...]:
-    """Return the holders whose quotas a request uses: the key, or the user without a key, and the tenant.
+    """Return the holders whose quotas a request uses: the API key, or else the user; and the tenant.
 
-    A key is identified by its name, so that a replacement key continues with the same usage.
+    The name identifies a key, so that a replacement key continues with the same usage.
     """
     tenant = caller.principal.tenant
     own = (
@@ -92,7 +92,7 @@ class _Limits(_Model):
     ingest_bytes_per_day: Annotated[ByteSize, Field(gt=0)] | None = None
 
     def limits(self, default: Limits) -> Limits:
-        """Return the limits with the default's for missing measures; null removes a limit."""
+        """Return the limits. A missing measure gets the default limit; null removes the limit."""
         given = {Measure(name): getattr(self, name) for name in self.model_fields_set}
         merged = {measure: given.get(measure, default.get(measure)) for measure in Measure}
         return {measure: int(limit) for measure, limit in merged.items() if limit is not None}
@@ -118,13 +118,13 @@ def load(path: Path) -> Reloadable[Quotas]:
     """Load the file's limits; reload them when the file changes.
 
     Raises:
-        InvalidRequest: The file cannot be read, or is invalid; the message has the position.
+        InvalidRequest: The file cannot be read or is invalid. The message has the position.
     """
     with of_setting("quotas_file"):
-        return Reloadable(path, lambda raw: parsed(raw, path.name))
+        return Reloadable(path, lambda raw: parse(raw, path.name))
 
 
-def parsed(raw: bytes, name: str) -> Quotas:
+def parse(raw: bytes, name: str) -> Quotas:
     """Parse the limits of a file.
 
     Raises:

@@ -1,4 +1,4 @@
-"""Checks access to the documents that a stored response uses."""
+"""Checks access to the source documents of a stored response."""
 
 import asyncio
 
@@ -10,12 +10,12 @@ from gateway.domain.documents import TextRange
 from gateway.domain.responses import Stored
 from gateway.ports.documents import Catalogue
 
-_AT_ONCE = 8
-_FIRST = TextRange(1)
+_MAX_CONCURRENT = 8
+_FIRST_CHARACTER = TextRange(1)
 
 
 class Access:
-    """Checks access to the source documents of a response.
+    """Checks that readers of a response may see its source documents.
 
     Args:
         catalogue: Reads the documents.
@@ -32,15 +32,15 @@ class Access:
             stored: The response.
             deadline: The deadline of the checks.
         """
-        for begin in range(0, len(stored.sources), _AT_ONCE):
-            some = stored.sources[begin : begin + _AT_ONCE]
-            if not all(await asyncio.gather(*(self._sees(principal, *each, deadline) for each in some))):
+        for begin in range(0, len(stored.sources), _MAX_CONCURRENT):
+            batch = stored.sources[begin : begin + _MAX_CONCURRENT]
+            if not all(await asyncio.gather(*(self._can_read(principal, *source, deadline) for source in batch))):
                 return False
         return True
 
-    async def _sees(self, principal: Principal, index: str, document_id: str, deadline: Deadline) -> bool:
+    async def _can_read(self, principal: Principal, index: str, document_id: str, deadline: Deadline) -> bool:
         try:
-            await self._catalogue.read(principal, index, document_id, _FIRST, deadline)
+            await self._catalogue.read(principal, index, document_id, _FIRST_CHARACTER, deadline)
         except NotFound:
             return False
         return True

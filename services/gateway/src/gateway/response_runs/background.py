@@ -1,4 +1,4 @@
-"""Background responses. A gateway takes them from the queue and continues those of a gateway that died."""
+"""The worker of background responses. It takes jobs from the queue, also those of a gateway that died."""
 
 import asyncio
 from collections.abc import Awaitable, Callable, Sequence
@@ -24,11 +24,10 @@ from gateway.response_runs.peers import QUEUE, Peers, runs_job
 from gateway.response_runs.run import Written
 
 _log = structlog.get_logger(__name__)
-_WAIT, _PAUSE, _BEAT = 5.0, 0.5, 2.0
-_SECONDS = 30.0
-_MOST_ATTEMPTS = 3
+_TAKE_SECONDS, _RETRY_SECONDS, _HEARTBEAT_SECONDS, _END_SECONDS = 5.0, 0.5, 2.0, 30.0
+_MAX_ATTEMPTS = 3
 FIRST_EVENTS = 3
-"""Number of first events, which announce the response. The events of the answer follow."""
+"""Number of events that announce a response. The events of the answer follow them."""
 _BROKEN = {"code": "server_error", "message": "The answer was interrupted and cannot be continued."}
 
 _attempts = metrics.counter(
@@ -45,11 +44,11 @@ class BackgroundRuns:
     Args:
         jobs: The queue.
         store: Stores the responses.
-        log: Stores their events.
+        log: Stores the events of the responses.
         ending: Ends responses that cannot be answered.
-        peers: Names the attempts.
-        running: Registers an answer while a block runs, so that it can be cancelled.
-        answer: Answers a job, continuing from the events that are written.
+        peers: Generates the names of attempts.
+        running: Registers an answer while a block runs, so that clients can cancel the answer.
+        answer: Answers a job. It continues after the events that are in the log.
         places: Maximum number of concurrent answers.
         timeout: Maximum seconds of an answer.
     """
@@ -70,29 +69,29 @@ class BackgroundRuns:
         self._jobs, self._store, self._log = jobs, store, log
         self._ending, self._peers = ending, peers
         self._running, self._answer = running, answer
-        self._places, self._timeout = asyncio.Semaphore(places), timeout
+        self._slots, self._timeout = asyncio.Semaphore(places), timeout
         self._working: set[asyncio.Task[None]] = set()
 
     async def work(self, draining: asyncio.Event) -> None:
-        """Take jobs until the gateway starts to stop. `close` then ends the running ones."""
+        """Take jobs until the gateway begins to stop. `close` then ends the running jobs."""
         while not draining.is_set():
-            await self._places.acquire()
+            await self._slots.acquire()
             taken = None
             try:
-                taken = await self._jobs.take(_WAIT)
+                taken = await self._jobs.take(_TAKE_SECONDS)
             except CausewayError as error:
                 _log.debug("no job can be taken", error=error.message)
-                await asyncio.sleep(_PAUSE)
+                await asyncio.sleep(_RETRY_SECONDS)
             if taken is None:
-                self._places.release()
+                self._slots.release()
                 continue
             task = asyncio.create_task(self.do(taken))
             self._working.add(task)
-            task.add_done_callback(self._over)
+            task.add_done_callback(self._finished)
 
-    def _over(self, task: "asyncio.Task[None]") -> None:
+    def _finished(self, task: "asyncio.Task[None]") -> None:
         self._working.discard(task)
-        self._places.release()
+        self._slots.release()
 
     async def close(self) -> None:
         """Return running jobs to the queue. Another gateway continues them."""
@@ -102,7 +101,7 @@ class BackgroundRuns:
         """Run one job."""
         job = taken.job
         attempt = asyncio.create_task(self._attempt(job))
-        beating = asyncio.create_task(_beat(taken))
+        heartbeats = asyncio.create_task(_send_heartbeats(taken))
         end = "again"
         try:
             with self._running(job, attempt.cancel):
@@ -114,9 +113,9 @@ class BackgroundRuns:
             end = "followed"  # the response was cancelled or deleted, or another gateway answers it
         except CausewayError as error:
             end = "again"
-            _log.warning("a response will be tried again", response=job.name, error=error.message)
+            _log.warning("a response will be retried", response=job.name, error=error.message)
         finally:
-            await ended(attempt, beating)
+            await ended(attempt, heartbeats)
             _attempts.add(1, {"causeway.end": end})
             await (taken.again() if end == "again" else taken.done())
 
@@ -128,18 +127,18 @@ class BackgroundRuns:
         if stored is None or not entries or entries[-1].deleted:
             return
         events = [event for entry in entries for _, event in entry.events()]
-        before = {entry.writer for entry in entries if runs_job(entry.writer)}
-        if not stored.runs or len(before) >= _MOST_ATTEMPTS:
+        attempts = {entry.writer for entry in entries if runs_job(entry.writer)}
+        if not stored.runs or len(attempts) >= _MAX_ATTEMPTS:
             await self._ending.end(principal, name, FAILED, deadline, _BROKEN)
             return
         writer, number = self._peers.writer(background=True), len(events)
-        mark = Entry(writer, number, number - 1)
-        position = await self._log.append(principal, name, mark, entries[-1].position, deadline)
+        fence = Entry(writer, number, number - 1)
+        position = await self._log.append(principal, name, fence, entries[-1].position, deadline)
         if stored.status != IN_PROGRESS:
             begun = {**stored.object, "status": IN_PROGRESS}
             stored = await self._store.replace(principal, replace(stored, object=begun), deadline)
             if stored is None:
-                raise Conflict("The response was ended elsewhere.", resource=name)
+                raise Conflict("Another gateway ended the response, or it was cancelled.", resource=name)
         try:
             await self._answer(job, Written(position, events, stored.revision), writer, deadline)
         except (Conflict, Unavailable):
@@ -148,20 +147,20 @@ class BackgroundRuns:
             failure = (
                 _BROKEN if isinstance(error, BrokenOff) else {"code": "server_error", "message": error.message}
             )
-            await self._ending.end(principal, name, FAILED, Deadline.after(_SECONDS), failure)
+            await self._ending.end(principal, name, FAILED, Deadline.after(_END_SECONDS), failure)
 
     async def _entries(self, principal: Principal, name: str, deadline: Deadline) -> Sequence[Entry]:
-        """Return the entries of a log. Almost always it has only one, that of the queue."""
+        """Return the entries of a log. On the first attempt the log has only the entry of `Acceptance`."""
         last = await self._log.last(principal, name, deadline)
         if last is not None and last.writer == QUEUE:
             return [last]
         return await self._ending.entries(principal, name, deadline)
 
 
-async def _beat(taken: TakenJob) -> None:
+async def _send_heartbeats(taken: TakenJob) -> None:
     while True:
-        await asyncio.sleep(_BEAT)
+        await asyncio.sleep(_HEARTBEAT_SECONDS)
         try:
             await taken.working()
         except Exception as error:  # the NATS client raises many classes when NATS is unavailable
-            _log.debug("the queue was not told that a job continues", error=str(error))
+            _log.debug("the heartbeat of a job was not sent", error=str(error))

@@ -1,4 +1,4 @@
-"""Ends responses that were cancelled or that no gateway works on any more."""
+"""Ends responses that were cancelled, or whose gateway has stopped."""
 
 import time
 from collections.abc import Sequence
@@ -18,20 +18,20 @@ from gateway.response_runs.partial import FAILED, last_event, output_of
 from gateway.response_runs.peers import Peers
 
 _log = structlog.get_logger(__name__)
-_TRIES = 20
-_SLACK = 15.0
-GONE: dict[str, Any] = {"code": "server_error", "message": "The gateway that answered has stopped."}
+_MAX_TRIES = 20
+_CLOCK_SLACK = 15.0
+GATEWAY_STOPPED: dict[str, Any] = {"code": "server_error", "message": "The gateway that answered has stopped."}
 
 
 class Ending:
     """Ends responses on behalf of the gateway that answers.
 
-    First an entry in the log prevents the answering gateway from writing more. Then the stored response gets its
-    final state, unless it has one. The stored state decides how the log ends.
+    First, an entry in the log prevents the answering gateway from writing more. Then the stored response gets its
+    final state, if it has none. The last event in the log follows the stored state.
 
     Args:
         store: Stores the responses.
-        log: Stores their events.
+        log: Stores the events of the responses.
         peers: The live gateways.
         timeout: Maximum seconds that a client waits for an answer.
     """
@@ -41,30 +41,30 @@ class Ending:
         self._timeout = timeout
 
     async def settled(self, principal: Principal, stored: Stored, deadline: Deadline) -> Stored:
-        """Return a stored response. If no gateway works on it any more, end it as failed first."""
+        """Return a stored response. If its gateway has stopped, first end the response as failed."""
         if not stored.runs or stored.object.get("background"):
             return stored
         last = await self._log.last(principal, stored.id, deadline)
         if not self._abandoned(stored, last):
             return stored
-        return await self.end(principal, stored.id, FAILED, deadline, GONE) or stored
+        return await self.end(principal, stored.id, FAILED, deadline, GATEWAY_STOPPED) or stored
 
-    async def look(self, principal: Principal, name: str, last: Entry) -> None:
-        """End a response as failed if its log has stopped and no gateway works on it."""
+    async def end_if_abandoned(self, principal: Principal, name: str, last: Entry) -> None:
+        """End a response as failed if nothing more is written to its log and its gateway has stopped."""
         deadline = Deadline.after(self._timeout)
-        if self._peers.gone(last.writer):
-            await self.end(principal, name, FAILED, deadline, GONE)
+        if self._peers.has_stopped(last.writer):
+            await self.end(principal, name, FAILED, deadline, GATEWAY_STOPPED)
             return
         stored = await self._store.read(principal, name, deadline)
         if stored is not None and (not stored.runs or self._abandoned(stored, last)):
-            await self.end(principal, name, FAILED, deadline, GONE)
+            await self.end(principal, name, FAILED, deadline, GATEWAY_STOPPED)
 
     def _abandoned(self, stored: Stored, last: Entry | None) -> bool:
         if stored.object.get("background"):
             return False
-        if last is not None and self._peers.gone(last.writer):
+        if last is not None and self._peers.has_stopped(last.writer):
             return True
-        return time.time() - float(stored.object["created_at"]) > self._timeout + _SLACK
+        return time.time() - float(stored.object["created_at"]) > self._timeout + _CLOCK_SLACK
 
     async def end(
         self,
@@ -74,7 +74,7 @@ class Ending:
         deadline: Deadline,
         error: dict[str, Any] | None = None,
     ) -> Stored | None:
-        """End a response and return it. Return an ended response unchanged, and None for a deleted one.
+        """End a response and return it. Return a response that has ended unchanged, and None for a deleted one.
 
         Args:
             principal: The owner of the response.
@@ -84,7 +84,7 @@ class Ending:
             error: The error of a failed response.
         """
         writer = self._peers.writer()
-        for _ in range(_TRIES):
+        for _ in range(_MAX_TRIES):
             events, last = await self.written(principal, name, deadline)
             if last is not None and last.deleted:
                 return None
@@ -92,8 +92,8 @@ class Ending:
             number = len(events)
             try:
                 if last is None or not last.ended:
-                    mark = Entry(writer, number, number - 1)
-                    position = await self._log.append(principal, name, mark, position, deadline)
+                    fence = Entry(writer, number, number - 1)
+                    position = await self._log.append(principal, name, fence, position, deadline)
                 stored = await self._decide(principal, name, status, error, events, deadline)
                 if stored is None or (last is not None and last.ended):
                     return stored
@@ -145,7 +145,7 @@ class Ending:
         events: Sequence[bytes],
         deadline: Deadline,
     ) -> Stored | None:
-        """Set the final state of a stored response, unless it has one, and return the response."""
+        """Set the final state of a stored response if it has none. Return the response."""
         while True:
             stored = await self._store.read(principal, name, deadline)
             if stored is None or not stored.runs:

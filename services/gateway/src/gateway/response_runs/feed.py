@@ -1,4 +1,4 @@
-"""Feeds: the readers of a response at a gateway share one subscription and a cache of its log."""
+"""Feeds of the events of responses. All readers of a response share one subscription and one cache."""
 
 import asyncio
 import contextlib
@@ -9,7 +9,7 @@ from dataclasses import dataclass, replace
 
 import structlog
 from servicekit.deadline import Deadline
-from servicekit.errors import CausewayError, InvalidRequest, NotFound
+from servicekit.errors import CausewayError, Internal, InvalidRequest, NotFound
 from servicekit.principal import Principal
 from servicekit.tasks import ended
 
@@ -17,26 +17,26 @@ from gateway.domain.response_log import Entry
 from gateway.ports.response_log import ResponseLog
 
 _log = structlog.get_logger(__name__)
-_MOST_BYTES = 256 * 1024
-_MOST_KEPT_BYTES, _KEPT_SECONDS = 8 * 1024 * 1024, 30.0
-_SECONDS = 10.0
-_QUIET = 1.0
-_PAUSE = 0.2
-_TRIES = 10
+_FEED_BYTES = 256 * 1024
+_CACHE_BYTES, _CACHE_SECONDS = 8 * 1024 * 1024, 30.0
+_READ_SECONDS = 10.0
+_SILENT_SECONDS = 1.0
+_RETRY_SECONDS = 0.2
+_MAX_TRIES = 10
 
-Quiet = Callable[[Principal, str, Entry], Awaitable[None]]
+OnSilence = Callable[[Principal, str, Entry], Awaitable[None]]
 LastEvent = Callable[[Principal, str, int], Awaitable[bytes]]
 Key = tuple[str, str, str]
 
 
 class Feed:
-    """One growing log. The last 256 KiB are read once for all readers.
+    """The log of one response, with a cache of its last 256 KiB for all readers.
 
     Args:
         log: The logs.
         principal: The owner of the response.
         name: The id of the response.
-        quiet: Called with the last entry when nothing was written for a second.
+        on_silence: Called with the last entry when nothing was written for a second.
         last_event: Makes the last event of an ended response from the stored response.
 
     Attributes:
@@ -48,10 +48,10 @@ class Feed:
     """
 
     def __init__(
-        self, log: ResponseLog, principal: Principal, name: str, quiet: Quiet, last_event: LastEvent
+        self, log: ResponseLog, principal: Principal, name: str, on_silence: OnSilence, last_event: LastEvent
     ) -> None:
         self._log, self._principal, self._name = log, principal, name
-        self._quiet, self._last_event = quiet, last_event
+        self._on_silence, self._last_event = on_silence, last_event
         self.readers = 0
         self.following: asyncio.Task[None] | None = None
         self.last = Entry("")
@@ -60,32 +60,40 @@ class Feed:
         self._entries: deque[Entry] = deque()
         self._loaded = asyncio.Event()
         self._failure: CausewayError | None = None
-        self._news = asyncio.Event()
-        self._gap = False
+        self._new_entries = asyncio.Event()
+        self._has_gap = False
         self._wake = asyncio.Event()
 
-    async def follow(self, *, over: bool) -> None:
+    async def follow(self, *, has_ended: bool) -> None:
         """Read the log and follow it to its end.
 
         Args:
-            over: Whether the response has ended. Then its log must have events.
+            has_ended: Whether the response has ended. Then its log must have events.
         """
         try:
-            if over:  # without a subscription: at most the last event can still arrive
+            if has_ended:  # no subscription: at most the last event can still arrive
                 await self._catch_up()
                 if not self.last.position:
-                    await self._must_be_there()
+                    await self._require_log()
                 self._loaded.set()
             while not self.last.ended:
                 await self._follow()
-        except CausewayError as error:  # nothing was read yet: the readers raise it to their clients
-            self._failure = error
-            self._loaded.set()
+        except CausewayError as error:
+            self._fail(error)
+        except Exception as error:  # the boundary: the readers get an error, the program's log the cause
+            _log.exception("a log cannot be followed", response=self._name, error=str(error))
+            self._fail(Internal())
+
+    def _fail(self, error: CausewayError) -> None:
+        """Let `loaded` and `wait_after` raise an error to the readers."""
+        self._failure = error
+        self._loaded.set()
+        self._new_entries.set()
 
     async def _follow(self) -> None:
         try:
-            deadline = Deadline.after(_SECONDS)
-            async with self._log.watch(self._principal, self._name, self._heard, deadline):
+            deadline = Deadline.after(_READ_SECONDS)
+            async with self._log.watch(self._principal, self._name, self._received, deadline):
                 await self._catch_up()
                 self._loaded.set()
                 while not self.last.ended:
@@ -94,15 +102,15 @@ class Feed:
             if not self._loaded.is_set():
                 raise
             _log.warning("a log cannot be followed", response=self._name, error=error.message)
-            await asyncio.sleep(_PAUSE)
+            await asyncio.sleep(_RETRY_SECONDS)
 
-    async def _must_be_there(self) -> None:
-        """Ask the leader, because a follower may not have the log yet."""
-        if not await self._log.last(self._principal, self._name, Deadline.after(_SECONDS)):
-            raise NotFound("The events of the response are not kept any more.", resource=self._name)
+    async def _require_log(self) -> None:
+        """Refuse a log without entries. The leader decides, because a follower may lack the latest entries."""
+        if not await self._log.last(self._principal, self._name, Deadline.after(_READ_SECONDS)):
+            raise NotFound("The events of the response are no longer stored.", resource=self._name)
 
     async def loaded(self) -> None:
-        """Wait until the existing entries were read.
+        """Wait until the feed has read the existing entries.
 
         Raises:
             NotFound: The response has ended and has no events.
@@ -114,72 +122,78 @@ class Feed:
 
     async def _next(self) -> None:
         try:
-            async with asyncio.timeout(_QUIET):
+            async with asyncio.timeout(_SILENT_SECONDS):
                 await self._wake.wait()
-            quiet = False
+            silent = False
         except TimeoutError:
-            quiet = True
+            silent = True
         self._wake.clear()
-        if quiet or self._gap:
+        if silent or self._has_gap:
             before = self.last.position
             await self._catch_up()
-            if quiet and before == self.last.position and not self.last.ended:
-                await self._quiet(self._principal, self._name, self.last)
+            if silent and before == self.last.position and not self.last.ended:
+                await self._on_silence(self._principal, self._name, self.last)
 
     async def _catch_up(self) -> None:
-        """Read the entries that the subscription has missed."""
-        self._gap = False
+        """Read the entries that the subscription did not deliver."""
+        self._has_gap = False
         while not self.last.ended and (found := await self.read(self.last.position)):
             for entry in found:
                 if entry.position > self.last.position:
-                    self._take(entry)
+                    self._add(entry)
 
     async def read(self, position: int) -> Sequence[Entry]:
-        """Return the next entries after a position from the log itself."""
-        found = await self._log.read(self._principal, self._name, position, Deadline.after(_SECONDS))
+        """Return the next entries after a position from the log, not from the cache."""
+        found = await self._log.read(self._principal, self._name, position, Deadline.after(_READ_SECONDS))
         if not found or not found[-1].lacks_event:
             return found
         last = found[-1]
         return [*found[:-1], replace(last, data=await self._last_event(self._principal, self._name, last.first))]
 
-    def _heard(self, entry: Entry) -> None:
+    def _received(self, entry: Entry) -> None:
         if entry.position <= self.last.position:
             return
         if entry.lacks_event or (entry.before != self.last.position and not entry.deleted):
-            self._gap = True
+            self._has_gap = True
         else:
-            self._take(entry)
+            self._add(entry)
         self._wake.set()
 
-    def _take(self, entry: Entry) -> None:
+    def _add(self, entry: Entry) -> None:
         self.last = entry
         self._entries.append(entry)
         self.size += len(entry.data)
-        while self.size > _MOST_BYTES and len(self._entries) > 1:
+        while self.size > _FEED_BYTES and len(self._entries) > 1:
             self.size -= len(self._entries.popleft().data)
-        self._news.set()
-        self._news = asyncio.Event()
+        self._new_entries.set()
+        self._new_entries = asyncio.Event()
 
-    def behind(self, position: int) -> Sequence[Entry] | None:
+    def cached_after(self, position: int) -> Sequence[Entry] | None:
         """Return the entries after a position, or None if some of them are not cached."""
         if self.last.position <= position:
             return ()
         found: list[Entry] = []
-        for entry in reversed(self._entries):  # a reader that keeps up wants the last one
+        for entry in reversed(self._entries):  # most readers need only the last entry
             found.append(entry)
             if entry.before <= position or entry.deleted:
                 return found[::-1]
         return None
 
-    async def more(self, position: int, seconds: float) -> bool:
-        """Wait for entries after a position. Return False if none arrive in time."""
+    async def wait_after(self, position: int, seconds: float) -> bool:
+        """Wait for entries after a position. Return False if none arrive in time.
+
+        Raises:
+            CausewayError: The log cannot be followed any more.
+        """
         if self.last.position > position:
             return True
         try:
             async with asyncio.timeout(seconds):
-                await self._news.wait()
+                await self._new_entries.wait()
         except TimeoutError:
             return False
+        if self._failure is not None:
+            raise self._failure
         return True
 
 
@@ -189,7 +203,7 @@ class _Cursor:
 
     Attributes:
         name: The id of the response.
-        after: Number of the last event that the reader has or does not want.
+        after: Number of the last event that was sent or skipped.
         position: Position of the last entry that was read.
         ended: Whether the log has ended.
     """
@@ -199,44 +213,44 @@ class _Cursor:
     position: int = 0
     ended: bool = False
 
-    def passed(self, entries: Sequence[Entry]) -> bytes:
-        """Move past entries and return their events that the reader wants.
+    def advance(self, entries: Sequence[Entry]) -> bytes:
+        """Advance to the last of some entries, and return the bytes of their new events.
 
         Raises:
             NotFound: The response was deleted.
-            InvalidRequest: The first wanted events are not kept any more.
+            InvalidRequest: The first unsent events are no longer stored.
         """
-        wanted = []
+        unsent = []
         for entry in entries:
             if entry.deleted:
                 raise NotFound("The response was deleted.", resource=self.name)
             self.position, self.ended = entry.position, entry.ended
             if entry.last > self.after:
                 if entry.first > self.after + 1:
-                    message = "starting_after: the events after this one are not kept any more."
+                    message = "starting_after: the next events are no longer stored. Get the response instead."
                     raise InvalidRequest(message, field="starting_after")
-                wanted.append(entry.after(self.after))
+                unsent.append(entry.after(self.after))
                 self.after = entry.last
-        return b"".join(wanted)
+        return b"".join(unsent)
 
 
 class Feeds:
-    """The feeds of a gateway.
+    """All feeds of a gateway.
 
-    Ended logs are cached for a while, up to 8 MiB in total, because many readers return at the same time after an
+    Ended logs stay in a cache of 8 MiB for half a minute, because many readers reconnect at the same time after an
     outage of a gateway or a network.
 
     Args:
         log: The logs.
-        quiet: Called with the last entry of a log that has stopped.
+        on_silence: Called with the last entry of a log to which nothing was written for a second.
         last_event: Makes the last event of an ended response from the stored response.
     """
 
-    def __init__(self, log: ResponseLog, quiet: Quiet, last_event: LastEvent) -> None:
-        self._log, self._quiet, self._last_event = log, quiet, last_event
+    def __init__(self, log: ResponseLog, on_silence: OnSilence, last_event: LastEvent) -> None:
+        self._log, self._on_silence, self._last_event = log, on_silence, last_event
         self._feeds: dict[Key, Feed] = {}
-        self._kept: OrderedDict[Key, Feed] = OrderedDict()
-        self._kept_bytes = 0
+        self._cached: OrderedDict[Key, Feed] = OrderedDict()
+        self._cached_bytes = 0
 
     @property
     def readers(self) -> int:
@@ -245,48 +259,48 @@ class Feeds:
 
     @property
     def followed(self) -> int:
-        """Number of logs that are read."""
+        """Number of logs that have readers."""
         return len(self._feeds)
 
     async def read(
-        self, principal: Principal, name: str, after: int, beat: float, *, over: bool = False
+        self, principal: Principal, name: str, after: int, heartbeat: float, *, has_ended: bool = False
     ) -> AsyncGenerator[bytes, None]:
-        """Yield the events of a response after a number until its end, and empty bytes after silence.
+        """Yield the events of a response after an event, until the response ends. Yield empty bytes after silence.
 
         Args:
             principal: The reader, who owns the response.
             name: The id of the response.
             after: Number of the last event to skip; -1: skip none.
-            beat: Seconds of silence after which empty bytes are yielded.
-            over: Whether the response has ended. Then its log must have events.
+            heartbeat: Seconds of silence after which empty bytes are yielded.
+            has_ended: Whether the response has ended. Then its log must have events.
 
         Raises:
-            NotFound: The response was deleted, or its events are not kept any more.
-            InvalidRequest: The first wanted events are not kept any more.
+            NotFound: The response was deleted, or its events are no longer stored.
+            InvalidRequest: The first unsent events are no longer stored.
         """
         cursor = _Cursor(name, after)
-        async with self._feed(principal, name, over=over) as feed:
+        async with self._feed(principal, name, has_ended=has_ended) as feed:
             await feed.loaded()
             while not cursor.ended:
                 position = cursor.position
-                entries = feed.behind(position)
+                entries = feed.cached_after(position)
                 if entries is None:
                     entries = await _read(feed, name, position)
-                if not entries and not await feed.more(position, beat):
+                if not entries and not await feed.wait_after(position, heartbeat):
                     yield b""
-                if data := cursor.passed(entries):
+                if data := cursor.advance(entries):
                     yield data
 
     @contextlib.asynccontextmanager
-    async def _feed(self, principal: Principal, name: str, *, over: bool) -> AsyncIterator[Feed]:
+    async def _feed(self, principal: Principal, name: str, *, has_ended: bool) -> AsyncIterator[Feed]:
         key = principal.tenant, principal.owner, name
         feed = self._feeds.get(key)
         if feed is None:
-            feed = self._feeds[key] = self._taken(key) or Feed(
-                self._log, principal, name, self._quiet, self._last_event
+            feed = self._feeds[key] = self._pop_cached(key) or Feed(
+                self._log, principal, name, self._on_silence, self._last_event
             )
             if feed.following is None:
-                feed.following = asyncio.create_task(feed.follow(over=over))
+                feed.following = asyncio.create_task(feed.follow(has_ended=has_ended))
         feed.readers += 1
         try:
             yield feed
@@ -297,35 +311,35 @@ class Feeds:
                 if feed.following is not None:
                     await ended(feed.following)
                 if feed.last.ended and not feed.last.deleted:
-                    self._keep(key, feed)
+                    self._cache(key, feed)
 
-    def _keep(self, key: Key, feed: Feed) -> None:
-        self._taken(key)
+    def _cache(self, key: Key, feed: Feed) -> None:
+        self._pop_cached(key)
         feed.used = time.monotonic()
-        self._kept[key] = feed
-        self._kept_bytes += feed.size
-        while self._kept_bytes > _MOST_KEPT_BYTES or self._oldest_is_old():
-            _, oldest = self._kept.popitem(last=False)
-            self._kept_bytes -= oldest.size
+        self._cached[key] = feed
+        self._cached_bytes += feed.size
+        while self._cached_bytes > _CACHE_BYTES or self._oldest_expired():
+            _, oldest = self._cached.popitem(last=False)
+            self._cached_bytes -= oldest.size
 
-    def _oldest_is_old(self) -> bool:
-        oldest = next(iter(self._kept.values()), None)
-        return oldest is not None and time.monotonic() - oldest.used > _KEPT_SECONDS
+    def _oldest_expired(self) -> bool:
+        oldest = next(iter(self._cached.values()), None)
+        return oldest is not None and time.monotonic() - oldest.used > _CACHE_SECONDS
 
-    def _taken(self, key: Key) -> Feed | None:
+    def _pop_cached(self, key: Key) -> Feed | None:
         """Remove an ended log from the cache and return it."""
-        feed = self._kept.pop(key, None)
+        feed = self._cached.pop(key, None)
         if feed is not None:
-            self._kept_bytes -= feed.size
+            self._cached_bytes -= feed.size
         return feed
 
 
 async def _read(feed: Feed, name: str, position: int) -> Sequence[Entry]:
     """Return the entries of the log after a position, or an empty list after the last entry."""
-    for _ in range(_TRIES):
+    for _ in range(_MAX_TRIES):
         if found := await feed.read(position):
             return found
         if feed.last.position <= position:
             return []
-        await asyncio.sleep(_PAUSE)  # a follower does not have the entry yet
-    raise NotFound("The events of the response are not kept any more.", resource=name)
+        await asyncio.sleep(_RETRY_SECONDS)  # a follower may lack the latest entries
+    raise NotFound("The events of the response are no longer stored.", resource=name)

@@ -1,4 +1,4 @@
-"""Builds partial output from the events of a log, and the last event from a stored response."""
+"""Makes partial output from the events of a log, and the last event from a stored response."""
 
 from collections.abc import Iterable
 from typing import Any
@@ -27,19 +27,19 @@ def output_of(events: Iterable[bytes]) -> list[dict[str, Any]]:
     items: dict[int, dict[str, Any]] = {}
     for event in events:
         members = _decode(event.partition(b"data: ")[2])
-        kind, at = members["type"], members.get("output_index")
+        kind, position = members["type"], members.get("output_index")
         if kind in ("response.output_item.added", "response.output_item.done"):
-            items[at] = members["item"]
+            items[position] = members["item"]
         elif kind in ("response.content_part.added", "response.reasoning_summary_part.added"):
             member = "content" if "content_index" in members else "summary"
-            items[at].setdefault(member, []).append(members["part"])
+            items[position].setdefault(member, []).append(members["part"])
         elif kind in _TEXTS:
             member, text = _TEXTS[kind]
-            items[at][member][-1][text] += members["delta"]
+            items[position][member][-1][text] += members["delta"]
         elif kind == "response.output_text.annotation.added":
-            items[at]["content"][-1]["annotations"].append(members["annotation"])
+            items[position]["content"][-1]["annotations"].append(members["annotation"])
         elif kind == "response.function_call_arguments.delta":
-            items[at]["arguments"] += members["delta"]
+            items[position]["arguments"] += members["delta"]
     return [_closed(item) for _, item in sorted(items.items())]
 
 
@@ -50,12 +50,12 @@ def _closed(item: dict[str, Any]) -> dict[str, Any]:
 def last_event(stored: Stored, number: int) -> bytes:
     """Return the event that ends the stream of a response.
 
-    The reference has no event for a cancelled response. `response.failed` with the status `cancelled` ends its
-    stream: all clients know this event as an end.
+    OpenAI's reference defines no event for a cancelled response. Its stream ends with `response.failed` and the
+    status `cancelled`, because all clients accept this event as the end.
     """
     kind = FAILED if stored.status == CANCELLED else stored.status
-    hidden = [
+    output = [
         {**item, "results": None} if item["type"] == "file_search_call" else item
         for item in stored.object.get("output", ())
     ]
-    return encoded(f"response.{kind}", number, response={**stored.object, "output": hidden})
+    return encoded(f"response.{kind}", number, response={**stored.object, "output": output})

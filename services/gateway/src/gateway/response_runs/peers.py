@@ -1,24 +1,24 @@
-"""The live gateways. Each sends a heartbeat every second."""
+"""Tracks the live gateways by their heartbeats."""
 
 import secrets
 
-SECONDS = 1.0
+HEARTBEAT_SECONDS = 1.0
 """Seconds between heartbeats."""
-_SILENT = 5
-_MOST = 1000
+_MAX_MISSED = 5
+_MAX_GATEWAYS = 1000
 _JOB = "job"
 QUEUE = "queue"
-"""The writer of the first events of a response that waits for a gateway."""
+"""The writer of the first events of a queued response."""
 
 
 class Peers:
     """The gateways whose heartbeats were received.
 
-    Time is counted in this gateway's own heartbeats as NATS returns them. So no gateway expires while NATS is
-    unavailable or this process is frozen.
+    The unit of time is this gateway's own heartbeat, as NATS delivers it. Therefore no gateway expires while NATS
+    is unavailable or this process is frozen.
 
     Attributes:
-        name: The name of this gateway. A restarted process has a new one.
+        name: The name of this gateway. A restarted process has a new name.
     """
 
     def __init__(self) -> None:
@@ -27,12 +27,12 @@ class Peers:
         self._seen: dict[str, int] = {}
         self._writers = 0
 
-    def hear(self, name: str) -> None:
+    def record_heartbeat(self, name: str) -> None:
         """Record a heartbeat of a gateway, including this one."""
         if name == self.name:
             self._beats += 1
-            if len(self._seen) > _MOST:
-                self._seen = {each: seen for each, seen in self._seen.items() if self._beats - seen < _SILENT}
+            if len(self._seen) > _MAX_GATEWAYS:
+                self._seen = {each: seen for each, seen in self._seen.items() if self._beats - seen < _MAX_MISSED}
             return
         self._seen[name] = self._beats
 
@@ -42,12 +42,12 @@ class Peers:
         kind = f"{_JOB}." if background else ""
         return f"{kind}{self.name}.{self._writers}"
 
-    def gone(self, writer: str) -> bool:
-        """Return whether the gateway of a writer is silent. Jobs never are: the queue redelivers them."""
+    def has_stopped(self, writer: str) -> bool:
+        """Return whether the gateway of a writer has stopped. False for jobs, because the queue redelivers them."""
         name = writer.partition(".")[0]
         if name in (_JOB, QUEUE, self.name):
             return False
-        return self._beats - self._seen.get(name, 0) >= _SILENT
+        return self._beats - self._seen.get(name, 0) >= _MAX_MISSED
 
 
 def runs_job(writer: str) -> bool:

@@ -1,4 +1,4 @@
-"""A run: one answer whose events are written to its log before they are sent."""
+"""Writes the events of an answer to its log before they are sent to the client."""
 
 import asyncio
 import time
@@ -22,10 +22,10 @@ from gateway.ports.response_log import ResponseLog
 from gateway.ports.responses import ResponseStore
 
 _log = structlog.get_logger(__name__)
-_SECONDS, _BYTES = 0.05, 4096
-"""How long, and up to how many bytes, events are collected for one write."""
-_MOST_WAITING = 64 * 1024
-_BEGIN_SECONDS = 5.0
+_BATCH_SECONDS, _BATCH_BYTES = 0.05, 4096
+"""Limits of one batch of events, which is one write to the log."""
+_MAX_WAITING_BYTES = 64 * 1024
+_FIRST_WRITE_SECONDS = 5.0
 
 _writes = metrics.durations(
     __name__,
@@ -60,24 +60,23 @@ class Written:
 
 
 class Run:
-    """One attempt to answer.
+    """One attempt to answer, with its log.
 
     Args:
         exchange: Renders the answer.
         principal: The owner of the response.
         profile: Name of the front end.
         store: Stores the response.
-        log: Stores its events.
+        log: Stores the events of the response.
         writer: Name of this attempt.
         before: The state of the response at the start.
-        completed: Called with the response of a complete answer after it is stored.
-        deadline: The deadline. Until then the run waits for an unavailable log.
+        completed: Called with the stored response after a complete answer.
+        deadline: The deadline. Until then, the run repeats calls to an unavailable log.
 
     Attributes:
         done: The last event of a complete answer.
-        failure: Why it failed.
-        goes_on: Whether the events can be read again. If so, the answer continues after the client has
-            disconnected.
+        failure: The error of a failed answer.
+        continues: Whether the answer continues after the client has disconnected, because its events are stored.
     """
 
     def __init__(
@@ -101,14 +100,14 @@ class Run:
         self._next = 0  # the number of the next event
         self._waiting: list[bytes] = []
         self._size = 0
-        self._news, self._full, self._room = asyncio.Event(), asyncio.Event(), asyncio.Event()
-        self._over = False
+        self._changed, self._full, self._drained = asyncio.Event(), asyncio.Event(), asyncio.Event()
+        self._produced = False
         self.failure: CausewayError | None = None
         self.done: Done | None = None
-        self.goes_on = False
+        self.continues = False
 
     async def through(self, answer: Answer) -> AsyncGenerator[bytes, None]:
-        """Yield the events after they are written.
+        """Yield the events of an answer after they are written to the log.
 
         Raises:
             CausewayError: The answer failed before it began.
@@ -119,14 +118,14 @@ class Run:
         producing = asyncio.create_task(self._produce(answer))
         loop = asyncio.get_running_loop()
         try:
-            while not self._over or self._waiting:
-                await self._news.wait()
-                self._news.clear()
+            while not self._produced or self._waiting:
+                await self._changed.wait()
+                self._changed.clear()
                 flushed = loop.time()
                 if data := await self._flush():
                     yield data
-                if not self._over:
-                    await self._collect(flushed + _SECONDS)
+                if not self._produced:
+                    await self._collect(flushed + _BATCH_SECONDS)
             if data := await self._end():
                 yield data
         finally:
@@ -140,30 +139,30 @@ class Run:
                         self.done, batch = last, batch[:-1]
                     if batch:
                         self._put(self._exchange.render(batch))
-                    while self._size > _MOST_WAITING:
-                        self._room.clear()
-                        await self._room.wait()
+                    while self._size > _MAX_WAITING_BYTES:
+                        self._drained.clear()
+                        await self._drained.wait()
         except CausewayError as error:
             self.failure = error
-        except Exception as error:  # the boundary: the client gets a failed stream, the log gets the cause
+        except Exception as error:  # the boundary: the client gets a failed stream, the program's log the cause
             _log.exception("answer failed", dialect="responses", error=str(error))
             self.failure = Internal()
         finally:
-            self._over = True
-            self._news.set()
+            self._produced = True
+            self._changed.set()
             self._full.set()
 
     def _put(self, data: bytes) -> None:
         if data:
             self._waiting.append(data)
             self._size += len(data)
-            self._news.set()
-            if self._size >= _BYTES:
+            self._changed.set()
+            if self._size >= _BATCH_BYTES:
                 self._full.set()
 
     async def _collect(self, until: float) -> None:
-        """Wait until it is time to write, or enough bytes are collected."""
-        if self._size < _BYTES:
+        """Wait until the batch is full, or a point in time."""
+        if self._size < _BATCH_BYTES:
             self._full.clear()
             try:
                 async with asyncio.timeout_at(until):
@@ -172,9 +171,9 @@ class Run:
                 pass
 
     async def _flush(self) -> bytes:
-        """Write the collected events and return them."""
+        """Write the batch and return its events."""
         data, self._waiting, self._size = b"".join(self._waiting), [], 0
-        self._room.set()
+        self._drained.set()
         return await self._write(data) if data else b""
 
     async def _write(self, data: bytes, logged: bytes | None = None, *, end: bool = False) -> bytes:
@@ -197,9 +196,9 @@ class Run:
         try:
             await self._append(entry)
         except (Unavailable, PayloadTooLarge) as error:
-            if self.goes_on or self._before.revision:
+            if self.continues or self._before.revision:
                 raise
-            # The client gets the answer although it cannot be stored.
+            # Send the answer although it cannot be stored.
             _log.warning("a response is not stored", response=self._exchange.response_id, error=error.message)
             self._exchange.store = False
             _unkept.add(1)
@@ -209,16 +208,16 @@ class Run:
         begin = time.perf_counter()
         name = self._exchange.response_id
         if self._position or self._before.revision:
-            self._position = await self._patiently(
+            self._position = await self._retried(
                 lambda: self._log.append(self._principal, name, entry, self._position, self._deadline)
             )
         else:
-            deadline = Deadline.after(min(_BEGIN_SECONDS, self._deadline.timeout() or _BEGIN_SECONDS))
+            deadline = Deadline.after(min(_FIRST_WRITE_SECONDS, self._deadline.timeout() or _FIRST_WRITE_SECONDS))
             begun = self._exchange.record_begun(self._profile)
             self._position = await self._log.append(self._principal, name, entry, 0, deadline)
             saved = await self._store.save(self._principal, begun, deadline)
             self._revision = saved.revision
-        self.goes_on = True
+        self.continues = True
         _writes.record(time.perf_counter() - begin)
 
     def _new(self, entry: Entry) -> Entry:
@@ -227,11 +226,11 @@ class Run:
         Raises:
             BrokenOff: The answer differs from the one in the log.
         """
-        known = self._before.events
+        logged_events = self._before.events
         for number, event in entry.events():
-            if number < len(known) and known[number] != event:
+            if number < len(logged_events) and logged_events[number] != event:
                 raise BrokenOff("The answer was interrupted and cannot be continued.")
-        first = min(entry.last + 1, len(known))
+        first = min(entry.last + 1, len(logged_events))
         return Entry(entry.writer, first, entry.last, entry.after(first - 1), entry.ended)
 
     async def _end(self) -> bytes:
@@ -244,8 +243,8 @@ class Run:
             stored = exchange.record_failed(self._profile, self.failure)
         else:
             stored = exchange.record(self._profile)
-        # All but the last event are written first. Any gateway can make the last event from the stored response.
-        ending = await self._write(exchange.taken())
+        # If this gateway stops before it writes the last event, others make that event from the stored response.
+        ending = await self._write(exchange.flush())
         if exchange.store:
             stored = await self._replace(stored)
         if self._completed is not None and self.failure is None:
@@ -274,19 +273,19 @@ class Run:
             kept = replace(kept, object={**stored.object, "output": []}, items=())
             replaced = await self._replaced(kept)
         if not replaced:
-            known = await self._patiently(lambda: self._store.read(self._principal, stored.id, self._deadline))
-            if known is None or known.object != kept.object:
-                raise Conflict("The response was ended elsewhere.", resource=stored.id)
+            current = await self._retried(lambda: self._store.read(self._principal, stored.id, self._deadline))
+            if current is None or current.object != kept.object:
+                raise Conflict("Another gateway ended the response, or it was cancelled.", resource=stored.id)
         return kept
 
     async def _replaced(self, stored: Stored) -> Stored | None:
-        return await self._patiently(lambda: self._store.replace(self._principal, stored, self._deadline))
+        return await self._retried(lambda: self._store.replace(self._principal, stored, self._deadline))
 
-    async def _patiently(self, call: Callable[[], Awaitable[T]]) -> T:
-        """Return the result of a call. Repeat it while NATS is unavailable, until the deadline."""
+    async def _retried(self, call: Callable[[], Awaitable[T]]) -> T:
+        """Return the result of a call. Repeat the call while NATS is unavailable, until the deadline."""
         while True:
             try:
                 return await call()
             except Unavailable:
                 self._deadline.timeout()  # raises after the deadline
-                await asyncio.sleep(_SECONDS)
+                await asyncio.sleep(_BATCH_SECONDS)

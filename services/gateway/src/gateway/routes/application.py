@@ -1,6 +1,6 @@
-"""Routes of chat front ends other than chats: configuration, sign-in, the user's own documents.
+"""Routes that chat front ends need besides the chats: configuration, sign-in, the user's own documents.
 
-Source: the React front end of the Azure RAG demo, which reads these routes and an error's text under ``error``.
+Source: the React front end of the Azure RAG demo. It calls these routes, and shows the member ``error`` of errors.
 """
 
 import asyncio
@@ -30,24 +30,24 @@ from gateway.ports.answering import Generator, Pictures
 from gateway.ports.documents import Catalogue, Ingest, Originals
 from gateway.routes.body import json_answer
 from gateway.routes.draining import unless_draining
-from gateway.routes.uploads import Turns, file_names, multipart
+from gateway.routes.uploads import UploadSlots, file_names, multipart
 from gateway.server.openapi import FRONT_ENDS
 from gateway.server.request_state import state_of
 
 _log = structlog.get_logger(__name__)
 
-_POLL = 0.1
-_SLOWEST_POLL = 1.0
+_FIRST_POLL_SECONDS = 0.1
+_MAX_POLL_SECONDS = 1.0
 _STATE_SECONDS = 10.0
 _MODELS_SECONDS = 2.0
 
 
 @dataclass(frozen=True, slots=True)
 class Login:
-    """How a page signs its users in.
+    """The OpenID Connect client with which a page signs its users in.
 
     Attributes:
-        client_id: The page's id at the provider.
+        client_id: The client id of the page at the provider.
         authority: The provider's address in the format of the front end's login library.
         scopes: The scopes of the token.
     """
@@ -58,7 +58,7 @@ class Login:
 
     @classmethod
     def at(cls, issuer: str, client_id: str, scopes: Sequence[str]) -> Self | None:
-        """Return the sign-in of pages at a provider; None if the provider has no client for pages."""
+        """Return the client for pages at a provider, or None if the provider has none."""
         # Entra ID's issuers end with a version that the login library appends itself.
         return cls(client_id, issuer.removesuffix("/v2.0"), scopes) if client_id else None
 
@@ -69,10 +69,11 @@ def router(
     pictures: Pictures,
     originals: Originals,
     generator: Generator,
-    turns: Turns,
+    slots: UploadSlots,
     draining: asyncio.Event,
     *,
     timeout: float,
+    fetches_urls: bool = False,
     login: Login | None = None,
 ) -> APIRouter:
     """Return the routes that chat front ends call besides the chats.
@@ -80,31 +81,32 @@ def router(
     Args:
         ingest: Adds documents.
         catalogue: Lists and deletes documents.
-        pictures: Stores pictures of their pages, which are deleted with them.
-        originals: Stores their originals, which are deleted with them.
-        generator: Lists the models, which may accept pictures.
-        turns: Limits concurrent uploads.
-        draining: Set when the gateway begins to stop: a waiting upload then answers with its job.
-        timeout: The maximum number of seconds until an uploaded document can be found.
-        login: How pages sign their users in; None: no sign-in.
+        pictures: Deletes the pictures of deleted documents.
+        originals: Deletes the originals of deleted documents.
+        generator: Lists the models.
+        slots: Limits concurrent uploads.
+        draining: Set when the gateway begins to stop. A waiting upload then returns its job.
+        timeout: The maximum number of seconds that an upload waits until its document is indexed.
+        fetches_urls: Whether the platform fetches documents from URLs.
+        login: The OpenID Connect client of pages; None: pages have no sign-in.
     """
     routes = APIRouter(tags=[FRONT_ENDS])
 
     @routes.get("/config", summary="The features that a front end offers")
     async def config(request: Request) -> Response:
-        """Return booleans that the Azure RAG demo's front end reads at its start."""
+        """Return the flags that the Azure RAG demo's front end reads at its start."""
         frontend = state_of(request.scope).frontend
-        takes_pictures = await _takes_pictures(generator, frontend, _reader(request))
-        return json_answer(_config(frontend, pictures=takes_pictures, signs_in=login is not None))
+        accepts_pictures = await _accepts_pictures(generator, frontend, _reader(request))
+        return json_answer(_config(frontend, pictures=accepts_pictures, signs_in=login is not None))
 
-    @routes.get("/auth_setup", summary="How a front end signs its users in")
+    @routes.get("/auth_setup", summary="The sign-in of a front end's users")
     async def auth_setup(request: Request) -> Response:
-        """Return the OpenID Connect client if one is configured, else no sign-in: then a proxy sends a key."""
+        """Return the OpenID Connect client. Without it, pages have no sign-in, and a proxy sends an API key."""
         return json_answer(_auth_setup(state_of(request.scope).frontend, login))
 
-    @routes.get("/me", summary="The caller, and what the front end offers to it")
+    @routes.get("/me", summary="The caller, with its index and assistants")
     async def me(request: Request) -> Response:
-        """Return tenant, user, roles, the default index, and the assistants."""
+        """Return the caller's tenant, user, roles, default index and assistants."""
         state = state_of(request.scope)
         principal, frontend = state.principal, state.frontend
         return json_answer(
@@ -113,6 +115,7 @@ def router(
                 "user": principal.user,
                 "roles": list(principal.roles),
                 "default_index": frontend.default_index,
+                "ingest_urls": fetches_urls,
                 "assistants": [each.name for each in frontend.assistants_for(principal)],
             }
         )
@@ -124,7 +127,7 @@ def router(
 
     @routes.post(
         "/upload",
-        summary="Upload a document of the user's own",
+        summary="Upload a private document of the user",
         dependencies=[Depends(multipart)],
         responses={
             202: {"description": "The document is stored, and is still being indexed"},
@@ -135,12 +138,12 @@ def router(
         },
     )
     async def upload(request: Request, file: Annotated[UploadFile, File(description="The document")]) -> Response:
-        """Add a document to the front end's index, for the user alone; answer when it can be found."""
+        """Add a document that only the user can see to the front end's index. Wait until it is indexed."""
         principal = state_of(request.scope).principal
         index = _index(request)
         [name] = file_names([file])
         deadline = Deadline.after(timeout)
-        async with turns.turn(deadline):
+        async with slots.slot(deadline):
             document_id = await _own_id(catalogue, principal, index, name, deadline)
             upload = _own(principal, index, name, document_id, await file.read())
             job = await ingest.submit(principal, upload, deadline)
@@ -151,9 +154,9 @@ def router(
             return json_answer({"message": f"{name} is stored, and is still being indexed.", "job": job.id}, 202)
         return json_answer({"message": f"{name} was uploaded."})
 
-    @routes.get("/list_uploaded", summary="Names of the user's own documents")
+    @routes.get("/list_uploaded", summary="Names of the user's private documents")
     async def list_uploaded(request: Request) -> Response:
-        """Return the names of documents from ``/upload``, in order."""
+        """Return the sorted names of the documents that the user uploaded with ``/upload``."""
         principal = _reader(request)
         try:
             found = await catalogue.find(principal, _index(request), owned_by(principal), Deadline.after(timeout))
@@ -163,16 +166,16 @@ def router(
 
     @routes.post(
         "/delete_uploaded",
-        summary="Delete a document of the user's own",
+        summary="Delete a private document of the user",
         responses={
             400: {"description": "The name is not valid text"},
             404: {"description": "The user has no such document"},
         },
     )
     async def delete_uploaded(
-        request: Request, filename: Annotated[str, Body(embed=True, description="Its name")]
+        request: Request, filename: Annotated[str, Body(embed=True, description="The name of the document")]
     ) -> Response:
-        """Delete a document from ``/upload`` with all its passages."""
+        """Delete a document that the user uploaded with ``/upload``."""
         if any("\ud800" <= character <= "\udfff" for character in filename):
             raise InvalidRequest("filename must be valid Unicode, without lone surrogates.", field="filename")
         principal, index, deadline = _reader(request), _index(request), Deadline.after(timeout)
@@ -188,13 +191,13 @@ def router(
     return routes
 
 
-async def _takes_pictures(generator: Generator, frontend: Frontend, principal: Principal) -> bool:
-    """Return whether the front end's model accepts pictures; the generator's default model is the first one."""
+async def _accepts_pictures(generator: Generator, frontend: Frontend, principal: Principal) -> bool:
+    """Return whether the front end's model accepts pictures. The generator lists its default model first."""
     try:
         models = await generator.models(principal, Deadline.after(_MODELS_SECONDS))
     except CausewayError as error:
-        # The page must start. If pictures are not supported, a note in the answers says so.
-        _log.warning("the models are not known", error=error.message)
+        # The page must start anyway. If the model does not accept pictures, the answers contain a note.
+        _log.warning("the models cannot be listed", error=error.message)
         return False
     named = [model for model in models if not frontend.model or model.name == frontend.model]
     return bool(named) and named[0].takes_pictures
@@ -204,14 +207,14 @@ def _config(frontend: Frontend, *, pictures: bool, signs_in: bool) -> dict[str, 
     """Return the features of a front end.
 
     Args:
-        frontend: Its profile.
-        pictures: The model accepts pictures.
-        signs_in: The page signs its users in. Without sign-in the page fails if it offers uploads.
+        frontend: The profile.
+        pictures: Whether the model accepts pictures.
+        signs_in: Whether the page signs its users in. Without sign-in, a page that offers uploads fails.
     """
     overrides = frontend.overrides
     effort = str(overrides.get("reasoning_effort") or "")
     return {
-        # Under its former and its present name.
+        # The former and the present name of the same flag.
         "showGPT4VOptions": pictures,
         "showMultimodalOptions": pictures,
         "showSemanticRankerOption": bool(overrides.get("semantic_ranker")),
@@ -226,7 +229,7 @@ def _config(frontend: Frontend, *, pictures: bool, signs_in: bool) -> dict[str, 
         "showSpeechInput": False,
         "showSpeechOutputBrowser": False,
         "showSpeechOutputAzure": False,
-        # In the browser, and on the server for signed-in users.
+        # The history is in the browser, and for signed-in users also on the server.
         "showChatHistoryBrowser": True,
         "showChatHistoryCosmos": signs_in,
         "showAgenticRetrievalOption": False,
@@ -262,7 +265,7 @@ def _auth_setup(frontend: Frontend, login: Login | None) -> dict[str, Any]:
 def _index(request: Request) -> str:
     frontend = state_of(request.scope).frontend
     if not frontend.default_index:
-        raise NotSupported(f"The front end '{frontend.name}' has no index for uploads.")
+        raise NotSupported(f"The front end '{frontend.name}' has no index for uploads. Set `index` in its profile.")
     return frontend.default_index
 
 
@@ -271,7 +274,7 @@ def _reader(request: Request) -> Principal:
 
 
 async def _own_id(catalogue: Catalogue, principal: Principal, index: str, name: str, deadline: Deadline) -> str:
-    """Return the id of the user's own document of a name; one under the user's former name keeps its id."""
+    """Return the id of the user's document. A document under the user's former name keeps its id."""
     if principal.has_former_name:
         wanted = {**owned_by(principal), "sourcefile": [name]}
         with contextlib.suppress(NotFound):
@@ -281,7 +284,7 @@ async def _own_id(catalogue: Catalogue, principal: Principal, index: str, name: 
 
 
 def _own(principal: Principal, index: str, name: str, document_id: str, content: bytes) -> Upload:
-    """Return the upload of the user's own document: only the user sees it, and it replaces only the user's."""
+    """Return an upload that only the user can see, and that replaces only documents of the user."""
     user = principal.owner
     return Upload(
         index=index,
@@ -294,12 +297,12 @@ def _own(principal: Principal, index: str, name: str, document_id: str, content:
 
 
 async def _ended(ingest: Ingest, principal: Principal, job: Job, deadline: Deadline) -> Job:
-    """Return the job at its end, or its present state at the deadline."""
-    pause = _POLL
+    """Wait until the job has ended or the deadline passes. Return the job."""
+    pause = _FIRST_POLL_SECONDS
     with contextlib.suppress(TimeoutError, DeadlineExceeded):
         async with asyncio.timeout(deadline.timeout()):
             while job.state not in ENDED:
                 await asyncio.sleep(pause)
-                pause = min(pause * 1.5, _SLOWEST_POLL)
+                pause = min(pause * 1.5, _MAX_POLL_SECONDS)
                 job = await ingest.job(principal, job.id, Deadline.after(_STATE_SECONDS))
     return job

@@ -1,4 +1,4 @@
-"""Accepts background responses, and answers them when a gateway takes them from the queue."""
+"""Accepts background responses, and answers the jobs that a gateway takes from the queue."""
 
 import asyncio
 import contextlib
@@ -20,7 +20,8 @@ from gateway.domain import Done
 from gateway.domain.response_jobs import ResponseJob
 from gateway.domain.response_log import Entry
 from gateway.domain.responses import QUEUED
-from gateway.frontends.profiles import Frontend, FrontendsNow
+from gateway.frontends.profiles import Frontend
+from gateway.frontends.snapshot import CurrentFrontends
 from gateway.identity.caller import Caller
 from gateway.ports.answering import Generator
 from gateway.ports.response_jobs import ResponseJobs
@@ -36,16 +37,16 @@ from gateway.server.request_state import RequestState, state_of
 from gateway.server.running_calls import RunningCalls
 
 _PATH = "/v1/responses"
-_SECONDS = 5.0
+_READ_SECONDS = 5.0
 
 
 class Acceptance:
-    """Puts responses on the queue.
+    """Stores accepted responses and puts their jobs on the queue.
 
     Args:
         jobs: The queue.
         store: Stores the responses.
-        log: Stores their events.
+        log: Stores the events of the responses.
     """
 
     def __init__(self, jobs: ResponseJobs, store: ResponseStore, log: ResponseLog) -> None:
@@ -54,16 +55,17 @@ class Acceptance:
     async def accept(
         self, exchange: ResponsesExchange, request: ChatRequest, state: RequestState, deadline: Deadline
     ) -> bytes:
-        """Accept a response and return it as queued. An accepted response is not lost.
+        """Store and queue a response. Return its queued state, or its first events for a stream.
 
         Raises:
-            InvalidRequest: The request does not store the response.
+            InvalidRequest: The request does not allow storing the response.
             RateLimited: Too many responses of the tenant wait or run.
             Unavailable: The queue cannot be reached.
         """
         if not exchange.store:
             raise InvalidRequest(
-                "background: only a stored response can run in the background.", field="background"
+                "background: only a stored response can run in the background. Set store to true.",
+                field="background",
             )
         principal, name = request.principal, exchange.response_id
         stored = exchange.record_begun(request.frontend.name, QUEUED)
@@ -77,7 +79,7 @@ class Acceptance:
             await self._log.append(principal, name, accepted, 0, deadline)
             await self._jobs.submit(job, deadline)
         except CausewayError:
-            with contextlib.suppress(CausewayError):  # the first error says more
+            with contextlib.suppress(CausewayError):  # the client gets the first error
                 await self._store.delete(principal, name, Deadline.after(2))
                 await self._log.delete(principal, name, Deadline.after(2))
             raise
@@ -86,17 +88,17 @@ class Acceptance:
 
 
 class BackgroundAnswers:
-    """Answers queued responses. Each attempt has a line in the access log. The last attempt records the usage.
+    """Answers queued responses. The log has a line for each attempt. The last attempt records the usage.
 
     Args:
         dialect: Parses requests.
-        pipeline: Answers them.
+        pipeline: Answers the requests.
         generator: Counts tokens.
         stored: Reads the responses that requests continue.
         store: Stores the responses.
-        profiles: The front ends.
+        profiles: Returns the front end profiles.
         calls: Registers the running answers.
-        recorded: Wraps an application in the layers that count and record.
+        recorded: Wraps an application in the layers that count tokens and write records.
     """
 
     def __init__(
@@ -106,7 +108,7 @@ class BackgroundAnswers:
         generator: Generator,
         stored: StoredResponses,
         store: ResponseStore,
-        profiles: FrontendsNow,
+        profiles: CurrentFrontends,
         calls: RunningCalls,
         recorded: Callable[[ASGIApp], ASGIApp],
     ) -> None:
@@ -133,12 +135,12 @@ class BackgroundAnswers:
         """Answer a job and write the events to its log.
 
         Raises:
-            BrokenOff: A part of the answer was released, and the model cannot repeat the same words.
+            BrokenOff: Clients may already have a part of the answer, and the model does not repeat the same words.
             CausewayError: The answer failed before it began.
         """
         frontend = self._profiles().named(job.profile) or self._profiles().default
         if frontend.name != job.profile:
-            raise NotFound(f"There is no front end {job.profile!r} any more.", resource=job.profile)
+            raise NotFound(f"The front end {job.profile!r} does not exist any more.", resource=job.profile)
 
         async def serve(scope: Scope, _receive: Receive, _send: Send) -> None:
             state = state_of(scope)
@@ -148,7 +150,7 @@ class BackgroundAnswers:
             except Unavailable:
                 raise  # the next attempt records the usage
             except Conflict:
-                state.recorded_later = await self._goes_on(job)
+                state.recorded_later = await self._continues_elsewhere(job)
                 raise
             except asyncio.CancelledError:
                 state.recorded_later = job.name not in self._cancelled
@@ -164,7 +166,7 @@ class BackgroundAnswers:
         state.identify(Caller(job.principal, job.key_id))
         state.log["background"] = 1
         state.log["waited_ms"] = max(0, int((time.time() - job.created) * 1000))
-        await self._recorded(serve)(scope, _nothing, _ignore)
+        await self._recorded(serve)(scope, _receive_nothing, _send_nowhere)
 
     async def _attempt(
         self,
@@ -194,15 +196,15 @@ class BackgroundAnswers:
                 pass
         state.done = run.done or Done(())
 
-    async def _goes_on(self, job: ResponseJob) -> bool:
-        """Return whether another gateway answers. If not, the response was cancelled or deleted."""
-        known = await self._store.read(job.principal, job.name, Deadline.after(_SECONDS))
+    async def _continues_elsewhere(self, job: ResponseJob) -> bool:
+        """Return whether another gateway answers. Otherwise the response was cancelled or deleted."""
+        known = await self._store.read(job.principal, job.name, Deadline.after(_READ_SECONDS))
         return known is not None and known.status != CANCELLED
 
 
-async def _nothing() -> dict[str, str]:
+async def _receive_nothing() -> dict[str, str]:
     return {"type": "http.disconnect"}
 
 
-async def _ignore(_message: object) -> None:
+async def _send_nowhere(_message: object) -> None:
     pass

@@ -1,4 +1,4 @@
-"""Request and response bodies of the FastAPI routes: read once, validated by the protocol, answered as bytes."""
+"""Reads the request bodies and makes the response bodies of the FastAPI routes, as bytes."""
 
 import asyncio
 from collections.abc import Coroutine, Mapping
@@ -12,16 +12,16 @@ from starlette.requests import ClientDisconnect
 
 T = TypeVar("T")
 _JSON = "application/json"
-_LARGE = 1024 * 1024
+_LARGE_BYTES = 1024 * 1024
 
 
 def media_type_of(headers: Mapping[str, str]) -> str:
-    """Return the media type of a body, without its parameters and in lower case; empty if it is missing."""
+    """Return the media type of a body in lower case, without parameters. Empty without a Content-Type."""
     return headers.get("content-type", "").partition(";")[0].strip().lower()
 
 
 async def json_body(request: Request) -> bytes:
-    """Return the unparsed body; the request keeps no copy of it.
+    """Return the unparsed body. The request keeps no copy of the body.
 
     Raises:
         UnsupportedMedia: The media type is not JSON.
@@ -37,19 +37,19 @@ async def json_body(request: Request) -> bytes:
 
 
 def is_large(request: Request) -> bool:
-    """Return whether the body is too large to be in memory for many requests at once, as far as is known."""
+    """Return whether the body is larger than 1 MiB or has an unknown length."""
     length = request.headers.get("content-length")
-    return length is None or int(length) > _LARGE
+    return length is None or int(length) > _LARGE_BYTES
 
 
 def json_answer(body: Any, status: int = 200, headers: dict[str, str] | None = None) -> Response:
-    """Return a JSON answer; bytes are sent unchanged, other values are encoded with msgspec."""
+    """Return a JSON response. Bytes are sent unchanged; msgspec encodes other values."""
     encoded = body if isinstance(body, bytes) else msgspec.json.encode(body)
     return Response(encoded, status, headers, media_type=_JSON)
 
 
 async def while_connected(request: Request, work: Coroutine[Any, Any, T]) -> T:
-    """Return the work's result; cancel the work if the client leaves.
+    """Return the result of the work. Cancel the work if the client leaves.
 
     Raises:
         Cancelled: The client left.

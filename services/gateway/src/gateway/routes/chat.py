@@ -1,7 +1,7 @@
-"""The chat routes: raw ASGI, one endpoint per path. `dispatch` selects the dialect.
+"""The endpoints of the chat paths, as raw ASGI applications.
 
-They do not use FastAPI's request and response machinery, because every token of every answer passes here: the body
-is read once, the events are written as bytes.
+They do not use FastAPI's requests and responses, because every token of an answer passes through this module. An
+endpoint reads the body once and writes events as bytes.
 """
 
 import asyncio
@@ -42,26 +42,26 @@ from gateway.server.responses import JSON, break_off, refuse, respond
 
 _log = structlog.get_logger(__name__)
 
-# The services' own deadlines end first, because their errors are more precise.
-_SLACK = 1.0
+# The deadlines of the services end before this one, because their errors are more precise.
+_DEADLINE_SLACK = 1.0
 _FORM = b"multipart/form-data"
 
 Answer = AsyncGenerator[Batch, None]
 
 
 class ChatEndpoint:
-    """An ASGI application that answers one path.
+    """The ASGI application of one chat path.
 
     Args:
         chat: The path and its dialects.
-        pipeline: Answers.
-        timeout: The time limit of a whole answer, in seconds, after the request was read.
+        pipeline: Answers the requests.
+        timeout: The time limit of a whole answer in seconds, counted from the end of the request's body.
         heartbeat: Seconds of silence after which a stream gets a comment.
         memory: Stores the client's sessions.
-        stored: Stores responses, which requests continue; None: nothing is stored.
-        acceptance: Takes background responses.
+        stored: Stores responses that later requests continue; None: responses are not stored.
+        acceptance: Accepts background responses.
         reading: Follows background responses.
-        links: Makes links of citations, if a profile wants them.
+        links: Turns citations into links, for the profiles that enable links.
         passed_headers: Names, in lower case, of the headers that detectors may get.
     """
 
@@ -90,14 +90,14 @@ class ChatEndpoint:
         self._passed_headers = frozenset(name.encode() for name in passed_headers)
 
     def dialect(self, scope: Scope, body: bytes = b"") -> Dialect:
-        """Return the dialect of a request, as far as it is known without the body."""
+        """Return the dialect of a request. Without the body, return the dialect for errors about the body."""
         return self._chat.choose(state_of(scope).frontend, dict(scope["headers"]), body)
 
     async def __call__(self, scope: Scope, receive: Receive, send: Send) -> None:
-        """Answer one request; cancel all its work if the client leaves."""
+        """Serve one request. If the client leaves, cancel the answer."""
         dialect = self.dialect(scope)
         if scope["method"] != "POST":
-            wrong = MethodNotAllowed(f"{scope['path']} does not take {scope['method']}.")
+            wrong = MethodNotAllowed(f"{scope['path']} does not accept {scope['method']}.")
             await respond(send, http_status(wrong), JSON, dialect.error(wrong), [(b"allow", b"POST")])
             return
         try:
@@ -113,7 +113,7 @@ class ChatEndpoint:
         )
         try:
             await asyncio.wait(tasks, return_when=asyncio.FIRST_COMPLETED)
-            if state_of(scope).goes_on:
+            if state_of(scope).continues:
                 await asyncio.wait(tasks[:1])
         finally:
             await ended(*tasks)
@@ -122,17 +122,17 @@ class ChatEndpoint:
             answering.result()
 
     async def _answer(self, dialect: Dialect, scope: Scope, body: bytes, send: Send) -> None:
-        begun = False  # whether the answer has begun
+        begun = False  # whether a part of the response was sent
         timeline = Timeline()
 
-        async def send_noted(message: Message) -> None:
+        async def send_and_note(message: Message) -> None:
             nonlocal begun
             begun = True
             await send(message)
 
         failure: CausewayError
         try:
-            async with asyncio.timeout(self._timeout + _SLACK):
+            async with asyncio.timeout(self._timeout + _DEADLINE_SLACK):
                 state_of(scope).dialect = dialect.name
                 request, deadline = self._request(scope, body), Deadline.after(self._timeout)
                 if self._stored is not None:
@@ -146,7 +146,7 @@ class ChatEndpoint:
                 state = state_of(scope)
                 if self._acceptance is not None and isinstance(exchange, ResponsesExchange) and exchange.background:
                     accepted = await self._acceptance.accept(exchange, request, state, deadline)
-                    await self._accepted(exchange, accepted, request, send_noted)
+                    await self._accepted(exchange, accepted, request, send_and_note)
                     return
                 remembering = await self._memory.recall(exchange, state.principal, state.frontend, deadline)
                 turn = replace(exchange.turn, unary=not exchange.streaming)
@@ -157,16 +157,16 @@ class ChatEndpoint:
                 if self._stored is not None:
                     run = self._stored.run(exchange, state.principal, state.frontend.name, deadline)
                     if run is None:
-                        answer = self._stored.keeping(exchange, state.principal, state.frontend.name, answer)
-                if state.frontend.links_citations and dialect.media.shows_text:
+                        answer = self._stored.appending(exchange, state.principal, state.frontend.name, answer)
+                if state.frontend.links_citations and dialect.media.text_only:
                     answer = self._links.through(answer, scope)
                 if run is not None:
                     sending = LoggedAnswer(run, dialect.media, exchange, state, self._heartbeat)
-                    done = await sending.send(answer, send_noted)
+                    done = await sending.send(answer, send_and_note)
                 elif exchange.streaming:
-                    done = await self._stream(dialect, exchange, answer, scope, send_noted)
+                    done = await self._stream(dialect, exchange, answer, scope, send_and_note)
                 else:
-                    done = await self._whole(dialect, exchange, answer, send_noted)
+                    done = await self._whole(dialect, exchange, answer, send_and_note)
             state_of(scope).done = done
             state_of(scope).log |= _counts(done)
             return
@@ -179,7 +179,7 @@ class ChatEndpoint:
             _log.exception("answer failed", dialect=dialect.name, error=str(error))
             failure = Internal()
         if begun:
-            # The client does not read, or is too slow: further data would not reach it in time.
+            # The time is over because the client reads too slowly. It would not receive an error, either.
             _log.warning("answer broke off", dialect=dialect.name, error=failure.message)
             break_off(scope)
             return
@@ -187,14 +187,14 @@ class ChatEndpoint:
         if shown is not failure:
             _log.warning("answer failed", dialect=dialect.name, error=failure.message)
             failure = shown
-        if timeline.heard and dialect.media.retried and _repeated(http_status(failure)):
+        if timeline.heard and dialect.media.clients_retry and _is_retried(http_status(failure)):
             failure = BrokenOff(failure.message)
         await refuse(send, failure, dialect.error(failure), dialect.media.status(failure))
 
     async def _accepted(
         self, exchange: ResponsesExchange, accepted: bytes, request: ChatRequest, send: Send
     ) -> None:
-        """Send a background response: its queued state, or its events."""
+        """Send the queued state of a background response, or follow its events."""
         media = self._chat.choose(request.frontend, {}, request.body).media
         if self._reading is None or not exchange.streaming:
             await respond(send, 200, media.unary, accepted, list(exchange.headers))
@@ -233,15 +233,15 @@ class ChatEndpoint:
     async def _stream(
         self, dialect: Dialect, exchange: Exchange, answer: Answer, scope: Scope, send: Send
     ) -> Done | None:
-        """Send the answer and return its end; None if it broke off."""
+        """Send the answer. Return its last event, or None if the answer broke off."""
         broken = False
         async with aclosing(answer) as events:
-            # Before the first events the answer can still be an HTTP status.
+            # Until the first events are sent, an error can be an HTTP status.
             try:
                 batch = await anext(events)
                 first = exchange.render(batch)
             except CausewayError as error:
-                if not dialect.media.fails_inside:
+                if not dialect.media.errors_in_stream:
                     raise
                 await begin_stream(send, dialect.media, exchange)
                 await send({"type": "http.response.body", "body": exchange.render_failure(error)})
@@ -255,11 +255,11 @@ class ChatEndpoint:
                 except CausewayError as error:
                     _log.warning("answer broke off", dialect=dialect.name, error=error.message, exc_info=error)
                     await write(beating.send, exchange.render_failure(error))
-                    broken = dialect.media.breaks_off
+                    broken = dialect.media.omits_end_on_failure
                 except Exception as error:  # the boundary, as above
                     _log.exception("answer broke off", dialect=dialect.name, error=str(error))
                     await write(beating.send, exchange.render_failure(Internal()))
-                    broken = dialect.media.breaks_off
+                    broken = dialect.media.omits_end_on_failure
         if broken:
             break_off(scope)
             return None
@@ -267,8 +267,8 @@ class ChatEndpoint:
         return last if isinstance(last := batch[-1], Done) else None
 
 
-def _repeated(status: int) -> bool:
-    """Return whether clients with automatic retries repeat a request after this status."""
+def _is_retried(status: int) -> bool:
+    """Return whether clients retry a request automatically after this status."""
     return status == 429 or status >= 500
 
 
@@ -288,13 +288,13 @@ class _ClientLeft(Exception):
     """The connection closed before the request was complete."""
 
 
-async def _body(scope: Scope, receive: Receive, taking: Media) -> bytes:
+async def _body(scope: Scope, receive: Receive, accepted: Media) -> bytes:
     media = dict(scope["headers"]).get(b"content-type", b"").split(b";")[0].strip().lower()
-    known = media == JSON or media.endswith(b"+json") or (taking.form and media == _FORM)
-    if not known and (media or taking.named):
-        taken = "application/json or multipart/form-data" if taking.form else "application/json"
+    is_accepted = media == JSON or media.endswith(b"+json") or (accepted.accepts_forms and media == _FORM)
+    if not is_accepted and (media or accepted.requires_json_type):
+        names = "application/json or multipart/form-data" if accepted.accepts_forms else "application/json"
         raise UnsupportedMedia(
-            f"Content-Type must be {taken}, not {media.decode('latin-1')}.", field="content-type"
+            f"Content-Type must be {names}, not {media.decode('latin-1')}.", field="content-type"
         )
     pieces = []
     more = True

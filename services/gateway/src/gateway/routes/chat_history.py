@@ -1,4 +1,4 @@
-"""The server-side history of a user's chats for the React front end of the Azure RAG demo."""
+"""Stores a user's chats on the server, for the React front end of the Azure RAG demo."""
 
 from typing import Annotated
 
@@ -14,9 +14,9 @@ from gateway.routes.body import json_answer
 from gateway.server.openapi import FRONT_ENDS
 from gateway.server.request_state import state_of
 
-_LONGEST_ID = 200
-_LONGEST_TITLE = 50
-_MOST_LISTED = 100
+_MAX_ID_LENGTH = 200
+_MAX_TITLE_LENGTH = 50
+_MAX_LISTED = 100
 
 
 class _Saved(msgspec.Struct):
@@ -33,7 +33,7 @@ def router(history: History, memory: Memory, *, timeout: float) -> APIRouter:
 
     Args:
         history: Stores the conversations.
-        memory: Stores the sessions, whose names clients use for their conversations.
+        memory: Stores the sessions. Clients give a session the name of its conversation.
         timeout: The time limit of a request, in seconds.
     """
     routes = APIRouter(prefix="/chat_history", tags=[FRONT_ENDS])
@@ -44,13 +44,13 @@ def router(history: History, memory: Memory, *, timeout: float) -> APIRouter:
         summary="Save a conversation",
         openapi_extra={"requestBody": {"required": True, "content": {"application/json": {"schema": _SCHEMA}}}},
         responses={
-            400: {"description": "The id or the answers are wrong"},
+            400: {"description": "The id or the answers are invalid"},
             409: {"description": "The user has too many conversations"},
             413: {"description": "The conversation is too long"},
         },
     )
     async def save(request: Request) -> Response:
-        """Store a conversation under the client's id; replace its previous version."""
+        """Store a conversation under its id. Replace the previous version."""
         saved, title = _conversation(await request.body())
         await history.save(
             state_of(request.scope).principal, saved.id, title, bytes(saved.answers), Deadline.after(timeout)
@@ -60,11 +60,11 @@ def router(history: History, memory: Memory, *, timeout: float) -> APIRouter:
     @routes.get("/sessions", summary="The user's conversations, most recently saved first")
     async def sessions(
         request: Request,
-        count: Annotated[int, Query(ge=1, le=_MOST_LISTED)] = 10,
-        camel: Annotated[str, Query(alias="continuationToken", description="Of the previous page")] = "",
-        snake: Annotated[str, Query(alias="continuation_token", description="The same")] = "",
+        count: Annotated[int, Query(ge=1, le=_MAX_LISTED)] = 10,
+        camel: Annotated[str, Query(alias="continuationToken", description="Token of the previous page")] = "",
+        snake: Annotated[str, Query(alias="continuation_token", description="Same as `continuationToken`")] = "",
     ) -> Response:
-        """Return a page of conversations; the token continues the list."""
+        """Return a page of conversations, and the token of the next page."""
         principal = state_of(request.scope).principal
         page = await history.page(principal, count, camel or snake, Deadline.after(timeout))
         listed = [
@@ -79,7 +79,7 @@ def router(history: History, memory: Memory, *, timeout: float) -> APIRouter:
         responses={404: {"description": "The user has no such conversation"}},
     )
     async def read(request: Request, session: str) -> Response:
-        """Return the answers as they were saved."""
+        """Return the conversation as the client saved it."""
         principal = state_of(request.scope).principal
         answers = msgspec.Raw(await history.read(principal, session, Deadline.after(timeout)))
         return json_answer({"id": session, "entra_oid": principal.user, "answers": answers})
@@ -91,7 +91,7 @@ def router(history: History, memory: Memory, *, timeout: float) -> APIRouter:
         responses={404: {"description": "The user has no such conversation"}},
     )
     async def delete(request: Request, session: str) -> Response:
-        """Delete the conversation and the gateway's session of this name."""
+        """Delete the conversation and the session of the same name."""
         state, deadline = state_of(request.scope), Deadline.after(timeout)
         deleted = is_name(session) and await memory.delete(state.principal, state.frontend.name, session, deadline)
         try:
@@ -108,7 +108,7 @@ _SCHEMA = {
     "type": "object",
     "required": ["id", "answers"],
     "properties": {
-        "id": {"type": "string", "maxLength": _LONGEST_ID},
+        "id": {"type": "string", "maxLength": _MAX_ID_LENGTH},
         "answers": {
             "type": "array",
             "minItems": 1,
@@ -120,7 +120,7 @@ _SCHEMA = {
 
 
 def _conversation(body: bytes) -> tuple[_Saved, str]:
-    """Return the conversation to store, and its title, the beginning of the first question.
+    """Return the conversation to store, and its title. The title is the beginning of the first question.
 
     Raises:
         InvalidRequest: The body is invalid; the error names the field.
@@ -129,8 +129,8 @@ def _conversation(body: bytes) -> tuple[_Saved, str]:
         saved = _saved.decode(body)
     except (ValueError, RecursionError):
         raise InvalidRequest("The body must be a JSON object with id, a string, and answers.") from None
-    if not saved.id.strip() or len(saved.id) > _LONGEST_ID:
-        raise InvalidRequest(f"id must have 1 to {_LONGEST_ID} characters.", field="id")
+    if not saved.id.strip() or len(saved.id) > _MAX_ID_LENGTH:
+        raise InvalidRequest(f"id must have 1 to {_MAX_ID_LENGTH} characters.", field="id")
     try:
         answers = _answers.decode(saved.answers)
     except (ValueError, RecursionError):
@@ -138,4 +138,4 @@ def _conversation(body: bytes) -> tuple[_Saved, str]:
     if not answers:
         raise InvalidRequest("answers must be a list of pairs of a question and its answer.", field="answers")
     question = " ".join(answers[0][0].split())
-    return saved, question if len(question) <= _LONGEST_TITLE else question[:_LONGEST_TITLE] + "..."
+    return saved, question if len(question) <= _MAX_TITLE_LENGTH else question[:_MAX_TITLE_LENGTH] + "..."

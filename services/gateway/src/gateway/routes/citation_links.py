@@ -1,11 +1,10 @@
-"""Citations as Markdown links, for clients that show only text: ``[name]`` becomes ``[name](signed URL)``.
+"""Turns citations into Markdown links, for clients that show only text: ``[name]`` becomes ``[name](signed URL)``.
 
-The links are made after the detectors, the session and the records of an answer. Links in a later request become
-citation marks again before anything reads the request.
+This is the last step of an answer, so detectors, sessions and records contain no links. The links in a later
+request become citation marks again before the gateway parses the request.
 """
 
 import re
-import time
 from collections.abc import AsyncGenerator, Iterator
 from contextlib import aclosing
 from typing import Any
@@ -17,14 +16,14 @@ from starlette.types import Scope
 from gateway.answering.citation_marks import MarkScanner, names_of
 from gateway.domain import Batch, Completion, Context, Delta, Done, Event, Finish, Passage
 from gateway.domain.deltas import members_of
-from gateway.identity.link_signing import LONGEST_SECONDS, PARAMETER, PREFIX, LinkedDocument, LinkKeys
+from gateway.identity.link_signing import PARAMETER, PREFIX, LinkedDocument, LinkKeys
 from gateway.server.public_address import PublicAddress
 from gateway.server.request_state import RequestState, state_of
 
 _UNLINKABLE = frozenset("[]\\\n")
-"""Characters that would end or change the text of a link."""
+"""Characters that Markdown does not allow in the text of a link."""
 
-# JSON encoders may escape characters such as "=" and "/"; proxies encode the "=".
+# JSON encoders may escape characters such as "=" and "/". Proxies may percent-encode the "=".
 _SIGNED = rb"[?&]%b(?:=|%%3[dD]|\\u003[dD])%b[A-Za-z0-9_.-]*" % (PARAMETER.encode(), re.escape(PREFIX.encode()))
 _IN_BODY = re.compile(rb"\]\((?:[^()\s\"<>\\]|\\/|\\u[0-9a-fA-F]{4})*?" + _SIGNED + rb"[^()\s\"<>]*\)")
 _BARE = re.compile(_SIGNED)
@@ -32,7 +31,8 @@ _MARKER = PREFIX.encode()
 
 
 def unlinked(body: bytes) -> bytes:
-    """Return the body of a request with its signed links replaced by their citation marks.
+    """Return the body of a request with citation marks in place of signed links.
+
     >>> unlinked(b'{"content": "See [a.pdf#page=2](https://x.org/content/a.pdf?link=cwl1.7.ab.cd#page=2)."}')
     b'{"content": "See [a.pdf#page=2]."}'
     """
@@ -42,7 +42,7 @@ def unlinked(body: bytes) -> bytes:
 
 
 class CitationLinks:
-    """Makes links of the citations in answers.
+    """Turns the citations of answers into links.
 
     Args:
         keys: Sign the links.
@@ -54,12 +54,12 @@ class CitationLinks:
         self._address = address
 
     def through(self, answer: AsyncGenerator[Batch, None], scope: Scope) -> AsyncGenerator[Batch, None]:
-        """Yield the batches of an answer with links; ``scope`` is that of its request."""
+        """Yield the batches of an answer with links. ``scope`` is the scope of the request."""
         return _Linking(self._keys, state_of(scope), self._address.root(scope)).through(answer)
 
 
 class _Linking:
-    """The links of one answer."""
+    """Turns the citations of one answer into links."""
 
     def __init__(self, keys: LinkKeys, state: RequestState, base: str) -> None:
         self._keys = keys
@@ -88,17 +88,17 @@ class _Linking:
                 yield msgspec.structs.replace(event, text=text)
             return
         if type(event) is Context:
-            self._know(event.passages)
+            self._collect_names(event.passages)
         elif type(event) is Finish:
-            yield from self._rest(event.choice)
+            yield from self._flush(event.choice)
         elif type(event) is Done:
             for choice in self._scanners:
-                yield from self._rest(choice)
+                yield from self._flush(choice)
         elif type(event) is Completion and self._cited:
             event = Completion(self._whole(event.raw_json))
         yield event
 
-    def _know(self, passages: tuple[Passage, ...]) -> None:
+    def _collect_names(self, passages: tuple[Passage, ...]) -> None:
         for passage in passages:
             if passage.has_original:
                 for name in names_of([passage]):
@@ -111,7 +111,7 @@ class _Linking:
             scanner = self._scanners[choice] = MarkScanner(self._cited)
         return scanner
 
-    def _rest(self, choice: int) -> Iterator[Event]:
+    def _flush(self, choice: int) -> Iterator[Event]:
         if choice in self._scanners and (text := self._text(self._scanners[choice].end())):
             yield Delta(choice, text)
 
@@ -127,7 +127,7 @@ class _Linking:
     def _target(self, name: str) -> str:
         passage, caller = self._cited[name], self._state.caller
         principal = caller.principal
-        ends = int(time.time()) + LONGEST_SECONDS
+        expires_at = self._keys.expiry()
         signature = self._keys.sign(
             LinkedDocument(
                 profile=self._state.frontend.name,
@@ -141,16 +141,16 @@ class _Linking:
                 groups=tuple(group for group in principal.groups if group in passage.groups),
                 is_admin=principal.sees_everything,
                 api_key=caller.key_id,
-                expires_at=ends if caller.expires_at is None else min(ends, int(caller.expires_at)),
+                expires_at=expires_at if caller.expires_at is None else min(expires_at, int(caller.expires_at)),
             )
         )
         if signature is None:
-            return ""  # without a link, rather than with one that opens nothing
+            return ""  # no key is available yet: show the citation without a link
         page = f"#page={passage.page}" if passage.page and name == passage.sourcepage else ""
         return f"({self._base}/content/{quote(passage.sourcefile)}?{PARAMETER}={signature}{page})"
 
     def _whole(self, raw_json: bytes) -> bytes:
-        """Return a model server's own answer in one piece, with links."""
+        """Return the JSON of a model server's complete answer, with links."""
         body = members_of(raw_json)
         changed = False
         choices = body.get("choices")

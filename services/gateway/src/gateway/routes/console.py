@@ -1,4 +1,4 @@
-"""The web console: static files, the same for every caller."""
+"""Serves the static files of the web console."""
 
 import re
 from collections.abc import Awaitable, Callable, Mapping, Sequence
@@ -10,10 +10,10 @@ from fastapi import APIRouter, Request, Response
 from fastapi.responses import FileResponse
 from servicekit.errors import InvalidRequest
 
-from gateway.server.not_found import nothing_at
+from gateway.server.not_found import no_route_error
 
 FILES: Final = Path(__file__).parents[1] / "static"
-"""The folder of the built page (`console/` of the repository)."""
+"""The folder of the built console. Its sources are in `console/` of the repository."""
 
 _PAGE = "index.html"
 _MEDIA = {
@@ -31,10 +31,10 @@ _MEDIA = {
     ".pfb": "application/octet-stream",
     ".ttf": "font/ttf",
 }
-# The build puts a hash of the content into a file's name; the sample corpus keeps its names.
+# The build puts a hash of the content into the names of files, except those of the sample corpus.
 _HASHED = re.compile(r"console/[^/]+-[A-Za-z0-9_-]{8}\.[a-z0-9]+$")
-_FOREVER = "public, max-age=31536000, immutable"
-_ASK_EACH_TIME = "no-cache"
+_CACHE_FOREVER = "public, max-age=31536000, immutable"
+_REVALIDATE = "no-cache"
 
 
 @dataclass(frozen=True, slots=True)
@@ -45,11 +45,11 @@ class _File:
 
 
 Origins = Callable[[], Awaitable[Sequence[str]]]
-"""Returns the origins that the page calls besides the gateway to sign a user in."""
+"""Returns the origins that the page calls to sign a user in, besides the gateway's own."""
 
 
 async def no_origins() -> Sequence[str]:
-    """Return no origins: tokens are not accepted."""
+    """Return no origins, for a gateway that does not accept tokens."""
     return ()
 
 
@@ -57,25 +57,25 @@ def router(origins: Origins = no_origins, files: Path = FILES) -> APIRouter:
     """Return ``GET /`` for browsers, and ``GET /console/{path}``.
 
     Args:
-        origins: Those of the provider that issues the tokens.
-        files: The folder of the page.
+        origins: Returns the origins of the provider that issues the tokens.
+        files: The folder of the built console.
 
     Raises:
         InvalidRequest: The page is not built.
     """
-    known = _known(files)
+    known = _files_by_path(files)
     if _PAGE not in known:
         raise InvalidRequest(
-            "CAUSEWAY_CONSOLE is set, but the console is not built: run `make setup`, or unset it.",
+            "CAUSEWAY_CONSOLE is set, but the console is not built. Run `make setup`, or unset CAUSEWAY_CONSOLE.",
             field="CAUSEWAY_CONSOLE",
         )
     routes = APIRouter(tags=["console"], include_in_schema=False)
 
     @routes.get("/")
     async def page(request: Request) -> Response:
-        """Return the page to clients that accept HTML; others get a 404."""
+        """Return the page to clients that accept HTML. Return 404 to other clients."""
         if "text/html" not in request.headers.get("accept", ""):
-            raise nothing_at(request.scope)
+            raise no_route_error(request.scope)
         return _sent(request, known[_PAGE], {"content-security-policy": _policy(await origins())})
 
     @routes.get("/console/{path:path}")
@@ -83,14 +83,14 @@ def router(origins: Origins = no_origins, files: Path = FILES) -> APIRouter:
         """Return a script, a style or a picture of the page, or a file of the sample corpus."""
         found = known.get(f"console/{path}")
         if found is None:
-            raise nothing_at(request.scope)
+            raise no_route_error(request.scope)
         return _sent(request, found)
 
     return routes
 
 
-def _known(files: Path) -> dict[str, _File]:
-    """Return the files by their relative paths; requests are looked up only here."""
+def _files_by_path(files: Path) -> dict[str, _File]:
+    """Return the files by their relative paths. The gateway serves no other files."""
     listed = {path.relative_to(files).as_posix(): path for path in sorted(files.rglob("*")) if path.is_file()}
     return {
         name: _File(path, listed.get(f"{name}.gz"), _headers(name))
@@ -102,7 +102,7 @@ def _known(files: Path) -> dict[str, _File]:
 def _headers(name: str) -> dict[str, str]:
     headers = {
         "content-type": _MEDIA[Path(name).suffix],
-        "cache-control": _FOREVER if _HASHED.match(name) else _ASK_EACH_TIME,
+        "cache-control": _CACHE_FOREVER if _HASHED.match(name) else _REVALIDATE,
         "cross-origin-resource-policy": "same-origin",
     }
     if name == _PAGE:
@@ -116,7 +116,7 @@ def _headers(name: str) -> dict[str, str]:
 
 
 def _policy(origins: Sequence[str]) -> str:
-    """Return the page's policy: it may load its own files, and call the gateway and the issuer of tokens."""
+    """Return the content security policy. The page may load its files and call the gateway and some origins."""
     rules = {
         "default-src": "'none'",
         "script-src": "'self'",

@@ -1,4 +1,4 @@
-"""Conversations of the Responses API: items that requests continue and to which their answers are appended."""
+"""Routes of the conversations of the Responses API. A conversation is a list of items that responses extend."""
 
 import time
 from collections.abc import Callable, Sequence
@@ -32,8 +32,8 @@ from gateway.routes.body import json_answer, json_body
 from gateway.routes.responses import Include, IncludeArray, Limit, Order, listed, page, shown
 from gateway.server.request_state import RequestState, state_of
 
-_MOST_AT_ONCE = 20
-_TRIES = 5
+_MAX_ITEMS_AT_ONCE = 20
+_MAX_TRIES = 5
 _NOT_FOUND: dict[int | str, dict[str, Any]] = {404: {"description": "The user has no such conversation"}}
 _CUSTOM = ("custom_tool_call", "custom_tool_call_output")
 
@@ -43,20 +43,20 @@ def router(store: ResponseStore, guardrails: Guardrails, sealing: Sealing, *, ti
 
     Args:
         store: Stores the conversations.
-        guardrails: Judge the items that clients send.
+        guardrails: Runs the detectors on the items that clients send.
         sealing: Decrypts the encrypted contents of items.
         timeout: The time limit of a request, in seconds.
     """
     routes = APIRouter(prefix="/v1/conversations", tags=[TAG])
     conversations = _Conversations(store, guardrails, sealing)
 
-    def soon() -> Deadline:
+    def new_deadline() -> Deadline:
         return Deadline.after(timeout)
 
     @routes.post("", summary="Create a conversation", openapi_extra=schemas.body(schemas.CONVERSATION))
     async def create(request: Request) -> Response:
         """Create a conversation, optionally with its first items."""
-        state, deadline = state_of(request.scope), soon()
+        state, deadline = state_of(request.scope), new_deadline()
         fields = await _fields(request, ("items", "metadata"))
         name = f"{CONVERSATION}_{new_name()}"
         items = await conversations.judged(fields, name, state, deadline)
@@ -68,7 +68,9 @@ def router(store: ResponseStore, guardrails: Guardrails, sealing: Sealing, *, ti
     @routes.get("/{conversation_id}", summary="Get a conversation", responses=_NOT_FOUND)
     async def retrieve(request: Request, conversation_id: str) -> Response:
         """Return the conversation without its items."""
-        return json_answer((await conversations.known(conversation_id, state_of(request.scope), soon())).object)
+        return json_answer(
+            (await conversations.known(conversation_id, state_of(request.scope), new_deadline())).object
+        )
 
     @routes.post(
         "/{conversation_id}",
@@ -84,14 +86,14 @@ def router(store: ResponseStore, guardrails: Guardrails, sealing: Sealing, *, ti
             conversation_id,
             state_of(request.scope),
             lambda known: replace(known, object={**known.object, "metadata": pairs}),
-            soon(),
+            new_deadline(),
         )
         return json_answer(changed.object)
 
     @routes.delete("/{conversation_id}", summary="Delete a conversation", responses=_NOT_FOUND)
     async def delete(request: Request, conversation_id: str) -> Response:
         """Delete the conversation with its items. Stored responses remain."""
-        state, deadline = state_of(request.scope), soon()
+        state, deadline = state_of(request.scope), new_deadline()
         await conversations.known(conversation_id, state, deadline)
         await store.delete(state.principal, conversation_id, deadline)
         return json_answer({"id": conversation_id, "object": "conversation.deleted", "deleted": True})
@@ -104,7 +106,7 @@ def router(store: ResponseStore, guardrails: Guardrails, sealing: Sealing, *, ti
     )
     async def add(request: Request, conversation_id: str) -> Response:
         """Append items to the conversation."""
-        state, deadline = state_of(request.scope), soon()
+        state, deadline = state_of(request.scope), new_deadline()
         fields = await _fields(request, ("items",))
         await conversations.known(conversation_id, state, deadline)
         added = await conversations.judged(fields, conversation_id, state, deadline)
@@ -124,7 +126,7 @@ def router(store: ResponseStore, guardrails: Guardrails, sealing: Sealing, *, ti
         include_array: IncludeArray = None,
     ) -> Response:
         """Return a page of the items."""
-        known = await conversations.known(conversation_id, state_of(request.scope), soon())
+        known = await conversations.known(conversation_id, state_of(request.scope), new_deadline())
         items = shown(known.items, [*(include or ()), *(include_array or ())])
         return json_answer(_page(items, after=after, limit=limit, order=order))
 
@@ -136,8 +138,8 @@ def router(store: ResponseStore, guardrails: Guardrails, sealing: Sealing, *, ti
         include: Include = None,
         include_array: IncludeArray = None,
     ) -> Response:
-        """Return the item in the form of a list's item."""
-        known = await conversations.known(conversation_id, state_of(request.scope), soon())
+        """Return the item in the same form as in a list."""
+        known = await conversations.known(conversation_id, state_of(request.scope), new_deadline())
         [found] = shown([_item(known, item_id)], [*(include or ()), *(include_array or ())])
         return json_answer(_listed(found))
 
@@ -148,10 +150,10 @@ def router(store: ResponseStore, guardrails: Guardrails, sealing: Sealing, *, ti
         """Delete the item and return the conversation."""
 
         def without(known: Stored) -> Stored:
-            gone = _item(known, item_id)
-            return replace(known, items=tuple(each for each in known.items if each is not gone))
+            deleted = _item(known, item_id)
+            return replace(known, items=tuple(each for each in known.items if each is not deleted))
 
-        changed = await conversations.change(conversation_id, state_of(request.scope), without, soon())
+        changed = await conversations.change(conversation_id, state_of(request.scope), without, new_deadline())
         return json_answer(changed.object)
 
     return routes
@@ -178,15 +180,15 @@ class _Conversations:
         return found
 
     async def change(
-        self, name: str, state: RequestState, how: Callable[[Stored], Stored], deadline: Deadline
+        self, name: str, state: RequestState, changed_by: Callable[[Stored], Stored], deadline: Deadline
     ) -> Stored:
-        """Change a conversation; retry if another request changes it concurrently.
+        """Change a conversation. Retry if another request has changed it concurrently.
 
         Raises:
-            Conflict: Other requests keep changing it, or it would have too many items.
+            Conflict: Other requests keep changing the conversation, or it would have too many items.
         """
-        for _ in range(_TRIES):
-            changed = how(await self.known(name, state, deadline))
+        for _ in range(_MAX_TRIES):
+            changed = changed_by(await self.known(name, state, deadline))
             if len(changed.items) > MOST_ITEMS:
                 raise Conflict(f"A conversation may have at most {MOST_ITEMS} items.")
             if await self._store.replace(state.principal, changed, deadline):
@@ -194,29 +196,29 @@ class _Conversations:
         raise Conflict("Other requests keep changing the conversation. Try again.")
 
     async def judged(self, fields: Fields, name: str, state: RequestState, deadline: Deadline) -> tuple[Item, ...]:
-        """Return the items of a request after the profile's detectors, with new ids.
+        """Run the profile's detectors on the items of a request. Return the remaining items with new ids.
 
         Raises:
-            BlockedQuestion: A detector blocks them.
+            BlockedQuestion: A detector blocks the items.
         """
-        brought = fields.items("items") or []
-        if len(brought) > _MOST_AT_ONCE:
-            raise fields.wrong("items", f"may have at most {_MOST_AT_ONCE} items in one request")
-        talk = Conversation(sealed=Sealed(self._sealing, state.principal, state.frontend.name))
-        items: Sequence[Item | None] = item_kinds.read(brought, talk, "items")
+        sent = fields.items("items") or []
+        if len(sent) > _MAX_ITEMS_AT_ONCE:
+            raise fields.wrong("items", f"may have at most {_MAX_ITEMS_AT_ONCE} items in one request")
+        conversation = Conversation(sealed=Sealed(self._sealing, state.principal, state.frontend.name))
+        items: Sequence[Item | None] = item_kinds.read(sent, conversation, "items")
         detectors = state.frontend.detectors_for(Detectors())
-        if detectors.input and talk.messages:
-            messages = chats.messages({"messages": msgspec.Raw(msgspec.json.encode(talk.messages))})
+        if detectors.input and conversation.messages:
+            messages = chats.messages({"messages": msgspec.Raw(msgspec.json.encode(conversation.messages))})
             chats.check_readable(messages, policy=True)
             turn = Turn(state.principal, "", tuple(messages), detectors=detectors)
-            left, _ = await self._checks.of_input(turn, Timeline(), deadline)
-            items = record.input_left(items, talk.paths, turn, left)
+            remaining, _ = await self._checks.of_input(turn, Timeline(), deadline)
+            items = record.judged_input(items, conversation.paths, turn, remaining)
         now = time.time_ns()
         return tuple(named(item, name, f"c{now + at}") for at, item in enumerate(items) if item is not None)
 
 
 async def _fields(request: Request, names: Sequence[str]) -> Fields:
-    """Return the members of a request; an empty body has none."""
+    """Return the members of a request's body, which may be empty."""
     body = await json_body(request) or b"{}"
     raw = json_fields.members(body)
     for name in raw:
@@ -233,7 +235,7 @@ def _item(known: Stored, item_id: str) -> Item:
     raise NotFound(message, field="item_id", resource=item_id[:100])
 
 
-def _page(items: Sequence[Item], *, after: str = "", limit: int = _MOST_AT_ONCE, order: str) -> dict[str, Any]:
+def _page(items: Sequence[Item], *, after: str = "", limit: int = _MAX_ITEMS_AT_ONCE, order: str) -> dict[str, Any]:
     found = page(items, after=after, limit=limit, order=order)
     return found | {"data": [_listed(item) for item in found["data"]]}
 

@@ -1,4 +1,4 @@
-"""The health of services and detectors on a separate port: the guardrails orchestrator's health API."""
+"""Serves the health of services and detectors on a separate port, as the guardrails orchestrator does."""
 
 import asyncio
 from collections.abc import Sequence
@@ -13,24 +13,24 @@ from starlette.types import Receive, Scope, Send
 from gateway.ports.answering import Guardrails
 from gateway.ports.health import Probe
 from gateway.server.responses import JSON, respond
-from gateway.server.single_flight import SharedLook
+from gateway.server.single_flight import SingleFlight
 
 _UNAVAILABLE = 503
 _PACKAGE = "causeway"
 
 
 class DetectorHealth:
-    """An ASGI application for ``GET /health`` and ``GET /info``; both always answer 200.
+    """An ASGI application for ``GET /health`` and ``GET /info``. Their status is always 200.
 
     ``/health`` reports that the process runs. ``/info`` reports the health of each service and of each remote
-    detector, at most a second old.
+    detector. The result is at most a second old.
 
     Args:
         guardrails: Lists the detectors.
-        probes: One for each service.
+        probes: One probe for each service.
         version: The platform's version.
         timeout: The time limit of each check, in seconds.
-        fresh: Seconds for which a result is reused, because callers need no credentials.
+        reuse_seconds: Seconds for which callers share a result, because they need no credentials.
     """
 
     def __init__(
@@ -40,13 +40,13 @@ class DetectorHealth:
         *,
         version: str,
         timeout: float = 5.0,
-        fresh: float = 1.0,
+        reuse_seconds: float = 1.0,
     ) -> None:
         self._guardrails = guardrails
         self._probes = probes
         self._version = version
         self._timeout = timeout
-        self._seen = SharedLook(self._services, fresh=fresh)
+        self._shared_check = SingleFlight(self._services, reuse_seconds=reuse_seconds)
 
     async def __call__(self, scope: Scope, receive: Receive, send: Send) -> None:  # noqa: ARG002  # ASGI's signature
         """Serve one request."""
@@ -54,23 +54,23 @@ class DetectorHealth:
             return
         status, body = 404, {"code": 404, "details": f"The path {scope['path']} does not exist."}
         if scope["path"] in ("/health", "/info") and scope["method"] not in ("GET", "HEAD"):
-            status, body = 405, {"code": 405, "details": f"{scope['path']} does not take {scope['method']}."}
+            status, body = 405, {"code": 405, "details": f"{scope['path']} does not accept {scope['method']}."}
         elif scope["path"] == "/health":
             status, body = 200, {_PACKAGE: self._version}
         elif scope["path"] == "/info":
-            status, body = 200, {"services": await self._seen()}
+            status, body = 200, {"services": await self._shared_check()}
         await respond(send, status, JSON, msgspec.json.encode(body))
 
     async def _services(self) -> dict[str, Any]:
-        looked = await asyncio.gather(*(self._probed(probe) for probe in self._probes), self._detectors())
-        return {name: body for services in looked for name, body in services.items()}
+        results = await asyncio.gather(*(self._probed(probe) for probe in self._probes), self._detectors())
+        return {name: body for services in results for name, body in services.items()}
 
     async def _probed(self, probe: Probe) -> dict[str, Any]:
         try:
             async with asyncio.timeout(self._timeout):
                 problem = await probe.check(Deadline.after(self._timeout))
         except (TimeoutError, CausewayError):
-            problem = f"no answer within {self._timeout:g} s"
+            problem = f"no response within {self._timeout:g} s"
         return {probe.name: _health(problem is None, problem or "")}
 
     async def _detectors(self) -> dict[str, Any]:

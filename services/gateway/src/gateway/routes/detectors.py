@@ -1,4 +1,4 @@
-"""The detectors that requests can name."""
+"""The route that lists the detectors."""
 
 import msgspec
 from fastapi import APIRouter, Request, Response
@@ -15,7 +15,7 @@ _DETECTOR = {
     "properties": {
         "id": {"type": "string"},
         "kind": {"enum": ["text_contents", "text_chat", "text_context_doc", "text_generation"]},
-        "streaming": {"type": "boolean", "description": "It judges a growing answer before the answer is complete"},
+        "streaming": {"type": "boolean", "description": "It judges an answer while the model still generates it"},
         "remote": {"type": "boolean", "description": "It calls another server"},
         "description": {"type": "string"},
         "params": {"type": "object", "description": "JSON Schema of its parameters"},
@@ -39,7 +39,7 @@ def router(guardrails: Guardrails, *, timeout: float) -> APIRouter:
 
     @routes.get("/detectors", summary="The detectors", responses=answers(_LIST))
     async def list_detectors(request: Request) -> Response:
-        """List the detectors by id, with their kinds and parameters."""
+        """List the detectors in the order of their ids, with their kinds and parameters."""
         known = await guardrails.detectors(state_of(request.scope).principal, Deadline.after(timeout))
         listed = [
             {

@@ -22,19 +22,19 @@ from gateway.routes.schemas import answers
 from gateway.routes.schemas_jobs import DOCUMENT_PAGE
 from gateway.routes.stored_documents import document_json
 from gateway.routes.submission import LINKS, Submission, is_json, media_type, metadata_of, of_form, of_json
-from gateway.routes.uploads import Turns, check_lengths
+from gateway.routes.uploads import UploadSlots, check_lengths
 from gateway.server.request_state import state_of
 from gateway.server.responses import error_headers
 
-_MOST_DOCUMENTS = 1000
-_AT_ONCE = 8
-"""Documents of an upload that are passed on concurrently."""
+_MAX_DOCUMENTS = 1000
+_MAX_CONCURRENT = 8
+"""Maximum number of documents of one upload that are submitted concurrently."""
 
 
 def router(
     ingest: Ingest,
     catalogue: Catalogue,
-    turns: Turns,
+    slots: UploadSlots,
     allowed: AllowedUrls,
     *,
     timeout: float,
@@ -45,9 +45,9 @@ def router(
     Args:
         ingest: Accepts the documents.
         catalogue: Lists the indexed documents.
-        turns: Limits concurrent uploads.
+        slots: Limits concurrent uploads.
         allowed: The hosts from which documents may be fetched.
-        timeout: The maximum number of seconds to pass on an upload.
+        timeout: The maximum number of seconds to store an upload and queue its jobs.
         most_characters: The maximum number of characters of a document's text.
     """
     routes = APIRouter(tags=["documents"])
@@ -58,8 +58,8 @@ def router(
         summary="Upload files, or URLs, to be indexed",
         dependencies=[Depends(media_type)],
         responses={
-            400: {"description": "A field, a file or a URL is wrong; nothing was accepted"},
-            403: {"description": "Documents of that URL are not fetched, or a document would have another owner"},
+            400: {"description": "A field, a file or a URL is invalid; nothing was accepted"},
+            403: {"description": "The host of a URL is not allowed, or a document would get another owner"},
             413: {"description": "The upload is too large"},
             415: {"description": "The body is neither a multipart form nor JSON"},
             429: {
@@ -67,7 +67,7 @@ def router(
             },
             503: {
                 "description": "The queue is unavailable, or full; see Retry-After. If only some documents were "
-                "accepted, `jobs` holds theirs"
+                "accepted, `jobs` contains their jobs"
             },
         },
         openapi_extra={"requestBody": {"required": True, "content": {"application/json": {"schema": LINKS}}}},
@@ -77,7 +77,7 @@ def router(
         index: Annotated[str, Form(description="Index to write to; created if it does not exist")] = "",
         file: Annotated[list[UploadFile] | None, File(description="Files")] = None,
         url: Annotated[list[str] | None, Form(description="URLs of documents to fetch")] = None,
-        category: Annotated[str, Form(description="A category to which questions can be limited")] = "",
+        category: Annotated[str, Form(description="A category by which questions can filter documents")] = "",
         metadata: Annotated[str, Form(description="A JSON object stored with each document")] = "",
         oids: Annotated[list[str] | None, Form(description="Users who may see the documents")] = None,
         groups: Annotated[list[str] | None, Form(description="Groups who may see the documents")] = None,
@@ -85,7 +85,7 @@ def router(
             bool, Form(description="Store pictures of the pages of PDFs, for models that accept pictures")
         ] = False,
     ) -> Response:
-        """Store the files and queue a job for each, and for each URL; if one is invalid, accept none."""
+        """Store the files, and queue a job for each file and URL. If one is invalid, accept none."""
         if is_json(request):
             submission = await of_json(allowed, request)
         else:
@@ -103,7 +103,7 @@ def router(
         principal = state_of(request.scope).principal
         ownership.check(principal, [upload.metadata_json for upload in submission.uploads])
         deadline = Deadline.after(timeout)
-        async with turns.turn(deadline):
+        async with slots.slot(deadline):
             await check_lengths(submission.files, most_characters)
             accepted, error = await _submitted(ingest, principal, submission, deadline)
         if error is None:
@@ -118,12 +118,12 @@ def router(
     async def list_documents(
         request: Request,
         index: Annotated[str, Query(description="The index")],
-        limit: Annotated[int, Query(ge=1, le=_MOST_DOCUMENTS)] = 100,
+        limit: Annotated[int, Query(ge=1, le=_MAX_DOCUMENTS)] = 100,
         page_token: Annotated[
             str, Query(max_length=4096, description="`next_page_token` of the previous page")
         ] = "",
     ) -> Response:
-        """List the documents by id, in pages, without their texts."""
+        """Return a page of the documents in the order of their ids, without their texts."""
         keys.index_name(index)
         principal = state_of(request.scope).principal
         page = await catalogue.page(principal, index, limit, page_token, Deadline.after(timeout))
@@ -136,9 +136,9 @@ def router(
 async def _submitted(
     ingest: Ingest, principal: Principal, submission: Submission, deadline: Deadline
 ) -> tuple[dict[int, Job], CausewayError | None]:
-    """Return the jobs by position of their documents, in order, and the error that stopped the others.
+    """Submit the documents. Return the jobs by the positions of their documents, and the error, if any.
 
-    A few are submitted concurrently, because each waits for disks.
+    Several documents are submitted concurrently, because each submission waits for disks.
     """
     places = iter(range(len(submission.uploads)))
     accepted: dict[int, Job] = {}
@@ -154,16 +154,17 @@ async def _submitted(
                 failed.append(error)
 
     async with asyncio.TaskGroup() as group:
-        for _ in range(min(_AT_ONCE, len(submission.uploads))):
+        for _ in range(min(_MAX_CONCURRENT, len(submission.uploads))):
             group.create_task(submit())
     return dict(sorted(accepted.items())), failed[0] if failed else None
 
 
 def _broken_off(error: CausewayError, jobs: Mapping[int, Job], names: Sequence[str]) -> Response:
-    """Return the answer for a partly accepted upload: accepted documents cannot be taken back."""
+    """Return the response to a partly accepted upload. Accepted documents cannot be withdrawn."""
     first = next(name for place, name in enumerate(names) if place not in jobs)
     accepted = (
-        f"Of {len(names)} documents {len(jobs)} were accepted, see jobs; {first!r} is the first of the others."
+        f"{len(jobs)} of {len(names)} documents were accepted, see jobs. {first!r} is the first document that was "
+        "not accepted."
     )
     kind = RateLimited if isinstance(error, RateLimited) else Unavailable
     refusal = kind(f"{error.message} {accepted}", retry_after=error.retry_after)

@@ -10,7 +10,7 @@ T = TypeVar("T")
 
 
 async def unless_draining(draining: asyncio.Event, work: Coroutine[Any, Any, T], otherwise: T) -> T:
-    """Return the result of `work`; if the gateway begins to stop first, cancel it and return `otherwise`."""
+    """Return the result of `work`. If the gateway begins to stop first, cancel the work and return `otherwise`."""
     working, stopping = asyncio.ensure_future(work), asyncio.ensure_future(draining.wait())
     try:
         await asyncio.wait((working, stopping), return_when=asyncio.FIRST_COMPLETED)
@@ -20,7 +20,7 @@ async def unless_draining(draining: asyncio.Event, work: Coroutine[Any, Any, T],
 
 
 async def until_draining(draining: asyncio.Event, items: AsyncGenerator[T, None]) -> AsyncGenerator[T, None]:
-    """Yield the items until the end, or until the gateway begins to stop; close both iterators."""
-    nothing: Any = object()
-    while (item := await unless_draining(draining, anext(items, nothing), nothing)) is not nothing:
+    """Yield the items until the iterator ends or the gateway begins to stop."""
+    end: Any = object()
+    while (item := await unless_draining(draining, anext(items, end), end)) is not end:
         yield item

@@ -1,4 +1,4 @@
-"""Embeddings in OpenAI's format."""
+"""Routes that return embeddings in OpenAI's format."""
 
 import asyncio
 
@@ -13,7 +13,7 @@ from gateway.server.request_state import state_of
 
 PATH = "/v1/embeddings"
 DEPLOYMENT_PATH = "/openai/deployments/{model:path}/embeddings"
-"""The path of Azure's clients, with the model in it."""
+"""The path of Azure's clients, which contains the model."""
 
 
 def router(embedder: Embedder, *, timeout: float) -> APIRouter:
@@ -27,7 +27,7 @@ def router(embedder: Embedder, *, timeout: float) -> APIRouter:
 
     @routes.post(
         PATH,
-        summary="Vectors of texts, like those of the indexes",
+        summary="Vectors of texts, by the embedding models of the indexes",
         responses=answers(EMBEDDINGS, {404: "No such model"}),
         openapi_extra=body(EMBEDDING),
     )
@@ -42,11 +42,11 @@ def router(embedder: Embedder, *, timeout: float) -> APIRouter:
         openapi_extra=body(EMBEDDING),
     )
     async def embed_with_deployment(request: Request, model: str) -> Response:
-        """Answer like `/v1/embeddings`; the path's model has priority over the body's."""
+        """Return the same as `/v1/embeddings`. The model in the path has priority over the model in the body."""
         return await answer(request, model)
 
     async def answer(request: Request, model: str) -> Response:
-        # In a thread, because it decodes tokens, and loads their table at the first use.
+        # In a thread, because the parser decodes tokens, and loads their table at its first use.
         requested = await asyncio.to_thread(openai_embeddings.parse, await json_body(request), model)
         principal, deadline = state_of(request.scope).principal, Deadline.after(timeout)
         if requested.dimensions is not None:

@@ -1,4 +1,4 @@
-"""Liveness and readiness of the gateway."""
+"""Routes that report the liveness and the readiness of the gateway."""
 
 import asyncio
 import time
@@ -11,26 +11,26 @@ from servicekit.deadline import Deadline
 from servicekit.errors import DeadlineExceeded
 
 from gateway.ports.health import Probe
-from gateway.server.single_flight import SharedLook
+from gateway.server.single_flight import SingleFlight
 
 
 def router(probes: Sequence[Probe], *, timeout: float = 1.0) -> APIRouter:
     """Return ``GET /health``, ``GET /healthz`` and ``GET /readyz``.
 
     Args:
-        probes: One for each dependency.
-        timeout: The time limit of a dependency's answer, in seconds.
+        probes: One probe for each dependency.
+        timeout: The time limit of each check, in seconds.
     """
     routes = APIRouter(tags=["health"])
-    # Dependencies only delay the start. A later failure must not take all gateways out of service: that would turn
-    # a clear 503 into refused connections.
+    # Only the start waits for dependencies. If a later failure made all gateways unready, clients would get refused
+    # connections in place of a clear 503.
     started = False
 
-    async def seen() -> list[dict[str, Any]]:
+    async def states() -> list[dict[str, Any]]:
         return await asyncio.gather(*(_state_of(probe, timeout) for probe in probes))
 
-    # Callers need no credentials: concurrent requests share one check of each dependency.
-    look = SharedLook(seen, fresh=0.0)
+    # Concurrent requests share one check of each dependency, because callers need no credentials.
+    shared_check = SingleFlight(states, reuse_seconds=0.0)
 
     @routes.get("/health", summary="Liveness (RAGEngine's format)")
     async def health() -> dict[str, str | None]:
@@ -50,17 +50,17 @@ def router(probes: Sequence[Probe], *, timeout: float = 1.0) -> APIRouter:
         },
     )
     async def readyz(verbose: str | None = None) -> Response:
-        """Answer 200 after every dependency has answered once; ``?verbose`` shows each state, or 503."""
+        """Return 200 once every dependency was available at the same time. ``?verbose`` checks all now."""
         nonlocal started
         if started and verbose is None:
             return _state(True, {})
-        found = await look()
+        found = await shared_check()
         services = {probe.name: state for probe, state in zip(probes, found, strict=True)}
-        well = all(state["status"] == "ok" for state in found)
-        started = started or well
+        is_ready = all(state["status"] == "ok" for state in found)
+        started = started or is_ready
         if verbose is None:
             return _state(started, {})
-        return _state(well, {"services": services})
+        return _state(is_ready, {"services": services})
 
     return routes
 
@@ -82,4 +82,4 @@ async def _problem(probe: Probe, seconds: float) -> str | None:
         async with asyncio.timeout(seconds):
             return await probe.check(Deadline.after(seconds))
     except (TimeoutError, DeadlineExceeded):
-        return f"no answer within {seconds:g} s"
+        return f"no response within {seconds:g} s"

@@ -1,7 +1,8 @@
-"""Comments on streams that are silent while a model thinks.
+"""Sends comments on streams that are silent while a model thinks.
 
-Proxies close a connection that is silent for 50 to 60 seconds. In server-sent events clients ignore a comment;
-one every 15 seconds is advised (https://html.spec.whatwg.org/multipage/server-sent-events.html#authoring-notes).
+Proxies close a connection that is silent for 50 to 60 seconds. Clients of server-sent events ignore comments. The
+standard advises a comment every 15 seconds
+(https://html.spec.whatwg.org/multipage/server-sent-events.html#authoring-notes).
 """
 
 import asyncio
@@ -13,17 +14,17 @@ from starlette.types import Message, Send
 
 
 class Heartbeat:
-    """Sends a comment on a stream that has begun, after each silent interval.
+    """Sends a comment on a stream after each silent interval.
 
     Args:
         send: Sends the messages of the response.
-        beat: The comment; empty: nothing is sent.
+        comment: The comment; empty: no comments are sent.
         interval: Seconds of silence before a comment.
     """
 
-    def __init__(self, send: Send, beat: bytes, interval: float) -> None:
+    def __init__(self, send: Send, comment: bytes, interval: float) -> None:
         self._send = send
-        self._beat: Message = {"type": "http.response.body", "body": beat, "more_body": True}
+        self._comment: Message = {"type": "http.response.body", "body": comment, "more_body": True}
         self._interval = interval
         self._loop = asyncio.get_running_loop()
         self._last = self._loop.time()
@@ -36,28 +37,28 @@ class Heartbeat:
         await self._send(message)
 
     async def __aenter__(self) -> Self:
-        """Start to watch for silence."""
-        if self._beat["body"]:
-            self._timer = self._loop.call_later(self._interval, self._look)
+        """Start the timer of the first comment."""
+        if self._comment["body"]:
+            self._timer = self._loop.call_later(self._interval, self._check)
         return self
 
     async def __aexit__(
         self, kind: type[BaseException] | None, error: BaseException | None, trace: TracebackType | None
     ) -> None:
-        """Stop to send comments."""
+        """Stop sending comments."""
         if self._timer is not None:
             self._timer.cancel()
         if self._sending is not None:
             await ended(self._sending)
 
-    def _look(self) -> None:
+    def _check(self) -> None:
         now = self._loop.time()
         if now - self._last >= self._interval:
             self._last = now
             # If the client does not read, at most one comment waits.
             if self._sending is None or self._sending.done():
-                self._sending = self._loop.create_task(self._send_beat())
-        self._timer = self._loop.call_later(self._last + self._interval - now, self._look)
+                self._sending = self._loop.create_task(self._send_comment())
+        self._timer = self._loop.call_later(self._last + self._interval - now, self._check)
 
-    async def _send_beat(self) -> None:
-        await self._send(self._beat)
+    async def _send_comment(self) -> None:
+        await self._send(self._comment)

@@ -1,12 +1,12 @@
-"""Routes to create indexes with their own settings, and to rebuild them in the background."""
+"""Routes that create, configure and rebuild indexes."""
 
 import msgspec
 from fastapi import APIRouter, Request, Response
+from servicekit import keys
 from servicekit.deadline import Deadline
 from servicekit.errors import InvalidRequest
 
 from gateway.dialects.json_fields import Fields, members, value
-from gateway.dialects.ragengine import documents as ragengine
 from gateway.domain.indexes import IndexRebuild, IndexSettings, IndexSummary
 from gateway.ports.index_management import Indexes
 from gateway.routes.body import json_answer, json_body
@@ -16,7 +16,7 @@ from gateway.server.request_state import state_of
 _SETTINGS = ("embedding", "chunk_tokens", "chunk_overlap", "fusion", "dense_weight", "expand", "language", "ocr")
 _REBUILT = ("embedding", "language")
 """The settings that only a rebuild can change."""
-_MOST_TOKENS = 8192
+_MAX_TOKENS = 8192
 _UNKNOWN = {404: "No such index"}
 
 
@@ -33,23 +33,23 @@ def router(indexes: Indexes, *, timeout: float) -> APIRouter:
         "/indexes",
         summary="Create an index with its own settings",
         status_code=201,
-        responses={201: answers(INDEX_SETTINGS)[200], 409: {"description": "There is one of this name"}},
+        responses={201: answers(INDEX_SETTINGS)[200], 409: {"description": "An index of this name exists"}},
         openapi_extra=body(CREATION),
     )
     async def create_index(request: Request) -> Response:
-        """Create an empty index. Other indexes are created by their first document."""
+        """Create an empty index with its own settings. The first document of an unknown index also creates one."""
         raw = members(await json_body(request))
         fields = _fields(raw, ("index_name", *_SETTINGS))
-        name = ragengine.index_name(fields.text("index_name"), "index_name")
+        name = keys.index_name(fields.text("index_name"), "index_name")
         made = await indexes.create(
             state_of(request.scope).principal, name, _settings(fields), Deadline.after(timeout)
         )
-        return json_answer(_own(name, made), 201, {"location": f"/indexes/{name}"})
+        return json_answer(_named_settings(name, made), 201, {"location": f"/indexes/{name}"})
 
     @routes.get("/indexes/{index}", summary="The settings of an index", responses=answers(INDEX, _UNKNOWN))
     async def describe_index(request: Request, index: str) -> Response:
-        """Return the settings of the index, and counts of what the caller may see; null: the platform's."""
-        name = ragengine.index_name(index, "index")
+        """Return the index's settings, and its numbers of documents and chunks. null: the platform's setting."""
+        name = keys.index_name(index)
         summary = await indexes.summary(state_of(request.scope).principal, name, Deadline.after(timeout))
         return json_answer(index_json(summary))
 
@@ -60,16 +60,16 @@ def router(indexes: Indexes, *, timeout: float) -> APIRouter:
         openapi_extra=body(CHANGES),
     )
     async def update_index(request: Request, index: str) -> Response:
-        """Change the named settings; null restores the platform's. Model and language need a rebuild."""
-        name = ragengine.index_name(index, "index")
+        """Change the named settings. null restores the platform's setting. Model and language need a rebuild."""
+        name = keys.index_name(index)
         raw = members(await json_body(request))
         fields = _fields(raw, _SETTINGS)
         if fixed := [each for each in _REBUILT if each in raw]:
-            raise fields.wrong(fixed[0], f"is changed by POST /indexes/{name}/rebuild")
+            raise fields.wrong(fixed[0], f"can only be changed with POST /indexes/{name}/rebuild")
         has = await indexes.update(
             state_of(request.scope).principal, name, _settings(fields), list(raw), Deadline.after(timeout)
         )
-        return json_answer(_own(name, has))
+        return json_answer(_named_settings(name, has))
 
     @routes.post(
         "/indexes/{index}/rebuild",
@@ -85,10 +85,10 @@ def router(indexes: Indexes, *, timeout: float) -> APIRouter:
     async def rebuild_index(request: Request, index: str) -> Response:
         """Start the rebuild in the background.
 
-        Until the rebuild replaces the index in one step, the index answers and accepts documents. A repeated
-        request returns the progress.
+        The index can be searched and accepts documents during the rebuild, which replaces the index in one step at
+        its end. A repeated request returns the progress.
         """
-        name = ragengine.index_name(index, "index")
+        name = keys.index_name(index)
         fields = _fields(members(await json_body(request)), _SETTINGS)
         begun = await indexes.rebuild(
             state_of(request.scope).principal, name, _settings(fields), Deadline.after(timeout)
@@ -101,8 +101,8 @@ def router(indexes: Indexes, *, timeout: float) -> APIRouter:
         responses=answers(REBUILD, {404: "No such index, or it has not been rebuilt"}),
     )
     async def last_rebuild(request: Request, index: str) -> Response:
-        """Return the running rebuild, or the last one."""
-        name = ragengine.index_name(index, "index")
+        """Return the running or the last rebuild."""
+        name = keys.index_name(index)
         found = await indexes.last_rebuild(state_of(request.scope).principal, name, Deadline.after(timeout))
         return json_answer(_rebuild(found))
 
@@ -112,15 +112,15 @@ def router(indexes: Indexes, *, timeout: float) -> APIRouter:
 def _fields(raw: dict[str, msgspec.Raw], names: tuple[str, ...]) -> Fields:
     unknown = sorted(set(raw) - set(names))
     if unknown:
-        raise InvalidRequest(f"There is no setting '{unknown[0][:100]}'.", field=unknown[0][:100])
+        raise InvalidRequest(f"The setting '{unknown[0][:100]}' does not exist.", field=unknown[0][:100])
     return Fields({name: value(raw.get(name), name) for name in names})
 
 
 def _settings(fields: Fields) -> IndexSettings:
     return IndexSettings(
         fields.text("embedding") or None,
-        fields.integer("chunk_tokens", 16, _MOST_TOKENS),
-        fields.integer("chunk_overlap", 0, _MOST_TOKENS - 1),
+        fields.integer("chunk_tokens", 16, _MAX_TOKENS),
+        fields.integer("chunk_overlap", 0, _MAX_TOKENS - 1),
         fields.one_of("fusion", ("scores", "ranks")) or None,
         fields.number("dense_weight", 0, 1),
         None if fields.get("expand") is None else fields.flag("expand"),
@@ -131,10 +131,14 @@ def _settings(fields: Fields) -> IndexSettings:
 
 def index_json(summary: IndexSummary) -> dict[str, object]:
     """Return an index in the routes' format."""
-    return {**_own(summary.name, summary.settings), "documents": summary.documents, "chunks": summary.chunks}
+    return {
+        **_named_settings(summary.name, summary.settings),
+        "documents": summary.documents,
+        "chunks": summary.chunks,
+    }
 
 
-def _own(name: str, settings: IndexSettings) -> dict[str, object]:
+def _named_settings(name: str, settings: IndexSettings) -> dict[str, object]:
     return {"index_name": name, **_settings_json(settings)}
 
 

@@ -1,4 +1,4 @@
-"""The indexes and their documents, in RAGEngine's format."""
+"""Routes of indexes, their documents and their snapshots, in RAGEngine's format."""
 
 import dataclasses
 import posixpath
@@ -6,6 +6,7 @@ from typing import Annotated
 
 import msgspec
 from fastapi import APIRouter, Path, Query, Request, Response
+from servicekit import keys
 from servicekit.deadline import Deadline
 from servicekit.errors import InvalidRequest
 
@@ -18,10 +19,10 @@ from gateway.routes.index_configuration import index_json
 from gateway.routes.schemas import DOCUMENTS, INDEX, MESSAGE, REMOVALS, SNAPSHOTS, answers, body
 from gateway.server.request_state import state_of
 
-_LARGEST_OFFSET = 2**53
-_LONGEST_PATH = 1024
-_MOST_CHARACTERS = 1_000_000
-"""The maximum number of characters of all texts of a page."""
+_MAX_OFFSET = 2**53
+_MAX_PATH_LENGTH = 1024
+_MAX_CHARACTERS = 1_000_000
+"""The maximum number of characters of all texts on a page."""
 _UNKNOWN = {404: "No such index"}
 _NAMES = {"type": "array", "items": {"type": "string"}}
 _LISTED = {"oneOf": [_NAMES, {"type": "array", "items": INDEX}]}
@@ -31,16 +32,16 @@ _PAGE = {
 }
 
 _Name = Annotated[str, Path(description="The index")]
-_Details = Annotated[bool, Query(description="Objects as in GET /indexes/{index} instead of names")]
+_Details = Annotated[bool, Query(description="Return objects as in GET /indexes/{index} instead of names")]
 _SnapshotPath = Annotated[
     str,
     Query(
-        max_length=_LONGEST_PATH,
-        description="A directory below the snapshot directory; it contains the snapshot under the index's name",
+        max_length=_MAX_PATH_LENGTH,
+        description="A directory below the snapshot directory. The snapshot is in it, under the index's name",
     ),
 ]
 
-_Snapshot = Annotated[str, Path(max_length=_LONGEST_PATH, description="Its path, as in the list")]
+_Snapshot = Annotated[str, Path(max_length=_MAX_PATH_LENGTH, description="The snapshot's path, as in the list")]
 
 
 def router(
@@ -51,15 +52,15 @@ def router(
     Args:
         indexes: Manages the indexes.
         catalogue: Removes documents.
-        pictures: Stores pictures of their pages, which are deleted with them.
-        originals: Stores their originals, which are deleted with them.
+        pictures: Deletes the pictures of deleted documents.
+        originals: Deletes the originals of deleted documents.
         timeout: The time limit of a request, in seconds.
     """
     routes = APIRouter(tags=["indexes"])
 
     @routes.get("/indexes", summary="The names of the indexes", responses=answers(_LISTED))
     async def list_indexes(request: Request, *, details: _Details = False) -> Response:
-        """List the indexes in order."""
+        """List the indexes in the order of their names."""
         found = await indexes.summaries(state_of(request.scope).principal, Deadline.after(timeout))
         return json_answer([index_json(each) if details else each.name for each in found])
 
@@ -70,19 +71,19 @@ def router(
         request: Request,
         index: _Name,
         limit: Annotated[int, Query(ge=1, le=100)] = 10,
-        offset: Annotated[int, Query(ge=0, le=_LARGEST_OFFSET)] = 0,
+        offset: Annotated[int, Query(ge=0, le=_MAX_OFFSET)] = 0,
         max_text_length: Annotated[
-            int, Query(ge=1, le=_MOST_CHARACTERS, description="Characters of each document's text")
+            int, Query(ge=1, le=_MAX_CHARACTERS, description="Maximum characters of each document's text")
         ] = 1000,
         metadata_filter: Annotated[
-            str, Query(description="A JSON object; documents that have all these values in their metadata")
+            str, Query(description="A JSON object. Only documents with all these values in their metadata")
         ] = "",
     ) -> Response:
-        """List documents by id, each with the beginning of its text."""
-        name = ragengine.index_name(index, "index")
-        if limit * max_text_length > _MOST_CHARACTERS:
-            result = f"limit times max_text_length must be at most {_MOST_CHARACTERS}."
-            raise InvalidRequest(result, field="max_text_length")
+        """Return a page of the documents in the order of their ids, with the beginnings of their texts."""
+        name = keys.index_name(index)
+        if limit * max_text_length > _MAX_CHARACTERS:
+            message = f"limit times max_text_length must be at most {_MAX_CHARACTERS}."
+            raise InvalidRequest(message, field="max_text_length")
         page = await indexes.documents(
             state_of(request.scope).principal,
             name,
@@ -106,8 +107,8 @@ def router(
         openapi_extra=body(REMOVALS),
     )
     async def delete_documents(request: Request, index: _Name) -> Response:
-        """Delete documents with all their passages; the answer names unknown ids."""
-        name = ragengine.index_name(index, "index")
+        """Delete documents with all their passages. The response lists unknown ids."""
+        name = keys.index_name(index)
         ids = ragengine.removals(await json_body(request))
         removal = await catalogue.remove(state_of(request.scope).principal, name, ids, Deadline.after(timeout))
         await pictures.forget(state_of(request.scope).principal, name, removal.pictured)
@@ -117,8 +118,8 @@ def router(
 
     @routes.delete("/indexes/{index}", summary="Delete an index", responses=answers(MESSAGE, _UNKNOWN))
     async def delete_index(request: Request, index: _Name) -> Response:
-        """Delete an index with all its contents, irrevocably."""
-        name = ragengine.index_name(index, "index")
+        """Delete an index with all its contents. This cannot be undone."""
+        name = keys.index_name(index)
         principal, deadline = state_of(request.scope).principal, Deadline.after(timeout)
         documents = await catalogue.find(principal, name, {}, deadline)
         await indexes.delete(principal, name, deadline)
@@ -128,8 +129,8 @@ def router(
 
     @routes.post("/persist/{index}", summary="Write a snapshot of an index", responses=answers(MESSAGE, _UNKNOWN))
     async def persist_index(request: Request, index: _Name, path: _SnapshotPath = "") -> Response:
-        """Write `path/index`; replace a snapshot of the same index."""
-        name = ragengine.index_name(index, "index")
+        """Write the snapshot `path/index`. Replace an existing snapshot of the same index."""
+        name = keys.index_name(index)
         directory = _directory(path)
         await indexes.persist(state_of(request.scope).principal, name, directory, Deadline.after(timeout))
         return _message(f"Successfully persisted index {name} to {posixpath.join(directory, name)}.")
@@ -145,8 +146,8 @@ def router(
     async def load_index(
         request: Request, index: _Name, path: _SnapshotPath = "", *, overwrite: bool = False
     ) -> Response:
-        """Load the index in one step; with `overwrite` replace an existing index and all its contents."""
-        name = ragengine.index_name(index, "index")
+        """Load the index in one step. `overwrite` replaces an existing index and all its contents."""
+        name = keys.index_name(index)
         directory = _directory(path)
         await indexes.load(
             state_of(request.scope).principal, name, directory, Deadline.after(timeout), overwrite=overwrite
@@ -165,7 +166,7 @@ def router(
         responses=answers(MESSAGE, {404: "The path has no snapshot", 409: "The snapshot is being written"}),
     )
     async def delete_snapshot(request: Request, path: _Snapshot) -> Response:
-        """Delete a snapshot by its path in the list."""
+        """Delete the snapshot at a path."""
         name = _directory(path)
         await indexes.delete_snapshot(state_of(request.scope).principal, name, Deadline.after(timeout))
         return _message(f"Successfully deleted snapshot {name}.")

@@ -1,4 +1,4 @@
-"""Jobs: list, progress, cancel, and replay of failed ones."""
+"""Routes that list, show, cancel and replay jobs."""
 
 import asyncio
 import contextlib
@@ -22,23 +22,23 @@ from gateway.routes.schemas import answers, body
 from gateway.routes.schemas_jobs import DEAD_PAGE, JOB, JOB_PAGE, LANES, REPLAY, REPLAYED
 from gateway.server.request_state import state_of
 
-_MOST_JOBS = 1000
-_MOST_IDS = 10_000
-_AWAY = {503: "The queue is unavailable; see Retry-After"}
-_UNKNOWN = {404: "No such job"} | _AWAY
+_MAX_JOBS = 1000
+_MAX_IDS = 10_000
+_UNAVAILABLE = {503: "The queue is unavailable; see Retry-After"}
+_UNKNOWN = {404: "No such job"} | _UNAVAILABLE
 _STREAM = "text/event-stream"
 _STREAM_SECONDS = 300.0
-"""The longest time of a stream of events; clients then open another one."""
-# Within one second, instead of most browsers' three.
+"""The maximum duration of a stream of events. Clients then open a new stream."""
+# Browsers reconnect after one second. The default of most browsers is three seconds.
 _RECONNECT = b"event: reconnect\nretry: 1000\ndata: {}\n\n"
 
 State = Literal["", "queued", "parsing", "indexing", "succeeded", "unchanged", "failed", "cancelled"]
-_Count = Annotated[int, Query(ge=1, le=_MOST_JOBS, description="Maximum number of entries of the page")]
+_Count = Annotated[int, Query(ge=1, le=_MAX_JOBS, description="Maximum number of entries of the page")]
 _Token = Annotated[str, Query(max_length=20, description="`next_page_token` of the previous page")]
 
 
 class _Ids(msgspec.Struct, forbid_unknown_fields=True):
-    """The jobs to send again."""
+    """The jobs to replay."""
 
     job_ids: list[str] | None = None
     all: bool = False
@@ -50,12 +50,12 @@ def router(ingest: Ingest, jobs: Jobs, draining: asyncio.Event, *, timeout: floa
     Args:
         ingest: Returns the state of a job.
         jobs: Manages the jobs.
-        draining: Set when the gateway begins to stop: streams of events end.
-        timeout: The time limit of an answer, in seconds.
+        draining: Set when the gateway begins to stop. Streams of events then end.
+        timeout: The time limit of a request, in seconds.
     """
     routes = APIRouter(tags=["documents"])
 
-    @routes.get("/jobs", summary="The jobs, most recently changed first", responses=answers(JOB_PAGE, _AWAY))
+    @routes.get("/jobs", summary="The jobs, most recently changed first", responses=answers(JOB_PAGE, _UNAVAILABLE))
     async def list_jobs(
         request: Request,
         index: Annotated[str, Query(description="Only jobs that write to this index")] = "",
@@ -63,7 +63,7 @@ def router(ingest: Ingest, jobs: Jobs, draining: asyncio.Event, *, timeout: floa
         limit: _Count = 50,
         page_token: _Token = "",
     ) -> Response:
-        """Return a page, which may be shorter than `limit`; `next_page_token` gets the next one."""
+        """Return a page, which may be shorter than `limit`. `next_page_token` requests the next page."""
         if index:
             keys.index_name(index)
         page = await jobs.page(
@@ -78,13 +78,13 @@ def router(ingest: Ingest, jobs: Jobs, draining: asyncio.Event, *, timeout: floa
             {"jobs": [job_json(job) for job in page.jobs], "next_page_token": page.next_token or None}
         )
 
-    # Before the routes of one job: ids of jobs are not words.
-    @routes.get("/jobs/lanes", summary="The load of the queue's lanes", responses=answers(LANES, _AWAY))
+    # These routes come before those of one job. The id of a job is never "lanes" or "dead".
+    @routes.get("/jobs/lanes", summary="The load of the queue's lanes", responses=answers(LANES, _UNAVAILABLE))
     async def list_lanes(request: Request) -> Response:
         """Return the lanes. A job waits in the first lane that has room for its tenant.
 
-        `jobs` counts the tenant's waiting and running jobs; `places` is null for the last lane, which takes all
-        others.
+        `jobs` counts the tenant's waiting and running jobs. `places` is null for the last lane, which accepts all
+        remaining jobs.
         """
         lanes = await jobs.lanes(state_of(request.scope).principal, Deadline.after(timeout))
         listed = [
@@ -92,11 +92,13 @@ def router(ingest: Ingest, jobs: Jobs, draining: asyncio.Event, *, timeout: floa
         ]
         return json_answer({"lanes": listed})
 
-    @routes.get("/jobs/dead", summary="List the jobs that failed permanently", responses=answers(DEAD_PAGE, _AWAY))
+    @routes.get(
+        "/jobs/dead", summary="List the jobs that failed permanently", responses=answers(DEAD_PAGE, _UNAVAILABLE)
+    )
     async def list_dead(request: Request, limit: _Count = 50, page_token: _Token = "") -> Response:
-        """Return the jobs that failed repeatedly without a known fault of their documents, the newest first.
+        """Return the jobs that failed repeatedly for other reasons than their documents, newest first.
 
-        They are stored until they are sent again.
+        They are stored until they are replayed.
         """
         deadline = Deadline.after(timeout)
         page = await jobs.dead(state_of(request.scope).principal, count=limit, token=page_token, deadline=deadline)
@@ -105,19 +107,19 @@ def router(ingest: Ingest, jobs: Jobs, draining: asyncio.Event, *, timeout: floa
 
     @routes.post(
         "/jobs/dead/replay",
-        summary="Send failed jobs again",
-        responses=answers(REPLAYED, _AWAY | {429: "Too many of your jobs wait already; see Retry-After"}),
+        summary="Replay failed jobs",
+        responses=answers(REPLAYED, _UNAVAILABLE | {429: "Too many of your jobs wait already; see Retry-After"}),
         openapi_extra=body(REPLAY),
     )
     async def replay(request: Request) -> Response:
-        """Send them under the same ids: they do not replace newer versions of their documents."""
+        """Queue the jobs again under the same ids. They do not replace newer versions of their documents."""
         job_ids = _ids(await json_body(request))
         found = await jobs.replay(state_of(request.scope).principal, job_ids, Deadline.after(timeout))
         return json_answer({"replayed": found.replayed, "not_found": found.not_found})
 
     @routes.get("/jobs/{job_id}", summary="The progress of a job", responses=answers(JOB, _UNKNOWN))
     async def read_job(request: Request, job_id: str) -> Response:
-        """Return the present state of the job."""
+        """Return the current state of the job."""
         return json_answer(
             job_json(await ingest.job(state_of(request.scope).principal, job_id, Deadline.after(timeout)))
         )
@@ -125,10 +127,10 @@ def router(ingest: Ingest, jobs: Jobs, draining: asyncio.Event, *, timeout: floa
     @routes.post(
         "/jobs/{job_id}/cancel",
         summary="Cancel a job",
-        responses=answers(JOB, _UNKNOWN | {409: "It has ended, or is about to end"}),
+        responses=answers(JOB, _UNKNOWN | {409: "The job has ended, or is about to end"}),
     )
     async def cancel_job(request: Request, job_id: str) -> Response:
-        """Cancel a waiting or running job: nothing of it can be found, and its document does not change."""
+        """Cancel a waiting or running job. Its document is not added, and an existing version does not change."""
         return json_answer(
             job_json(await jobs.cancel(state_of(request.scope).principal, job_id, Deadline.after(timeout)))
         )
@@ -139,7 +141,7 @@ def router(ingest: Ingest, jobs: Jobs, draining: asyncio.Event, *, timeout: floa
         response_class=StreamingResponse,
         responses={
             200: {
-                "description": "Server-sent events: `progress`; at the end `end`, or `reconnect` to continue",
+                "description": "Server-sent events: `progress`, and at the end `end` or `reconnect`",
                 "content": {_STREAM: {}},
             },
             204: {"description": "The job has ended, and Last-Event-ID names its last event"},
@@ -147,7 +149,7 @@ def router(ingest: Ingest, jobs: Jobs, draining: asyncio.Event, *, timeout: floa
         },
     )
     async def job_events(request: Request, job_id: str) -> Response:
-        """Stream the job's changes; each event holds the job as in `GET /jobs/{id}`.
+        """Stream the job's changes. Each event contains the job as in `GET /jobs/{id}`.
 
         The stream ends with the job. After a time limit, or when the server stops, it ends with the event
         `reconnect`. A client that reconnects with `Last-Event-ID` gets the changes since then.
@@ -155,8 +157,8 @@ def router(ingest: Ingest, jobs: Jobs, draining: asyncio.Event, *, timeout: floa
         changes = jobs.watch(
             state_of(request.scope).principal, job_id, _revision(request.headers.get("last-event-id", ""))
         )
-        first = await anext(changes, _NOTHING)
-        if first is _NOTHING:
+        first = await anext(changes, _END)
+        if first is _END:
             return Response(status_code=204)
         return StreamingResponse(
             _events(first, changes, draining, time.monotonic() + _STREAM_SECONDS),
@@ -167,7 +169,7 @@ def router(ingest: Ingest, jobs: Jobs, draining: asyncio.Event, *, timeout: floa
     return routes
 
 
-_NOTHING: Any = object()
+_END: Any = object()
 
 
 def job_json(job: Job) -> dict[str, Any]:
@@ -221,7 +223,7 @@ async def _events(
     draining: asyncio.Event,
     until: float,
 ) -> AsyncIterator[bytes]:
-    """Yield server-sent events, https://html.spec.whatwg.org/multipage/server-sent-events.html"""
+    """Yield server-sent events (https://html.spec.whatwg.org/multipage/server-sent-events.html)."""
     change = first
     async with contextlib.aclosing(changes), contextlib.aclosing(until_draining(draining, changes)) as following:
         yield _event(first)
@@ -235,7 +237,7 @@ async def _events(
 
 def _event(change: JobChange | None) -> bytes:
     if change is None:
-        return b": still there\n\n"
+        return b": heartbeat\n\n"
     name = b"end" if change.job.state in ENDED else b"progress"
     return b"event: %b\nid: %d\ndata: %b\n\n" % (name, change.revision, msgspec.json.encode(job_json(change.job)))
 
@@ -246,11 +248,11 @@ def _revision(text: str) -> int:
 
 def _ids(raw: bytes) -> list[str] | None:
     try:
-        wanted = msgspec.json.decode(raw, type=_Ids)
+        requested = msgspec.json.decode(raw, type=_Ids)
     except (ValueError, RecursionError) as error:
         raise InvalidRequest(f"The body is invalid: {error}.", field="job_ids") from None
-    if wanted.all == bool(wanted.job_ids):
+    if requested.all == bool(requested.job_ids):
         raise InvalidRequest("Name the jobs in job_ids, or set all.", field="job_ids")
-    if len(wanted.job_ids or ()) > _MOST_IDS:
-        raise InvalidRequest(f"A request may name at most {_MOST_IDS} jobs.", field="job_ids")
-    return None if wanted.all else wanted.job_ids
+    if len(requested.job_ids or ()) > _MAX_IDS:
+        raise InvalidRequest(f"A request may name at most {_MAX_IDS} jobs.", field="job_ids")
+    return None if requested.all else requested.job_ids

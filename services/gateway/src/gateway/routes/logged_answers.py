@@ -1,4 +1,4 @@
-"""Sends the answer of a stored response: each event is written to the log before the client gets it."""
+"""Sends the answer of a stored response. Each event is written to the log before it is sent."""
 
 from contextlib import aclosing
 
@@ -18,7 +18,7 @@ _log = structlog.get_logger(__name__)
 
 
 class LoggedAnswer:
-    """One answer.
+    """The answer of one stored response.
 
     Args:
         run: Produces the answer and writes its events.
@@ -33,7 +33,7 @@ class LoggedAnswer:
         self._state, self._heartbeat = state, heartbeat
 
     async def send(self, answer: Answer, send: Send) -> Done | None:
-        """Send the answer, streamed or in one piece; return its last event, or None if it failed.
+        """Send the answer, as a stream or in one piece. Return its last event, or None if the answer failed.
 
         Raises:
             CausewayError: The answer failed before anything was sent.
@@ -43,7 +43,7 @@ class LoggedAnswer:
     async def _whole(self, answer: Answer, send: Send) -> Done | None:
         async with aclosing(self._run.through(answer)) as written:
             async for _ in written:
-                self._state.goes_on = self._run.goes_on
+                self._state.continues = self._run.continues
         if self._run.failure is not None:
             raise self._run.failure
         done = self._run.done or Done(())
@@ -54,15 +54,15 @@ class LoggedAnswer:
     async def _stream(self, answer: Answer, send: Send) -> Done | None:
         async with aclosing(self._run.through(answer)) as written:
             data = await anext(written)
-            self._state.goes_on = self._run.goes_on
+            self._state.continues = self._run.continues
             await begin_stream(send, self._media, self._exchange)
-            async with Heartbeat(send, self._media.heartbeat, self._heartbeat) as beating:
+            async with Heartbeat(send, self._media.heartbeat, self._heartbeat) as heartbeat:
                 try:
-                    await write(beating.send, data)
+                    await write(heartbeat.send, data)
                     async for data in written:
-                        await write(beating.send, data)
+                        await write(heartbeat.send, data)
                 except CausewayError as error:
                     _log.warning("answer broke off", dialect="responses", error=error.message)
-                    await write(beating.send, self._exchange.render_failure(error))
+                    await write(heartbeat.send, self._exchange.render_failure(error))
         await send({"type": "http.response.body", "body": b"", "more_body": False})
         return self._run.done

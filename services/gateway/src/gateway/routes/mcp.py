@@ -1,6 +1,6 @@
-"""``POST /mcp``: one message of the Model Context Protocol, raw ASGI.
+"""Serves ``POST /mcp``, one message of the Model Context Protocol, as a raw ASGI application.
 
-Every request is self-contained. The gateway keeps no state between requests, so any replica can answer any request.
+The gateway keeps no state between requests, so every replica can serve every request.
 """
 
 import asyncio
@@ -30,8 +30,8 @@ from gateway.server.request_state import state_of
 from gateway.server.responses import JSON, respond
 from gateway.server.running_calls import RunningCalls
 
-# The services' own deadlines end first, because their errors are more precise.
-_SLACK = 1.0
+# The deadlines of the services end before this one, because their errors are more precise.
+_DEADLINE_SLACK = 1.0
 if TYPE_CHECKING:
     from gateway.routes.mcp_transport import McpTransport
 
@@ -41,7 +41,7 @@ _SESSION = "mcp-session-id"
 _INITIALIZE = "initialize"
 _CANCELLED = "notifications/cancelled"
 _REQUEST_CANCELLED = -32800
-_LONGEST_NAME = 200
+_MAX_NAME_LENGTH = 200
 _OK = 200
 
 
@@ -56,7 +56,7 @@ class _Params(msgspec.Struct, rename="camel"):
 
 
 class _Message(msgspec.Struct):
-    """The members of a message that decide how it is answered."""
+    """The members of a message that the gateway reads itself."""
 
     id: Any = None
     method: Any = None
@@ -64,18 +64,18 @@ class _Message(msgspec.Struct):
 
     @property
     def streams(self) -> bool:
-        """Return whether a stream answers it: for progress before the answer, or because the answer takes long."""
+        """Return whether the response is a stream, because it has progress events or the tool is slow."""
         if self.params is None or self.method != "tools/call":
             return False
-        asks_for_progress = self.params.meta is not None and self.params.meta.progress_token is not None
-        return self.params.name == "ask" or asks_for_progress
+        has_progress = self.params.meta is not None and self.params.meta.progress_token is not None
+        return self.params.name == "ask" or has_progress
 
 
 _message = msgspec.json.Decoder(_Message)
 
 
 class McpEndpoint:
-    """The application of the path.
+    """The ASGI application of the path `/mcp`.
 
     Args:
         pipeline: Answers questions.
@@ -83,7 +83,7 @@ class McpEndpoint:
         catalogue: Lists and reads documents.
         indexes: Lists the indexes.
         address: The public address of the gateway.
-        calls: The running calls, which clients can cancel.
+        calls: Registers the running calls, so that clients can cancel them.
         timeout: The time limit of a request, in seconds.
         passed_headers: Names of the requests' headers that detectors may get, in lower case.
     """
@@ -109,9 +109,9 @@ class McpEndpoint:
         self._passed_headers = passed_headers
 
     async def __call__(self, scope: Scope, receive: Receive, send: Send) -> None:
-        """Answer one message; cancel all its work if the client leaves."""
+        """Serve one message. If the client leaves, cancel the call."""
         if scope["method"] != "POST":
-            raise MethodNotAllowed(f"{PATH} does not take {scope['method']}.", details={"allow": "POST"})
+            raise MethodNotAllowed(f"{PATH} does not accept {scope['method']}.", details={"allow": "POST"})
         state = state_of(scope)
         state.dialect = "mcp"
         _require_json(Headers(scope=scope))
@@ -147,20 +147,20 @@ class McpEndpoint:
     ) -> None:
         transport = self._transport or await self._loaded()
         try:
-            async with asyncio.timeout(self._timeout + _SLACK):
+            async with asyncio.timeout(self._timeout + _DEADLINE_SLACK):
                 await transport.answer(scope, body, left, exchange.send, streaming=streaming)
         except TimeoutError as error:
             raise DeadlineExceeded("The request took longer than its deadline.") from error
 
     async def _loaded(self) -> "McpTransport":
-        """Return the transport, which is loaded once, in a thread."""
+        """Load the transport once, in a thread. Return the transport."""
         async with self._loading:
             if self._transport is None:
                 self._transport = await asyncio.to_thread(self._load)
         return self._transport
 
     def _load(self) -> "McpTransport":
-        from gateway.routes.mcp_transport import transport_of  # only if needed: its libraries are large
+        from gateway.routes.mcp_transport import transport_of  # its libraries are large
 
         return transport_of(*self._ports)
 
@@ -184,11 +184,11 @@ async def _leaving(receive: Receive, left: asyncio.Event) -> None:
 
 
 class _Exchange:
-    """The answer to the client.
+    """The response to one message.
 
     Args:
-        send: Sends the messages of the answer.
-        begins_session: The answer gives the client's session a name.
+        send: Sends the ASGI messages of the response.
+        begins_session: Whether the response contains a new session id.
     """
 
     def __init__(self, send: Send, *, begins_session: bool) -> None:
@@ -197,17 +197,17 @@ class _Exchange:
         self._begun = False
 
     async def send(self, message: Message) -> None:
-        """Send a part of the answer."""
+        """Send a part of the response."""
         if message["type"] == "http.response.start":
             self._begun = True
             if self._begins_session and message["status"] == _OK:
-                # Nothing is stored under the name: it distinguishes the calls of one client from those of another.
+                # The gateway stores nothing under the id. The id only distinguishes the calls of different clients.
                 name = (_SESSION.encode(), uuid.uuid4().hex.encode())
                 message["headers"] = [*message["headers"], name]
         await self._send(message)
 
     async def end(self, message: "_Message") -> None:
-        """End the answer to a cancelled call; clients do not read a result any more."""
+        """End the response to a cancelled call."""
         if self._begun:
             await self._send({"type": "http.response.body", "body": b"", "more_body": False})
             return
@@ -218,7 +218,7 @@ class _Exchange:
 
 
 def _require_json(headers: Headers) -> None:
-    """Refuse requests that the package `mcp` would refuse with a text that is no message of the protocol."""
+    """Refuse other media types. The package `mcp` would refuse them with plain text instead of a message."""
     media = media_type_of(headers)
     if media != _JSON_MEDIA:
         raise UnsupportedMedia(
@@ -234,10 +234,10 @@ def _read(body: bytes) -> "_Message":
 
 
 def _call_name(caller: Caller, session: str, message: "_Message") -> str:
-    """Return a call's name, unique among all gateways, that only its own client can make; empty: it has no name."""
+    """Return a name for a call that is unique among all gateways and clients. Empty without a session or an id."""
     params = message.params or _Params()
     number = params.request_id if message.method == _CANCELLED else message.id
     if not session or number is None:
         return ""
-    own = (caller.principal.tenant, caller.principal.owner, caller.key_id, session[:_LONGEST_NAME])
+    own = (caller.principal.tenant, caller.principal.owner, caller.key_id, session[:_MAX_NAME_LENGTH])
     return hashlib.sha256(msgspec.json.encode((own, number))).hexdigest()

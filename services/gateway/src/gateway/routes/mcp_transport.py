@@ -1,4 +1,4 @@
-"""Streamable HTTP by the package `mcp`. Loaded with the first message, because the package is large."""
+"""The Streamable HTTP transport of the package `mcp`. The first message loads this module, because it is large."""
 
 import asyncio
 from typing import Any
@@ -19,14 +19,14 @@ from gateway.ports.index_management import Indexes
 from gateway.routes.rest import VERSION
 from gateway.server.responses import NOSNIFF
 
-_MOST_BYTES = 2**40  # the outer layers have their own limit
+_MAX_BYTES = 2**40  # `BodyLimit` applies the real limit
 
 
 class McpTransport:
-    """Answers messages.
+    """Answers messages with the server of the package `mcp`.
 
     Args:
-            server: Handles the messages.
+        server: Handles the messages.
     """
 
     def __init__(self, server: Server[Any]) -> None:
@@ -38,18 +38,18 @@ class McpTransport:
         Args:
             scope: The request, with its `AgentRequest`.
             body: The message.
-            left: Set when the client has left.
+            left: Set once the client has left.
             send: Sends the answer.
-            streaming: Answer with a stream if the protocol allows both.
+            streaming: Whether the response is a stream, if the protocol allows both forms.
         """
-        # One per request: its tasks end with the request.
+        # Each request has its own manager, so that its tasks end with the request.
         manager = StreamableHTTPSessionManager(
-            self._server, json_response=not streaming, stateless=True, max_request_body_size=_MOST_BYTES
+            self._server, json_response=not streaming, stateless=True, max_request_body_size=_MAX_BYTES
         )
 
         async def send_plain(message: Message) -> None:
             if message["type"] == "http.response.start":
-                message["status"] = int(message["status"])  # the package writes enumerations
+                message["status"] = int(message["status"])  # the package sends an enumeration
                 message["headers"] = [*message["headers"], NOSNIFF]
             await send(message)
 

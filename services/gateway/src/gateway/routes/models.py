@@ -1,4 +1,4 @@
-"""The models, in OpenAI's format."""
+"""Routes that list the models in OpenAI's format."""
 
 import asyncio
 from dataclasses import replace
@@ -16,7 +16,7 @@ from gateway.routes.body import json_answer
 from gateway.routes.schemas import MODEL, MODELS, answers
 from gateway.server.request_state import state_of
 
-_OURS = "causeway"
+_OWNER = "causeway"
 
 
 def router(generator: Generator, embedder: Embedder, *, timeout: float) -> APIRouter:
@@ -29,29 +29,33 @@ def router(generator: Generator, embedder: Embedder, *, timeout: float) -> APIRo
     """
     routes = APIRouter(tags=["openai"])
 
-    async def offered(request: Request, deadline: Deadline) -> list[Model]:
-        """Return the models that the front end offers, whether or not they are available."""
+    async def offered_models(request: Request, deadline: Deadline) -> list[Model]:
+        """Return the models that the front end offers, including unavailable ones."""
         chats = await generator.models(state_of(request.scope).principal, deadline)
         frontend = state_of(request.scope).frontend
         return [each for each in chats if frontend.offers_model(each.name, chats[0].name)]
 
-    async def staffed(request: Request, deadline: Deadline) -> list[Model]:
-        """Return the assistants that the caller may use, each with the properties of its model."""
+    async def assistant_models(request: Request, deadline: Deadline) -> list[Model]:
+        """Return the assistants that the caller may use as models, with the properties of their models."""
         principal, frontend = state_of(request.scope).principal, state_of(request.scope).frontend
         assistants = frontend.assistants_for(principal)
         chats = await generator.models(principal, deadline) if assistants else ()
         known = {each.name: each for each in reversed(chats)}
         named = {each.name: each.model or frontend.model or chats[0].name for each in assistants if chats}
-        return [replace(known[model], name=name, owned_by=_OURS) for name, model in named.items() if model in known]
+        return [
+            replace(known[model], name=name, owned_by=_OWNER) for name, model in named.items() if model in known
+        ]
 
     @routes.get("/v1/models", summary="The models", responses=answers(MODELS))
     async def list_models(request: Request) -> Response:
-        """List the available chat models of the front end, the default first, and the caller's assistants.
+        """List the available chat models of the front end, and the caller's assistants. The default model is first.
 
-        Clients offer the listed models for chats, so those for embeddings are not among them.
+        Embedding models are not listed, because clients offer all listed models for chats.
         """
         deadline = Deadline.after(timeout)
-        chats, assistants = await asyncio.gather(offered(request, deadline), staffed(request, deadline))
+        chats, assistants = await asyncio.gather(
+            offered_models(request, deadline), assistant_models(request, deadline)
+        )
         shown = [*(each for each in chats if each.ready), *(each for each in assistants if each.ready)]
         return json_answer({"object": "list", "data": [_chat(each) for each in shown]})
 
@@ -64,14 +68,14 @@ def router(generator: Generator, embedder: Embedder, *, timeout: float) -> APIRo
         """Return a chat or embedding model by its name, which may contain slashes."""
         deadline = Deadline.after(timeout)
         chats, assistants, embeddings = await asyncio.gather(
-            offered(request, deadline),
-            staffed(request, deadline),
+            offered_models(request, deadline),
+            assistant_models(request, deadline),
             embedder.models(state_of(request.scope).principal, deadline),
         )
         for chat in (*assistants, *chats):
             if chat.name == model:
                 if not chat.ready:
-                    raise Unavailable(f"The model '{model}' cannot be reached at the moment.", resource=model)
+                    raise Unavailable(f"The model '{model}' cannot be reached. Try again.", resource=model)
                 return json_answer(_chat(chat))
         for each in embeddings:
             if each.name == model:
@@ -86,7 +90,7 @@ def _chat(model: Model) -> dict[str, Any]:
 
 
 def _embedding(model: EmbeddingModel) -> dict[str, Any]:
-    return _model(model.name, 0, _OURS, model.max_tokens)
+    return _model(model.name, 0, _OWNER, model.max_tokens)
 
 
 def _model(name: str, created: int, owned_by: str, window: int) -> dict[str, Any]:

@@ -1,4 +1,4 @@
-"""The guardrails orchestrator's routes that only call detectors; its routes that call a model are chats."""
+"""The guardrails orchestrator's routes that run detectors without a model."""
 
 from fastapi import APIRouter, Request, Response
 from servicekit.deadline import Deadline
@@ -14,26 +14,26 @@ from gateway.server.request_state import state_of
 
 
 def router(guardrails: Guardrails, *, timeout: float, passed_headers: frozenset[str]) -> APIRouter:
-    """Return the routes that only detect and answer in one piece.
+    """Return the routes below ``/api/v2/text/detection``, except the stream.
 
     Args:
-        guardrails: Judge texts.
+        guardrails: Runs the detectors.
         timeout: The time limit of a request, in seconds.
         passed_headers: Names of the requests' headers that detectors may get, in lower case.
     """
     routes = APIRouter(tags=["guardrails"], prefix="/api/v2/text/detection")
 
-    async def found(request: Request, read: text_detection.Read) -> Response:
+    async def detection_response(request: Request, read: text_detection.Parser) -> Response:
         try:
             raw = fields.members(await _body(request))
             headers = {name: request.headers[name] for name in passed_headers if name in request.headers}
             question = read(raw, headers)
-            return await while_connected(request, _judged(request, question))
+            return await while_connected(request, findings(request, question))
         except CausewayError as error:
-            refusal = errors.as_raised(error, state_of(request.scope).frontend.guardrails_wire)
+            refusal = errors.client_error(error, state_of(request.scope).frontend.guardrails_wire)
             raise refusal from error
 
-    async def _judged(request: Request, question: text_detection.Question) -> Response:
+    async def findings(request: Request, question: text_detection.DetectionRequest) -> Response:
         principal, deadline = state_of(request.scope).principal, Deadline.after(timeout)
         kinds = {info.detector_id: info.kind for info in await guardrails.detectors(principal, deadline)}
         for each in question.detectors:
@@ -58,12 +58,12 @@ def router(guardrails: Guardrails, *, timeout: float, passed_headers: frozenset[
     @routes.post("/content", summary="Findings in a text", responses=shown, openapi_extra=body(CONTENT))
     async def content(request: Request) -> Response:
         """Call detectors of the kind `text_contents`."""
-        return await found(request, text_detection.content)
+        return await detection_response(request, text_detection.content)
 
     @routes.post("/chat", summary="Findings in a conversation", responses=shown, openapi_extra=body(CHAT))
     async def chat(request: Request) -> Response:
         """Call detectors of the kind `text_chat`."""
-        return await found(request, text_detection.chat)
+        return await detection_response(request, text_detection.chat)
 
     @routes.post(
         "/context",
@@ -73,7 +73,7 @@ def router(guardrails: Guardrails, *, timeout: float, passed_headers: frozenset[
     )
     async def context(request: Request) -> Response:
         """Call detectors of the kind `text_context_doc`."""
-        return await found(request, text_detection.context)
+        return await detection_response(request, text_detection.context)
 
     @routes.post(
         "/generated",
@@ -83,7 +83,7 @@ def router(guardrails: Guardrails, *, timeout: float, passed_headers: frozenset[
     )
     async def generated(request: Request) -> Response:
         """Call detectors of the kind `text_generation`."""
-        return await found(request, text_detection.generated)
+        return await detection_response(request, text_detection.generated)
 
     return routes
 

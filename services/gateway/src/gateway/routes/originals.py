@@ -1,4 +1,4 @@
-"""The originals of documents, which citations open, for callers that may see them."""
+"""The route of the original documents, which citations link to."""
 
 import asyncio
 import re
@@ -24,21 +24,21 @@ from gateway.server.openapi import FRONT_ENDS
 from gateway.server.request_state import state_of
 
 _log = structlog.get_logger(__name__)
-# Some clients send the fragment of a citation.
+# Some clients send the fragment of a citation as part of the path.
 _PAGE = re.compile(r"#page=\d+$")
-# Types that browsers show without running scripts. All others get a sandbox.
+# Types that browsers show without running scripts. Other types get a sandbox policy.
 _PASSIVE = frozenset(
     {
         *("application/pdf", "application/json", "text/plain", "text/markdown", "text/csv"),
         *("image/png", "image/jpeg", "image/gif", "image/webp", "image/tiff", "image/bmp"),
     }
 )
-# Byte ranges by RFC 9110; libraries that serve files treat other ranges as an error.
+# Byte ranges by RFC 9110. Starlette's FileResponse would refuse other ranges, which the RFC requires to ignore.
 _RANGES = re.compile(
     r"bytes=\s*(?:\d{1,18}-\d{0,18}|-\d{1,18})(?:\s*,\s*(?:\d{1,18}-\d{0,18}|-\d{1,18}))*\s*", re.I
 )
 _RANGE = re.compile(r"(\d+)-(\d+)")
-# Originals that are being read stay on disk.
+# The cache keeps the original on disk during this time.
 _SENDING_SECONDS = 600.0
 _SANDBOX = "sandbox; default-src 'none'; img-src data:; style-src 'unsafe-inline'"
 
@@ -47,9 +47,9 @@ def router(catalogue: Catalogue, originals: Originals, *, timeout: float) -> API
     """Return ``GET /content/{path}``.
 
     Args:
-        catalogue: Finds the document if the caller may see it.
-        originals: Stores its bytes.
-        timeout: The maximum number of seconds to fetch it.
+        catalogue: Finds the documents that the caller may see.
+        originals: Stores the bytes of the documents.
+        timeout: The maximum number of seconds to fetch a document from the store.
     """
     routes = APIRouter(tags=[FRONT_ENDS])
 
@@ -59,8 +59,8 @@ def router(catalogue: Catalogue, originals: Originals, *, timeout: float) -> API
         response_class=Response,
         responses={
             200: {"description": "The document", "content": {"application/octet-stream": {}}},
-            206: {"description": "The parts in Range"},
-            304: {"description": "If-None-Match has the current version"},
+            206: {"description": "The requested ranges"},
+            304: {"description": "If-None-Match contains the current version"},
             403: {"description": "A signed link is invalid or has expired"},
             404: {"description": "The document does not exist for the caller"},
             416: {"description": "The range is beyond the end of the document"},
@@ -69,14 +69,14 @@ def router(catalogue: Catalogue, originals: Originals, *, timeout: float) -> API
     async def content(
         request: Request,
         path: str,
-        index: Annotated[str, Query(description="Its index; by default the front end's own")] = "",
+        index: Annotated[str, Query(description="The index; by default the front end's")] = "",
     ) -> Response:
-        """Return the document as it was uploaded, whole or in ranges."""
+        """Return the document as it was uploaded, completely or in ranges."""
         frontend = state_of(request.scope).frontend
         linked = state_of(request.scope).linked
         if linked is not None:
             index = linked.index
-        # Sources of the caller's assistants can be opened, too. A link shows that the caller could use the
+        # The caller may also open the sources of its assistants. A signed link proves that the caller could use the
         # assistant.
         assistants = (
             frontend.assistants_for(state_of(request.scope).principal)
@@ -91,23 +91,23 @@ def router(catalogue: Catalogue, originals: Originals, *, timeout: float) -> API
                 raise
             raise refused() from None
         if not chosen:
-            raise InvalidRequest("The front end has no default index: name one.", field="index")
+            raise InvalidRequest("The front end has no default index. Set the parameter `index`.", field="index")
         principal = frontend.principal_for(state_of(request.scope).principal, filter_requested=False)
         deadline = Deadline.after(timeout)
         if linked is not None:
-            kept = await _linked(linked, principal, deadline)
+            kept = await linked_documents(linked, principal, deadline)
         else:
-            kept = await _named(path, chosen, principal, deadline)
+            kept = await named_documents(path, chosen, principal, deadline)
         document = max(kept, key=lambda each: each.updated_at)
         headers = _headers(document)
-        if _known(request.headers.get("if-none-match", ""), headers["etag"]):
+        if _matches(request.headers.get("if-none-match", ""), headers["etag"]):
             return Response(status_code=304, headers=headers)
         if request.method == "HEAD":
             length = {"content-length": str(document.size_bytes), "accept-ranges": "bytes"}
             return Response(headers=headers | length)
         return _Original(originals, principal, document, headers, deadline)
 
-    async def _named(
+    async def named_documents(
         path: str, chosen: Sequence[str], principal: Principal, deadline: Deadline
     ) -> list[StoredDocument]:
         for name in map(keys.index_name, chosen):
@@ -116,9 +116,11 @@ def router(catalogue: Catalogue, originals: Originals, *, timeout: float) -> API
                 if kept := [document for document in found if document.original]:
                     return kept
         where = "', '".join(chosen)
-        raise NotFound(f"There is no document {path[:200]!r} in the index '{where}'.", resource=path)
+        raise NotFound(f"The index '{where}' has no document {path[:200]!r}.", resource=path)
 
-    async def _linked(linked: LinkedDocument, principal: Principal, deadline: Deadline) -> list[StoredDocument]:
+    async def linked_documents(
+        linked: LinkedDocument, principal: Principal, deadline: Deadline
+    ) -> list[StoredDocument]:
         """Return the linked version if it is the current one and the caller may see it."""
         try:
             found = await catalogue.find(principal, linked.index, {"document_id": [linked.document_id]}, deadline)
@@ -133,13 +135,13 @@ def router(catalogue: Catalogue, originals: Originals, *, timeout: float) -> API
 
 
 def _names(path: str) -> tuple[str, ...]:
-    """Return the names that a path can mean: some clients encode a citation whose name is encoded already."""
+    """Return the possible names of a path. Some clients percent-encode a name that is already encoded."""
     name = _PAGE.sub("", path)
     return tuple(dict.fromkeys((name, unquote(name))))
 
 
 class _Original(Response):
-    """The original, fetched when the response is sent, and cached during that time."""
+    """A response that fetches the original when it is sent."""
 
     def __init__(
         self,
@@ -164,7 +166,7 @@ class _Original(Response):
                 async with asyncio.timeout(_SENDING_SECONDS):
                     await FileResponse(path, headers=self._described)(_ranged(scope), receive, send)
             except TimeoutError:
-                # The server closes the connection of an incomplete answer.
+                # The server closes the connection of an incomplete response.
                 _log.warning("the client reads too slowly", document=document.document_id)
 
 
@@ -189,7 +191,7 @@ def _headers(document: StoredDocument) -> dict[str, str]:
 
 
 def _ranged(scope: Scope) -> Scope:
-    """Return the request without an invalid ``Range``, which must be ignored (RFC 9110, 14.2)."""
+    """Return the scope without an invalid ``Range`` header, which must be ignored (RFC 9110, 14.2)."""
     headers = [each for each in scope["headers"] if each[0] != b"range" or _is_range(each[1].decode("latin-1"))]
     return {**scope, "headers": headers}
 
@@ -200,5 +202,5 @@ def _is_range(header: str) -> bool:
     return all(int(first) <= int(last) for first, last in _RANGE.findall(header))
 
 
-def _known(header: str, etag: str) -> bool:
+def _matches(header: str, etag: str) -> bool:
     return header.strip() == "*" or etag in [each.strip().removeprefix("W/") for each in header.split(",")]

@@ -1,4 +1,4 @@
-"""The metadata of protected resources: whose tokens they accept (RFC 9728)."""
+"""Routes of the metadata of protected resources, which name the accepted issuer of tokens (RFC 9728)."""
 
 from dataclasses import dataclass
 
@@ -6,7 +6,7 @@ from fastapi import APIRouter, Request, Response
 from servicekit.errors import NotFound
 
 from gateway.dialects.mcp.registration import PATH
-from gateway.frontends.profiles import FrontendsNow
+from gateway.frontends.snapshot import CurrentFrontends
 from gateway.routes.body import json_answer
 from gateway.routes.schemas import answers
 from gateway.server.public_address import METADATA, PublicAddress
@@ -31,11 +31,11 @@ class Provider:
     scopes: tuple[str, ...] = ()
 
 
-def router(frontends: FrontendsNow, address: PublicAddress, provider: Provider | None) -> APIRouter:
-    """Return ``GET /.well-known/oauth-protected-resource``, also with the path of a resource after it.
+def router(frontends: CurrentFrontends, address: PublicAddress, provider: Provider | None) -> APIRouter:
+    """Return ``GET /.well-known/oauth-protected-resource``, with and without the path of a resource.
 
     Args:
-        frontends: The profiles, whose mounts have their own resources.
+        frontends: Returns the profiles. Each mount of a profile has its own resource.
         address: The public address of the gateway.
         provider: The issuer of accepted tokens; None: tokens are not accepted.
     """
@@ -43,7 +43,7 @@ def router(frontends: FrontendsNow, address: PublicAddress, provider: Provider |
 
     def document(resource: str) -> Response:
         if provider is None:
-            raise NotFound("OpenID Connect tokens are not accepted here.", resource=METADATA)
+            raise NotFound("This gateway does not accept OpenID Connect tokens.", resource=METADATA)
         scopes = {"scopes_supported": list(provider.scopes)} if provider.scopes else {}
         metadata = {
             "resource": resource,
@@ -67,7 +67,7 @@ def router(frontends: FrontendsNow, address: PublicAddress, provider: Provider |
         """Return the metadata of ``/mcp``, or of ``/{mount}/mcp``."""
         _, rest = frontends().resolve(f"/{path}")
         if rest != PATH:
-            raise NotFound(f"There is no resource at /{path[:200]}.", resource=path)
+            raise NotFound(f"The resource /{path[:200]} does not exist.", resource=path)
         return document(f"{address.root(request.scope)}/{path}")
 
     return routes

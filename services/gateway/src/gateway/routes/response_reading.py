@@ -19,22 +19,22 @@ from gateway.response_runs.partial import CANCELLED
 from gateway.server.running_calls import RunningCalls
 
 _log = structlog.get_logger(__name__)
-_BEAT = b": \n\n"
+_HEARTBEAT = b": \n\n"
 
 
 class ResponseReading:
-    """Reads and cancels stored responses.
+    """Reads, follows, cancels and deletes stored responses.
 
     Args:
         store: Stores the responses.
-        log: Stores their events.
-        ending: Ends responses that no gateway works on.
+        log: Stores the events of the responses.
+        ending: Ends responses whose gateway has stopped.
         access: Checks access to source documents.
         calls: The running answers at all gateways.
         heartbeat: Seconds of silence after which a stream gets a heartbeat.
 
     Attributes:
-        feeds: The logs that are being read.
+        feeds: Reads the logs.
     """
 
     def __init__(
@@ -48,7 +48,7 @@ class ResponseReading:
         heartbeat: float,
     ) -> None:
         self._store, self._log, self._ending, self._access = store, log, ending, access
-        self.feeds = Feeds(log, ending.look, ending.last_event)
+        self.feeds = Feeds(log, ending.end_if_abandoned, ending.last_event)
         self._calls, self._heartbeat = calls, heartbeat
 
     async def find(self, principal: Principal, frontend: Frontend, name: str, deadline: Deadline) -> Stored:
@@ -67,17 +67,17 @@ class ResponseReading:
         return await self._ending.settled(principal, found, deadline)
 
     async def stream(self, principal: Principal, stored: Stored, after: int) -> AsyncGenerator[bytes, None]:
-        """Return the events of a response after a number, including future ones. The first ones are already read.
+        """Return the current and future events of a response after a number. The first events are already read.
 
         Raises:
-            InvalidRequest: The events are not kept: the front end does not keep them, or they are too old.
+            InvalidRequest: The events are not stored, or no longer.
         """
-        events = self.feeds.read(principal, stored.id, after, self._heartbeat, over=not stored.runs)
-        # Before the first byte is sent, an error can still be a status.
+        events = self.feeds.read(principal, stored.id, after, self._heartbeat, has_ended=not stored.runs)
+        # Until the first byte is sent, an error can be an HTTP status.
         try:
             first = await anext(events, None)
         except NotFound:
-            message = "stream: the events of this response are not kept. Read the response without `stream`."
+            message = "stream: the events of this response are not stored. Get the response without `stream`."
             raise InvalidRequest(message, field="stream") from None
         except BaseException:
             await events.aclose()
@@ -85,11 +85,11 @@ class ResponseReading:
         return _lines(first, events, stored.id)
 
     def follow(self, principal: Principal, name: str) -> AsyncGenerator[bytes, None]:
-        """Yield the events of a response that was just accepted, including future ones."""
+        """Yield all current and future events of an accepted response."""
         return _lines(None, self.feeds.read(principal, name, -1, self._heartbeat), name)
 
     async def cancel(self, principal: Principal, stored: Stored, deadline: Deadline) -> Stored:
-        """Cancel a response at any gateway and return it. An ended response is not changed.
+        """Cancel a response on any gateway and return it. Return a response that has ended unchanged.
 
         Raises:
             NotFound: The response was deleted meanwhile.
@@ -110,17 +110,17 @@ class ResponseReading:
         """
         if not is_id(name, RESPONSE) or not await self._store.delete(principal, name, deadline):
             raise missing(name, "response_id")
-        # After this nothing can be written to the log.
+        # Then no gateway can write to the log.
         await self._log.delete(principal, name, deadline)
         await self.stop(principal, name)
 
     async def stop(self, principal: Principal, name: str) -> None:
-        """Stop the answer of an ended or deleted response."""
+        """Stop the answer of a response that has ended or was deleted."""
         await self._calls.cancel(call_name(principal, name))
 
 
 def call_name(principal: Principal, name: str) -> str:
-    """Return the name under which the answer of a response runs."""
+    """Return the name of a response's answer in `RunningCalls`."""
     return f"{principal.tenant}/{principal.owner}/{name}"
 
 
@@ -129,9 +129,9 @@ async def _lines(
 ) -> AsyncGenerator[bytes, None]:
     try:
         if first is not None:
-            yield first or _BEAT
+            yield first or _HEARTBEAT
         async for data in events:
-            yield data or _BEAT
+            yield data or _HEARTBEAT
     except CausewayError as error:
         _log.warning("a stream of a response broke off", response=name, error=error.message)
     finally:

@@ -1,6 +1,6 @@
-"""Streams the events of a stored response to clients that read it again.
+"""Streams the events of a stored response to clients that read the response again.
 
-This route is raw ASGI, because a thousand clients may read at once.
+This route is a raw ASGI application, because a thousand clients may read concurrently.
 """
 
 import asyncio
@@ -17,8 +17,8 @@ from gateway.server.request_state import state_of
 from gateway.server.responses import NOSNIFF
 
 PATH = "/v1/responses/{response_id}"
-_TRUE = ("true", "1", "yes", "on", "t", "y")  # as FastAPI reads them
-_LONGEST_NUMBER = 10
+_TRUE = ("true", "1", "yes", "on", "t", "y")  # the values that FastAPI accepts
+_MAX_NUMBER_LENGTH = 10
 _LAST = b"last-event-id"
 _HEADERS = [
     (b"content-type", b"text/event-stream; charset=utf-8"),
@@ -31,11 +31,11 @@ _HEADERS = [
 class ResponseStream:
     """Serves ``GET /v1/responses/{response_id}?stream=true``.
 
-    FastAPI's layers would take twice the time, and a fifth of the memory, that a reader needs.
+    FastAPI's layers would double the time of a reader, and add a fifth to its memory.
 
     Args:
         reading: Finds and follows responses.
-        others: Serves all other requests of this path and refuses malformed queries.
+        others: Serves all other requests of this path, and refuses malformed queries.
         timeout: Seconds until the stream must begin.
     """
 
@@ -76,7 +76,7 @@ async def _left(receive: Receive) -> None:
 
 
 def _starting_after(scope: Scope) -> int | None:
-    """Return the number of the last known event; None without a stream or with a malformed query."""
+    """Return the number of the client's last event. None without `stream`, and for a malformed query."""
     query = parse_qs(scope["query_string"].decode("latin-1"), keep_blank_values=True)
     if query.get("stream", ["no"])[-1].lower() not in _TRUE:
         return None
@@ -87,5 +87,5 @@ def _starting_after(scope: Scope) -> int | None:
 
 
 def _number(text: str, otherwise: int | None) -> int | None:
-    known = text.isascii() and text.isdigit() and len(text) < _LONGEST_NUMBER
-    return int(text) if known else otherwise
+    is_number = text.isascii() and text.isdigit() and len(text) < _MAX_NUMBER_LENGTH
+    return int(text) if is_number else otherwise

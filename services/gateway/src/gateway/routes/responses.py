@@ -1,4 +1,4 @@
-"""The routes of stored responses, and the route that counts the tokens of a request."""
+"""Routes of stored responses, and the route that counts the tokens of a request."""
 
 from collections.abc import Sequence
 from typing import Annotated, Any, Literal
@@ -26,7 +26,7 @@ _NOT_FOUND: dict[int | str, dict[str, Any]] = {404: {"description": "The user ha
 Include = Annotated[list[str] | None, Query(description=f"`{RESULTS}` adds the passages")]
 IncludeArray = Annotated[list[str] | None, Query(alias="include[]", description="Same as `include`")]
 Order = Annotated[Literal["asc", "desc"], Query()]
-StartingAfter = Annotated[int | None, Query(ge=-1, description="With `stream`: number of the last known event")]
+StartingAfter = Annotated[int | None, Query(ge=-1, description="With `stream`: number of the client's last event")]
 Limit = Annotated[int, Query(ge=1, le=MOST_LISTED)]
 
 
@@ -45,7 +45,7 @@ def router(
         stored: Reads the responses that requests continue.
         reading: Reads stored responses with access checks.
         generator: Counts tokens.
-        timeout: Seconds that a request may take.
+        timeout: The time limit of a request, in seconds.
     """
     routes = APIRouter(prefix="/v1/responses", tags=[TAG])
 
@@ -60,7 +60,7 @@ def router(
         responses={400: {"description": "The request is malformed"}, **_NOT_FOUND},
     )
     async def input_tokens(request: Request) -> Response:
-        """Count the tokens that the model would get, without retrieved passages."""
+        """Count the tokens of the request for the model, without retrieved passages."""
         state, deadline = state_of(request.scope), Deadline.after(timeout)
         body = await json_body(request)
         recalled = await stored.recall(ChatRequest(body, state.principal, state.frontend), deadline)
@@ -79,9 +79,9 @@ def router(
         stream: bool = False,
         starting_after: StartingAfter = None,
     ) -> Response:
-        """Return the current response, with the passages of a file search on request.
+        """Return the current state of the response. `include` adds the passages of file searches.
 
-        With `stream`, send its events, including future ones, after the number in `starting_after` or in the header
+        With `stream`, send the current and future events after the number in `starting_after` or in the header
         `Last-Event-ID`.
         """
         # `response_stream` serves streams. The parameters are declared for OpenAPI and to refuse invalid values.
@@ -92,7 +92,7 @@ def router(
 
     @routes.delete("/{response_id}", summary="Delete a response", responses=_NOT_FOUND)
     async def delete(request: Request, response_id: str) -> Response:
-        """Later responses that continue a deleted response can no longer be continued."""
+        """Delete the response. Then the responses that continue it cannot be continued."""
         await reading.delete(state_of(request.scope).principal, response_id, Deadline.after(timeout))
         return json_answer({"id": response_id, "object": "response", "deleted": True})
 
@@ -102,7 +102,7 @@ def router(
         responses={**_NOT_FOUND, 400: {"description": "The response is not a background response"}},
     )
     async def cancel(request: Request, response_id: str) -> Response:
-        """Cancel a background response. An ended response is not changed."""
+        """Cancel a background response. A response that has ended does not change."""
         found = await known(request, response_id)
         if not found.object.get("background"):
             raise InvalidRequest("response_id: only a background response can be cancelled.", field="response_id")
@@ -119,7 +119,7 @@ def router(
         include: Include = None,
         include_array: IncludeArray = None,
     ) -> Response:
-        """List the response's own input, without the responses that it continues."""
+        """List the input items of this response, without those of earlier responses."""
         found = await known(request, response_id)
         items = shown(found.items, [*(include or ()), *(include_array or ())])
         return json_answer(page(items, after=after, limit=limit, order=order))
@@ -128,7 +128,7 @@ def router(
 
 
 def shown(items: Sequence[Item], include: Sequence[str]) -> list[Item]:
-    """Return the items for a client, without the passages of a search unless the client asks for them."""
+    """Return the items for a client. They contain the passages of searches only if `include` names these."""
     if RESULTS in include:
         return list(items)
     return [{**item, "results": None} if item["type"] == "file_search_call" else item for item in items]

@@ -1,4 +1,4 @@
-"""The FastAPI application of the routes other than chats."""
+"""The FastAPI application of all routes except the chats."""
 
 from collections.abc import Callable, Coroutine, Iterator, Sequence
 from typing import Any
@@ -25,7 +25,7 @@ from starlette.types import Scope
 from gateway.dialects.registration import Registration
 from gateway.routing.table import RouteTable
 from gateway.server import openapi
-from gateway.server.not_found import nothing_at
+from gateway.server.not_found import no_route_error
 from gateway.server.responses import ErrorBody, error_headers
 
 _log = structlog.get_logger(__name__)
@@ -36,22 +36,22 @@ VERSION = "0.1.0"
 def rest(
     routers: Sequence[APIRouter], error_body: ErrorBody, dialects: Sequence[Registration], routes: RouteTable
 ) -> FastAPI:
-    """Return the application of the routers; its errors are those of the one error tree.
+    """Return the FastAPI application. It renders all errors in the format of the route.
 
     Args:
-        routers: The routes.
+        routers: The routers with the routes.
         error_body: Renders the errors.
         dialects: Describe their routes in the OpenAPI document.
-        routes: All routes.
+        routes: The table of all routes.
     """
-    # With the page's scripts in the package: FastAPI's own page loads them from another host.
+    # FastAPIOffline serves the scripts of `/docs` itself. FastAPI's page loads them from another host.
     app = FastAPIOffline(
         title="Causeway",
         version=VERSION,
         description="Retrieval-augmented generation for every chat protocol.",
         exception_handlers=_refusals(error_body),
         redoc_url=None,
-        # `Tracing` makes the one span of a request; FastAPI would make a second one.
+        # `Tracing` makes the span of a request. FastAPI would make a second span.
         telemetry={"tracing": False, "metrics": False, "logs": False},
     )
     for router in routers:
@@ -62,13 +62,13 @@ def rest(
 
 
 class _Head(Route):
-    """Answers HEAD for a route with GET, which FastAPI does not (RFC 9110, 9.3.2).
+    """A route that answers HEAD requests like GET requests (RFC 9110, 9.3.2), which FastAPI does not do.
 
-    The server sends no body then. The route's application is shared: a second registration of the route would build
-    its models again, and take as long as all routes together.
+    The server sends no body. Both routes share one application, because a second registration would build the
+    models again and double the time of the start.
 
     Args:
-        route: Answers GET.
+        route: The route for GET.
     """
 
     def __init__(self, route: APIRoute) -> None:
@@ -76,13 +76,13 @@ class _Head(Route):
         self.app = route.app
 
     def matches(self, scope: Scope) -> tuple[Match, Scope]:
-        """Match a request, and name the route in FastAPI's way."""
+        """Match a request, and set the scope's route as FastAPI does."""
         match, found = super().matches(scope)
         return match, {**found, "route": self}
 
 
 def _heads(*routers: FastAPI | APIRouter) -> Iterator[_Head]:
-    """Yield a HEAD for each GET except streams, which have no end that a client could wait for."""
+    """Yield a HEAD route for each GET route, except streams, because a stream may never end."""
     for route in [route for router in routers for route in router.routes]:
         if not isinstance(route, APIRoute) or route.response_class is StreamingResponse:
             continue
@@ -90,13 +90,13 @@ def _heads(*routers: FastAPI | APIRouter) -> Iterator[_Head]:
             yield _Head(route)
 
 
-def _no_room() -> Unavailable:
-    # Large forms, and texts that wait to be sent, are on disk.
+def _disk_full() -> Unavailable:
+    # Large forms and large responses are in temporary files.
     return Unavailable("The gateway's disk is full. Try again later.", retry_after=60)
 
 
 def _refusals(error_body: ErrorBody) -> dict[int | type[Exception], Callable[..., Coroutine[Any, Any, Response]]]:
-    """Return handlers that convert the errors of FastAPI and Starlette to the one error tree."""
+    """Return the handlers that convert the errors of FastAPI and Starlette to `CausewayError`."""
 
     async def refused(request: Request, error: CausewayError) -> Response:
         response = Response(error_body(request.scope, error), http_status(error), media_type="application/json")
@@ -106,16 +106,16 @@ def _refusals(error_body: ErrorBody) -> dict[int | type[Exception], Callable[...
     async def refused_by_routing(request: Request, error: HTTPException) -> Response:
         failure: CausewayError
         if isinstance(error.__cause__, CausewayError):
-            # A limit stopped the body while a form was read.
+            # A layer refused the body while FastAPI read a form.
             failure = error.__cause__
         elif is_full(error.__cause__):
-            # FastAPI reports every failure during the reading of a form as an invalid form.
+            # FastAPI reports every error while it reads a form as an invalid form.
             _log.error("the disk is full", path=request.url.path, error=str(error.__cause__))
-            failure = _no_room()
+            failure = _disk_full()
         elif error.status_code == 404:
-            failure = nothing_at(request.scope)
+            failure = no_route_error(request.scope)
         elif error.status_code == 405:
-            failure = MethodNotAllowed(f"{request.url.path} does not take {request.method}.")
+            failure = MethodNotAllowed(f"{request.url.path} does not accept {request.method}.")
         else:
             failure = InvalidRequest(str(error.detail))
         response = await refused(request, failure)
@@ -125,12 +125,14 @@ def _refusals(error_body: ErrorBody) -> dict[int | type[Exception], Callable[...
     async def refused_by_validation(request: Request, error: RequestValidationError) -> Response:
         first = error.errors()[0]
         field = ".".join(str(part) for part in first["loc"][1:])
-        return await refused(request, InvalidRequest(f"{field}: {first['msg']}.", field=field))
+        # FastAPI names its class for files here.
+        message = "A file needs a file name" if "UploadFile" in first["msg"] else first["msg"]
+        return await refused(request, InvalidRequest(f"{field}: {message}.", field=field))
 
     async def refused_by_a_defect(request: Request, error: Exception) -> Response:
-        # FastAPI raises it again, so it gets to the log.
+        # FastAPI raises the error again, and `Tracing` logs it.
         if is_full(error):
-            return await refused(request, _no_room())
+            return await refused(request, _disk_full())
         return await refused(request, Internal())
 
     return {

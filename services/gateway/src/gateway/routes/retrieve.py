@@ -1,4 +1,4 @@
-"""Retrieval without a model."""
+"""The route for retrieval without a model."""
 
 from fastapi import APIRouter, Request, Response
 from servicekit.deadline import Deadline
@@ -28,7 +28,7 @@ def router(retriever: Retriever, *, timeout: float) -> APIRouter:
         openapi_extra=body(SEARCH),
     )
     async def retrieve(request: Request) -> Response:
-        """Search by vectors and by text; return the passages with their scores, best first."""
+        """Search by vectors and by text. Return the passages with their scores, best first."""
         search = ragengine.search(await json_body(request))
         state_of(request.scope).log["index"] = search.index
         principal = state_of(request.scope).principal
@@ -47,6 +47,6 @@ def router(retriever: Retriever, *, timeout: float) -> APIRouter:
         except NotFound as error:
             raise NotFound(error.message, field="index_name", resource=error.resource) from error
         state_of(request.scope).sources = found.passages
-        return json_answer(ragengine.found_json(search.query, found.passages))
+        return json_answer(ragengine.results_json(search.query, found.passages))
 
     return routes

@@ -1,16 +1,16 @@
-"""The OpenAPI schemas of requests and answers; the protocol modules validate them."""
+"""The OpenAPI schemas of requests and responses. The dialects validate the requests."""
 
 from collections.abc import Mapping
 from typing import Any
 
 from gateway.dialects.openai.embeddings import MOST_INPUTS
-from gateway.dialects.ragengine.documents import DEFAULT_NODES, LONGEST_ID, MOST_DOCUMENTS, MOST_NODES
+from gateway.dialects.ragengine.documents import DEFAULT_NODES, MAX_ID_LENGTH, MOST_DOCUMENTS, MOST_NODES
 
 Schema = dict[str, Any]
 
 _TEXT: Schema = {"type": "string"}
-_METADATA: Schema = {"type": ["object", "null"], "description": "Stored with the document; null is {}"}
-_ID: Schema = {"type": "string", "minLength": 1, "maxLength": LONGEST_ID}
+_METADATA: Schema = {"type": ["object", "null"], "description": "Stored with the document; null is the same as {}"}
+_ID: Schema = {"type": "string", "minLength": 1, "maxLength": MAX_ID_LENGTH}
 
 
 def _object(required: list[str], example: Any = None, **properties: Schema) -> Schema:
@@ -54,16 +54,16 @@ _OWN: dict[str, Schema] = {
     "expand": {"type": ["boolean", "null"]},
     "ocr": {"enum": ["auto", "off", None]},
 }
-"""The settings of an index; null: the platform's."""
+"""The settings of an index. null: the platform's setting."""
 _LANGUAGE: Schema = {
     "type": "string",
-    "description": "Language of its texts for text search: `auto` (by document), an ISO 639-1 code, or `legacy`",
+    "description": "Language of the texts, for text search: `auto` (by document), an ISO 639-1 code, or `legacy`",
 }
 SETTINGS = _object(
     [],
     {"embedding": "bge-m3"},
-    embedding={"type": "string", "description": "One of GET /v1/models; by default the present one"},
-    language=_LANGUAGE | {"description": "`auto` or an ISO 639-1 code; by default the present one"},
+    embedding={"type": "string", "description": "An embedding model of GET /v1/models; default: the current model"},
+    language=_LANGUAGE | {"description": "`auto` or an ISO 639-1 code; default: the current language"},
     **_OWN,
 )
 CHANGES = _object([], {"fusion": "ranks", "dense_weight": None}, **_OWN)
@@ -71,8 +71,8 @@ CREATION = _object(
     ["index_name"],
     {"index_name": "notes", "chunk_tokens": 128},
     index_name=_TEXT,
-    embedding={"type": "string", "description": "An embedding model of GET /v1/models; the default one"},
-    language=_LANGUAGE | {"description": "Of its texts for text search: `auto` (the default) or an ISO 639-1 code"},
+    embedding={"type": "string", "description": "An embedding model of GET /v1/models; default: the platform's"},
+    language=_LANGUAGE | {"description": "Language of the texts: `auto` (the default) or an ISO 639-1 code"},
     **_OWN,
 )
 INDEX_SETTINGS = _object([], index_name=_TEXT, embedding=_TEXT, language=_LANGUAGE, **_OWN)
@@ -132,22 +132,24 @@ SEARCH = _object(
     max_node_count={"type": "integer", "minimum": 1, "maximum": MOST_NODES, "default": DEFAULT_NODES},
     metadata_filter={
         "type": ["object", "null"],
-        "description": "All of these values must be in the document's metadata",
+        "description": "Only documents with all these values in their metadata",
         "additionalProperties": {"type": ["string", "number", "boolean"]},
     },
     retrieval_mode={"enum": ["hybrid", "vectors", "text"], "default": "hybrid"},
-    semantic_ranker={"type": "boolean", "default": False, "description": "Let a reranker order the results"},
-    fusion={"enum": ["scores", "ranks", None], "description": "Of a hybrid search; null: the index's setting"},
+    semantic_ranker={"type": "boolean", "default": False, "description": "Order the results with a reranker"},
+    fusion={
+        "enum": ["scores", "ranks", None],
+        "description": "Fusion of a hybrid search; null: the index's setting",
+    },
     dense_weight={
         "type": ["number", "null"],
         "minimum": 0,
         "maximum": 1,
-        "description": "Weight of vectors in a hybrid search; null: the index's setting",
+        "description": "Weight of the vectors in a hybrid search; null: the index's setting",
     },
     expand={
         "type": ["boolean", "null"],
-        "description": "Expand the query with terms that the best passages have in common; "
-        "null: the index's setting",
+        "description": "Expand the query with terms that the best passages share; null: the index's setting",
     },
 )
 
@@ -158,19 +160,19 @@ MODEL = _object(
     object={"const": "model"},
     created={"type": "integer"},
     owned_by=_TEXT,
-    max_model_len={"type": "integer", "description": "If it is known"},
+    max_model_len={"type": "integer", "description": "Size of the context window in tokens, if known"},
 )
 MODELS = _object([], object={"const": "list"}, data=_list(MODEL))
 EMBEDDING = _object(
     ["input"],
     {"model": "all-MiniLM-L6-v2", "input": ["The pivot bearing"]},
-    model={"type": "string", "description": "By default the default model"},
+    model={"type": "string", "description": "Default: the platform's default model"},
     input={
         "anyOf": [_TEXT, _list({"anyOf": [_TEXT, _TOKENS]}, MOST_INPUTS), _TOKENS],
-        "description": "A text or texts; a text may be a list of cl100k_base token ids",
+        "description": "One or several texts. A text may be a list of cl100k_base token ids",
     },
     encoding_format={"type": "string", "enum": ["float", "base64"], "default": "float"},
-    dimensions={"type": "integer", "description": "The model's own; may be omitted"},
+    dimensions={"type": "integer", "description": "If present, it must be the model's number of dimensions"},
 )
 EMBEDDINGS = _object(
     [],
@@ -187,7 +189,7 @@ EMBEDDINGS = _object(
     usage=_object([], prompt_tokens={"type": "integer"}, total_tokens={"type": "integer"}),
 )
 _PAIRS: Schema = {"type": ["object", "null"], "additionalProperties": _TEXT}
-_ITEM: Schema = {"type": "object", "description": "A message, a call of a function or its output"}
+_ITEM: Schema = {"type": "object", "description": "A message, a function call, or the output of a function"}
 _HELLO = {"type": "message", "role": "user", "content": "When is the pivot bearing renewed?"}
 CONVERSATION = _object([], {"items": [_HELLO]}, items={"type": ["array", "null"], "items": _ITEM}, metadata=_PAIRS)
 CONVERSATION_CHANGE = _object(["metadata"], {"metadata": {"subject": "bearings"}}, metadata=_PAIRS)
@@ -195,16 +197,16 @@ CONVERSATION_ITEMS = _object(["items"], {"items": [_HELLO]}, items=_list(_ITEM))
 
 
 def body(schema: Schema) -> dict[str, Any]:
-    """Return the OpenAPI description of a route's body."""
+    """Return the OpenAPI description of a request body with this schema."""
     return {"requestBody": {"required": True, "content": {"application/json": {"schema": schema}}}}
 
 
 def answers(schema: Schema, others: Mapping[int, str] | None = None) -> dict[int | str, dict[str, Any]]:
-    """Return the OpenAPI description of a route's responses: the answer's body, and other statuses.
+    """Return the OpenAPI description of a route's responses.
 
     Args:
-        schema: The schema of the answer.
-        others: Descriptions of other statuses.
+        schema: The schema of the body of a successful response.
+        others: The descriptions of other statuses.
     """
-    answer = {"description": "The answer", "content": {"application/json": {"schema": schema}}}
-    return {200: answer, **{status: {"description": text} for status, text in (others or {}).items()}}
+    success = {"description": "Success", "content": {"application/json": {"schema": schema}}}
+    return {200: success, **{status: {"description": text} for status, text in (others or {}).items()}}

@@ -5,14 +5,14 @@ from typing import Any
 Schema = dict[str, Any]
 
 MOST_READERS = 1000
-"""The users and the groups of an access list."""
+"""The maximum number of users, and of groups, in an access list."""
 _TEXT: Schema = {"type": "string"}
 _TIME: Schema = {"type": "string", "format": "date-time"}
 _COUNT: Schema = {"type": "integer", "minimum": 0}
 _ERROR: Schema = {"type": "object", "properties": {"reason": _TEXT, "message": _TEXT}}
 _IDS: Schema = {"type": "array", "items": _TEXT}
-_OVER = ["succeeded", "unchanged", "failed", "cancelled"]
-_STATES = ["queued", "parsing", "indexing", *_OVER]
+_FINAL_STATES = ["succeeded", "unchanged", "failed", "cancelled"]
+_STATES = ["queued", "parsing", "indexing", *_FINAL_STATES]
 
 JOB: Schema = {
     "type": "object",
@@ -22,7 +22,7 @@ JOB: Schema = {
         "stage": {
             "type": "string",
             "enum": ["waiting", "fetching", *_STATES],
-            "description": "The state, or `waiting` while a dependency is unavailable, or `fetching` "
+            "description": "The state; `waiting` while a dependency is unavailable; `fetching` "
             "while the document is downloaded from its URL",
         },
         "percent": {"type": "integer", "minimum": 0, "maximum": 100},
@@ -33,13 +33,13 @@ JOB: Schema = {
             "type": "object",
             "properties": {
                 **{f"{what}_{much}": _COUNT for what in ("pages", "chunks") for much in ("done", "total")},
-                "documents_done": {**_COUNT, "description": "Of a job for texts"},
-                "documents_total": {**_COUNT, "description": "Of a job for texts"},
+                "documents_done": {**_COUNT, "description": "Only for jobs of texts"},
+                "documents_total": {**_COUNT, "description": "Only for jobs of texts"},
             },
         },
         "error": {
             "oneOf": [_ERROR, {"type": "null"}],
-            "description": "Why it failed; for a queued job, why the previous attempt failed",
+            "description": "The error of a failed job; of a queued job, the error of the previous attempt",
         },
         "warnings": {
             "type": "array",
@@ -49,20 +49,20 @@ JOB: Schema = {
                     "reason": _TEXT,
                     "message": _TEXT,
                     "page": {"type": ["integer", "null"], "description": "From 1"},
-                    "part": {"type": ["string", "null"], "description": "Its name, such as an attachment's"},
+                    "part": {"type": ["string", "null"], "description": "Name of the part, such as an attachment"},
                 },
             },
-            "description": "Parts of the file that could not be read, while the rest was read; the first 50",
+            "description": "The first 50 parts of the file that could not be read. The other parts are indexed",
         },
         "warning_count": {**_COUNT, "description": "Number of all warnings"},
         "waiting_since": {
             **_TIME,
             "type": ["string", "null"],
-            "description": "Since when it waits for an unavailable dependency",
+            "description": "Time since which the job waits for an unavailable dependency",
         },
         "given_up": {
             "type": "boolean",
-            "description": "It failed and is among the dead letters: POST /jobs/dead/replay sends it again",
+            "description": "The job failed and is a dead letter. POST /jobs/dead/replay queues it again",
         },
         "attempt": {**_COUNT, "description": "Number of attempts"},
         "created_at": _TIME,
@@ -70,7 +70,7 @@ JOB: Schema = {
         "trace_id": _TEXT,
     },
 }
-_NEXT: Schema = {"type": ["string", "null"], "description": "Gets the next page; null at the end"}
+_NEXT: Schema = {"type": ["string", "null"], "description": "Token of the next page; null at the end"}
 JOB_PAGE: Schema = {
     "type": "object",
     "properties": {"jobs": {"type": "array", "items": JOB}, "next_page_token": _NEXT},
@@ -83,7 +83,7 @@ DEAD_PAGE: Schema = {
             "items": {
                 "type": "object",
                 "properties": {
-                    "id": {**_TEXT, "description": "Empty if the message held no job"},
+                    "id": {**_TEXT, "description": "Empty if the message contained no job"},
                     "index": _TEXT,
                     "document_id": _TEXT,
                     "sourcefile": _TEXT,
@@ -102,9 +102,9 @@ _DOCUMENT: Schema = {
         "document_id": _TEXT,
         "sourcefile": _TEXT,
         "content_type": _TEXT,
-        "sha256": {**_TEXT, "description": "Of the file, or of the text"},
+        "sha256": {**_TEXT, "description": "SHA-256 of the file or the text"},
         "size_bytes": _COUNT,
-        "has_original": {"type": "boolean", "description": "It was uploaded as a file, which is stored"},
+        "has_original": {"type": "boolean", "description": "Whether the platform stores the uploaded file"},
         "oids": {**_IDS, "description": "Users who may see it"},
         "groups": {
             **_IDS,
@@ -127,11 +127,11 @@ PASSAGES: Schema = {
                 "type": "object",
                 "properties": {
                     "id": _TEXT,
-                    "number": {**_COUNT, "description": "Its position in the document, from 0"},
+                    "number": {**_COUNT, "description": "Position of the passage in the document, from 0"},
                     "page": {"type": ["integer", "null"], "description": "From 1"},
-                    "headings": {**_IDS, "description": "The headings above it, the outermost first"},
+                    "headings": {**_IDS, "description": "The headings above the passage, the outermost first"},
                     "text": _TEXT,
-                    "sourcepage": {**_TEXT, "description": "Its name in citations"},
+                    "sourcepage": {**_TEXT, "description": "Name of the passage's page in citations"},
                 },
             },
         },

@@ -1,4 +1,4 @@
-"""JSON schemas of a tenant's responses, for the OpenAPI document."""
+"""The OpenAPI schemas of a tenant's responses."""
 
 from typing import Any
 
@@ -17,10 +17,10 @@ TENANT_RESPONSE: Schema = {
             "type": "string",
             "enum": ["queued", "in_progress", "completed", "incomplete", "failed", "cancelled"],
         },
-        "reason": {**_NAME, "description": "Code of the error, or why the response is incomplete"},
+        "reason": {**_NAME, "description": "Code of the error, or the reason of an incomplete response"},
         "model": _NAME,
         "background": {"type": "boolean"},
-        "user": {**_NAME, "description": "Null if the request named no user"},
+        "user": {**_NAME, "description": "null if the request named no user"},
         "issuer": {**_NAME, "description": "Issuer of the user's token; null for a user of an API key"},
         "frontend": {**_TEXT, "description": "Name of the front end"},
         "created_at": _TIME,

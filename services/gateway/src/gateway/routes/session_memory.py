@@ -1,4 +1,4 @@
-"""Adds stored messages to the turns of clients that send only the newest message and their session's name."""
+"""Adds the stored messages of a session to turns, for clients that send only the newest message."""
 
 from collections.abc import AsyncGenerator
 from contextlib import aclosing
@@ -17,8 +17,8 @@ from gateway.frontends.profiles import Frontend
 from gateway.ports.memory import Memory
 
 _log = structlog.get_logger(__name__)
-_TRIES = 3
-_SECONDS = 2.0
+_MAX_TRIES = 3
+_STORE_SECONDS = 2.0
 
 
 class SessionMemory:
@@ -26,7 +26,7 @@ class SessionMemory:
 
     Args:
         memory: Stores the sessions.
-        usual: Store sessions if the dialect's clients expect it and the profile does not decide.
+        usual: Whether to store sessions for dialects that expect it, if the profile has no setting.
     """
 
     def __init__(self, memory: Memory, *, usual: bool) -> None:
@@ -35,17 +35,17 @@ class SessionMemory:
 
     async def recall(
         self, exchange: Exchange, principal: Principal, frontend: Frontend, deadline: Deadline
-    ) -> "Remembering | None":
+    ) -> "TurnRecorder | None":
         """Put the stored messages before a turn that has only the newest message.
 
         Args:
-            exchange: Its turn is changed.
-            principal: The caller. A session of another caller is unknown.
-            frontend: The profile. A session of another front end is unknown.
-            deadline: When the call must end.
+            exchange: The exchange, whose turn this method changes.
+            principal: The caller. Other callers' sessions are unknown.
+            frontend: The profile. Other front ends' sessions are unknown.
+            deadline: The deadline.
 
         Returns:
-            The object that stores the turn; None if it must not be stored.
+            The recorder that stores the turn, or None if the turn is not stored.
 
         Raises:
             Unavailable: The session cannot be read. An answer without it would be wrong.
@@ -53,15 +53,15 @@ class SessionMemory:
         session = exchange.turn.session
         if session is None:
             return None
-        wanted = session.expects_memory and self._usual if frontend.memory is None else frontend.memory
-        if not wanted or not is_name(session.name):
+        is_enabled = session.expects_memory and self._usual if frontend.memory is None else frontend.memory
+        if not is_enabled or not is_name(session.name):
             return None
         known: Remembered | None
         if session.is_new:
             try:
                 known = await self._memory.begin(principal, frontend.name, session.name, deadline)
             except CausewayError as error:
-                _log.warning("a session will not be remembered", error=error.message)
+                _log.warning("a session is not stored", error=error.message)
                 return None
         else:
             known = await self._memory.read(principal, frontend.name, session.name, deadline)
@@ -73,11 +73,11 @@ class SessionMemory:
             system = tuple(each for each in turn.history if each.role == "system")
             others = tuple(each for each in turn.history if each.role != "system")
             exchange.turn = replace(turn, history=(*system, *known.messages, *others))
-        return Remembering(self._memory, principal, frontend.name, session, known, conversation)
+        return TurnRecorder(self._memory, principal, frontend.name, session, known, conversation)
 
 
-class Remembering:
-    """Stores one turn, once, when its answer is complete.
+class TurnRecorder:
+    """Stores one turn when its answer is complete.
 
     Args:
         memory: Stores the sessions.
@@ -98,15 +98,15 @@ class Remembering:
         conversation: tuple[Message, ...],
     ) -> None:
         self._memory = memory
-        self._of = principal, profile, session.name
+        self._key = principal, profile, session.name
         self._session = session
         self._known = known
         self._conversation = conversation
         self._texts: list[str] = []
-        self._stopped = False
+        self._blocked = False
 
     async def through(self, answer: AsyncGenerator[Batch, None]) -> AsyncGenerator[Batch, None]:
-        """Yield the answer's batches; store the turn before the last one, for the client's next request."""
+        """Yield the batches of the answer. Before the last batch, store the turn for the next request."""
         async with aclosing(answer) as batches:
             async for batch in batches:
                 for event in batch:
@@ -114,28 +114,28 @@ class Remembering:
                         if event.choice == 0:
                             self._texts.append(event.text)
                     elif type(event) is Detections and event.direction is Direction.INPUT:
-                        self._stopped |= any(each.action is Action.BLOCK for each in event.findings)
+                        self._blocked |= any(each.action is Action.BLOCK for each in event.findings)
                 if type(batch[-1]) is Done:
-                    await self._keep()
+                    await self._store()
                 yield batch
 
-    async def _keep(self) -> None:
+    async def _store(self) -> None:
         text = "".join(self._texts)
-        if self._stopped or not text:
+        if self._blocked or not text:
             return  # a blocked turn is not stored
         conversation = (*self._conversation, Message("assistant", text))
         known: Remembered | None = self._known
-        deadline = Deadline.after(_SECONDS)
+        deadline = Deadline.after(_STORE_SECONDS)
         try:
-            for _ in range(_TRIES):
+            for _ in range(_MAX_TRIES):
                 if known is None:
                     return  # the session was deleted meanwhile
                 before = () if self._session.is_whole else known.messages
                 messages = bounded((*before, *conversation))
-                if await self._memory.replace(*self._of, messages, known.revision, deadline):
+                if await self._memory.replace(*self._key, messages, known.revision, deadline):
                     return
-                # Another turn of the same session was faster.
-                known = await self._memory.read(*self._of, deadline)
-            _log.warning("a turn was not remembered", error="the session changes too often")
+                # Another turn of the same session was stored in the meantime.
+                known = await self._memory.read(*self._key, deadline)
+            _log.warning("a turn was not stored", error="the session changes too often")
         except CausewayError as error:
-            _log.warning("a turn was not remembered", error=error.message)
+            _log.warning("a turn was not stored", error=error.message)

@@ -1,22 +1,22 @@
-"""JSON records that wait to be sent; large ones are on disk, so that many may wait."""
+"""Stores JSON records until they are sent, on disk if they are large."""
 
 import tempfile
 from collections.abc import AsyncIterator, Sequence
 from types import TracebackType
 from typing import Self
 
-_IN_MEMORY = 1024 * 1024
-_PIECE = 64 * 1024
+_MAX_MEMORY_BYTES = 1024 * 1024
+_PIECE_BYTES = 64 * 1024
 
 Part = bytes | int
-"""A part to send: bytes, or the number of a record."""
+"""A part of a response: bytes, or the number of a record."""
 
 
 class Spool:
-    """JSON records, to be sent later in any order. It must be closed."""
+    """JSON records to send later in any order. The caller must close the spool."""
 
     def __init__(self) -> None:
-        self._file = tempfile.SpooledTemporaryFile(_IN_MEMORY)  # noqa: SIM115  # closed in `close`
+        self._file = tempfile.SpooledTemporaryFile(_MAX_MEMORY_BYTES)  # noqa: SIM115  # closed in `close`
         self._starts = [0]
 
     def __enter__(self) -> Self:
@@ -38,7 +38,7 @@ class Spool:
         return sum(self._length(part) if isinstance(part, int) else len(part) for part in parts)
 
     async def send(self, parts: Sequence[Part]) -> AsyncIterator[bytes]:
-        """Yield the parts in order, in pieces; close the spool at the end."""
+        """Yield the parts in order. Close the spool at the end."""
         try:
             piece = bytearray()
             for part in parts:
@@ -47,7 +47,7 @@ class Spool:
                     piece += self._file.read(self._length(part))
                 else:
                     piece += part
-                if len(piece) >= _PIECE:
+                if len(piece) >= _PIECE_BYTES:
                     yield bytes(piece)
                     piece.clear()
             if piece:
@@ -63,10 +63,10 @@ class Spool:
         return self._starts[number + 1] - self._starts[number]
 
 
-def listed(numbers: Sequence[int]) -> list[Part]:
+def json_list(numbers: Sequence[int]) -> list[Part]:
     """Return the parts of a JSON list of records."""
     parts: list[Part] = [b"["]
-    for place, number in enumerate(numbers):
-        parts += (b",", number) if place else (number,)
+    for position, number in enumerate(numbers):
+        parts += (b",", number) if position else (number,)
     parts.append(b"]")
     return parts

@@ -1,4 +1,4 @@
-"""One document of an index: its passages and its access list."""
+"""Routes of the passages and the access list of one document."""
 
 import dataclasses
 from datetime import UTC, datetime
@@ -18,13 +18,13 @@ from gateway.routes.schemas import answers, body
 from gateway.routes.schemas_jobs import ACCESS, JOB, MOST_READERS, PASSAGES
 from gateway.server.request_state import state_of
 
-_MOST_PASSAGES = 100
-_LONGEST_READER = 512
-_LARGEST_OFFSET = 2**31
+_MAX_PASSAGES = 100
+_MAX_READER_LENGTH = 512
+_MAX_OFFSET = 2**31
 _UNKNOWN = {404: "No such index or document"}
 
 _Index = Annotated[str, Path(description="The index")]
-_Document = Annotated[str, Path(description="`document_id` of the document; it may hold slashes")]
+_Document = Annotated[str, Path(description="`document_id` of the document, which may contain slashes")]
 
 
 def router(catalogue: Catalogue, ingest: Ingest, *, timeout: float) -> APIRouter:
@@ -32,8 +32,8 @@ def router(catalogue: Catalogue, ingest: Ingest, *, timeout: float) -> APIRouter
 
     Args:
         catalogue: Lists, reads and deletes documents.
-        ingest: Takes changes of them.
-        timeout: The time limit of an answer, in seconds.
+        ingest: Queues changes of access lists.
+        timeout: The time limit of a request, in seconds.
     """
     routes = APIRouter(tags=["documents"])
 
@@ -46,10 +46,10 @@ def router(catalogue: Catalogue, ingest: Ingest, *, timeout: float) -> APIRouter
         request: Request,
         index: _Index,
         document_id: _Document,
-        limit: Annotated[int, Query(ge=1, le=_MOST_PASSAGES)] = 50,
-        offset: Annotated[int, Query(ge=0, le=_LARGEST_OFFSET)] = 0,
+        limit: Annotated[int, Query(ge=1, le=_MAX_PASSAGES)] = 50,
+        offset: Annotated[int, Query(ge=0, le=_MAX_OFFSET)] = 0,
     ) -> Response:
-        """Return passages in the order of the document. `total` counts all of them."""
+        """Return a page of the passages in the order of the document. `total` is the number of all passages."""
         page = await catalogue.passages(
             state_of(request.scope).principal,
             keys.index_name(index),
@@ -69,7 +69,7 @@ def router(catalogue: Catalogue, ingest: Ingest, *, timeout: float) -> APIRouter
     @routes.put(
         "/indexes/{index}/documents/{document_id:path}/access",
         status_code=202,
-        summary="Change who may see a document",
+        summary="Change the access list of a document",
         responses={
             202: answers(JOB, {})[200] | {"description": "The job of the change"},
             404: {"description": "No such index or document"},
@@ -79,17 +79,17 @@ def router(catalogue: Catalogue, ingest: Ingest, *, timeout: float) -> APIRouter
         openapi_extra=body(ACCESS),
     )
     async def change_access(request: Request, index: _Index, document_id: _Document) -> Response:
-        """Replace the access list of the document, and of the files within it.
+        """Replace the access list of the document, and of the files inside the document.
 
-        A job does it after the earlier jobs of the index, so the list also applies to a queued version of the
-        document.
+        A job applies the change after the earlier jobs of the index. The list also applies to a queued version of
+        the document.
         """
         oids, groups = _readers(await json_body(request))
         principal, deadline = state_of(request.scope).principal, Deadline.after(timeout)
         name = keys.index_name(index)
         found = await catalogue.find(principal, name, {"document_id": [document_id]}, deadline)
         if not found:
-            raise NotFound(f"No such document: '{document_id}' exists in index '{name}'.", resource=document_id)
+            raise NotFound(f"The index '{name}' has no document '{document_id}'.", resource=document_id)
         change = AccessChange(name, document_id, found[0].sourcefile, oids, groups)
         return json_answer(job_json(await ingest.change_access(principal, change, deadline)), 202)
 
@@ -97,19 +97,19 @@ def router(catalogue: Catalogue, ingest: Ingest, *, timeout: float) -> APIRouter
 
 
 def _readers(raw: bytes) -> tuple[tuple[str, ...], tuple[str, ...]]:
-    """Read both lists. Both are required: a missing list would open the document to all callers."""
+    """Return both lists of the body. Both are required, because a missing list would open the document to all."""
     changes = members(raw)
     if set(changes) != {"oids", "groups"}:
-        raise InvalidRequest("The body must have oids and groups, and no other members.", field="oids")
+        raise InvalidRequest("The body must have exactly the members oids and groups.", field="oids")
     fields = Fields({name: value(each, name) for name, each in changes.items()})
     lists = []
     for name in ("oids", "groups"):
         if not isinstance(fields.get(name), list):
             raise InvalidRequest(f"{name} must be a list.", field=name)
         names = fields.texts(name)
-        if len(names) > MOST_READERS or not all(each.strip() and len(each) <= _LONGEST_READER for each in names):
+        if len(names) > MOST_READERS or not all(each.strip() and len(each) <= _MAX_READER_LENGTH for each in names):
             raise InvalidRequest(
-                f"{name} has at most {MOST_READERS} names of 1 to {_LONGEST_READER} characters.", field=name
+                f"{name} has at most {MOST_READERS} names of 1 to {_MAX_READER_LENGTH} characters.", field=name
             )
         lists.append(tuple(dict.fromkeys(names)))
     return lists[0], lists[1]

@@ -1,4 +1,4 @@
-"""Looks up the responses and conversations that a request continues, and stores completed answers."""
+"""Reads the responses and conversations that a request continues, and stores complete answers."""
 
 import asyncio
 from collections.abc import AsyncGenerator, Sequence
@@ -30,9 +30,9 @@ from gateway.response_runs.peers import Peers
 from gateway.response_runs.run import Continue, Run, Written
 
 _log = structlog.get_logger(__name__)
-_AT_ONCE = 16
-_TRIES = 3
-_SECONDS = 5.0
+_MAX_CONCURRENT = 16
+_MAX_TRIES = 3
+_STORE_SECONDS = 5.0
 
 
 class StoredResponses:
@@ -41,7 +41,7 @@ class StoredResponses:
     Args:
         store: Stores responses and conversations.
         log: Stores the events of responses.
-        peers: Names the writers of this gateway.
+        peers: Generates the names of this gateway's writers.
     """
 
     def __init__(self, store: ResponseStore, log: ResponseLog, peers: Peers) -> None:
@@ -50,11 +50,11 @@ class StoredResponses:
         self._peers = peers
 
     async def recall(self, request: ChatRequest, deadline: Deadline) -> ChatRequest:
-        """Return a request with the items that it continues.
+        """Return a request with the earlier items that it continues.
 
         Raises:
             NotFound: A named response or conversation does not exist, or belongs to another user or front end.
-            InvalidRequest: A member is wrong, or the front end does not store responses.
+            InvalidRequest: A member is invalid, or the front end does not store responses.
             Unavailable: The store cannot be reached. An answer without the earlier items would be wrong.
         """
         requested = continuation.read(request.body, request.frontend.responses)
@@ -69,7 +69,7 @@ class StoredResponses:
             previous = await self._of_profile(principal, requested.previous, profile, field, deadline)
             chain = (*previous.chain, previous.id)
             if len(chain) > LONGEST_CHAIN:
-                message = f"{field}: at most {LONGEST_CHAIN} responses can follow each other."
+                message = f"{field}: a chain may have at most {LONGEST_CHAIN} responses. Start a new one."
                 raise InvalidRequest(message, field=field)
             earlier = await self._all(principal, previous.chain, profile, field, deadline)
             items = tuple(item for each in (*earlier, previous) for item in each.all_items)
@@ -79,10 +79,10 @@ class StoredResponses:
         references = await self._references(principal, requested.references, profile, deadline)
         return replace(request, before=Before(items, references, chain, requested.conversation, requested.store))
 
-    def keeping(
+    def appending(
         self, exchange: Exchange, principal: Principal, profile: str, answer: AsyncGenerator[Batch, None]
     ) -> AsyncGenerator[Batch, None]:
-        """Pass on the batches of an answer. Before the end, append it to its conversation, if it has one."""
+        """Yield the batches of an answer. Before the last one, append the answer to its conversation, if any."""
         if not isinstance(exchange, ResponsesExchange) or not exchange.before.conversation:
             return answer
         return self._through(exchange, principal, profile, answer)
@@ -116,11 +116,11 @@ class StoredResponses:
             self._log,
             writer or self._peers.writer(),
             before=before,
-            completed=self.continuing(exchange, principal),
+            completed=self.appender(exchange, principal),
             deadline=deadline,
         )
 
-    def continuing(self, exchange: ResponsesExchange, principal: Principal) -> Continue | None:
+    def appender(self, exchange: ResponsesExchange, principal: Principal) -> Continue | None:
         """Return a function that appends a response to its conversation, or None without a conversation."""
         name = exchange.before.conversation
         if not name:
@@ -128,7 +128,7 @@ class StoredResponses:
 
         async def append(stored: Stored) -> None:
             try:
-                await self._continue(principal, name, stored, Deadline.after(_SECONDS))
+                await self._continue(principal, name, stored, Deadline.after(_STORE_SECONDS))
             except CausewayError as error:
                 _log.warning("a conversation was not continued", conversation=name, error=error.message)
 
@@ -144,20 +144,20 @@ class StoredResponses:
                     continue
                 if len(batch) > 1:
                     yield batch[:-1]
-                if (append := self.continuing(exchange, principal)) is not None:
+                if (append := self.appender(exchange, principal)) is not None:
                     await append(exchange.record(profile))
                 yield batch[-1:]
 
     async def _continue(self, principal: Principal, name: str, stored: Stored, deadline: Deadline) -> None:
         """Append the items of a response to its conversation."""
-        for _ in range(_TRIES):
+        for _ in range(_MAX_TRIES):
             known = await self._store.read(principal, name, deadline)
             if known is None:
-                return  # it was deleted meanwhile
+                return  # the conversation was deleted meanwhile
             items = (*known.items, *stored.all_items)[-MOST_ITEMS:]
             if await self._store.replace(principal, replace(known, items=items), deadline):
                 return
-        _log.warning("a conversation was not continued", conversation=name, error="it changes too often")
+        _log.warning("a conversation was not continued", conversation=name, error="other requests keep changing it")
 
     async def _of_profile(
         self, principal: Principal, name: str, profile: str, field: str, deadline: Deadline
@@ -172,24 +172,24 @@ class StoredResponses:
     ) -> list[Stored]:
         """Return the stored objects with these ids, in their order."""
         found: list[Stored] = []
-        for begin in range(0, len(names), _AT_ONCE):
-            some = names[begin : begin + _AT_ONCE]
-            reads = [self._of_profile(principal, name, profile, field, deadline) for name in some]
+        for begin in range(0, len(names), _MAX_CONCURRENT):
+            batch = names[begin : begin + _MAX_CONCURRENT]
+            reads = [self._of_profile(principal, name, profile, field, deadline) for name in batch]
             found += await asyncio.gather(*reads)
         return found
 
     async def _references(
         self, principal: Principal, names: Sequence[str], profile: str, deadline: Deadline
     ) -> tuple[tuple[str, Item], ...]:
-        """Return the items that exist for these ids."""
+        """Return the existing items with these ids."""
         owners = dict.fromkeys(owner for name in names for owner in owners_of_item(name))
-        wanted = set(names)
+        requested = set(names)
         found: dict[str, Item] = {}
-        # Most items belong to responses, so these are read first.
+        # Read responses before conversations, because most items belong to responses.
         for owner in sorted(owners, key=lambda name: not name.startswith(RESPONSE)):
-            if wanted <= found.keys():
+            if requested <= found.keys():
                 break
             known = await self._store.read(principal, owner, deadline)
             if known is not None and known.profile == profile:
-                found |= {item["id"]: item for item in known.all_items if item.get("id") in wanted}
+                found |= {item["id"]: item for item in known.all_items if item.get("id") in requested}
         return tuple(found.items())

@@ -1,4 +1,4 @@
-"""Detection on a stream of text: newline-delimited JSON in both directions, raw ASGI."""
+"""Runs detectors on a stream of text: newline-delimited JSON in both directions, as a raw ASGI application."""
 
 import asyncio
 from collections.abc import AsyncGenerator, Mapping, Sequence
@@ -37,10 +37,10 @@ class _ClientLeft(Exception):
 
 
 class StreamContent:
-    """The application of the path `STREAM_CONTENT`. Each sentence is a chunk, judged once it is complete.
+    """The ASGI application of the path `STREAM_CONTENT`. Detectors judge each sentence when it is complete.
 
     Args:
-        guardrails: Judge texts.
+        guardrails: Runs the detectors.
         timeout: The time limit of a request, in seconds.
         passed_headers: Names of the requests' headers that detectors may get, in lower case.
     """
@@ -51,7 +51,7 @@ class StreamContent:
         self._passed_headers = passed_headers
 
     async def __call__(self, scope: Scope, receive: Receive, send: Send) -> None:
-        """Serve one request; cancel the detectors if the client leaves."""
+        """Serve one request. If the client leaves, cancel the detectors."""
         wire = state_of(scope).frontend.guardrails_wire
         answer = _Answer(send, wire)
         headers = {name.decode("latin-1"): value.decode("latin-1") for name, value in scope["headers"]}
@@ -64,17 +64,17 @@ class StreamContent:
             await answer.fail(DeadlineExceeded("The request took longer than its deadline."))
         except CausewayError as error:
             await answer.fail(error)
-        except Exception as error:  # the boundary: the client gets an answer, the log gets the cause
+        except Exception as error:  # the boundary: the client gets an error, the log gets the cause
             _log.exception("detection failed", error=str(error))
             await answer.fail(Internal())
 
     async def _serve(self, scope: Scope, headers: Mapping[str, str], receive: Receive, answer: "_Answer") -> None:
         if scope["method"] != "POST":
-            raise MethodNotAllowed(f"{STREAM_CONTENT} does not take {scope['method']}.")
+            raise MethodNotAllowed(f"{STREAM_CONTENT} does not accept {scope['method']}.")
         if media_type_of(headers) != MEDIA.decode():
             raise UnsupportedMedia("Content-Type must be application/x-ndjson.", field="content-type")
         principal, deadline = state_of(scope).principal, Deadline.after(self._timeout)
-        around = DetectionContext(headers={n: v for n, v in headers.items() if n in self._passed_headers})
+        context = DetectionContext(headers={n: v for n, v in headers.items() if n in self._passed_headers})
         lines = _lines(receive)
         async with aclosing(lines):
             first = await anext(lines, None)
@@ -88,18 +88,18 @@ class StreamContent:
                     if info is None:
                         raise NotFound(f"detector `{each.detector_id}` not found", resource=each.detector_id)
                     _check(each, info.kind, streaming=info.streaming)
-                # Invalid parameters get an HTTP status, too; a client may wait for it before it sends more.
-                await self._guardrails.detect(principal, Direction.INPUT, detectors, [""], deadline, around)
+                # This call reports invalid parameters with an HTTP status before the client sends more text.
+                await self._guardrails.detect(principal, Direction.INPUT, detectors, [""], deadline, context)
             except CausewayError:
                 if answer.wire is GuardrailsWire.ORCHESTRATOR:
                     await answer.begin()
                 raise
             await answer.begin()
-            async with self._guardrails.watch(principal, detectors, deadline, around, Chunking.SENTENCE) as watch:
-                telling = _Telling(answer)
+            async with self._guardrails.watch(principal, detectors, deadline, context, Chunking.SENTENCE) as watch:
+                writer = _ChunkWriter(answer)
                 tasks = (
-                    asyncio.ensure_future(_tell(watch, telling)),
-                    asyncio.ensure_future(_feed(watch, telling, content, lines, receive)),
+                    asyncio.ensure_future(_write_verdicts(watch, writer)),
+                    asyncio.ensure_future(_feed(watch, writer, content, lines, receive)),
                 )
                 try:
                     await asyncio.wait(tasks, return_when=asyncio.FIRST_COMPLETED)
@@ -112,7 +112,7 @@ class StreamContent:
 
 
 class _Answer:
-    """The answer so far."""
+    """The response to one request."""
 
     def __init__(self, send: Send, wire: GuardrailsWire) -> None:
         self.wire = wire
@@ -156,22 +156,22 @@ def _check(detector: Detector, kind: DetectorKind, *, streaming: bool) -> None:
 
 
 async def _lines(receive: Receive) -> AsyncGenerator[bytes, None]:
-    held = b""
+    incomplete = b""
     more = True
     while more:
         message = await receive()
         if message["type"] == "http.disconnect":
             raise _ClientLeft
         more = message.get("more_body", False)
-        *whole, held = (held + message.get("body", b"")).split(b"\n")
-        for line in whole:
+        *complete, incomplete = (incomplete + message.get("body", b"")).split(b"\n")
+        for line in complete:
             if line.strip():
                 yield line
-    if held.strip():
-        yield held
+    if incomplete.strip():
+        yield incomplete
 
 
-class _Telling:
+class _ChunkWriter:
     """Sends a line for each chunk that the detectors clear."""
 
     def __init__(self, answer: _Answer) -> None:
@@ -199,20 +199,20 @@ class _Telling:
 
 
 async def _feed(
-    watch: Watch, telling: _Telling, content: str, lines: AsyncGenerator[bytes, None], receive: Receive
+    watch: Watch, writer: _ChunkWriter, content: str, lines: AsyncGenerator[bytes, None], receive: Receive
 ) -> None:
-    """Feed the detectors; then wait for the client to leave."""
-    await telling.send(await watch.feed(0, content))
+    """Pass the lines to the detectors. Then wait until the client leaves or the task is cancelled."""
+    await writer.send(await watch.feed(0, content))
     async for line in lines:
-        await telling.send(await watch.feed(0, text_detection.next_line(line)))
-    await telling.send(await watch.feed(0, "", last=True))
+        await writer.send(await watch.feed(0, text_detection.next_line(line)))
+    await writer.send(await watch.feed(0, "", last=True))
     await watch.end()
     while (await receive())["type"] != "http.disconnect":
         pass
     raise _ClientLeft
 
 
-async def _tell(watch: Watch, telling: _Telling) -> None:
+async def _write_verdicts(watch: Watch, writer: _ChunkWriter) -> None:
     async with aclosing(watch.clearances()) as clearances:
         async for clearance in clearances:
-            await telling.send((clearance,))
+            await writer.send((clearance,))

@@ -1,4 +1,4 @@
-"""The body of ``POST /documents``: files and URLs in a form, or URLs in JSON; it is validated first."""
+"""Validates the body of ``POST /documents``: a form with files and URLs, or JSON with URLs."""
 
 from collections.abc import Sequence
 from dataclasses import dataclass, replace
@@ -19,8 +19,8 @@ from gateway.routes.uploads import file_names
 
 _JSON = "application/json"
 _FORM = "multipart/form-data"
-_MOST_URLS = 1000
-_LONGEST_JSON = 1024 * 1024
+_MAX_URLS = 1000
+_MAX_JSON_BYTES = 1024 * 1024
 _FIELDS = ("index", "urls", "category", "metadata", "oids", "groups", "pictures")
 
 LINKS: dict[str, Any] = {
@@ -33,11 +33,11 @@ LINKS: dict[str, Any] = {
             "type": "array",
             "items": {"type": "string", "maxLength": 512},
             "minItems": 1,
-            "maxItems": _MOST_URLS,
-            "description": "http or https, on hosts from which the platform fetches",
+            "maxItems": _MAX_URLS,
+            "description": "http or https URLs on the hosts that the operator allows",
         },
         "category": {"type": "string"},
-        "metadata": {"type": "object", "description": "Stored with each document, with its `url`"},
+        "metadata": {"type": "object", "description": "Stored with each document, together with its `url`"},
         "oids": {"type": "array", "items": {"type": "string"}},
         "groups": {"type": "array", "items": {"type": "string"}},
         "pictures": {"type": "boolean"},
@@ -50,24 +50,24 @@ class Submission:
     """The documents of a request.
 
     Attributes:
-        uploads: One per document; those of files do not have their content yet.
-        files: The files, in the same order; None for a URL.
+        uploads: One upload for each document. The uploads of files have no content yet.
+        files: The files in the same order. None for a URL.
     """
 
     uploads: tuple[Upload, ...]
     files: tuple[UploadFile | None, ...]
 
-    async def read(self, place: int) -> Upload:
+    async def read(self, position: int) -> Upload:
         """Return an upload with its content."""
-        upload, file = self.uploads[place], self.files[place]
+        upload, file = self.uploads[position], self.files[position]
         return upload if file is None else replace(upload, content=await file.read())
 
 
 def media_type(request: Request) -> str:
-    """Return the body's media type; a dependency.
+    """Check and return the media type of the body. FastAPI calls this as a dependency of the route.
 
     Raises:
-        UnsupportedMedia: It is neither a multipart form nor JSON.
+        UnsupportedMedia: The body is neither a multipart form nor JSON.
     """
     media = media_type_of(request.headers)
     if media not in (_FORM, _JSON):
@@ -81,7 +81,7 @@ def is_json(request: Request) -> bool:
 
 
 def of_form(allowed: AllowedUrls, common: Upload, files: Sequence[UploadFile], urls: Sequence[str]) -> Submission:
-    """Return the documents of a form; ``common`` has the fields of all of them.
+    """Return the documents of a form. ``common`` has the fields that all documents share.
 
     Raises:
         InvalidRequest: A field or a file is invalid, or there are no documents.
@@ -90,12 +90,12 @@ def of_form(allowed: AllowedUrls, common: Upload, files: Sequence[UploadFile], u
     keys.index_name(common.index)
     linked = _linked(allowed, common, urls, "url")
     if not files and not linked:
-        raise InvalidRequest("The form has neither a file nor a URL.", field="file")
+        raise InvalidRequest("The form must have a file or a URL.", field="file")
     named = [replace(common, sourcefile=name) for name in file_names(files)]
-    twice = {upload.sourcefile for upload in named} & {upload.sourcefile for upload in linked}
-    if twice:
-        name = min(twice)
-        raise InvalidRequest(f"A file and a URL have the name {name!r}: one would replace the other.", field="url")
+    duplicates = {upload.sourcefile for upload in named} & {upload.sourcefile for upload in linked}
+    if duplicates:
+        name = min(duplicates)
+        raise InvalidRequest(f"A file and a URL have the same name {name!r}. Rename the file.", field="url")
     return Submission((*named, *linked), (*files, *(None for _ in linked)))
 
 
@@ -109,7 +109,7 @@ async def of_json(allowed: AllowedUrls, request: Request) -> Submission:
     raw = members(await _body(request))
     unknown = sorted(set(raw) - set(_FIELDS))
     if unknown:
-        raise InvalidRequest(f"There is no field '{unknown[0][:100]}'.", field=unknown[0][:100])
+        raise InvalidRequest(f"The field '{unknown[0][:100]}' does not exist.", field=unknown[0][:100])
     fields = Fields({name: value(raw.get(name), name) for name in _FIELDS if name != "metadata"})
     metadata = raw.get("metadata")
     common = Upload(
@@ -129,10 +129,10 @@ async def of_json(allowed: AllowedUrls, request: Request) -> Submission:
 
 
 def metadata_of(text: str) -> bytes:
-    """Return the metadata of a form's field.
+    """Return the metadata in the text of a form's field.
 
     Raises:
-        InvalidRequest: The field is no JSON object.
+        InvalidRequest: The text is not a JSON object.
     """
     if not text.strip():
         return b"{}"
@@ -147,15 +147,17 @@ def _linked(allowed: AllowedUrls, common: Upload, urls: Sequence[str], field: st
     if not urls:
         return []
     if not allowed.any:
-        raise PermissionDenied("This platform fetches no documents from URLs.", field=field)
-    if len(urls) > _MOST_URLS:
-        raise InvalidRequest(f"A request may have at most {_MOST_URLS} URLs.", field=field)
+        raise PermissionDenied(
+            "This platform fetches no documents from URLs, because its operator allows no hosts.", field=field
+        )
+    if len(urls) > _MAX_URLS:
+        raise InvalidRequest(f"A request may have at most {_MAX_URLS} URLs.", field=field)
     linked: dict[str, Upload] = {}
-    for place, each in enumerate(urls):
-        url = allowed.checked(each, f"{field}[{place}]")
+    for position, each in enumerate(urls):
+        url = allowed.checked(each, f"{field}[{position}]")
         name = document_name(url)
         if linked.setdefault(name, replace(common, sourcefile=name, url=url)).url != url:
-            raise InvalidRequest(f"Two URLs have the name {name!r}: one would replace the other.", field=field)
+            raise InvalidRequest(f"Two URLs have the same name {name!r}. Send only one of them.", field=field)
     return list(linked.values())
 
 
@@ -164,8 +166,8 @@ async def _body(request: Request) -> bytes:
     try:
         async for piece in request.stream():
             body += piece
-            if len(body) > _LONGEST_JSON:
-                raise PayloadTooLarge(f"A body of URLs may have at most {_LONGEST_JSON} bytes.")
+            if len(body) > _MAX_JSON_BYTES:
+                raise PayloadTooLarge(f"A JSON body with URLs may have at most {_MAX_JSON_BYTES} bytes.")
     except ClientDisconnect:
         raise Cancelled("The client left.") from None
     return bytes(body)

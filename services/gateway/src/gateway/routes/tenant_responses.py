@@ -1,4 +1,4 @@
-"""The stored responses of a tenant for its administrators: state and usage, but no text."""
+"""Routes by which administrators manage the stored responses of their tenant, without reading texts."""
 
 from datetime import UTC, datetime
 from typing import Annotated, Any
@@ -20,11 +20,11 @@ from gateway.routes.schemas import answers
 from gateway.routes.schemas_responses import DELETED_RESPONSE, TENANT_RESPONSE, TENANT_RESPONSE_PAGE
 from gateway.server.request_state import state_of
 
-_AWAY = {503: "The store is unavailable; see Retry-After"}
-_UNKNOWN = {404: "The tenant has no such response"} | _AWAY
+_UNAVAILABLE = {503: "The store is unavailable; see Retry-After"}
+_UNKNOWN = {404: "The tenant has no such response"} | _UNAVAILABLE
 _Count = Annotated[int, Query(ge=1, le=MOST_LISTED, description="Maximum number of entries of the page")]
 _Token = Annotated[
-    str, Query(pattern=r"^(resp_[0-9a-f]{32})?$", description="`next_page_token` of the page before")
+    str, Query(pattern=r"^(resp_[0-9a-f]{32})?$", description="`next_page_token` of the previous page")
 ]
 
 
@@ -33,13 +33,13 @@ def router(responses: ResponseStore, reading: ResponseReading, ending: Ending, *
 
     Args:
         responses: Stores the responses.
-        reading: Cancels and deletes them.
-        ending: Ends responses that no gateway works on.
-        timeout: Seconds that a request may take.
+        reading: Cancels and deletes the responses.
+        ending: Ends responses whose gateway has stopped.
+        timeout: The time limit of a request, in seconds.
     """
     routes = APIRouter(prefix="/responses", tags=["users"])
 
-    async def now(tenant: str, owned: Owned, deadline: Deadline) -> dict[str, Any]:
+    async def current_json(tenant: str, owned: Owned, deadline: Deadline) -> dict[str, Any]:
         stored = await ending.settled(Principal(tenant, owned.owner), owned.stored, deadline)
         return response_json(Owned(owned.owner, stored, owned.size))
 
@@ -50,27 +50,30 @@ def router(responses: ResponseStore, reading: ResponseReading, ending: Ending, *
         return found
 
     @routes.get(
-        "", summary="List the responses of all users, newest first", responses=answers(TENANT_RESPONSE_PAGE, _AWAY)
+        "",
+        summary="List the responses of all users, newest first",
+        responses=answers(TENANT_RESPONSE_PAGE, _UNAVAILABLE),
     )
     async def list_responses(request: Request, limit: _Count = 50, page_token: _Token = "") -> Response:
-        """Return a page of responses, without texts of questions and answers. The page may be shorter than `limit`.
-        `next_page_token` requests the next page; it is null on the last page.
+        """Return a page of responses, without the texts of questions and answers.
+
+        The page may be shorter than `limit`. `next_page_token` requests the next page, and is null at the end.
         """
         tenant, deadline = state_of(request.scope).principal.tenant, Deadline.after(timeout)
         page = await responses.page(tenant, limit, page_token, deadline)
-        listed = [await now(tenant, owned, deadline) for owned in page.found]
+        listed = [await current_json(tenant, owned, deadline) for owned in page.found]
         return json_answer({"responses": listed, "next_page_token": page.next_token or None})
 
     @routes.get("/{response_id}", summary="Get a response", responses=answers(TENANT_RESPONSE, _UNKNOWN))
     async def show(request: Request, response_id: str) -> Response:
         """Return a response of any user, without its texts."""
         tenant, deadline = state_of(request.scope).principal.tenant, Deadline.after(timeout)
-        return json_answer(await now(tenant, await known(tenant, response_id, deadline), deadline))
+        return json_answer(await current_json(tenant, await known(tenant, response_id, deadline), deadline))
 
     @routes.post(
         "/{response_id}/cancel",
         summary="Cancel a response of any user",
-        responses=answers(TENANT_RESPONSE, _UNKNOWN | {409: "It has ended, or is not a background response"}),
+        responses=answers(TENANT_RESPONSE, _UNKNOWN | {409: "The response has ended, or is not in the background"}),
     )
     async def cancel(request: Request, response_id: str) -> Response:
         """Cancel a background response. Its user can still read the partial answer."""
@@ -98,7 +101,7 @@ def router(responses: ResponseStore, reading: ResponseReading, ending: Ending, *
 
 
 def response_json(owned: Owned) -> dict[str, Any]:
-    """Return a response for an administrator. Members are listed one by one, so that no text is included."""
+    """Return a response for an administrator, with members that contain no text of the user."""
     response = owned.stored.object
     issuer, user = issuer_and_user(owned.owner)
     usage = response.get("usage") or {}
@@ -112,13 +115,13 @@ def response_json(owned: Owned) -> dict[str, Any]:
         "user": user or None,
         "issuer": issuer or None,
         "frontend": owned.stored.profile,
-        "created_at": _moment(response.get("created_at")),
-        "completed_at": _moment(response.get("completed_at")),
+        "created_at": _iso_time(response.get("created_at")),
+        "completed_at": _iso_time(response.get("completed_at")),
         "input_tokens": usage.get("input_tokens"),
         "output_tokens": usage.get("output_tokens"),
         "bytes": owned.size,
     }
 
 
-def _moment(seconds: float | None) -> str | None:
+def _iso_time(seconds: float | None) -> str | None:
     return None if seconds is None else datetime.fromtimestamp(seconds, UTC).isoformat()

@@ -1,4 +1,4 @@
-"""Documents that clients send as text: added to an index, or updated in it."""
+"""Routes that add documents to an index, or update them, from texts in the request."""
 
 import asyncio
 import contextlib
@@ -7,6 +7,7 @@ from collections.abc import Sequence
 import msgspec
 from fastapi import APIRouter, Request, Response
 from fastapi.responses import StreamingResponse
+from servicekit import keys
 from servicekit.deadline import Deadline
 from servicekit.errors import PayloadTooLarge
 from servicekit.principal import Principal
@@ -21,16 +22,16 @@ from gateway.routes.body import is_large, json_answer, json_body, while_connecte
 from gateway.routes.draining import unless_draining
 from gateway.routes.jobs import job_json
 from gateway.routes.schemas import DOCUMENTS, INDEXING, UPDATES, answers, body
-from gateway.routes.spool import Part, Spool, listed
-from gateway.routes.uploads import Turns
+from gateway.routes.spool import Part, Spool, json_list
+from gateway.routes.uploads import UploadSlots
 from gateway.server.request_state import state_of
 
-_OTHERS = {
-    202: "Accepted, but not finished in time; the answer names the job",
-    400: "The request is invalid; nothing of it is applied",
-    413: "There are too many documents, or they are too large; nothing is applied",
+_STATUSES = {
+    202: "Accepted, but not completed in time; the response contains the job",
+    400: "The request is invalid; no document was accepted",
+    413: "There are too many documents, or they are too large; no document was accepted",
     415: "The body is not JSON",
-    403: "A document would have another owner",
+    403: "A document would get another owner",
     429: "Too many large requests are in progress, or too many of your jobs wait; see Retry-After",
     503: "The queue is unavailable, or full; see Retry-After",
 }
@@ -44,7 +45,7 @@ _GROUPS = {
 def router(
     texts: Texts,
     retriever: Retriever,
-    turns: Turns,
+    slots: UploadSlots,
     draining: asyncio.Event,
     *,
     upload_timeout: float,
@@ -56,38 +57,39 @@ def router(
     Args:
         texts: Accepts the documents.
         retriever: Checks that indexes exist.
-        turns: Limits concurrent large requests.
-        draining: Set when the gateway begins to stop: a waiting request then answers with its job.
+        slots: Limits concurrent large requests.
+        draining: Set when the gateway begins to stop. A waiting request then returns its job.
         upload_timeout: The maximum number of seconds to accept a request.
-        index_timeout: The maximum number of seconds to wait for an accepted request; then the answer names the job.
+        index_timeout: The maximum number of seconds to wait for the job of a request. Then the response is the job.
         most_characters: The maximum number of characters of a document's text.
     """
     routes = APIRouter(tags=["documents"])
 
     async def accept(request: Request, spool: Spool, index: str | None) -> tuple[Principal, Job, list[int]]:
-        """Read and queue the whole request; keep its documents for the answer.
+        """Read and queue the documents of a request, and put them into the spool for the response.
 
-        The numbers are those of the stored document of each text of the request.
+        Returns:
+            The caller, the job, and for each text of the request the number of its document in the spool.
         """
         principal = state_of(request.scope).principal
         deadline = Deadline.after(upload_timeout)
         async with contextlib.AsyncExitStack() as stack:
             if is_large(request):
-                await stack.enter_async_context(turns.turn(deadline))
+                await stack.enter_async_context(slots.slot(deadline))
             raw = await json_body(request)
-            # In a thread: ten thousand documents would delay all running answers.
+            # In a thread, because ten thousand documents would delay all running answers.
             if index is None:
-                name, documents, places = await asyncio.to_thread(ragengine.indexing, raw)
+                name, documents, positions = await asyncio.to_thread(ragengine.index_request, raw)
             else:
                 name, documents = index, await asyncio.to_thread(ragengine.updates, raw)
-                places = list(range(len(documents)))
+                positions = list(range(len(documents)))
                 await retriever.require(principal, [name], deadline)
             del raw
             _check_lengths(documents, most_characters)
             await asyncio.to_thread(ownership.check, principal, [each.metadata_json for each in documents])
             job = await texts.submit(principal, name, documents, deadline, existing_only=index is not None)
-            await asyncio.to_thread(_keep, spool, documents)
-            return principal, job, places
+            await asyncio.to_thread(_move_to, spool, documents)
+            return principal, job, positions
 
     async def finish(request: Request, principal: Principal, job: Job) -> Job:
         deadline = Deadline.after(index_timeout)
@@ -97,49 +99,52 @@ def router(
     @routes.post(
         "/index",
         summary="Add documents to an index, which is created if it does not exist",
-        responses=answers(DOCUMENTS, _OTHERS),
+        responses=answers(DOCUMENTS, _STATUSES),
         openapi_extra=body(INDEXING),
     )
     async def index_documents(request: Request) -> Response:
-        """Add documents that are sent as text, each under its `doc_id`, or under its text's SHA-256 in hex.
+        """Add documents, each under its `doc_id` or the SHA-256 of its text in hex.
 
-        An existing document with the same text gets the new metadata; one with another text is replaced.
+        If a document with the same text exists, only its metadata changes. Otherwise the new document replaces the
+        existing one.
         """
         with Spool() as spool:
-            principal, job, places = await accept(request, spool, None)
+            principal, job, positions = await accept(request, spool, None)
             job = await finish(request, principal, job)
             if not job.outcomes:
-                return _under_way(spool, job)
-            return _sent(spool, listed(places))
+                return _job_response(spool, job)
+            return _spooled_response(spool, json_list(positions))
 
     @routes.post(
         "/indexes/{index}/documents",
         summary="Update documents of an index",
-        responses=answers({"type": "object", "additionalProperties": DOCUMENTS}, _OTHERS | {404: "No such index"}),
+        responses=answers(
+            {"type": "object", "additionalProperties": DOCUMENTS}, _STATUSES | {404: "No such index"}
+        ),
         openapi_extra=body(UPDATES),
     )
     async def update_documents(request: Request, index: str) -> Response:
-        """Change text or metadata of existing documents; the answer lists unknown ids."""
+        """Change text or metadata of existing documents. The response lists unknown ids."""
         with Spool() as spool:
-            principal, job, _ = await accept(request, spool, ragengine.index_name(index, "index"))
+            principal, job, _ = await accept(request, spool, keys.index_name(index))
             job = await finish(request, principal, job)
             if not job.outcomes:
-                return _under_way(spool, job)
-            return _sent(spool, _grouped(job.outcomes))
+                return _job_response(spool, job)
+            return _spooled_response(spool, _grouped(job.outcomes))
 
     return routes
 
 
 def _check_lengths(documents: Sequence[TextDocument], most: int) -> None:
-    """Refuse texts that a worker would refuse, before any is accepted."""
+    """Refuse texts that a worker would refuse later."""
     for document in documents:
         if len(document.text) > most:
             message = f"Document {document.document_id!r} has more than {most} characters."
             raise PayloadTooLarge(message, field="documents", resource=document.document_id)
 
 
-def _keep(spool: Spool, documents: list[TextDocument]) -> None:
-    # From the end, so that each goes as soon as it is kept.
+def _move_to(spool: Spool, documents: list[TextDocument]) -> None:
+    # In reverse order, because `pop` frees the memory of each document after it is written.
     documents.reverse()
     while documents:
         spool.add(ragengine.document_json(documents.pop()))
@@ -149,15 +154,15 @@ def _grouped(outcomes: Sequence[TextOutcome]) -> list[Part]:
     parts: list[Part] = []
     for name, members in _GROUPS.items():
         numbers = [number for number, outcome in enumerate(outcomes) if outcome in members]
-        parts += [b"," if parts else b"{", msgspec.json.encode(name), b":", *listed(numbers)]
+        parts += [b"," if parts else b"{", msgspec.json.encode(name), b":", *json_list(numbers)]
     return [*parts, b"}"]
 
 
-def _sent(spool: Spool, parts: list[Part]) -> Response:
+def _spooled_response(spool: Spool, parts: list[Part]) -> Response:
     headers = {"content-length": str(spool.length(parts))}
     return StreamingResponse(spool.send(parts), headers=headers, media_type="application/json")
 
 
-def _under_way(spool: Spool, job: Job) -> Response:
+def _job_response(spool: Spool, job: Job) -> Response:
     spool.close()
     return json_answer({"job": job_json(job)}, 202, {"location": f"/jobs/{job.id}"})

@@ -1,4 +1,4 @@
-"""Uploaded files: the checks of their names and lengths, and the limit of concurrent uploads."""
+"""Checks the names and lengths of uploaded files, and limits concurrent uploads."""
 
 import asyncio
 import codecs
@@ -12,15 +12,15 @@ from servicekit.errors import InvalidRequest, PayloadTooLarge, RateLimited, Unsu
 
 from gateway.routes.body import media_type_of
 
-_LONGEST_NAME = 512
+_MAX_NAME_LENGTH = 512
 _PLAIN = (".txt", ".md", ".markdown")
-_BYTES_A_CHARACTER = 4  # at most, in any encoding
+_MAX_CHARACTER_BYTES = 4  # in UTF-8, UTF-16 and UTF-32
 _WIDE = (codecs.BOM_UTF16_LE, codecs.BOM_UTF16_BE)
 _CONTINUATIONS = bytes(range(0x80, 0xC0))  # the bytes after the first one of a UTF-8 character
 
 
 def multipart(request: Request) -> None:
-    """Check that the body of a request is a multipart form; a dependency of routes.
+    """Check that the body of a request is a multipart form. FastAPI calls this as a dependency of routes.
 
     Raises:
         UnsupportedMedia: The body has another media type.
@@ -39,11 +39,11 @@ def file_names(files: Sequence[UploadFile]) -> list[str]:
     names: list[str] = []
     for file in files:
         name = file.filename or ""
-        if not name.strip() or len(name) > _LONGEST_NAME or any(map(_breaks_lines, name)):
-            message = f"A file needs a name of 1 to {_LONGEST_NAME} characters on one line"
-            raise InvalidRequest(f"{message}, not {name[:_LONGEST_NAME]!r}.", field="file")
+        if not name.strip() or len(name) > _MAX_NAME_LENGTH or any(map(_breaks_lines, name)):
+            message = f"A file needs a name of 1 to {_MAX_NAME_LENGTH} characters on one line"
+            raise InvalidRequest(f"{message}, not {name[:_MAX_NAME_LENGTH]!r}.", field="file")
         if name in names:
-            raise InvalidRequest(f"Two files have the name {name!r}: one would replace the other.", field="file")
+            raise InvalidRequest(f"Two files have the same name {name!r}. Rename one of them.", field="file")
         if not file.size:
             raise InvalidRequest(f"The file {name!r} is empty.", field="file")
         names.append(name)
@@ -68,9 +68,9 @@ async def check_lengths(files: Sequence[UploadFile | None], most: int) -> None:
 
 
 def _characters(data: bytes) -> int:
-    """Return the number of characters of a text: exact for UTF-8, a lower bound for other encodings."""
+    """Return the number of characters of a text. It is exact for UTF-8, and a lower bound for other encodings."""
     if data.startswith(_WIDE) or b"\0" in data:
-        return len(data) // _BYTES_A_CHARACTER
+        return len(data) // _MAX_CHARACTER_BYTES
     return len(data.translate(None, delete=_CONTINUATIONS))
 
 
@@ -78,29 +78,29 @@ def _breaks_lines(character: str) -> bool:
     return unicodedata.category(character) in ("Cc", "Cs", "Zl", "Zp")
 
 
-class Turns:
-    """Limits concurrent uploads: a file is in memory while it is passed on, and on the disk before that.
+class UploadSlots:
+    """Limits concurrent uploads, because each has a file in memory while the gateway stores it.
 
     Args:
-        at_once: The maximum number of concurrent uploads.
+        slots: The maximum number of concurrent uploads.
     """
 
-    def __init__(self, at_once: int) -> None:
-        self._turns = asyncio.Semaphore(at_once)
+    def __init__(self, slots: int) -> None:
+        self._slots = asyncio.Semaphore(slots)
 
     @contextlib.asynccontextmanager
-    async def turn(self, deadline: Deadline) -> AsyncIterator[None]:
-        """Wait for a turn, and hold it while the block runs.
+    async def slot(self, deadline: Deadline) -> AsyncIterator[None]:
+        """Wait for a slot, and occupy it while the block runs.
 
         Raises:
-            RateLimited: No turn became free in time.
+            RateLimited: No slot became free in time.
         """
         try:
             async with asyncio.timeout(deadline.timeout()):
-                await self._turns.acquire()
+                await self._slots.acquire()
         except TimeoutError:
-            raise RateLimited("Too many uploads are in progress.", retry_after=5) from None
+            raise RateLimited("Too many uploads are in progress. Try again later.", retry_after=5) from None
         try:
             yield
         finally:
-            self._turns.release()
+            self._slots.release()

@@ -1,4 +1,4 @@
-"""Deletion of a user's stored data, for an administrator after the user has left."""
+"""The route by which an administrator deletes the stored data of a user."""
 
 from typing import Annotated
 
@@ -33,10 +33,10 @@ def router(
         request: Request,
         user: str,
         issuer: Annotated[
-            str, Query(description="Issuer of the user's tokens; empty: the user of an API key")
+            str, Query(description="Issuer of the user's tokens; empty for the user of an API key")
         ] = "",
     ) -> Response:
-        """Delete the user's responses, conversations, chat history and sessions, but no documents.
+        """Delete the user's responses, conversations, chat history and sessions. Documents remain.
 
         The request can be repeated.
         """
@@ -47,7 +47,7 @@ def router(
             "chats": await history.forget(tenant, owner, deadline),
             "sessions": await memory.forget(tenant, owner, deadline),
         }
-        # This also ends the running responses of the user.
+        # Without a log, the running responses of the user end.
         await log.forget(tenant, owner, deadline)
         return json_answer({"user": user, "issuer": issuer or None, "deleted": deleted})
 

@@ -13,7 +13,7 @@ Errors = Callable[[Frontend, Mapping[bytes, bytes], CausewayError], bytes]
 
 
 class Role(enum.StrEnum):
-    """The role that a caller needs; all but the first have the names of `servicekit.principal.ROLES`."""
+    """The role that a caller needs. All values except ``open`` are also in `servicekit.principal.ROLES`."""
 
     OPEN = "open"
     ASK = "ask"
@@ -25,13 +25,13 @@ class AdmissionClass(enum.StrEnum):
     """The priority of a request."""
 
     INTERACTIVE = "interactive"
-    """A person waits for the answer."""
+    """A person waits for the response."""
     BATCH = "batch"
-    """A program waits, and can retry."""
+    """A program waits for the response and can retry."""
 
 
 class QuotaUnit(enum.Enum):
-    """A resource that a request uses in addition to itself."""
+    """A resource that counts against a quota, in addition to the request."""
 
     TOKENS = "tokens"
     """Tokens of a model."""
@@ -46,25 +46,25 @@ class IndexReach(enum.Enum):
     PROFILE = "profile"
     """The indexes that the profile of the request's front end allows."""
     TENANT = "tenant"
-    """All indexes of the tenant. A front end that limits its indexes has no such route."""
+    """All indexes of the tenant. A front end that limits its indexes does not serve such a route."""
 
 
 @dataclass(frozen=True, slots=True)
 class Route:
-    """A method of a path.
+    """The properties of one path and method.
 
     Attributes:
-        path: In Starlette's format: ``/jobs/{job_id}``, ``/content/{path:path}``.
-        method: A route with GET answers HEAD, too.
+        path: The path in Starlette's format: ``/jobs/{job_id}``, ``/content/{path:path}``.
+        method: The HTTP method. A GET route also answers HEAD.
         role: The role that a caller needs.
-        reach: The indexes that it can read or write.
-        admission: The class of an answer that needs a slot; None: it needs none.
-        quota: The resource that it uses in addition to a request.
-        upload: Its body has the limit of uploads.
-        errors: The format of its errors; None: OpenAI's.
-        takes_slash: The path with a trailing slash is the same route.
-        is_resource: Its address is a protected resource (RFC 9728): a token may be valid for it alone, and a
-            refusal names its metadata.
+        reach: The indexes that a request can read or write.
+        admission: The priority of a request that needs an admission slot; None: it needs no slot.
+        quota: The resource that a request uses.
+        upload: Whether the size limit of uploads applies to the body.
+        errors: Renders the errors; None: in OpenAI's format.
+        accepts_trailing_slash: Whether the path with a trailing slash is the same route.
+        is_resource: Whether the address is a protected resource (RFC 9728). A token may be valid for this address
+            only, and a refusal names the address of the metadata.
     """
 
     path: str
@@ -75,10 +75,10 @@ class Route:
     quota: QuotaUnit | None = None
     upload: bool = False
     errors: Errors | None = None
-    takes_slash: bool = False
+    accepts_trailing_slash: bool = False
     is_resource: bool = False
 
     @property
     def first_segment(self) -> str:
-        """Return the path up to its second slash, without the first one."""
+        """Return the first segment of the path."""
         return self.path[1:].partition("/")[0]

@@ -1,4 +1,4 @@
-"""Finds the route of a request by its path and method."""
+"""The route table, which finds the route of a request by path and method."""
 
 from collections.abc import Iterable, Iterator, Mapping
 from typing import NamedTuple
@@ -24,11 +24,11 @@ class Match(NamedTuple):
 
 
 class RouteTable:
-    """The routes of a gateway. A path without a route is refused for every caller.
+    """The routes of a gateway. The gateway refuses every request to another path.
 
     Args:
-        routes: One for each path and method.
-        errors_below: The format of errors at all other paths with a prefix.
+        routes: The routes, one for each path and method.
+        errors_below: Renders errors at paths without a route, by the prefix of the path.
     """
 
     def __init__(self, routes: Iterable[Route], errors_below: Mapping[str, Errors] | None = None) -> None:
@@ -38,11 +38,11 @@ class RouteTable:
             if route.method in methods:
                 raise ValueError(f"{route.method} {route.path} is registered twice")
             methods[route.method] = route
-        # Starlette's own patterns, so that the table and its router agree.
+        # Starlette compiles the patterns, so that the table and Starlette's router agree.
         self._patterns = [
             (compile_path(path)[0], path, methods) for path, methods in self._methods.items() if "{" in path
         ]
-        self._plain = {path: Match(path, {}, methods) for path, methods in self._methods.items() if "{" not in path}
+        self._exact = {path: Match(path, {}, methods) for path, methods in self._methods.items() if "{" not in path}
         self._errors_below = dict(errors_below or {})
 
     def __iter__(self) -> Iterator[Route]:
@@ -51,18 +51,18 @@ class RouteTable:
             yield from methods.values()
 
     def canonical(self, path: str) -> str:
-        """Return a path without its trailing slash, if its routes accept one."""
+        """Return a path; without the trailing slash, if the routes of the path accept a trailing slash."""
         if not path.endswith("/"):
             return path
         routes = self.at(path[:-1]) or {}
-        return path[:-1] if any(route.takes_slash for route in routes.values()) else path
+        return path[:-1] if any(route.accepts_trailing_slash for route in routes.values()) else path
 
     def find(self, path: str, method: str) -> Route:
         """Return the route of a request.
 
         Raises:
             NotFound: No route has the path.
-            MethodNotAllowed: The path has routes, for other methods.
+            MethodNotAllowed: The path has only routes for other methods.
         """
         methods = self.at(path)
         if methods is None:
@@ -71,11 +71,13 @@ class RouteTable:
         route = methods.get("GET" if method == "HEAD" else method)
         if route is None:
             allowed = ", ".join(methods)
-            raise MethodNotAllowed(f"{path} does not take {method}.", details={"allow": allowed}, resource=path)
+            raise MethodNotAllowed(
+                f"{path} does not accept {method}. Allowed: {allowed}.", details={"allow": allowed}, resource=path
+            )
         return route
 
     def errors(self, path: str) -> Errors | None:
-        """Return the format of errors at a path, with or without a route; None: OpenAI's."""
+        """Return the function that renders errors at a path; None: OpenAI's format. The path needs no route."""
         for route in (self.at(path) or {}).values():
             return route.errors
         return next(
@@ -83,14 +85,14 @@ class RouteTable:
         )
 
     def at(self, path: str) -> Mapping[str, Route] | None:
-        """Return the routes of a path by their methods; None if the path has no route."""
+        """Return the routes of a path by method; None if the path has no route."""
         match = self.match(path)
         return None if match is None else match.methods
 
     def match(self, path: str) -> Match | None:
         """Match a path; return None if no route matches."""
-        if (plain := self._plain.get(path)) is not None:
-            return plain
+        if (exact := self._exact.get(path)) is not None:
+            return exact
         for pattern, template, methods in self._patterns:
             if found := pattern.match(path):
                 return Match(template, found.groupdict(), methods)

@@ -1,4 +1,4 @@
-"""The records of a request that has ended: its usage, and the findings of detectors (docs/usage.md)."""
+"""Makes the usage and audit records of a request that has ended (docs/usage.md)."""
 
 import uuid
 from collections import Counter
@@ -16,10 +16,10 @@ from gateway.server.prices import Prices
 from gateway.server.request_state import RequestState
 
 _CLIENT_LEFT = 499
-_MOST_ENTRIES = 1000
-"""The maximum number of audit records of one request; further findings are only counted."""
-_MOST_TEXT = 10_000
-"""The maximum number of characters of a found text and of an error: a record must fit every broker."""
+_MAX_ENTRIES = 1000
+"""The maximum number of audit records of one request. Further findings are only counted."""
+_MAX_TEXT = 10_000
+"""The maximum number of characters of a found text or an error, so that records fit into NATS messages."""
 
 
 class _Entry(msgspec.Struct, omit_defaults=True, gc=False, kw_only=True):
@@ -38,7 +38,7 @@ class _Entry(msgspec.Struct, omit_defaults=True, gc=False, kw_only=True):
 class UsageEntry(_Entry, omit_defaults=True, gc=False, kw_only=True):
     """The usage of one request.
 
-    ``estimated``: the model reported no token counts, and these are estimates.
+    ``estimated`` means that the model reported no token counts, so the counts are estimates.
     """
 
     status: int
@@ -53,11 +53,11 @@ class UsageEntry(_Entry, omit_defaults=True, gc=False, kw_only=True):
 
 
 class AuditEntry(_Entry, omit_defaults=True, gc=False, kw_only=True):
-    """A finding of one detector in one text, or its failure.
+    """A finding or a failure of one detector.
 
-    After a failure ``verdict`` is ``error`` or ``not_asked``, and ``reason`` has the error. ``start`` and ``end``
-    count code points of the text that ``direction`` and ``item`` name. ``text`` is present if the front end's
-    profile wants it. ``more`` counts the findings of the request that have no records.
+    After a failure, ``verdict`` is ``error`` or ``not_asked``, and ``reason`` has the error. ``start`` and ``end``
+    count code points of the text that ``direction`` and ``item`` identify. ``text`` is present if the profile
+    enables ``audit_text``. ``more`` counts further findings of the same kind that have no records.
     """
 
     direction: str
@@ -91,12 +91,12 @@ _answer = msgspec.json.Decoder(_Answer)
 
 
 class Account:
-    """A request that has ended.
+    """The usage and the findings of a request that has ended.
 
     Args:
         state: The state of the request.
-        route: The route's pattern; empty without a route.
-        seconds: Its duration.
+        route: The pattern of the route; empty without a route.
+        seconds: The duration of the request.
     """
 
     def __init__(self, state: RequestState, route: str, seconds: float) -> None:
@@ -144,7 +144,7 @@ class Account:
             self.input_tokens += timeline.usage.prompt_tokens
             self.output_tokens += timeline.usage.completion_tokens
         elif timeline.chunks and not self.output_tokens:
-            # A chunk that is passed through usually holds one token.
+            # A chunk of a model server usually contains one token.
             self.output_tokens, self.estimated = timeline.chunks, True
         for step in self.steps:
             if step.usage is not None:
@@ -152,7 +152,7 @@ class Account:
                 self.output_tokens += step.usage.completion_tokens
 
     def cost(self, prices: Prices) -> float | None:
-        """Return the cost of its tokens; None if it used none, or if the model has no price."""
+        """Return the cost of the tokens. None without tokens, or if the model has no price."""
         if not (self.input_tokens or self.output_tokens):
             return None
         return prices.cost(self.model, self.input_tokens, self.output_tokens)
@@ -180,37 +180,37 @@ class Account:
         return Counter(_verdict(detections, found) for detections, found in self._found())
 
     def audit(self) -> Iterator[Record]:
-        """Yield the findings of detectors, one record each.
+        """Yield an audit record for each finding and failure.
 
-        Beyond a limit they are only counted: one request must leave room for the records of others.
+        Beyond a limit, a record counts the further findings, so that one request cannot fill the queue of records.
         """
         more = self.verdicts()
-        for detections, found in islice(self._found(), _MOST_ENTRIES):
+        for detections, found in islice(self._found(), _MAX_ENTRIES):
             verdict = _verdict(detections, found)
             more[verdict] -= 1
-            yield self._audited(*verdict, item=detections.item, **self._described(found))
+            yield self._audit_record(*verdict, item=detections.item, **self._finding_members(found))
         for verdict, count in more.items():
             if count:
-                yield self._audited(*verdict, more=count)
+                yield self._audit_record(*verdict, more=count)
 
     def _found(self) -> Iterator[tuple[Detections, Finding | DetectorFailure]]:
         for detections in self.timeline.detections:
             yield from ((detections, finding) for finding in detections.findings)
             yield from ((detections, failure) for failure in detections.failures)
 
-    def _described(self, found: Finding | DetectorFailure) -> dict[str, Any]:
+    def _finding_members(self, found: Finding | DetectorFailure) -> dict[str, Any]:
         if isinstance(found, DetectorFailure):
-            return {"reason": found.message[:_MOST_TEXT]}
+            return {"reason": found.message[:_MAX_TEXT]}
         return {
             "detection_type": found.detection_type,
             "detection": found.detection,
             "score": found.score,
             "start": found.start,
             "end": found.end,
-            "text": found.text[:_MOST_TEXT] if self.frontend.audit_text else "",
+            "text": found.text[:_MAX_TEXT] if self.frontend.audit_text else "",
         }
 
-    def _audited(self, direction: Direction, detector: str, verdict: str, **answer: Any) -> Record:
+    def _audit_record(self, direction: Direction, detector: str, verdict: str, **answer: Any) -> Record:
         entry = AuditEntry(
             id=uuid.uuid4().hex,
             direction=direction.value,

@@ -1,9 +1,9 @@
-"""Admission control: a slot for each answer, a short queue, and a fast refusal of the rest.
+"""Admission control: each answer needs a slot, few requests wait for a slot, and the gateway refuses the others.
 
-An accepted request must be answered nearly as fast as without load. So the queue is at most a quarter of the slots:
-by Little's law a request waits in it for a quarter of an answer's duration, on average. After a burst slots become
-free in bursts, too. So a request is refused if its expected wait, by the ages of the running answers, is much
-longer.
+An admitted request must be answered nearly as fast as without load. Therefore the queue has at most a quarter as
+many places as there are slots. By Little's law, the mean wait is then a quarter of an answer's duration. After a
+burst, slots also become free in bursts. Therefore the gateway estimates the wait from the ages of the running
+answers, and refuses a request whose expected wait is too long.
 """
 
 import asyncio
@@ -24,10 +24,10 @@ from gateway.server.request_state import state_of
 
 _QUEUE_SHARE = 0.25
 _BATCH_SHARE = 0.75
-# The longest expected wait that is admitted, as a share of an answer's duration.
+# The maximum expected wait of an admitted request, as a share of an answer's duration.
 _WAIT_SHARE = 0.4
-_WEIGHT = 0.1
-# The header with the time that the client waits for the whole answer, from Envoy or from a client.
+_MEAN_WEIGHT = 0.1
+# Envoy or a client sets this header to the time for which the client waits for the whole answer.
 _TIMEOUT_MS = b"x-envoy-expected-rq-timeout-ms"
 
 _refused = metrics.counter(
@@ -40,18 +40,19 @@ _refused = metrics.counter(
 
 
 class Admission:
-    """Refuses requests beyond the gateway's capacity with 503; health checks are always admitted.
+    """Refuses requests beyond the gateway's capacity with 503. Health checks are always admitted.
 
-    All requests together have a limit. Those that call a model or upload documents need a slot. Interactive ones
-    may wait for one in a short queue; batch ones get one only while a quarter of all slots are free.
+    There is a limit of all concurrent requests. Requests that call a model or upload documents also need a slot.
+    Interactive requests may wait in a short queue. Batch requests get a slot only while a quarter of the slots are
+    free.
 
     Args:
         app: The inner application.
-        measured: The metrics of the slots.
+        measured: The metrics, which report the used slots and the queue.
         limit: The maximum number of concurrent requests.
         places: The number of slots.
         wait: The maximum number of seconds in the queue.
-        timeout: The time limit of an answer, in seconds, unless a client sets less.
+        timeout: The time limit of an answer, in seconds. A client may set a shorter one.
     """
 
     def __init__(
@@ -68,15 +69,15 @@ class Admission:
         self._limit = limit
         self._wait = wait
         self._timeout = timeout
-        self._all = 0
-        self._places = places
-        self._queue = math.ceil(places * _QUEUE_SHARE)
-        self._for_batch = max(1, int(places * _BATCH_SHARE))
+        self._concurrent = 0
+        self._slots = places
+        self._queue_size = math.ceil(places * _QUEUE_SHARE)
+        self._batch_slots = max(1, int(places * _BATCH_SHARE))
         self._running = 0
         self._numbers = count()
-        self._begun: dict[int, float] = {}  # start of each answer, the oldest first
+        self._start_times: dict[int, float] = {}  # start of each answer, the oldest first
         self._waiting: deque[asyncio.Future[None]] = deque()
-        self._seconds = 0.0  # mean duration of an answer
+        self._mean_seconds = 0.0  # mean duration of an answer
         measured.answers.set_function(lambda: self._running)
         measured.waiting.set_function(lambda: len(self._waiting))
 
@@ -85,33 +86,33 @@ class Admission:
         if scope["type"] != "http" or scope["path"] in HEALTH:
             await self._app(scope, receive, send)
             return
-        if self._all >= self._limit:
+        if self._concurrent >= self._limit:
             raise _refusal("limit", "The gateway is at its limit of concurrent requests.")
-        self._all += 1
+        self._concurrent += 1
         try:
             kind = self._class(scope)
             if kind is None:
                 await self._app(scope, receive, send)
             else:
-                await self._take(kind, scope)
+                await self._acquire(kind, scope)
                 await self._serve(kind, scope, receive, send)
         finally:
-            self._all -= 1
+            self._concurrent -= 1
 
     async def _serve(self, kind: AdmissionClass, scope: Scope, receive: Receive, send: Send) -> None:
         number, begin = next(self._numbers), time.perf_counter()
-        self._begun[number] = begin
+        self._start_times[number] = begin
         try:
             await self._app(scope, receive, send)
         finally:
-            del self._begun[number]
-            self._give_back()
+            del self._start_times[number]
+            self._release()
             if kind is AdmissionClass.INTERACTIVE and state_of(scope).done is not None:
                 seconds = time.perf_counter() - begin
-                self._seconds += (seconds - self._seconds) * (_WEIGHT if self._seconds else 1.0)
+                self._mean_seconds += (seconds - self._mean_seconds) * (_MEAN_WEIGHT if self._mean_seconds else 1.0)
 
     def _class(self, scope: Scope) -> AdmissionClass | None:
-        """Return the class of the request; None if it needs no slot."""
+        """Return the admission class of a request. None if the request needs no slot."""
         state = state_of(scope)
         kind = None if state.route is None else state.route.admission
         if kind is AdmissionClass.INTERACTIVE and (
@@ -120,29 +121,29 @@ class Admission:
             return AdmissionClass.BATCH
         return kind
 
-    async def _take(self, kind: AdmissionClass, scope: Scope) -> None:
-        """Take a slot, immediately or after a short wait.
+    async def _acquire(self, kind: AdmissionClass, scope: Scope) -> None:
+        """Acquire a slot, immediately or after a short wait.
 
         Raises:
             Unavailable: No slot becomes free in time.
         """
         if kind is AdmissionClass.BATCH:
-            if self._waiting or self._running >= self._for_batch:
-                raise _refusal("batch", "The gateway has no room for batch requests now.", self._seconds)
+            if self._waiting or self._running >= self._batch_slots:
+                raise _refusal("batch", "The gateway has no room for batch requests now.", self._mean_seconds)
             self._running += 1
             return
-        if self._running < self._places and not self._waiting:
+        if self._running < self._slots and not self._waiting:
             self._running += 1
             return
-        # The last answers determine the expected duration. While a slot is free they refuse no request, so that the
-        # gateway recovers from a slow period.
-        patience = max(0.0, _deadline(scope, self._timeout) - self._seconds)
+        # The durations of past answers matter only while all slots are occupied. Otherwise the gateway could not
+        # recover from a slow period.
+        patience = max(0.0, _deadline(scope, self._timeout) - self._mean_seconds)
         now = time.perf_counter()
-        ages = (now - begun for begun in self._begun.values())
-        expected = expected_wait(len(self._waiting), ages, self._seconds, self._places)
+        ages = (now - begun for begun in self._start_times.values())
+        expected = expected_wait(len(self._waiting), ages, self._mean_seconds, self._slots)
         if expected > patience:
             raise _refusal("deadline", "The answer would take longer than the client waits.", expected)
-        if len(self._waiting) >= self._queue or expected > min(self._wait, self._seconds * _WAIT_SHARE):
+        if len(self._waiting) >= self._queue_size or expected > min(self._wait, self._mean_seconds * _WAIT_SHARE):
             raise _refusal("queue", "The gateway is at its limit of concurrent answers.", expected)
         await self._queued(min(self._wait, patience))
 
@@ -156,15 +157,15 @@ class Admission:
             if place in self._waiting:
                 self._waiting.remove(place)
             elif not place.cancelled():
-                self._give_back()  # the slot became free at the last moment
+                self._release()  # the slot became free at the last moment
             if isinstance(error, TimeoutError):
                 raise _refusal("wait", "No slot became free in time.") from None
             raise
 
-    def _give_back(self) -> None:
-        """Pass a slot to the request that has waited longest."""
+    def _release(self) -> None:
+        """Pass the slot to the request that has waited longest, if any."""
         for place in self._waiting:
-            if not place.done():  # else the request has just stopped to wait
+            if not place.done():  # a request that has just timed out is done
                 self._waiting.remove(place)
                 place.set_result(None)
                 return
@@ -172,20 +173,20 @@ class Admission:
 
 
 def expected_wait(ahead: int, ages: Iterable[float], seconds: float, places: int) -> float:
-    """Return the expected seconds until a slot becomes free for a request behind so many others.
+    """Return the expected seconds until a waiting request gets a slot.
 
     Args:
-        ahead: The number of waiting requests.
+        ahead: The number of requests that wait already.
         ages: The ages of the running answers in seconds, the oldest first.
         seconds: The duration of an answer.
         places: The number of slots.
     """
-    by_pace = (ahead + 1) * seconds / places
-    return max(by_pace, seconds - next(islice(ages, ahead, None), seconds))
+    mean_wait = (ahead + 1) * seconds / places
+    return max(mean_wait, seconds - next(islice(ages, ahead, None), seconds))
 
 
 def _deadline(scope: Scope, timeout: float) -> float:
-    """Return the seconds that a client waits for its answer."""
+    """Return the seconds for which the client waits for its answer."""
     value = next((value for name, value in scope["headers"] if name == _TIMEOUT_MS), b"")
     return min(timeout, int(value) / 1000) if value.isdigit() and len(value) < 10 else timeout
 

@@ -1,4 +1,4 @@
-"""The layers that identify the caller, as pure ASGI: FastAPI's dependencies do not see raw routes."""
+"""The ASGI middleware that identifies the caller. FastAPI's dependencies do not apply to raw routes."""
 
 from typing import Protocol
 
@@ -6,18 +6,18 @@ from servicekit import api_keys
 from servicekit.errors import MethodNotAllowed, PermissionDenied, Unauthenticated
 from starlette.types import ASGIApp, Receive, Scope, Send
 
-from gateway.frontends.profiles import FrontendsNow
-from gateway.identity.caller import LOOPBACK, NOBODY, Caller
-from gateway.identity.credentials import credential
+from gateway.frontends.snapshot import CurrentFrontends
+from gateway.identity.caller import ANONYMOUS, LOOPBACK, Caller
+from gateway.identity.credentials import credential_of
 from gateway.identity.key_ring import INVALID, KeyRing
 from gateway.routing.route import Role
-from gateway.server.not_found import nothing_at
+from gateway.server.not_found import no_route_error
 from gateway.server.public_address import PublicAddress
 from gateway.server.request_state import state_of
 
 
 class Identity:
-    """Identifies every request with the same caller, who has all roles, if authentication is off.
+    """Gives every request the same caller, who has all roles. For a gateway without authentication.
 
     Args:
         app: The inner application.
@@ -36,30 +36,31 @@ class Identity:
 
 
 class Tokens(Protocol):
-    """Verifies tokens: `tokens.Tokens`."""
+    """Verifies tokens. See `identity.tokens.Tokens`."""
 
-    def known(self, token: str) -> Caller | None:
-        """Return the caller of a token that was verified before and has not expired; None: it must be verified."""
+    def cached(self, token: str) -> Caller | None:
+        """Return the caller of a cached token. None if the token is not cached or has expired."""
         ...
 
     async def caller(self, token: str) -> Caller:
-        """Return the caller of a token.
+        """Verify a token and return its caller.
 
         Raises:
             Unauthenticated: The token is invalid.
-            Unavailable: The issuer's keys are not known yet.
+            Unavailable: The issuer's keys have not been loaded yet.
         """
         ...
 
 
 class Authentication:
-    """Identifies the caller; refuses a bad credential with 401, and a missing role or a wrong front end with 403.
+    """Identifies the caller.
 
-    Only an identified caller learns whether a path exists (404) and whether it takes the method (405).
+    An invalid credential gets 401, and a missing role or a wrong front end 403. Only identified callers learn
+    whether a path exists (404) and whether it accepts the method (405).
 
     Args:
         app: The inner application.
-        frontends: The profiles, which API keys may be bound to.
+        frontends: Returns the profiles. API keys may be bound to profiles.
         keys: The API keys; None: keys are not accepted.
         tokens: The tokens; None: tokens are not accepted.
         address: Returns the public address of the gateway.
@@ -68,7 +69,7 @@ class Authentication:
     def __init__(
         self,
         app: ASGIApp,
-        frontends: FrontendsNow,
+        frontends: CurrentFrontends,
         keys: KeyRing | None,
         tokens: Tokens | None,
         address: PublicAddress,
@@ -88,11 +89,11 @@ class Authentication:
     async def _admit(self, scope: Scope) -> None:
         state = state_of(scope)
         if state.route is not None and state.route.role is Role.OPEN:
-            state.identify(NOBODY)
+            state.identify(ANONYMOUS)
             return
         resource = self._address.of(scope) + scope["path"] if state.route and state.route.is_resource else ""
         try:
-            caller = await self._caller(credential(scope["headers"]))
+            caller = await self._caller(credential_of(scope["headers"]))
             if caller.resources and resource not in caller.resources:
                 raise Unauthenticated("The token is for another audience.", field="authorization", details=INVALID)
         except Unauthenticated as error:
@@ -106,19 +107,19 @@ class Authentication:
         self._check_profile(scope, caller)
         if state.route is None:
             wrong_method = isinstance(state.no_route, MethodNotAllowed)
-            raise state.no_route if wrong_method and state.no_route else nothing_at(scope)
+            raise state.no_route if wrong_method and state.no_route else no_route_error(scope)
         if not caller.principal.has_role(role := state.route.role):
-            raise PermissionDenied(f"This needs the role '{role}', which the caller does not have.")
+            raise PermissionDenied(f"The caller needs the role '{role}' for this request.")
 
     async def _caller(self, text: str) -> Caller:
         if self._keys is not None and (self._tokens is None or text.startswith(api_keys.PREFIX)):
             return self._keys.caller(text)
         if self._tokens is None or text.startswith(api_keys.PREFIX):
-            raise Unauthenticated("API keys are not accepted here.", field="authorization", details=INVALID)
-            # Most tokens are cached: they need no await.
-        return self._tokens.known(text) or await self._tokens.caller(text)
+            raise Unauthenticated("This gateway does not accept API keys.", field="authorization", details=INVALID)
+        # Most tokens are cached, which saves an await.
+        return self._tokens.cached(text) or await self._tokens.caller(text)
 
     def _check_profile(self, scope: Scope, caller: Caller) -> None:
-        bound = caller.profiles | self._frontends().bound_to(caller.key_name)
+        bound = caller.profiles | self._frontends().profiles_of_key(caller.key_name)
         if bound and (name := state_of(scope).frontend.name) not in bound:
             raise PermissionDenied(f"The credential is not valid for the front end '{name}'.")

@@ -1,4 +1,4 @@
-"""The open connections of clients: their limit, and which one is closed beyond it."""
+"""Limits the open connections of clients."""
 
 import enum
 import time
@@ -11,36 +11,36 @@ _LOG_INTERVAL = 10.0
 
 
 class Place(enum.Enum):
-    """The requests that a new connection may send."""
+    """Whether a new connection is accepted, and for which requests."""
 
     OPEN = "open"
     RESERVED = "reserved"
-    """Request health and metrics only: the limit is reached."""
+    """The limit is reached. The connection may only request health and metrics."""
     REFUSED = "refused"
 
 
 class Connection(Protocol):
-    """A connection that can be closed to make room."""
+    """A connection that `Connections` can close."""
 
     def close(self) -> None:
-        """Close the connection, which has no request."""
+        """Close the connection, which is idle."""
 
 
 class Connections:
-    """Bounds the open connections of the process, so that a descriptor is always free.
+    """Limits the open connections of the process, so that it never runs out of file descriptors.
 
-    A connection beyond the limit replaces the one that has been idle longest, as in nginx. If none is idle, it gets
-    one of the reserved slots, in which only health and metrics are answered. If these are taken, too, it is closed
-    immediately.
+    A connection beyond the limit replaces the connection that has been idle longest, as in nginx. If no connection
+    is idle, the new one gets a reserved place, and may only request health and metrics. If no reserved place is
+    free, the new connection is closed immediately.
 
     Args:
         limit: The maximum number of connections.
-        reserve: Further connections, for health and metrics.
+        reserve: The number of further connections for health and metrics.
     """
 
     def __init__(self, limit: int, reserve: int = 64) -> None:
         self._limit = limit
-        self._most = limit + reserve
+        self._max_open = limit + reserve
         self._open: set[Connection] = set()
         self._idle: dict[Connection, None] = {}
         self.shed = {"idle": 0, "refused": 0}
@@ -56,7 +56,7 @@ class Connections:
         return len(self._idle)
 
     def opened(self, connection: Connection) -> Place:
-        """Add a new connection, which is idle; make room for it if needed."""
+        """Add a new connection, which is idle. At the limit, close the connection that has been idle longest."""
         if len(self._open) >= self._limit and self._idle:
             self._shed("idle")
             longest = next(iter(self._idle))
@@ -65,14 +65,14 @@ class Connections:
         place = Place.OPEN
         if len(self._open) >= self._limit:
             self._shed("refused")
-            place = Place.RESERVED if len(self._open) < self._most else Place.REFUSED
+            place = Place.RESERVED if len(self._open) < self._max_open else Place.REFUSED
         if place is not Place.REFUSED:
             self._open.add(connection)
             self._idle[connection] = None
         return place
 
     def idle(self, connection: Connection) -> None:
-        """Mark a connection as waiting for its client's next request."""
+        """Mark a connection as idle: it waits for the next request."""
         if connection in self._open:
             self._idle[connection] = None
 

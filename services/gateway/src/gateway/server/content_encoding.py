@@ -1,19 +1,19 @@
-"""Compressed request bodies, as pure ASGI: the inner layers read the decoded body."""
+"""The ASGI middleware that decodes compressed request bodies."""
 
 import zlib
 
 from servicekit.errors import InvalidRequest, UnsupportedMedia
 from starlette.types import ASGIApp, Message, Receive, Scope, Send
 
-_GZIP = (b"gzip", b"x-gzip")  # RFC 9110, 8.4.1.3: the same
-_GZIP_WINDOW = 31  # zlib's number for the gzip format
-_PIECE = 64 * 1024
+_GZIP = (b"gzip", b"x-gzip")  # equivalent by RFC 9110, 8.4.1.3
+_GZIP_WINDOW = 31  # zlib's `wbits` for the gzip format
+_PIECE_BYTES = 64 * 1024
 
 
 class ContentDecoding:
-    """Decodes bodies with ``Content-Encoding: gzip`` incrementally; refuses other encodings.
+    """Decodes bodies with ``Content-Encoding: gzip`` incrementally. Refuses other encodings.
 
-    The limits of bodies are further in, so that they apply to the decoded body.
+    The layers that limit bodies are inside this layer, so they measure the decoded body.
 
     Args:
         app: The inner application.
@@ -32,14 +32,14 @@ class ContentDecoding:
             encodings = b",".join(value for name, value in scope["headers"] if name == b"content-encoding")
             encoding = encodings.strip().lower()
             if encoding in _GZIP:
-                # In place, because outer layers share the state. The length was that of the encoded body.
+                # Change the scope in place, because outer layers share it. The length was that of the encoded body.
                 scope["headers"] = [
                     each for each in scope["headers"] if each[0] not in (b"content-encoding", b"content-length")
                 ]
                 receive = _Gunzip(receive).receive
             elif encoding not in (b"", b"identity"):
                 raise UnsupportedMedia(
-                    f"Content-Encoding must be gzip or left out, not {encoding.decode('latin-1')[:100]!r}.",
+                    f"Content-Encoding must be gzip or absent, not {encoding.decode('latin-1')[:100]!r}.",
                     field="content-encoding",
                 )
         await self._app(scope, receive, send)
@@ -53,7 +53,7 @@ class _Gunzip:
         self._stream = zlib.decompressobj(_GZIP_WINDOW)
         self._rest = b""
         self._is_full = False
-        """The last piece had the maximum size, so the decoder may hold more."""
+        """The last piece had the maximum size, so the decoder may have more output."""
         self._begun = False
         self._complete = False
         self._ended = False
@@ -83,9 +83,11 @@ class _Gunzip:
         if self._stream.eof and self._rest:
             self._stream = zlib.decompressobj(_GZIP_WINDOW)  # RFC 1952, 2.2: a series of members
         try:
-            piece = self._stream.decompress(self._rest, _PIECE)
+            piece = self._stream.decompress(self._rest, _PIECE_BYTES)
         except zlib.error as error:
-            raise InvalidRequest("The body is not gzip, as its Content-Encoding says.", field="body") from error
+            raise InvalidRequest(
+                "Content-Encoding is gzip, but the body is not valid gzip.", field="body"
+            ) from error
         self._rest = self._stream.unused_data if self._stream.eof else self._stream.unconsumed_tail
-        self._is_full = len(piece) == _PIECE and not self._stream.eof
+        self._is_full = len(piece) == _PIECE_BYTES and not self._stream.eof
         return piece

@@ -1,7 +1,7 @@
-"""Cross-origin requests of browsers, as pure ASGI: each front end profile lists the origins that may call it.
+"""The ASGI middleware for cross-origin requests of browsers (Fetch standard). Profiles list the allowed origins.
 
-Source: the Fetch standard. For other origins no header is sent, and a browser hides the answer from the page.
-Cookies are never used here, so credentials are never allowed.
+Responses to other origins have no CORS headers, so a browser hides the response from the page. The gateway does not
+use cookies, so it never allows credentials.
 """
 
 from servicekit.errors import InvalidRequest
@@ -25,7 +25,7 @@ _VARY = (b"vary", b"origin")
 
 
 class CorsHeaders:
-    """Adds the headers to every response, including errors: it is outside the layer that writes errors.
+    """Adds the CORS headers to every response, including errors, because the layer is outside `Tracing`.
 
     Args:
         app: The inner application.
@@ -51,7 +51,7 @@ class CorsHeaders:
 
 
 class Preflight:
-    """Answers preflight requests of browsers. It is outside authentication: these requests carry no credentials.
+    """Answers preflight requests of browsers. It is outside authentication, because these have no credentials.
 
     Args:
         app: The inner application.
@@ -93,5 +93,5 @@ def _headers(frontend: Frontend, origin: bytes) -> list[tuple[bytes, bytes]]:
     ]
 
 
-def _header(scope: Scope, wanted: bytes) -> bytes:
-    return next((value for name, value in scope["headers"] if name == wanted), b"")
+def _header(scope: Scope, searched: bytes) -> bytes:
+    return next((value for name, value in scope["headers"] if name == searched), b"")

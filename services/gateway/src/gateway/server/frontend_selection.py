@@ -1,20 +1,20 @@
-"""Selects the profile and the route of a request, as pure ASGI; the inner layers find both in its state."""
+"""The ASGI middleware that selects the profile and the route of a request."""
 
 from servicekit.errors import CausewayError, NotFound
 from starlette.types import ASGIApp, Receive, Scope, Send
 
-from gateway.frontends.profiles import FrontendsNow
+from gateway.frontends.snapshot import CurrentFrontends
 from gateway.routing.route import IndexReach
 from gateway.routing.table import RouteTable
 from gateway.server.request_state import state_of
 
 
 class ProfileLayer:
-    """Finds the profile and the route once per request (`RequestState.frontend`, `RequestState.route`).
+    """Finds the profile and the route of a request, and stores both in its `RequestState`.
 
-    It removes a mount from ``scope["path"]``, so that every route works below every mount. It also removes a
-    trailing slash from a chat's path, which some clients write. It is outside all other layers, because an error
-    also needs the profile's dialect.
+    The layer removes a mount from ``scope["path"]``, so that every route works below every mount. It also removes a
+    trailing slash from the path of a chat, because some clients add one. It is outside all other layers, because
+    errors also depend on the profile.
 
     Args:
         app: The inner application.
@@ -22,7 +22,7 @@ class ProfileLayer:
         routes: The routes below every mount.
     """
 
-    def __init__(self, app: ASGIApp, frontends: FrontendsNow, routes: RouteTable) -> None:
+    def __init__(self, app: ASGIApp, frontends: CurrentFrontends, routes: RouteTable) -> None:
         self._app = app
         self._frontends = frontends
         self._routes = routes
@@ -39,7 +39,7 @@ class ProfileLayer:
             frontend, path = self._frontends().resolve(
                 scope["path"], host.decode("latin-1").lower(), origin.decode("latin-1")
             )
-            # Before any look-up by the path.
+            # Look-ups by path follow, and need the canonical path.
             scope["path"] = self._routes.canonical(path)
             state = state_of(scope)
             state.frontend = frontend
@@ -52,7 +52,7 @@ class ProfileLayer:
 
 
 class Reach:
-    """Refuses routes that reach all indexes of the tenant on front ends that limit their indexes.
+    """Refuses routes with access to all indexes of the tenant, if the front end limits its indexes.
 
     Args:
         app: The inner application.
@@ -75,5 +75,5 @@ class Reach:
         await self._app(scope, receive, send)
 
     def _reaches_all(self, path: str) -> bool:
-        # For any method: the error for a wrong method would reveal that the path exists.
+        # Check all methods of the path, because the error for a wrong method would reveal that the path exists.
         return any(route.reach is IndexReach.TENANT for route in (self._routes.at(path) or {}).values())

@@ -1,7 +1,7 @@
 """The gateway's Prometheus metrics, with the names of RAGEngine's dashboards.
 
-A request is a ``success`` if it was answered completely with a status below 400. All others are a ``failure``:
-refusals, broken answers, clients that left.
+A request is a ``success`` if its response is complete and has a status below 400. All other requests are a
+``failure``: refusals, incomplete answers, and clients that left.
 """
 
 import time
@@ -51,7 +51,7 @@ class Metrics:
         self._latency = {
             name: Histogram(
                 f"{name}_latency_seconds",
-                f"Seconds from request to end of answer, of {name}",
+                f"Seconds from the request to the end of its response, of {name}",
                 ["status"],
                 registry=registry,
                 buckets=_SECONDS,
@@ -77,34 +77,34 @@ class Metrics:
         self._count = Histogram(
             "rag_retrieve_result_count", "Passages of an answer", registry=registry, buckets=_COUNTS
         )
-        self._lowest = Histogram(
+        self._lowest_score = Histogram(
             "rag_lowest_source_score", "Score of an answer's last passage", registry=registry, buckets=_SCORES
         )
-        self._average = Histogram(
+        self._average_score = Histogram(
             "rag_avg_source_score", "Mean score of an answer's passages", registry=registry, buckets=_SCORES
         )
 
     def watch(self, connections: Connections) -> None:
-        """Register the metrics of the open connections, and of those closed beyond the limit."""
+        """Register the metrics of the open connections and of the connections closed beyond the limit."""
         self.registry.register(_ConnectionMetrics(connections))
 
-    def ended(self, name: str, seconds: float, *, success: bool) -> None:
-        """Count a request."""
+    def count_request(self, name: str, seconds: float, *, success: bool) -> None:
+        """Count a request by its RAGEngine name."""
         status = "success" if success else "failure"
         self._requests[name].labels(status).inc()
         self._latency[name].labels(status).observe(seconds)
 
     def count_frontend(self, frontend: str, *, success: bool) -> None:
-        """Count a request of a front end, for any path."""
+        """Count a request of a front end."""
         self._front_ends.labels(frontend, "success" if success else "failure").inc()
 
-    def sources(self, passages: Sequence[Passage]) -> None:
+    def count_passages(self, passages: Sequence[Passage]) -> None:
         """Count the passages of an answer."""
         self._count.observe(len(passages))
         if passages:
             scores = [passage.score for passage in passages]
-            self._lowest.observe(min(scores))
-            self._average.observe(sum(scores) / len(scores))
+            self._lowest_score.observe(min(scores))
+            self._average_score.observe(sum(scores) / len(scores))
 
     def text(self, *, tenants: bool = True) -> bytes:
         """Return the metrics in Prometheus' text format.
@@ -120,7 +120,7 @@ class _ConnectionMetrics(Collector):
         self._connections = connections
 
     def collect(self) -> Iterator[Metric]:
-        """Read the numbers at the time of the scrape."""
+        """Yield the current numbers."""
         yield GaugeMetricFamily("causeway_http_connections", "Open connections", value=len(self._connections))
         shed = CounterMetricFamily(
             "causeway_http_connections_shed",
@@ -133,23 +133,23 @@ class _ConnectionMetrics(Collector):
 
 
 class _WithoutTenants(Collector):
-    """The metrics that have no tenant label."""
+    """Filters out the metrics with a tenant label."""
 
     def __init__(self, registry: Collector) -> None:
         self._registry = registry
 
     def collect(self) -> Iterator[Metric]:
-        """Collect the metric families that have no tenant label."""
+        """Yield the metric families without a tenant label."""
         for family in self._registry.collect():
             if not any(_TENANT in sample.labels for sample in family.samples):
                 yield family
 
 
 class Measured:
-    """Counts each request once, at its end, without work per token.
+    """Counts each request once, at its end, so that tokens cost nothing.
 
-    The request's state has the facts: ``frontend`` (from `ProfileLayer`), ``status`` (from `Tracing`), a chat's
-    ``done``, and the ``sources`` of a retrieval (from the routes).
+    The request's state has the data: ``frontend`` (set by `ProfileLayer`), ``status`` (set by `Tracing`), and the
+    ``done`` of a chat or the ``sources`` of a retrieval (set by the routes).
 
     Args:
         app: The inner application.
@@ -181,20 +181,20 @@ class Measured:
         success = 0 < state.status < _ERRORS
         sources = state.sources
         if name == _CHAT:
-            # The status was sent before it was known whether the answer would be complete.
+            # The status of a stream is sent before the answer is complete.
             done = state.done
             success = success and done is not None
             sources = done.selection.passages if done is not None and done.selection else None
         self._metrics.count_frontend(state.frontend.name, success=success)
         if name is None:
             return
-        self._metrics.ended(name, seconds, success=success)
+        self._metrics.count_request(name, seconds, success=success)
         if success and sources is not None:
-            self._metrics.sources(sources)
+            self._metrics.count_passages(sources)
 
 
 def _name(scope: Scope) -> str | None:
     if "http.route" in scope:
-        return _CHAT  # the raw routes, which FastAPI does not see
+        return _CHAT  # only raw routes set this key
     route = getattr(scope.get("route"), "path", "")
     return _ROUTES.get((scope["method"], route))

@@ -1,9 +1,8 @@
-"""Layers around every request, as pure ASGI: tracing, limits of bodies, the last error boundary.
+"""ASGI middleware around every request: tracing, the last error boundary, and limits of bodies.
 
-FastAPI's dependencies do not see raw ASGI routes, so a rule for all routes cannot be a dependency. A further layer
-is a class like these, and `main.build_app` puts it around the others. It refuses a request by raising an error of
-the tree; the outermost layer answers it in the request's dialect. See also `admission`, `authentication` and
-`quota_enforcement`.
+A rule for all routes is ASGI middleware, because FastAPI's dependencies do not apply to raw ASGI routes.
+`main.build` composes the layers. A layer refuses a request by raising a `CausewayError`. `Tracing` renders the
+error in the request's dialect.
 """
 
 import asyncio
@@ -30,26 +29,26 @@ from gateway.server.responses import ErrorBody, refuse
 _log = structlog.get_logger(__name__)
 _tracer = telemetry.tracer(__name__)
 _SERVER_FAULT = 500
-_NOT_OFFERED = 501  # the client requests a missing feature; the platform works
+_NOT_SUPPORTED = 501  # the client requests a feature that does not exist, so this is no fault
 _TRACE_HEADERS = (b"traceparent", b"tracestate")
 _ID_HEADERS = (b"x-trace-id", b"x-request-id")
-_MOST_DIGITS = 18
+_MAX_DIGITS = 18
 
 HEALTH = ("/health", "/healthz", "/readyz", "/metrics")
-"""Paths that are always admitted, and neither logged nor recorded."""
+"""Paths that are always admitted, and are neither logged nor recorded."""
 
 
 class Tracing:
-    """Makes a span for each request, continued from the client's ``traceparent``; every response has its id.
+    """Opens a span for each request, which continues the client's ``traceparent``, and renders uncaught errors.
 
-    The id is in ``x-trace-id``, and in ``x-request-id``, which OpenAI's clients show with each error. An uncaught
-    exception becomes a 500 without internal details. A request that outlasts the grace of a stopping server becomes
-    a 503.
+    Every response has the trace id in ``x-trace-id``, and in ``x-request-id``, because OpenAI's clients show the
+    latter with each error. An uncaught exception becomes a 500 without internal details. If a request takes longer
+    than the grace period of a stopping server, it becomes a 503.
 
     Args:
         app: The inner application.
-        error_body: Renders the errors that no route has answered.
-        draining: Set when the server begins to stop; it cancels requests only then.
+        error_body: Renders the errors that no inner layer has rendered.
+        draining: Set when the server begins to stop. The server cancels requests only after that.
     """
 
     def __init__(self, app: ASGIApp, error_body: ErrorBody, draining: asyncio.Event) -> None:
@@ -80,7 +79,7 @@ class Tracing:
 
             try:
                 await self._app(scope, receive, send_traced)
-            except Exception as error:  # the boundary: for any exception the client gets an answer
+            except Exception as error:  # the boundary: the client gets a response to any exception
                 failure = error if isinstance(error, CausewayError) else Internal()
                 if failure is not error:
                     _log.exception("request failed", method=method, path=path)
@@ -98,7 +97,7 @@ class Tracing:
 
 
 def _span(path: str, method: str, scope: Scope, context: Context) -> AbstractContextManager[Span]:
-    if path in HEALTH:  # they arrive every few seconds, and metrics already count them
+    if path in HEALTH:  # too frequent to record
         return use_span(telemetry.unrecorded(context))
     attributes = {
         "http.request.method": method,
@@ -112,27 +111,27 @@ def _span(path: str, method: str, scope: Scope, context: Context) -> AbstractCon
 def _describe(span: Span, scope: Scope, status: int) -> None:
     route = scope.get("http.route") or getattr(scope.get("route"), "path", None)
     if route is not None:
-        # The route, not the path: span names must be few.
+        # Use the route instead of the path, so that there are few names of spans.
         span.update_name(f"{scope['method']} {route}")
         span.set_attribute("http.route", route)
     span.set_attribute("causeway.frontend", state_of(scope).frontend.name)
     if status:
         span.set_attribute("http.response.status_code", status)
-    if status >= _SERVER_FAULT and status != _NOT_OFFERED:
+    if status >= _SERVER_FAULT and status != _NOT_SUPPORTED:
         span.set_status(StatusCode.ERROR)
         span.set_attribute("error.type", str(status))
 
 
 class BodyLimit:
-    """Refuses bodies that are too large, by their length or when they pass the limit, or that are too slow.
+    """Refuses bodies that are too large or too slow.
 
     Args:
         app: The inner application.
         limit: The maximum number of bytes of a body.
         uploads: The maximum number of bytes of an upload's body.
         pause: The maximum number of seconds between two pieces of a body.
-        rate: The minimum average of bytes per second; the first ``pause`` seconds are free. The default is that of
-            Apache's mod_reqtimeout.
+        rate: The minimum average of bytes per second. It applies after the first ``pause`` seconds. The default is
+            that of Apache's mod_reqtimeout.
     """
 
     def __init__(
@@ -160,7 +159,7 @@ class BodyLimit:
         length = dict(scope["headers"]).get(b"content-length", b"0")
         if not length.isdigit():
             raise InvalidRequest("Content-Length must be a number of bytes.", field="content-length")
-        if len(length) > _MOST_DIGITS or int(length) > limit:
+        if len(length) > _MAX_DIGITS or int(length) > limit:
             raise _too_large(limit)
         received = 0
         complete = False
@@ -169,14 +168,14 @@ class BodyLimit:
         async def receive_limited() -> Message:
             nonlocal received, complete
             if complete:
-                # After the body, the next message says that the client has left.
+                # After the body, only `http.disconnect` can follow.
                 return await receive()
             try:
-                late = begun + self._pause + received / self._rate - time.monotonic()
-                async with asyncio.timeout(min(self._pause, late)):
+                remaining = begun + self._pause + received / self._rate - time.monotonic()
+                async with asyncio.timeout(min(self._pause, remaining)):
                     message = await receive()
             except TimeoutError:
-                raise DeadlineExceeded("The rest of the body did not come in time.", field="body") from None
+                raise DeadlineExceeded("The rest of the body did not arrive in time.", field="body") from None
             received += len(message.get("body", b""))
             if received > limit:
                 raise _too_large(limit)

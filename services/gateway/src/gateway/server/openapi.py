@@ -1,4 +1,4 @@
-"""The OpenAPI description of the chat routes, which FastAPI does not see."""
+"""Adds the chat routes, which FastAPI does not serve, to the OpenAPI document."""
 
 from collections.abc import Iterator, Sequence
 from typing import Any
@@ -17,12 +17,12 @@ _TAGS = {
     "users": "Stored data of users, for administrators.",
     "documents": "Files and texts to index, and their jobs.",
     "indexes": "Indexes, their settings, snapshots and rebuilds.",
-    "front ends": "What chat pages need besides answers.",
+    "front ends": "Routes that chat pages call besides the chats.",
     "health": "For probes and scrapers.",
 }
-"""The groups of the routes that belong to no dialect, in the order of the document."""
+"""The tags of the routes that belong to no dialect, in the order of the document."""
 FRONT_ENDS = "front ends"
-"""Tag of the routes whose errors are plain text."""
+"""The tag of the routes whose errors are plain text."""
 
 _SCHEMES = {
     "bearer": {
@@ -38,11 +38,11 @@ def describe(app: FastAPI, dialects: Sequence[Registration], routes: RouteTable)
     """Add the dialects' routes to the application's OpenAPI document, and the error format to all other routes.
 
     Args:
-        app: The application, whose own routes are in the document.
-        dialects: Describe the routes that the application does not have.
+        app: The application, whose own routes are already in the document.
+        dialects: Describe the chat routes.
         routes: The routes with their roles.
     """
-    # In the document's format of paths.
+    # The document writes paths without converters.
     roles = {(route.path.replace(":path}", "}"), route.method.lower()): route.role for route in routes}
     tags = {tag: text for dialect in dialects for tag, text in dialect.tags.items()} | _TAGS
     generate = app.openapi
@@ -66,10 +66,10 @@ def describe(app: FastAPI, dialects: Sequence[Registration], routes: RouteTable)
 
 
 def _describe_access(operation: dict[str, Any], role: Role) -> None:
-    """Describe the role of an operation, and its refusals."""
+    """Describe the role that an operation needs, and the errors of authentication."""
     if role is Role.OPEN:
         operation["security"] = []
-        operation["responses"].setdefault("403", {"description": "Pages of that origin may not call it"})
+        operation["responses"].setdefault("403", {"description": "Pages of this origin may not call the route"})
         return
     operation["security"] = [{scheme: []} for scheme in _SCHEMES]
     operation["description"] = f"{operation.get('description', '')}\n\nRole: `{role}`.".strip()
@@ -80,7 +80,7 @@ def _describe_access(operation: dict[str, Any], role: Role) -> None:
 def _describe_errors(operation: dict[str, Any]) -> None:
     responses = operation["responses"]
     if "HTTPValidationError" in str(responses.get("422")):
-        # FastAPI's own status for an invalid request; ours is 400.
+        # FastAPI describes invalid requests with 422, but the gateway responds with 400.
         del responses["422"]
     for status, text in _refusals(operation):
         responses.setdefault(status, {"description": text})
@@ -89,7 +89,7 @@ def _describe_errors(operation: dict[str, Any]) -> None:
         schema = openapi_stages.TEXT_ERROR
     elif openapi_orchestrator.TAG in operation.get("tags", ()) and "requestBody" in operation:
         schema = openapi_orchestrator.ERROR
-    # A route that describes its 400 also describes its error format.
+    # A route that describes its 400 also describes the format of its errors.
     content = responses.get("400", {}).get("content", {"application/json": {"schema": schema}})
     for status, response in responses.items():
         if status >= "400":
@@ -97,9 +97,9 @@ def _describe_errors(operation: dict[str, Any]) -> None:
 
 
 def _refusals(operation: dict[str, Any]) -> Iterator[tuple[str, str]]:
-    """Yield the errors that any route with input may answer: from the layers, and from reading its parameters."""
+    """Yield the errors of every route with parameters or a body."""
     if "parameters" in operation or "requestBody" in operation:
-        yield "400", "The request is wrong; the message names the field"
+        yield "400", "The request is invalid; the message names the field"
     if "requestBody" in operation:
         yield "413", "The body is too large"
         yield "415", "The media type of the body is not supported"

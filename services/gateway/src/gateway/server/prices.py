@@ -1,4 +1,4 @@
-"""The prices of tokens, from a YAML file."""
+"""Loads the prices of tokens from a YAML file."""
 
 from dataclasses import dataclass, field
 from pathlib import Path
@@ -8,7 +8,7 @@ from pydantic import BaseModel, ConfigDict, Field
 from servicekit.reloadable import Reloadable
 from servicekit.yaml_file import Document, of_setting
 
-_PER = 1_000_000
+_TOKENS_PER_PRICE = 1_000_000
 
 
 @dataclass(frozen=True, slots=True)
@@ -25,18 +25,18 @@ class Prices:
 
     Attributes:
         currency: The currency.
-        models: By the models' public names.
+        models: The prices by the public names of the models.
     """
 
     currency: str = ""
     models: dict[str, Price] = field(default_factory=dict)
 
     def cost(self, model: str, input_tokens: int, output_tokens: int) -> float | None:
-        """Return the cost of an answer; None if the model has no price."""
+        """Return the cost of an answer. None if the model has no price."""
         price = self.models.get(model)
         if price is None:
             return None
-        return (input_tokens * price.input + output_tokens * price.output) / _PER
+        return (input_tokens * price.input + output_tokens * price.output) / _TOKENS_PER_PRICE
 
 
 class _Model(BaseModel):
@@ -54,10 +54,10 @@ class _File(_Model):
 
 
 def load(path: Path) -> Reloadable[Prices]:
-    """Load the file's prices; reload them when the file changes.
+    """Load the prices, and reload them when the file changes.
 
     Raises:
-        InvalidRequest: The file cannot be read, or is invalid; the message has the position.
+        InvalidRequest: The file cannot be read, or is invalid. The message has the position.
     """
     with of_setting("prices_file"):
         return Reloadable(path, lambda raw: _parsed(raw, path.name))

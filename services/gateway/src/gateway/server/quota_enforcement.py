@@ -1,9 +1,9 @@
-"""The layer of quotas, as pure ASGI; it is inside authentication, which identifies the holder."""
+"""The ASGI middleware that enforces quotas. It is inside authentication, which identifies the caller."""
 
 from servicekit.errors import CausewayError
 from starlette.types import ASGIApp, Message, Receive, Scope, Send
 
-from gateway.identity.caller import NOBODY
+from gateway.identity.caller import ANONYMOUS
 from gateway.quotas.ledger import Ledger
 from gateway.routing.route import QuotaUnit
 from gateway.server.accounting import Account
@@ -13,11 +13,11 @@ from gateway.server.request_state import state_of
 class QuotaLayer:
     """Refuses requests over a quota, and reports the remaining quota in ``x-ratelimit-…`` headers.
 
-    The requests that count are those with usage records: ``POST`` requests. Their usage is known when they end.
+    Only ``POST`` requests count, as for usage records. Their usage is known when they end.
 
     Args:
         app: The inner application.
-        ledger: Decides.
+        ledger: Counts the usage and decides whether a request is within the quotas.
     """
 
     def __init__(self, app: ASGIApp, ledger: Ledger) -> None:
@@ -26,7 +26,7 @@ class QuotaLayer:
 
     async def __call__(self, scope: Scope, receive: Receive, send: Send) -> None:
         """Serve one request."""
-        if scope["type"] != "http" or scope["method"] != "POST" or (caller := state_of(scope).caller) is NOBODY:
+        if scope["type"] != "http" or scope["method"] != "POST" or (caller := state_of(scope).caller) is ANONYMOUS:
             await self._app(scope, receive, send)
             return
         route = state_of(scope).route
@@ -46,7 +46,7 @@ class QuotaLayer:
         try:
             await self._app(scope, receive, send_with_headers)
         except CausewayError as error:
-            error.details |= admitted.headers  # an outer layer answers
+            error.details |= admitted.headers  # an outer layer sends them with the error
             raise
         finally:
             account = Account(state_of(scope), "", 0.0)
@@ -54,11 +54,11 @@ class QuotaLayer:
 
 
 class AnswerCount:
-    """Counts the tokens of an answer in the background; its request was counted when it was accepted.
+    """Counts the tokens of a background answer. `QuotaLayer` has already counted the request.
 
     Args:
-        app: Answers.
-        ledger: Counts.
+        app: The application that answers.
+        ledger: Counts the usage.
     """
 
     def __init__(self, app: ASGIApp, ledger: Ledger) -> None:
@@ -77,6 +77,6 @@ class AnswerCount:
 
 
 def _length(scope: Scope) -> int:
-    """Return the announced length of a request; 0 if it is missing."""
+    """Return the Content-Length of a request. 0 if the header is missing or invalid."""
     length = next((value for name, value in scope["headers"] if name == b"content-length"), b"0")
-    return int(length) if length.isdigit() and len(length) <= 18 else 0  # an inner layer refuses invalid lengths
+    return int(length) if length.isdigit() and len(length) <= 18 else 0  # `BodyLimit` refuses invalid lengths

@@ -1,4 +1,4 @@
-"""The layers that measure, log and record requests and the findings of detectors, as pure ASGI."""
+"""The ASGI middleware that measures, logs and records requests and the findings of detectors."""
 
 import hashlib
 import time
@@ -21,41 +21,42 @@ _log = structlog.get_logger(__name__)
 _METHODS = frozenset(("GET", "HEAD", "POST", "PUT", "PATCH", "DELETE", "OPTIONS"))
 
 _requests = metrics.durations(
-    __name__, "http.server.request.duration", "Seconds from a request to the end of its answer."
+    __name__, "http.server.request.duration", "Seconds from a request to the end of its response."
 )
 _first = metrics.durations(
-    __name__, "causeway.answer.first_token", "Seconds from the model call to the first token, as clients see it."
+    __name__, "causeway.answer.first_token", "Seconds from the model call to the first token that clients get."
 )
 _steps = metrics.durations(__name__, "causeway.answer.step", "Seconds of each step of an answer.")
 _tokens = metrics.counter(__name__, "causeway.tokens", "{token}", "Tokens of prompts (input) and answers (output).")
-_cost = metrics.counter(__name__, "causeway.cost", "", "What answers cost, in the currency of the prices.")
+_cost = metrics.counter(__name__, "causeway.cost", "", "Cost of answers, in the currency of the prices.")
 _detections = metrics.counter(__name__, "causeway.detections", "{detection}", "Findings of detectors, by verdict.")
 
 
 class Recording:
-    """Measures each request once, at its end, and writes its records and its log line, without work per token.
+    """Measures each request once, at its end, and writes its records and its log line.
 
-    It is outside `Tracing`, which knows the status of every request. The request's state has the facts; see
-    `Account`.
+    The layer is outside `Tracing`, which determines the status of a request. `Account` reads the request's state.
 
     Args:
         app: The inner application.
         records: Delivers the records.
         prices: Returns the current prices of tokens.
-        unseen: Paths that are not recorded.
+        unrecorded: Paths that are not recorded.
     """
 
-    def __init__(self, app: ASGIApp, records: Records, prices: Callable[[], Prices], unseen: Sequence[str]) -> None:
+    def __init__(
+        self, app: ASGIApp, records: Records, prices: Callable[[], Prices], unrecorded: Sequence[str]
+    ) -> None:
         self._app = app
         self._records = records
         self._prices = prices
-        self._unseen = frozenset(unseen)
+        self._unrecorded = frozenset(unrecorded)
         # Bounded, because callers and remote servers choose these names.
         self._tenant, self._model, self._detector = metrics.Bounded(), metrics.Bounded(), metrics.Bounded()
 
     async def __call__(self, scope: Scope, receive: Receive, send: Send) -> None:
         """Serve one request."""
-        if scope["type"] != "http" or scope["path"] in self._unseen:
+        if scope["type"] != "http" or scope["path"] in self._unrecorded:
             await self._app(scope, receive, send)
             return
         state = state_of(scope)
@@ -67,7 +68,7 @@ class Recording:
             route = str(scope.get("http.route") or getattr(scope.get("route"), "path", ""))
             account = Account(state, route, time.perf_counter() - begin)
             self._measure(method, account, state)
-            # A refused caller used nothing, and reading is free.
+            # Requests without an accepted caller, and requests that only read, have no usage.
             if state.identified and method == "POST" and not state.recorded_later:
                 self._write(account)
             _log.info("request", **log_line(account, method, path, state))
@@ -84,7 +85,7 @@ class Recording:
 
     def _write(self, account: Account) -> None:
         frontend = account.frontend
-        prices = self._prices()  # the same ones for the record and the metric
+        prices = self._prices()  # read once, so that the record and the metric agree
         self._records.write(account.usage(prices))
         tenant = self._tenant.known(account.tenant)
         for step in account.steps:
@@ -135,7 +136,7 @@ class AuditRequired:
             and scope["method"] == "POST"
             and not await self._records.reachable(state_of(scope).principal.tenant)
         ):
-            raise Unavailable("The audit cannot be written at the moment. Try again shortly.", retry_after=5)
+            raise Unavailable("The audit records cannot be stored at the moment. Try again shortly.", retry_after=5)
         await self._app(scope, receive, send)
 
 
@@ -145,14 +146,14 @@ def watch(records: Records) -> None:
         __name__, "causeway.records.waiting", "", "Records that wait to be sent.", lambda: [(records.waiting, {})]
     )
     metrics.observed_counter(
-        __name__, "causeway.records.dropped", "", "Records that found no room.", lambda: records.dropped
+        __name__, "causeway.records.dropped", "", "Records dropped from a full queue.", lambda: records.dropped
     )
 
 
 def log_line(account: Account, method: str, path: str, state: RequestState) -> dict[str, Any]:
     """Return the members of a request's log line (docs/observability.md).
 
-    The line describes the request, its result and its usage, but not its contents. Members without a value are
+    The line describes the request, its result and its usage, but contains no texts. Members without a value are
     omitted.
 
     Args:
@@ -178,7 +179,7 @@ def log_line(account: Account, method: str, path: str, state: RequestState) -> d
         "route": account.route,
         "status": account.status,
         "duration_ms": round(account.seconds * 1000, 1),
-        # Set explicitly, because the request's span has ended.
+        # Added here, because the request's span has ended.
         "trace_id": account.trace_id,
         "tenant": account.tenant,
         **{name: value for name, value in members.items() if value},
@@ -187,7 +188,7 @@ def log_line(account: Account, method: str, path: str, state: RequestState) -> d
 
 
 def pseudonym(tenant: str, user: str) -> str:
-    """Return sixteen hex digits that identify a user without the name; empty without a user."""
+    """Return 16 hex digits that identify a user without revealing the name. Empty without a user."""
     return hashlib.blake2b(f"{tenant}/{user}".encode(), digest_size=8).hexdigest() if user else ""
 
 

@@ -1,4 +1,4 @@
-"""The state of a request, shared by the layers and routes."""
+"""The state of a request, which the middleware and the routes share."""
 
 from collections.abc import MutableMapping
 from dataclasses import dataclass, field
@@ -10,7 +10,7 @@ from servicekit.principal import Principal
 from gateway.answering.timeline import Timeline
 from gateway.domain import Done, Passage
 from gateway.frontends.profiles import Frontend
-from gateway.identity.caller import NOBODY, Caller
+from gateway.identity.caller import ANONYMOUS, Caller
 from gateway.identity.link_signing import LinkedDocument
 from gateway.routing.route import Route
 
@@ -22,12 +22,12 @@ class RequestState:
     """The state of one request.
 
     Attributes:
-        frontend: The profile that the request belongs to; `frontend_selection` sets it.
+        frontend: The profile of the request; `frontend_selection` sets it.
         route: The route of the request's path and method; `frontend_selection` sets it.
-        no_route: Why there is no route.
+        no_route: The error, if the path and method have no route.
         caller: The caller; `authentication` sets it with `identify`.
         identified: Whether `authentication` has accepted a caller.
-        linked: The document that a signed link opens; None: the request has a credential of its own.
+        linked: The document of a signed link; None: the request has no signed link.
         trace_id: Id of the request's trace, 32 hex digits.
         status: HTTP status of the response; 0 before it is sent.
         request_bytes: Bytes of the body, once it is complete.
@@ -37,15 +37,15 @@ class RequestState:
         done: The last event of an answer that is complete.
         sources: The passages that a retrieval without a model returned.
         embedded: The model that embedded the request's texts, and the number of their tokens.
-        goes_on: The answer continues after the client has disconnected, because it can be read later.
-        recorded_later: The usage is recorded in the background, when the answer is complete.
+        continues: Whether the answer continues after the client has disconnected, because its events are stored.
+        recorded_later: Whether a later attempt, or the worker of background responses, records the usage.
         log: Members that layers and routes add to the request's line in the log.
     """
 
     frontend: Frontend = field(default_factory=Frontend)
     route: Route | None = None
     no_route: CausewayError | None = None
-    caller: Caller = NOBODY
+    caller: Caller = ANONYMOUS
     identified: bool = False
     linked: LinkedDocument | None = None
     trace_id: str = ""
@@ -57,7 +57,7 @@ class RequestState:
     done: Done | None = None
     sources: tuple[Passage, ...] | None = None
     embedded: tuple[str, int] | None = None
-    goes_on: bool = False
+    continues: bool = False
     recorded_later: bool = False
     log: dict[str, str | int] = field(default_factory=dict)
 
@@ -72,7 +72,7 @@ class RequestState:
 
 
 def state_of(scope: MutableMapping[str, Any]) -> RequestState:
-    """Return the state of the request that an ASGI scope describes; copies of the scope share it."""
+    """Return the state of the request of an ASGI scope. Copies of the scope share the state."""
     state: RequestState | None = scope.get(_KEY)
     if state is None:
         state = scope[_KEY] = RequestState()

@@ -9,17 +9,17 @@ JSON = b"application/json"
 
 Header = tuple[bytes, bytes]
 NOSNIFF: Header = (b"x-content-type-options", b"nosniff")
-"""Browsers must not guess another media type (Fetch standard)."""
+"""Forbids browsers to guess another media type (Fetch standard)."""
 
 BREAK_OFF = "causeway.break_off"
-"""The ASGI extension whose `close` closes the connection of an unfinished answer."""
+"""The ASGI extension whose `close` closes the connection of an incomplete response."""
 
 ErrorBody = Callable[[Scope, CausewayError], bytes]
 """Renders the body of an error in the dialect of a request."""
 
 
 def error_headers(error: CausewayError) -> list[Header]:
-    """Return the headers of an error, except those of its body."""
+    """Return the headers of an error, without those that describe the body."""
     headers: list[Header] = []
     if error.retry_after is not None:
         headers.append((b"retry-after", b"%d" % max(1, round(error.retry_after))))
@@ -33,26 +33,26 @@ def error_headers(error: CausewayError) -> list[Header]:
 
 
 def _challenge(details: Mapping[str, str]) -> bytes:
-    """Return the challenge (RFC 6750, 3; RFC 9728, 5.1). It has an error only if the request has a credential."""
+    """Return a challenge (RFC 6750, 3; RFC 9728, 5.1). Only a request with a credential gets an error code."""
     members = {"error": details.get("challenge"), "resource_metadata": details.get("resource_metadata")}
     parameters = "".join(f', {name}="{value}"' for name, value in members.items() if value)
     return b'Bearer realm="causeway"' + parameters.encode("latin-1", "replace")
 
 
 async def refuse(send: Send, error: CausewayError, body: bytes, status: int | None = None) -> None:
-    """Answer with a JSON body and an error's status, or the given one."""
+    """Send a JSON body with the status of an error, or with another status."""
     await respond(send, status or http_status(error), JSON, body, error_headers(error))
 
 
 async def respond(send: Send, status: int, media: bytes, body: bytes, headers: Sequence[Header] = ()) -> None:
-    """Send a complete answer."""
+    """Send a complete response."""
     start = [(b"content-type", media), (b"content-length", b"%d" % len(body)), NOSNIFF, *headers]
     await send({"type": "http.response.start", "status": status, "headers": start})
     await send({"type": "http.response.body", "body": body})
 
 
 def break_off(scope: Scope) -> None:
-    """End an unfinished answer deliberately: deliver the sent bytes, then close the connection.
+    """Close the connection of an incomplete response after the sent bytes are delivered.
 
     A server without the extension closes the connection when the application returns.
     """

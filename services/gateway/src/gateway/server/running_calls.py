@@ -1,22 +1,22 @@
-"""The running calls of agents: a gateway ends a cancelled one, or notifies the other gateways."""
+"""Registers running calls, so that clients can cancel a call through any gateway."""
 
 import contextlib
 from collections.abc import Awaitable, Callable, Iterator
 
 
-async def _no_other(_name: str) -> None:
+async def _notify_none(_name: str) -> None:
     """Do nothing: there is only one gateway."""
 
 
 class RunningCalls:
-    """The calls of one gateway, by name.
+    """The running calls of one gateway, by name.
 
     Attributes:
         notify: Notifies the other gateways of a cancelled call.
     """
 
     def __init__(self) -> None:
-        self.notify: Callable[[str], Awaitable[None]] = _no_other
+        self.notify: Callable[[str], Awaitable[None]] = _notify_none
         self._running: dict[str, Callable[[], object]] = {}
 
     @contextlib.contextmanager
@@ -25,7 +25,7 @@ class RunningCalls:
 
         Args:
             name: The name of the call, unique among all gateways.
-            cancel: Ends it.
+            cancel: Cancels the call.
         """
         self._running[name] = cancel
         try:
@@ -35,12 +35,12 @@ class RunningCalls:
                 del self._running[name]
 
     async def cancel(self, name: str) -> None:
-        """End a call on any gateway; do nothing if it does not run."""
+        """Cancel a call on any gateway. Do nothing if the call does not run."""
         if not self.cancel_here(name):
             await self.notify(name)
 
     def cancel_here(self, name: str) -> bool:
-        """End a call on this gateway; return whether it runs here."""
+        """Cancel a call on this gateway. Return whether the call runs on this gateway."""
         cancel = self._running.get(name)
         if cancel is None:
             return False

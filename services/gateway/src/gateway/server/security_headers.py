@@ -1,7 +1,7 @@
-"""Headers that limit what browsers do with an answer, as pure ASGI around the routes other than chats.
+"""The ASGI middleware that adds the security headers for browsers to responses.
 
-Sources: the Fetch standard (``X-Content-Type-Options``), Content Security Policy 3. The originals of documents set
-their own headers (`routes.content`).
+Sources: the Fetch standard (``X-Content-Type-Options``) and Content Security Policy 3. `routes.originals` sets the
+policy of original documents.
 """
 
 from starlette.types import ASGIApp, Message, Receive, Scope, Send
@@ -10,9 +10,9 @@ from gateway.server.responses import NOSNIFF
 
 _ALWAYS = (NOSNIFF, (b"referrer-policy", b"no-referrer"))
 _POLICY = b"content-security-policy"
-# The policy of data: a page with it may load nothing, and no other page may show it in a frame.
+# The policy of data: a browser that shows it as a page loads nothing else, and no page may frame it.
 _DATA = b"default-src 'none'; frame-ancestors 'none'"
-# The policy of the API's description: scripts, styles and data come from this host or from the page itself.
+# The policy of the page `/docs`: scripts, styles and data come from this host or from the page itself.
 _PAGE = (
     b"default-src 'self'; script-src 'self' 'unsafe-inline'; style-src 'self' 'unsafe-inline'; "
     b"img-src 'self' data:; base-uri 'none'; form-action 'self'; frame-ancestors 'none'"
@@ -22,7 +22,7 @@ _ORIGINALS = "/content/"
 
 
 class PageHeaders:
-    """Adds the headers that an answer does not set itself.
+    """Adds the headers that a response does not set itself.
 
     Args:
         app: The inner application.
@@ -42,9 +42,9 @@ class PageHeaders:
         async def send_with_headers(message: Message) -> None:
             if message["type"] == "http.response.start":
                 headers = message.get("headers", ())
-                there = {name for name, _ in headers}
+                present = {name for name, _ in headers}
                 added = [*_ALWAYS, (_POLICY, policy)] if policy else _ALWAYS
-                message["headers"] = [*headers, *(each for each in added if each[0] not in there)]
+                message["headers"] = [*headers, *(each for each in added if each[0] not in present)]
             await send(message)
 
         await self._app(scope, receive, send_with_headers)

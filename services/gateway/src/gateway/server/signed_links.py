@@ -1,10 +1,10 @@
-"""Signed links to documents, as pure ASGI: a signature replaces the credential for one document."""
+"""The ASGI middleware for signed links. A signature replaces the credential for one document."""
 
 from urllib.parse import parse_qsl, urlencode
 
 from starlette.types import ASGIApp, Receive, Scope, Send
 
-from gateway.frontends.profiles import FrontendsNow
+from gateway.frontends.snapshot import CurrentFrontends
 from gateway.identity.caller import Caller
 from gateway.identity.key_ring import KeyRing
 from gateway.identity.link_signing import PARAMETER, LinkedDocument, LinkKeys, refused
@@ -15,15 +15,16 @@ _METHODS = ("GET", "HEAD")
 
 
 class SignedLinks:
-    """Admits a request with a valid signature, on behalf of the caller that it names, for its document only.
+    """Admits a request with a valid signature, on behalf of the caller in the link and only for its document.
 
-    The request belongs to the front end whose answer had the link, at any host. This layer removes the signature.
+    The request belongs to the front end whose answer contained the link, at any host. This layer removes the
+    signature from the query.
 
     Args:
         app: The application inside authentication.
-        identified: The same with authentication.
-        keys: Verify the signatures.
-        frontends: The profiles.
+        identified: The same application with authentication around it.
+        keys: The keys that verify signatures.
+        frontends: Returns the profiles.
         api_keys: The valid API keys; None: keys are not accepted.
     """
 
@@ -32,7 +33,7 @@ class SignedLinks:
         app: ASGIApp,
         identified: ASGIApp,
         keys: LinkKeys,
-        frontends: FrontendsNow,
+        frontends: CurrentFrontends,
         api_keys: KeyRing | None,
     ) -> None:
         self._app = app
@@ -52,8 +53,8 @@ class SignedLinks:
             return
 
         linked = self._keys.opened(signature)
-        others = [(name, value) for name, value in query if name != PARAMETER]
-        scope["query_string"] = urlencode(others).encode()
+        remaining = [(name, value) for name, value in query if name != PARAMETER]
+        scope["query_string"] = urlencode(remaining).encode()
         state = state_of(scope)
         frontend = self._frontends().named(linked.profile)
         if frontend is None:
@@ -65,17 +66,17 @@ class SignedLinks:
         await self._app(scope, receive, send)
 
     def _caller(self, linked: LinkedDocument) -> Caller:
-        """Return the caller of a link: the present API key, or a token's user with the ids that open the document.
+        """Return the caller of a link: the current API key, or the user with the ids that open the document.
 
         Raises:
-            PermissionDenied: The key is revoked, or is no longer valid for this front end.
+            PermissionDenied: The key was revoked, or is no longer valid for this front end.
         """
         if not linked.api_key:
             return Caller(linked.principal)
-        caller = self._api_keys.known(linked.api_key) if self._api_keys is not None else None
+        caller = self._api_keys.caller_of_id(linked.api_key) if self._api_keys is not None else None
         if caller is None or caller.principal.tenant != linked.tenant or not caller.principal.has_role("ask"):
             raise refused()
-        bound = caller.profiles | self._frontends().bound_to(caller.key_name)
+        bound = caller.profiles | self._frontends().profiles_of_key(caller.key_name)
         if bound and linked.profile not in bound:
             raise refused()
         return caller

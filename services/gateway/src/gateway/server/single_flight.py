@@ -1,4 +1,4 @@
-"""A look-up that concurrent callers share; its result is reused for a short time."""
+"""Shares one asynchronous call among concurrent callers, and reuses its result for a short time."""
 
 import asyncio
 import time
@@ -8,35 +8,37 @@ from typing import Generic, TypeVar
 T = TypeVar("T")
 
 
-class SharedLook(Generic[T]):
-    """Shares the result of one look-up among the callers.
-
-    So many unauthenticated requests do not cause equally many look-ups.
+class SingleFlight(Generic[T]):
+    """Shares the result of one call among its callers, so that many requests cause only one call.
 
     Args:
-        look: Looks up, within a bounded time. After a failure, the next caller starts another look-up.
-        fresh: Seconds for which a result is reused; 0: only callers during the look-up share it.
+        call: The call, which ends within a bounded time. After a failure, the next caller repeats it.
+        reuse_seconds: Seconds for which a result is reused; 0: only callers during the call share its result.
         clock: Returns seconds.
     """
 
     def __init__(
-        self, look: Callable[[], Awaitable[T]], *, fresh: float = 1.0, clock: Callable[[], float] = time.monotonic
+        self,
+        call: Callable[[], Awaitable[T]],
+        *,
+        reuse_seconds: float = 1.0,
+        clock: Callable[[], float] = time.monotonic,
     ) -> None:
-        self._look = look
-        self._fresh = fresh
+        self._call = call
+        self._reuse_seconds = reuse_seconds
         self._clock = clock
-        self._looking: asyncio.Task[T] | None = None
+        self._running: asyncio.Task[T] | None = None
         self._until = 0.0
 
     async def __call__(self) -> T:
         """Return the shared result."""
-        looking = self._looking
-        if looking is None or (looking.done() and self._clock() >= self._until):
-            looking = self._looking = asyncio.create_task(self._looked())
-        # A cancelled caller does not cancel the look-up for the others.
-        return await asyncio.shield(looking)
+        running = self._running
+        if running is None or (running.done() and self._clock() >= self._until):
+            running = self._running = asyncio.create_task(self._run())
+        # A cancelled caller does not cancel the call for the others.
+        return await asyncio.shield(running)
 
-    async def _looked(self) -> T:
-        seen = await self._look()
-        self._until = self._clock() + self._fresh
-        return seen
+    async def _run(self) -> T:
+        result = await self._call()
+        self._until = self._clock() + self._reuse_seconds
+        return result

@@ -1,7 +1,7 @@
-"""Protection from web pages without authentication, as pure ASGI.
+"""The ASGI middleware that protects a gateway without authentication from web pages.
 
-Every page in a browser on this machine can send requests to loopback, and by DNS rebinding a page can make its own
-host name an address of loopback. Sources: the Fetch standard, Fetch Metadata Request Headers (W3C) and RFC 6761.
+Every page in a browser on this machine can send requests to loopback addresses. By DNS rebinding, the host name of
+a page can become a loopback address. Sources: the Fetch standard, Fetch Metadata Request Headers (W3C), RFC 6761.
 """
 
 import ipaddress
@@ -11,27 +11,27 @@ from urllib.parse import urlsplit
 from servicekit.errors import PermissionDenied
 from starlette.types import ASGIApp, Receive, Scope, Send
 
-from gateway.frontends.profiles import FrontendsNow
+from gateway.frontends.snapshot import CurrentFrontends
 from gateway.routing.route import Role
 from gateway.server.request_state import state_of
 
-_OTHER_SITES = (b"cross-site", b"same-site")  # another port of the same host is the same site
+_OTHER_SITES = (b"cross-site", b"same-site")  # same-site includes other ports of the same host
 
 
 class WebPages:
-    """Refuses requests for other hosts than the gateway's, and requests from pages of other origins.
+    """Refuses requests for foreign hosts, and requests from pages of other origins.
 
-    The gateway's hosts are loopback, those that a profile names, and the allowed ones. Pages of the origins in the
-    request's profile may send requests. Following a link is allowed. Routes that never need credentials, such as
-    health, accept every request.
+    The gateway's hosts are loopback addresses, the hosts of profiles, and the allowed hosts. Pages of the profile's
+    origins may send requests. Following a link is allowed. Routes that never need credentials, such as health,
+    accept every request.
 
     Args:
         app: The inner application.
         frontends: Returns the profiles.
-        hosts: Further hosts, in lower case, with or without a port.
+        hosts: Further allowed hosts, in lower case, with or without a port.
     """
 
-    def __init__(self, app: ASGIApp, frontends: FrontendsNow, hosts: Collection[str]) -> None:
+    def __init__(self, app: ASGIApp, frontends: CurrentFrontends, hosts: Collection[str]) -> None:
         self._app = app
         self._frontends = frontends
         self._hosts = frozenset(hosts)
@@ -50,8 +50,8 @@ class WebPages:
         # A browser always sends a host.
         if host and not self._is_own(host):
             raise PermissionDenied(
-                f"The host {host[:200]!r} is not one of this gateway's. CAUSEWAY_ALLOWED_HOSTS, or the hosts of a "
-                "front end profile, must name it.",
+                f"The host {host[:200]!r} does not belong to this gateway. Add it to CAUSEWAY_ALLOWED_HOSTS, or to "
+                "the hosts of a front end profile.",
                 field="host",
             )
         origin = headers.get(b"origin", b"").decode("latin-1")
@@ -61,8 +61,7 @@ class WebPages:
             foreign = headers.get(b"sec-fetch-site") in _OTHER_SITES and not _is_link(scope, headers)
         if foreign and not state_of(scope).frontend.allows_origin(origin):
             raise PermissionDenied(
-                "This front end may not be called by pages of another origin. Add the origin to the profile's "
-                "`origins`.",
+                "Pages of another origin may not call this front end. Add the origin to the profile's `origins`.",
                 field="origin",
             )
 
@@ -71,13 +70,11 @@ class WebPages:
         if name is None:
             return False
         name = name.removesuffix(".")
-        return (
-            _is_loopback(name) or host in self._hosts or name in self._hosts or self._frontends().names_host(host)
-        )
+        return _is_loopback(name) or host in self._hosts or name in self._hosts or self._frontends().has_host(host)
 
 
 def _is_link(scope: Scope, headers: dict[bytes, bytes]) -> bool:
-    """Return whether a person follows a link; the answer stays hidden from the page with the link."""
+    """Return whether the user follows a link. The page with the link cannot read the response."""
     return scope["method"] in ("GET", "HEAD") and headers.get(b"sec-fetch-dest") == b"document"
 
 

@@ -7,7 +7,7 @@ import msgspec
 import pytest
 from gateway.answering import prompts
 from gateway.dialects.exchange import ChatRequest
-from gateway.dialects.openai.chat import OURS, OpenAiChat
+from gateway.dialects.openai.chat import PLATFORM_MEMBERS, OpenAiChat
 from gateway.domain import Action, Detector, Detectors, Message, PromptStyle, RetrievalMode, Turn
 from gateway.frontends.profiles import Frontend
 from hypothesis import given
@@ -97,7 +97,7 @@ JSON = st.recursive(
     lambda inner: st.lists(inner, max_size=3) | st.dictionaries(st.text(), inner, max_size=3),
     max_leaves=8,
 )
-JUDGED = {*OURS, "model", "stream", "messages"}
+JUDGED = {*PLATFORM_MEMBERS, "model", "stream", "messages"}
 
 
 @given(
@@ -271,7 +271,7 @@ def test_a_bad_message_is_refused_before_a_role_passes_it_through() -> None:
 
 
 def _has_own_members(members: bytes) -> bool:
-    return not msgspec.json.decode(members, type=dict[str, msgspec.Raw]).keys().isdisjoint(OURS)
+    return not msgspec.json.decode(members, type=dict[str, msgspec.Raw]).keys().isdisjoint(PLATFORM_MEMBERS)
 
 
 WORDS = st.sampled_from(["", "docs", "user", "assistant", "system", "tool", "text", "hybrid", "block", "\x00"])

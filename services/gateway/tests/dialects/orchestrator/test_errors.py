@@ -46,7 +46,7 @@ def test_status(error: CausewayError, adr: int, reference: int) -> None:
     for wire, status in ((ADR, adr), (REFERENCE, reference)):
         assert errors.status(error, wire) == status
         assert json.loads(errors.body(error, wire))["code"] == status
-        assert http_status(errors.as_raised(error, wire)) == status
+        assert http_status(errors.client_error(error, wire)) == status
 
 
 def test_the_reference_hides_unexpected_errors() -> None:

@@ -199,8 +199,8 @@ async def test_an_unknown_index_is_a_404(client: httpx.AsyncClient) -> None:
         response = await client.post(path, json=ask({"index": "nowhere"}))
         assert response.status_code == 404
         assert response.json() == {
-            "error": "No such index: 'nowhere' exists. Add a document to it, or set another one: `index` of the "
-            "front end's profile, or CAUSEWAY_DEFAULT_INDEX."
+            "error": "No such index: 'nowhere' exists. Add a document to it, or select another index: `index` of "
+            "the front end's profile, or CAUSEWAY_DEFAULT_INDEX."
         }
 
 

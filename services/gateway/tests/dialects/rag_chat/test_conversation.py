@@ -52,7 +52,7 @@ def test_attachments_precede_their_message() -> None:
         ("user", "two"),
         ("user", "When?"),
     ]
-    with pytest.raises(InvalidRequest, match=r"no input\[1\] for its files"):
+    with pytest.raises(InvalidRequest, match=r"files for input\[1\], but no such message"):
         read({"input": "When?"}, attached=files)
 
 

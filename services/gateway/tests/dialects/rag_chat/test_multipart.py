@@ -46,11 +46,11 @@ def test_a_form_as_the_npm_client_sends_it() -> None:
 @pytest.mark.parametrize(
     ("body", "media", "message"),
     [
-        (b"", TYPE, "ends before"),
+        (b"", TYPE, "is cut off"),
         (b"{}", TYPE, "cannot be read"),
         (encoded(part("json")), "multipart/form-data", "must name the boundary"),
         (encoded(part("json")), "multipart/form-data; boundary=other", "cannot be read"),
-        (encoded(part("json"))[:-8], TYPE, "ends before"),
+        (encoded(part("json"))[:-8], TYPE, "is cut off"),
         (encoded(part("messages[0].files[0]")), TYPE, "no part named 'json'"),
         (encoded(part("json"), part("json")), TYPE, "two parts named 'json'"),
         (

@@ -258,7 +258,7 @@ def test_when_pictures_replace_the_text(asked: dict[str, Any], only: bool) -> No
 
 def test_several_indexes() -> None:
     """A list of indexes is searched together. By default, the profile's index and those beside it are searched."""
-    profile = {"default_index": "docs", "indexes_beside": ("more",), "indexes": frozenset({"other"})}
+    profile = {"default_index": "docs", "further_indexes": ("more",), "indexes": frozenset({"other"})}
     assert turn({}, **profile).retrieval.indexes == ("docs", "more")
     asked = turn({"overrides": {"index": ["other", "docs", "other"]}}, **profile)
     assert asked.retrieval.indexes == ("other", "docs")

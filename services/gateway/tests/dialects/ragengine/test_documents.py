@@ -22,7 +22,7 @@ def test_documents_are_parsed() -> None:
         b'{"index_name":"notes","documents":[{"text":" \\u00e4 \\n","metadata":{"a" : 1.50},"hash_value":3},'
         b'{"text":"B","doc_id":"x/y","metadata":null}]}'
     )
-    index, [first, second], _ = ragengine.indexing(raw)
+    index, [first, second], _ = ragengine.index_request(raw)
     digest = hashlib.sha256(" ä \n".encode()).hexdigest()
     assert index == "notes"
     assert (first.document_id, first.text, first.metadata_json, first.sha256) == (
@@ -45,7 +45,7 @@ def test_documents_are_parsed() -> None:
 
 def test_an_empty_id_is_replaced() -> None:
     """The text's digest replaces an empty id, which RAGEngine's own client sends."""
-    _, documents, places = ragengine.indexing(body(documents=[{"text": t, "doc_id": ""} for t in "ab"]))
+    _, documents, places = ragengine.index_request(body(documents=[{"text": t, "doc_id": ""} for t in "ab"]))
     assert [each.document_id for each in documents] == [hashlib.sha256(t.encode()).hexdigest() for t in "ab"]
     assert places == [0, 1]
 
@@ -103,14 +103,14 @@ def test_invalid_documents_are_refused(name: str) -> None:
     """The error names the field."""
     raw, said = BAD[name]
     with pytest.raises(InvalidRequest) as caught:
-        ragengine.indexing(raw)
+        ragengine.index_request(raw)
     assert said in f"{caught.value.message} {caught.value.field}"
 
 
 def test_a_number_out_of_range_is_refused() -> None:
     """`1e999` in the metadata is refused."""
     with pytest.raises(InvalidRequest) as caught:
-        ragengine.indexing(b'{"index_name":"n","documents":[{"text":"a","metadata":{"n":1e999}}]}')
+        ragengine.index_request(b'{"index_name":"n","documents":[{"text":"a","metadata":{"n":1e999}}]}')
     assert "metadata" in caught.value.message
 
 
@@ -118,7 +118,7 @@ def test_wrong_sizes_are_a_413() -> None:
     """Too many documents or too long metadata cause a 413."""
     for name in ("too many", "metadata too long"):
         with pytest.raises(PayloadTooLarge):
-            ragengine.indexing(BAD[name][0])
+            ragengine.index_request(BAD[name][0])
 
 
 def test_an_update_requires_ids() -> None:
@@ -205,7 +205,7 @@ def test_the_same_text_twice_is_one_document() -> None:
         {"text": "c", "doc_id": "x"},
         {"text": "c", "doc_id": "x"},
     ]
-    _, made, places = ragengine.indexing(body(documents=documents))
+    _, made, places = ragengine.index_request(body(documents=documents))
     assert [(each.text, each.metadata_json) for each in made] == [("a", b'{"n": 1}'), ("b", b"{}"), ("c", b"{}")]
     assert places == [0, 1, 0, 2, 2]
 
@@ -223,7 +223,7 @@ def test_the_same_text_twice_is_one_document() -> None:
 )
 def test_metadata_identify_source_code(metadata: Any, suffix: str) -> None:
     """With the split type `code`, the language determines the suffix. The metadata stay unchanged."""
-    _, [document], _ = ragengine.indexing(one(metadata=metadata))
+    _, [document], _ = ragengine.index_request(one(metadata=metadata))
     assert document.suffix == suffix
     assert json.loads(document.metadata_json) == (metadata or {})
 
@@ -240,7 +240,7 @@ def test_metadata_identify_source_code(metadata: Any, suffix: str) -> None:
 )
 def test_source_code_without_a_known_language_is_refused(language: Any, message: str) -> None:
     """The error has RAGEngine's wording and names the field."""
-    for read in (ragengine.indexing, ragengine.updates):
+    for read in (ragengine.index_request, ragengine.updates):
         with pytest.raises(InvalidRequest) as caught:
             read(one(doc_id="a", metadata={"split_type": "code", "language": language}))
         assert caught.value.message.startswith(message)

@@ -29,6 +29,6 @@ def test_tools_of_a_namespace(name: str, description: str, kept: tuple[Any, ...]
 
     asked = Turn(Principal("local"), "When?", parameters_json=parameters("crm__find", "For Ann."))
     judged = replace(asked, parameters_json=parameters(name, description))
-    [space] = record.shown_left(SHOWN, asked, judged)["tools"]
+    [space] = record.judged_members(SHOWN, asked, judged)["tools"]
     [tool] = space["tools"]
     assert (space["name"], tool["name"], tool.get("description")) == kept

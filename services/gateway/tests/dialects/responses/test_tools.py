@@ -80,6 +80,7 @@ def test_file_search_names_indexes() -> None:
         (SEARCH | {"vector_store_ids": ["../x"]}, "tools[0].vector_store_ids"),
         (SEARCH | {"filters": {"type": "gt", "key": "a", "value": 1}}, "tools[0].filters.type"),
         (SEARCH | {"filters": {"type": "eq", "key": "a", "value": [1]}}, "tools[0].filters.value"),
+        (SEARCH | {"filters": {"type": "eq", "key": " ", "value": 1}}, "tools[0].filters.key"),
         ({"type": "function"}, "tools[0].name"),
         ({"type": "namespace", "tools": []}, "tools[0].name"),
         (CRM | {"tools": [SEARCH]}, "tools[0].tools[0].type"),
@@ -131,3 +132,13 @@ def test_allowed_tools() -> None:
     assert (found.chat_choice, found.search) == ("required", None)
     with pytest.raises(InvalidRequest, match="names no tool"):
         read(FIND, tool_choice={"type": "function", "name": "other"})
+
+
+def test_nested_filters_have_no_limit_of_their_own() -> None:
+    """Filters may be nested more deeply than Python functions."""
+    filters: dict[str, Any] = {"type": "eq", "key": "a", "value": 1}
+    for _ in range(2000):
+        filters = {"type": "and", "filters": [filters]}
+    search = read(SEARCH | {"filters": filters}).search
+    assert search is not None
+    assert search.metadata == (Equals("a", "1"),)

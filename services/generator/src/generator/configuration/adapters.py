@@ -25,7 +25,7 @@ from generator.tokenizers.templates import template_beside
 if TYPE_CHECKING:
     from generator.triton.config import TritonConfig
 
-# Loaded for the first server of the kind: otherwise the process saves 20 MB and more.
+# The modules of a kind of server. A process without such a server does not import them, which saves at least 20 MB.
 _ADAPTERS = {
     "openai": ("generator.openai.model", "generator.openai.server"),
     "azure": ("generator.openai.model", "generator.openai.server"),
@@ -49,9 +49,9 @@ class Defaults:
         connect: The maximum number of seconds for a connection.
         first_token: The maximum number of seconds until a streamed answer begins.
         whole: The maximum number of seconds until an answer in one piece is complete.
-        idle: The maximum number of seconds between two pieces of it.
+        idle: The maximum number of seconds between two pieces of a stream.
         most_bytes: The maximum number of bytes of an answer in one piece, and of a piece of a stream.
-        gathering: When to pause the streams of OpenAI servers; None: never.
+        gathering: Decides when to pause the streams of OpenAI servers; None: never.
     """
 
     connect: float = 5.0
@@ -70,7 +70,7 @@ def load_adapters(servers: Iterable[ServerEntry]) -> None:
 
 
 def open_server(entry: ServerEntry, defaults: Defaults) -> Owner | None:
-    """Return the connections that all deployments on a server share; None if they share none."""
+    """Return the connections that all deployments on a server share; None if each deployment has its own."""
     if not isinstance(entry, OpenAIEntry):
         return None
     from generator.openai.endpoint import Endpoint
@@ -81,7 +81,7 @@ def open_server(entry: ServerEntry, defaults: Defaults) -> Owner | None:
         endpoint = Endpoint.azure(entry.url, entry.api_version, entry.api_key, entry.headers, entry.query)
     else:
         endpoint = Endpoint(entry.url, entry.api_key, headers=entry.headers, query=entry.query)
-    connect, whole, idle = _patience(entry.timeouts, defaults)
+    connect, whole, idle = _timeouts(entry.timeouts, defaults)
     return ModelServer(
         endpoint,
         Limits(connect=connect, first_byte=whole, idle=idle, most_bytes=defaults.most_bytes),
@@ -138,10 +138,10 @@ def open_model(
 def triton_config(
     model: ModelEntry, deployment: DeploymentEntry, server: TritonEntry, defaults: Defaults
 ) -> "TritonConfig":
-    """Return the configuration of a deployment on Triton; the arguments are those of `open_model`."""
+    """Return the configuration of a deployment on Triton; see `open_model` for the arguments."""
     from generator.triton.config import TritonConfig
 
-    connect, whole, idle = _patience(server.timeouts, defaults)
+    connect, whole, idle = _timeouts(server.timeouts, defaults)
     config = TritonConfig(
         address=server.url,
         model=deployment.model or model.name,
@@ -168,7 +168,7 @@ def _template_of(tokenizer: Path) -> str:
     return str(directory) if is_path and template_beside(directory / tokenizer.name) is not None else ""
 
 
-def _patience(timeouts: Timeouts, defaults: Defaults) -> tuple[float, float, float]:
+def _timeouts(timeouts: Timeouts, defaults: Defaults) -> tuple[float, float, float]:
     return (
         timeouts.connect or defaults.connect,
         timeouts.whole or defaults.whole,

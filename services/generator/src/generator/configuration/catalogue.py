@@ -1,4 +1,4 @@
-"""The served models, and the older ones that are still in use after a change of the configuration."""
+"""The served models, and earlier models that requests still use after a change of the configuration."""
 
 import asyncio
 import contextlib
@@ -23,7 +23,7 @@ _log = structlog.get_logger(__name__)
 
 @dataclass(frozen=True, slots=True)
 class _Spec:
-    """The configuration of a deployment: a deployment with an unchanged configuration keeps its state."""
+    """The configuration of a deployment. If it is unchanged, the deployment keeps its state."""
 
     model: ModelEntry
     deployment: DeploymentEntry
@@ -33,7 +33,7 @@ class _Spec:
 
 
 @dataclass(frozen=True, slots=True)
-class _Made:
+class _BuiltDeployment:
     deployment: Deployment
     owner: Owner
 
@@ -42,16 +42,16 @@ class _Snapshot:
     """One configuration with its routes.
 
     Attributes:
-        models: Its routes.
-        made: Its deployments.
-        servers: Connections by the server's name and entry.
-        holders: The number of requests that use it.
+        models: The routes of the configuration.
+        made: The deployments of the configuration.
+        servers: Name, entry and shared connections of each server.
+        holders: The number of requests that use the snapshot.
     """
 
     def __init__(
         self,
         models: Models,
-        made: list[tuple[_Spec, _Made]],
+        made: list[tuple[_Spec, _BuiltDeployment]],
         servers: list[tuple[str, ServerEntry, Owner | None]],
     ) -> None:
         self.models = models
@@ -66,11 +66,11 @@ class _Snapshot:
 
 
 class RoutedModels:
-    """A `generator.routing.models.Catalogue` by configuration, which may change while answers run.
+    """A `generator.routing.models.Catalogue` from a configuration that may change while answers run.
 
-    A request keeps the models that it began with. When the last such request has ended, the models and servers that
-    the newer configuration does not have are closed. The others continue with their connections, load and circuits.
-    Use it in one event loop.
+    A request keeps the models of its start. After the last request with an earlier configuration, the catalogue
+    closes the models and servers that the current configuration does not have. Unchanged deployments keep their
+    connections, load and circuits. Use the catalogue in one event loop.
 
     Args:
         defaults: Values that a configuration may omit.
@@ -93,12 +93,12 @@ class RoutedModels:
             self._sweep()
 
     def deployments(self) -> list[Deployment]:
-        """Return the deployments of the current configuration."""
+        """Return the deployments of the current configuration; none before the first configuration."""
         return [each.deployment for _, each in self._snapshots[-1].made] if self._snapshots else []
 
     def serve(self, configuration: Configuration) -> None:
         """Serve this configuration from now on."""
-        self._snapshots.append(self._made(configuration))
+        self._snapshots.append(self._snapshot(configuration))
         self._sweep()
 
     async def aclose(self) -> None:
@@ -110,14 +110,14 @@ class RoutedModels:
         if self._closing:
             await asyncio.wait(self._closing)
 
-    def _made(self, configuration: Configuration) -> _Snapshot:
+    def _snapshot(self, configuration: Configuration) -> _Snapshot:
         file, old = configuration.file, self._snapshots[-1] if self._snapshots else None
         servers = []
         for name, entry in file.servers.items():
             known = [each for each in (old.servers if old else ()) if each[:2] == (name, entry)]
             servers.append(known[0] if known else (name, entry, open_server(entry, self._defaults)))
         by_name = {name: (entry, owner) for name, entry, owner in servers}
-        made: list[tuple[_Spec, _Made]] = []
+        made: list[tuple[_Spec, _BuiltDeployment]] = []
         routes = []
         for model in file.models:
             tokens = configuration.counters[model.name]
@@ -144,7 +144,7 @@ class RoutedModels:
         routes.sort(key=lambda route: bool(configuration.default) and route.name != configuration.default)
         return _Snapshot(Models(routes), made, servers)
 
-    def _built(self, spec: _Spec, connections: Owner | None) -> _Made:
+    def _built(self, spec: _Spec, connections: Owner | None) -> _BuiltDeployment:
         model = open_model(spec.model, spec.deployment, spec.server, connections, spec.tokens, self._defaults)
         name = f"{spec.deployment.server}/{spec.deployment.model or spec.model.name}"
         deployment = Deployment(
@@ -154,10 +154,10 @@ class RoutedModels:
             circuit=CircuitBreaker(name, failures=spec.circuit.failures, seconds=spec.circuit.seconds),
             first_token=first_token(spec.server, self._defaults),
         )
-        return _Made(deployment, connections or model)
+        return _BuiltDeployment(deployment, connections or model)
 
     def _sweep(self) -> None:
-        """Drop older snapshots without users, and close what only they had."""
+        """Remove earlier snapshots without requests, and close the connections that only these snapshots use."""
         current = self._snapshots[-1:]
         kept = [each for each in self._snapshots[:-1] if each.holders]
         dropped = [each for each in self._snapshots[:-1] if not each.holders]
@@ -172,7 +172,7 @@ class RoutedModels:
         async def close() -> None:
             try:
                 await owner.aclose()
-            except Exception:  # no task waits for it, so it is only logged
+            except Exception:  # no task awaits the result
                 _log.warning("connections of a model server could not be closed cleanly", exc_info=True)
 
         task = asyncio.get_running_loop().create_task(close())
@@ -183,7 +183,7 @@ class RoutedModels:
 def _spec(
     model: ModelEntry, deployment: DeploymentEntry, server: ServerEntry, tokens: TokenCounter, circuit: CircuitEntry
 ) -> _Spec:
-    # The share, and the model's other deployments, may change while the deployment runs.
+    # The weight, the tier, and the model's other deployments may change while the deployment runs.
     return _Spec(
         model.model_copy(update={"deployments": ()}),
         deployment.model_copy(update={"weight": 1.0, "tier": 1}),

@@ -1,4 +1,4 @@
-"""Reads ``models.yaml``: validates it as a whole, and resolves secrets and tokenizers."""
+"""Reads ``models.yaml``: validates the whole file, and resolves secrets and tokenizers."""
 
 from collections.abc import Mapping
 from dataclasses import dataclass, field
@@ -37,11 +37,11 @@ class Configuration:
 
 
 class Reader:
-    """Reads the file's content, repeatedly; one thread at a time may call it.
+    """Reads the file's content after each change; one thread at a time may call the reader.
 
     Args:
-        path: The file; paths in it are relative to its directory.
-        environ: Variables that it may name.
+        path: The file. Relative paths in it are resolved against its directory.
+        environ: The environment variables that the file may reference.
         default: Name of the default model; empty: the first one.
     """
 
@@ -53,10 +53,10 @@ class Reader:
         self._counters: dict[TokenizerSpec, TokenCounter] = {}
 
     def __call__(self, raw: bytes) -> Configuration:
-        """Return the configuration of the file's content.
+        """Return the configuration that the file's content describes.
 
         Raises:
-            ValueError: It is invalid; the message has file, line and key.
+            ValueError: The content is invalid; the message names the file, the line and the key.
         """
         document = Document(raw, str(self._path))
         file = document.validated(ModelsFile, {"environ": self._environ, "folder": self._path.parent})
@@ -89,10 +89,12 @@ class Reader:
                 known = ", ".join(sorted(file.servers))
                 raise document.wrong((*key, "server"), f"there is no server '{entry.server}'; there are: {known}")
             if (entry.server, entry.model) in places:
-                raise document.wrong(key, f"'{entry.server}' serves '{entry.model or model.name}' here already")
+                raise document.wrong(
+                    key, f"another deployment of this model uses '{entry.model or model.name}' on '{entry.server}'"
+                )
             places.add((entry.server, entry.model))
-            for name in _out_of_place(server, entry):
-                raise document.wrong((*key, name), f"servers of kind {server.kind} have no such thing")
+            for name in _unsupported_keys(server, entry):
+                raise document.wrong((*key, name), f"servers of kind {server.kind} do not support this key")
 
     def _counted(self, document: Document, file: ModelsFile) -> dict[str, TokenCounter]:
         specs = {model.name: tokenizer_spec(file, model) for model in file.models}
@@ -107,20 +109,20 @@ class Reader:
 
 
 def tokenizer_spec(file: ModelsFile, model: ModelEntry) -> TokenizerSpec:
-    """Return the tokenizer of a model: the one that it names, else the one for its first deployment."""
+    """Return the tokenizer of a model: the configured tokenizer, else the tokenizer for its first deployment."""
     first = model.deployments[0]
     server = file.servers[first.server]
     if not model.tokenizer and server.kind == "extractive":
         return TokenizerSpec("words")
     key: SecretStr | None = None
     _, plus, address = model.tokenizer.partition("+")
-    # Only the server that the key belongs to gets it.
+    # Send the key only to the server that it belongs to.
     if plus and isinstance(server, OpenAIEntry) and f"{server.url}/".startswith(f"{address.rstrip('/')}/"):
         key = server.api_key
     return TokenizerSpec(model.tokenizer, first.model or model.name, model.chat_template, key)
 
 
-def _out_of_place(server: ServerEntry, entry: DeploymentEntry) -> list[str]:
+def _unsupported_keys(server: ServerEntry, entry: DeploymentEntry) -> list[str]:
     """Return keys that have no meaning for a server of this kind."""
     wrong = []
     if not isinstance(server, TritonEntry):

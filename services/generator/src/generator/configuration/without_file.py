@@ -35,7 +35,7 @@ def simple_configuration(
         base_url: The server's base URL; None: no server.
         api_key: The key for the server.
         names: The public name of each model, and its name on the server.
-        context_window: The context window of these models; None: the server tells it.
+        context_window: The context window of these models; None: as the server reports.
         pictures: Whether these models accept pictures.
         tools: Whether these models call tools.
         default: Name of the default model; empty: the extractive model.
@@ -61,7 +61,10 @@ def simple_configuration(
         raise InvalidRequest("CAUSEWAY_OPENAI_MODELS needs CAUSEWAY_OPENAI_BASE_URL.", field="openai_base_url")
     known = sorted(model.name for model in models)
     if len(set(known)) < len(known):
-        raise InvalidRequest("CAUSEWAY_OPENAI_MODELS: 'extractive' is taken.", field="openai_models")
+        raise InvalidRequest(
+            "CAUSEWAY_OPENAI_MODELS: the name 'extractive' belongs to the built-in model; use another public name.",
+            field="openai_models",
+        )
     if default and default not in known:
         raise InvalidRequest(
             f"CAUSEWAY_MODEL: there is no model '{default}'; there are: {', '.join(known)}.", field="model"

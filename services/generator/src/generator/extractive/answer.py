@@ -1,25 +1,25 @@
-"""Makes an answer of the sources' own sentences, each with its citation."""
+"""Composes an answer from sentences of the sources, each with its citation."""
 
 from collections.abc import Sequence
 
 from generator.domain import Source
-from generator.extractive.ranking import Ranked, leans, rank
+from generator.extractive.ranking import Ranked, rank, refers_back
 from generator.extractive.terms import words
 
 NO_SOURCES = "I answer only from sources, and there are none for this question."
 NOT_FOUND = "I don't know: the sources do not say."
 
-_MOST_PASSAGES = 3
-# A further passage is used if it has this share of the best one's score.
-_GOOD_ENOUGH = 0.5
-_SAME = 0.8
+_MAX_PASSAGES = 3
+# The answer uses another passage if its score is at least this share of the best score.
+_MIN_RELATIVE_SCORE = 0.5
+_DUPLICATE_SHARE = 0.8
 
 
 def answer(question: str, sources: Sequence[Source]) -> str:
     """Return the best one to three sentences of the sources, each followed by ``[name]`` of its source.
 
-    If no source answers the question, the text says so. The same question and sources give the same
-    answer, and more sources never turn an answer into a refusal.
+    If no source answers the question, return `NO_SOURCES` or `NOT_FOUND`. The same question and sources give the
+    same answer. More sources never turn an answer into a refusal.
     """
     if not any(source.text.strip() for source in sources):
         return NO_SOURCES
@@ -33,12 +33,12 @@ def _chosen(ranked: Sequence[Ranked]) -> list[Ranked]:
     chosen: list[Ranked] = []
     shown: list[set[str]] = []
     for each in ranked:
-        if len(chosen) == _MOST_PASSAGES or each.score < _GOOD_ENOUGH * ranked[0].score:
+        if len(chosen) == _MAX_PASSAGES or each.score < _MIN_RELATIVE_SCORE * ranked[0].score:
             break
         if any(_is_worse_row(each, other) for other in chosen):
             continue
         quoted = set(words(_quoted(each)))
-        if any(len(quoted & other) >= _SAME * min(len(quoted), len(other)) for other in shown):
+        if any(len(quoted & other) >= _DUPLICATE_SHARE * min(len(quoted), len(other)) for other in shown):
             continue
         chosen.append(each)
         shown.append(quoted)
@@ -55,8 +55,8 @@ def _quoted(ranked: Ranked) -> str:
     """Return the passage, with a neighbour that it needs to be understood."""
     passage = ranked.passage
     parts = [passage.text]
-    if passage.previous and leans(passage.text):
+    if passage.previous and refers_back(passage.text):
         parts.insert(0, passage.previous)
-    if passage.following and leans(passage.following):
+    if passage.following and refers_back(passage.following):
         parts.append(passage.following)
     return " ".join(parts)

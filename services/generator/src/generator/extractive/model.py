@@ -6,6 +6,7 @@ import hashlib
 import time
 from collections.abc import AsyncGenerator, Callable, Sequence
 from dataclasses import dataclass
+from typing import Any
 
 import msgspec
 from servicekit.errors import InvalidRequest
@@ -17,56 +18,73 @@ from generator.tokenizers.word_tokens import PieceCounter, pieces, text_of
 
 _MOST_CHOICES = 128
 _WINDOW = 32_768
+# https://platform.openai.com/docs/api-reference/chat/create: `function` is the deprecated form of `tool`.
+_ROLES = ("developer", "system", "user", "assistant", "tool", "function")
+_NO_CALL = (None, "none", "auto")
 
 
-class Wanted(msgspec.Struct, kw_only=True):
-    """The parameters that have an effect on a deterministic model. Others are ignored."""
+class Parameters(msgspec.Struct, kw_only=True):
+    """The parameters that a deterministic model can follow or must refuse. The model ignores other parameters."""
 
     max_tokens: int | None = None
     max_completion_tokens: int | None = None
     stop: str | list[str] | None = None
     n: int | None = None
+    tool_choice: Any = None
+    function_call: Any = None
 
     def problem(self) -> tuple[str, str] | None:
-        """Return the first parameter that is out of range, and why; None if all are valid."""
+        """Return the name of the first parameter that is out of range, and a message; None if all are valid."""
         for name in ("max_tokens", "max_completion_tokens"):
             value = getattr(self, name)
             if value is not None and value < 1:
                 return name, f"'{name}' must be at least 1."
         if self.n is not None and not 1 <= self.n <= _MOST_CHOICES:
             return "n", f"'n' must be between 1 and {_MOST_CHOICES}."
+        for name in ("tool_choice", "function_call"):
+            if not _allows_text(getattr(self, name)):
+                return name, f"'{name}' must be 'auto' or 'none': the model calls no tools."
         return None
 
 
 @dataclass(frozen=True, slots=True)
-class Worded:
-    """The answer: its pieces in order, and why it ends (``stop`` or ``length``)."""
+class LimitedAnswer:
+    """The pieces of an answer in order, and its finish reason (``stop`` or ``length``)."""
 
     pieces: list[str]
     finish_reason: str
 
 
-def worded(text: str, wanted: Wanted) -> Worded:
+def limited(text: str, parameters: Parameters) -> LimitedAnswer:
     """Return the part of an answer that the parameters allow."""
-    stops = [wanted.stop] if isinstance(wanted.stop, str) else wanted.stop or []
+    stops = [parameters.stop] if isinstance(parameters.stop, str) else parameters.stop or []
     ends = [at for stop in stops if stop and (at := text.find(stop)) >= 0]
     parts = pieces(text[: min(ends)] if ends else text)
-    most = min((most for most in (wanted.max_tokens, wanted.max_completion_tokens) if most), default=len(parts))
-    return Worded(parts[:most], "length" if most < len(parts) else "stop")
+    limits = [limit for limit in (parameters.max_tokens, parameters.max_completion_tokens) if limit]
+    most = min(limits, default=len(parts))
+    return LimitedAnswer(parts[:most], "length" if most < len(parts) else "stop")
 
 
-_parameters = msgspec.json.Decoder(Wanted)
+_parameters = msgspec.json.Decoder(Parameters)
+
+
+def _allows_text(choice: Any) -> bool:
+    """Return whether a choice of tools allows an answer without a call."""
+    if isinstance(choice, dict) and choice.get("type") == "allowed_tools":
+        allowed = choice.get("allowed_tools")
+        return isinstance(allowed, dict) and allowed.get("mode") == "auto"
+    return choice in _NO_CALL
 
 
 class ExtractiveModel:
     """Answers with the best sentences of the sources, each with its citation; equal prompts get equal answers.
 
-    A request of the OpenAI API has no sources, and the answer says so. The answer has that API's format, so that
-    the route works without a model server.
+    A request of the OpenAI API has no sources. It gets the answer `generator.extractive.answer.NO_SOURCES` in the
+    format of that API, so that the route works without a model server.
 
     Args:
-        name: Its public name.
-        window: Context window in its tokens, which are words; None: 32,768.
+        name: The public name.
+        window: The context window in tokens (a token is a word); None: 32,768.
         clock: Returns seconds since 1970.
     """
 
@@ -84,6 +102,7 @@ class ExtractiveModel:
         """See the port; one TEXT event per word."""
         if isinstance(prompt, OpenAIRequest):
             request = openai_emulation.parse(prompt.body)
+            _check_roles(request.conversation.messages)
             writer = openai_emulation.Writer(self.name, _identity(prompt.body), int(self._clock()))
             events = writer.answer(request, self._answer(request.conversation))
         else:
@@ -93,10 +112,10 @@ class ExtractiveModel:
                 yield event
 
     async def _answer(self, prompt: Conversation) -> AsyncGenerator[Event, None]:
-        wanted = _wanted(prompt.parameters_json)
-        # In steps: long sources take milliseconds, and other streams must continue.
+        parameters = _parsed(prompt.parameters_json)
+        # In a thread, because long sources take milliseconds, and other streams must continue.
         text = await asyncio.to_thread(answer, _question(prompt), prompt.sources)
-        answered, choices = worded(text, wanted), wanted.n or 1
+        answered, choices = limited(text, parameters), parameters.n or 1
         yield openai_emulation.start(self.name)
         for piece in answered.pieces:
             for choice in range(choices):
@@ -105,7 +124,7 @@ class ExtractiveModel:
             yield Event(EventKind.FINISH, choice, answered.finish_reason)
         yield Event(EventKind.USAGE, usage=self._usage(prompt.messages, answered, choices))
 
-    def _usage(self, messages: Sequence[ChatMessage], answered: Worded, choices: int) -> Usage:
+    def _usage(self, messages: Sequence[ChatMessage], answered: LimitedAnswer, choices: int) -> Usage:
         return Usage(self.tokens.count_messages(messages), choices * len(answered.pieces), exact=True)
 
     async def context_window(self) -> int:
@@ -113,7 +132,7 @@ class ExtractiveModel:
         return self._window
 
     async def created(self) -> int:
-        """Return 0: not known."""
+        """Return 0, because the time is unknown."""
         return 0
 
     async def ready(self) -> bool:
@@ -121,7 +140,7 @@ class ExtractiveModel:
         return True
 
     async def aclose(self) -> None:
-        """Do nothing: it holds no resources."""
+        """Do nothing, because the model has no resources."""
 
 
 def _identity(body: bytes) -> str:
@@ -129,15 +148,22 @@ def _identity(body: bytes) -> str:
     return f"chatcmpl-{hashlib.sha256(body).hexdigest()[:29]}"
 
 
-def _wanted(parameters_json: bytes) -> Wanted:
+def _parsed(parameters_json: bytes) -> Parameters:
     try:
-        wanted = _parameters.decode(parameters_json)
+        parameters = _parameters.decode(parameters_json)
     except (ValueError, RecursionError) as error:
         raise openai_emulation.invalid(error) from error
-    problem = wanted.problem()
+    problem = parameters.problem()
     if problem is not None:
         raise InvalidRequest(problem[1], field=problem[0])
-    return wanted
+    return parameters
+
+
+def _check_roles(messages: Sequence[ChatMessage]) -> None:
+    for at, message in enumerate(messages):
+        if message.role not in _ROLES:
+            field = f"messages[{at}].role"
+            raise InvalidRequest(f"'{field}' must be one of {', '.join(_ROLES)}.", field=field)
 
 
 def _question(prompt: Conversation) -> str:

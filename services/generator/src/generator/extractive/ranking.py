@@ -2,8 +2,8 @@
 
 A passage's score is the share of the question's words that it contains. Rare words count more (Robertson's and
 Spärck Jones' inverse document frequency, over the given passages), and passages that look like the requested kind
-of answer get a bonus. The weights were set on the questions of the sample corpus. The result depends little on
-them: doubling or halving one changes the share of answered questions by at most three percentage points.
+of answer get a bonus. The weights come from the questions of the sample corpus. The result depends little on the
+weights: doubling or halving one weight changes the share of answered questions by at most three percentage points.
 """
 
 import math
@@ -17,24 +17,24 @@ from generator.extractive.passages import Passage, passages
 from generator.extractive.support import supports
 from generator.extractive.terms import subject, words
 
-# A word of the question that is not in the passage itself but …
-_IN_CONTEXT = 0.5  # … in a heading above it
-_BEFORE = 0.35  # … in the sentence before it
-_BEFORE_PRONOUN = 0.8  # … in the previous sentence, to which a pronoun refers
-_KIND = 0.25  # for each requested kind of thing that the passage has
-_RANK = 0.25  # for the most relevant source; half of it for the second, a third for the third …
-_LENGTH = 0.15  # the weight of the length against a passage
+# Factors for a word of the question, by its place outside the passage:
+_IN_CONTEXT = 0.5  # in a heading above the passage
+_BEFORE = 0.35  # in the previous sentence
+_BEFORE_PRONOUN = 0.8  # in the previous sentence, if the passage begins with a pronoun
+_KIND = 0.25  # the bonus for each requested kind of answer in the passage
+_RANK = 0.25  # the bonus of the most relevant source; the n-th source gets the n-th part
+_LENGTH = 0.15  # the weight of the passage's length, which lowers the score
 _LABEL = 0.6  # the factor of a line that may be a heading
-_UNSAID = 0.02  # the score of a passage without a word of the question, if its source answers by similarity
+_SIMILAR_ONLY = 0.02  # the score of a passage that has no word of the question, in a source with a high cosine
 
-# The number of a section is no information.
+# Section numbers do not count as digits of an answer.
 _NUMBERING = re.compile(r"^\d+(?:\.\d+)*\.?\s")
 _PRONOUN = re.compile(r"(?:It|They|He|She|This|That|These|Those|Its|Their|His|Her|There|Such)\b")
 _MONTHS = "january|february|march|april|may|june|july|august|september|october|november|december"
 _DAYS = "monday|tuesday|wednesday|thursday|friday|saturday|sunday"
 _UNITS = "year|month|week|day|hour|minute|second|noon|midnight|quarter"
 _SIZES = "number|amount|limit|share|rate|percentage|discount|price|toll|fee|speed|height"
-# The requested kinds of things and their patterns: numbers, times, money, people.
+# Kinds of answers (numbers, times, money, people): a pattern for the question, and a pattern for the passage.
 _KINDS = (
     (
         re.compile(
@@ -69,9 +69,9 @@ class Ranked:
     """A passage with its score.
 
     Attributes:
-        source: Name of its source.
-        score: Higher is better; comparable only within one question.
-        coverage: The share of the question's weight that it and its context have, 0 to 1.
+        source: The name of the source.
+        score: Higher is better. Scores are comparable within one question.
+        coverage: The weighted share of the question's words that the passage and its context contain, 0 to 1.
     """
 
     source: str
@@ -80,15 +80,15 @@ class Ranked:
     coverage: float
 
 
-def leans(sentence: str) -> bool:
-    """Return whether the sentence refers to the one before it."""
+def refers_back(sentence: str) -> bool:
+    """Return whether the sentence begins with a pronoun that refers to the previous sentence."""
     return _PRONOUN.match(sentence) is not None
 
 
 def rank(question: str, sources: Sequence[Source]) -> list[Ranked]:
-    """Return the passages of the sources that fit the question, the best first.
+    """Return the passages that fit the question, the best first.
 
-    Those without a word of the question are omitted, unless no passage has one.
+    If a passage has a word of the question, the result omits all passages without such a word.
     """
     terms = subject(question)
     read = []
@@ -101,12 +101,12 @@ def rank(question: str, sources: Sequence[Source]) -> list[Ranked]:
     weights = _weights(terms, [found for *_, found in read])
     total = sum(weights.values())
     average = sum(len(found) for *_, found in read) / len(read) or 1.0
-    kinds = [given for wanted, given in _KINDS if wanted.search(question)]
+    kinds = [answers_with for asks_for, answers_with in _KINDS if asks_for.search(question)]
     ranked = []
     for place, name, passage, found in read:
         coverage = _coverage(weights, passage, set(found)) / total
-        score = coverage or _UNSAID
-        score *= 1 + _KIND * sum(_gives(kind, passage.text, question) for kind in kinds)
+        score = coverage or _SIMILAR_ONLY
+        score *= 1 + _KIND * sum(_contains(kind, passage.text, question) for kind in kinds)
         score *= 1 + _RANK / (place + 1)
         score /= 1 - _LENGTH + _LENGTH * len(found) / average
         if passage.is_label and not any(character.isdigit() for character in _NUMBERING.sub("", passage.text)):
@@ -116,8 +116,8 @@ def rank(question: str, sources: Sequence[Source]) -> list[Ranked]:
     return sorted(relevant or ranked, key=lambda each: -each.score)
 
 
-def _gives(kind: re.Pattern[str], text: str, question: str) -> bool:
-    """Return whether the text has something of the kind that the question does not contain."""
+def _contains(kind: re.Pattern[str], text: str, question: str) -> bool:
+    """Return whether the text matches the kind with words that the question does not contain."""
     return any(match[0] not in question for match in kind.finditer(text))
 
 
@@ -130,12 +130,12 @@ def _weights(terms: Sequence[str], found: Sequence[list[str]]) -> dict[str, floa
 def _coverage(weights: dict[str, float], passage: Passage, own: set[str]) -> float:
     above = set(words(passage.context))
     before = set(words(passage.previous))
-    leaning = leans(passage.text)
+    refers = refers_back(passage.text)
     coverage = 0.0
     for word, weight in weights.items():
         if word in own:
             part = 1.0
-        elif leaning and word in before:
+        elif refers and word in before:
             part = _BEFORE_PRONOUN
         elif word in above:
             part = _IN_CONTEXT

@@ -1,7 +1,7 @@
-"""Normalises words for comparison: lower case, without endings, numbers as figures, without stop words.
+"""Normalises words for comparison: lower case, without endings, numbers as digits, stop words removed.
 
-The endings and the stop words are English. Words of other languages are compared unchanged, and Chinese, Japanese
-and Korean by pairs of characters.
+The endings and the stop words are English. Words of other languages keep their endings. Chinese, Japanese and
+Korean texts are split into pairs of characters.
 """
 
 import functools
@@ -15,7 +15,7 @@ _WORD = re.compile(
 _THOUSANDS = re.compile(r"(?<=\d),(?=\d{3}(?!\d))")
 _FIRST_UNSPACED = "\u3040"
 
-_SAYING_NOTHING = """
+_FUNCTION_WORDS = """
 a about above after again all also am an and any are as at be because been before being below between both but
 by can could did do does doing done down during each either else ever every few for from further get gets had
 has have having he her here hers him his how i if in into is it its itself just let like may me might more
@@ -24,11 +24,11 @@ should so some still such tell than that the their theirs them then there these 
 under until up upon us very was we were what when where whether which while who whom whose why will with
 within without would you your yours s t don doesn didn isn aren wasn weren won ll re ve d m o
 """
-_COUNTING = """
+_NUMBER_WORDS = """
 zero one two three four five six seven eight nine ten eleven twelve thirteen fourteen fifteen sixteen seventeen
 eighteen nineteen twenty
 """
-STOP_WORDS = frozenset(_SAYING_NOTHING.split())
+STOP_WORDS = frozenset(_FUNCTION_WORDS.split())
 _TENS = {
     "thirty": "30",
     "forty": "40",
@@ -38,9 +38,9 @@ _TENS = {
     "eighty": "80",
     "ninety": "90",
 }
-_NUMBERS = {word: str(value) for value, word in enumerate(_COUNTING.split())} | _TENS
+_NUMBERS = {word: str(value) for value, word in enumerate(_NUMBER_WORDS.split())} | _TENS
 _VOWEL = re.compile(r"[aeiouy]")
-# An adjective after "how" shows the kind of the answer, not its subject.
+# A word such as "long" after "how" says which kind of answer is expected; it is not part of the subject.
 _HOW = re.compile(
     r"\bhow (?:long|far|high|heavy|old|large|big|fast|wide|deep|tall|close|often|early|late|quickly|soon|strong)\b",
     re.IGNORECASE,
@@ -48,7 +48,7 @@ _HOW = re.compile(
 
 
 def words(text: str) -> list[str]:
-    """Return all words of a text in order, normalised, with stop words."""
+    """Return all normalised words of a text in order, including stop words."""
     found: list[str] = []
     for match in _WORD.finditer(text):
         word = match[0]
@@ -77,9 +77,9 @@ def _unspaced(word: str) -> bool:
 
 @functools.lru_cache(maxsize=20_000)
 def stem(word: str) -> str:
-    """Return a word without its English endings; number words as figures.
+    """Return a word without its English endings; return a number word as digits.
 
-    Only endings of plural and tense are removed, so that few different words become equal (D. Harman, How effective
+    Remove only plural and tense endings, so that different words rarely become equal (D. Harman, How effective
     is suffixing?, JASIS 42, 1991).
     """
     word = word.removesuffix("'s")

@@ -1,7 +1,8 @@
 """Converts chunks of a streamed chat or text completion to events.
 
-Only the members that the platform needs are parsed: content, finish reasons, the choice, usage. All others are
-passed on as JSON. Members with null are omitted, and so is the role, which every answer has.
+The reader parses only the members that the platform needs: content, finish reasons, choice numbers, usage. It
+passes all other members on as JSON. It omits members whose value is null, and the role, because every answer has a
+role.
 """
 
 from typing import Literal
@@ -10,6 +11,7 @@ import msgspec
 from msgspec import Raw
 
 from generator.domain import Event, EventKind, Usage
+from generator.openai.answer_types import check_completion, check_logprobs
 from generator.openai.errors import ended_early, refused
 
 _NULL = Raw(b"null")
@@ -39,8 +41,7 @@ class _Usage(msgspec.Struct, gc=False):
     completion_tokens: int | None = None
 
 
-# The format of nearly every token's chunk: only content. Decoding it as this type takes a tenth of the general
-# decoder's time.
+# Nearly every chunk has only content. This type decodes such a chunk in a tenth of the general decoder's time.
 class _PlainDelta(msgspec.Struct, gc=False, forbid_unknown_fields=True):
     content: str
     role: Literal["assistant"] | None = None
@@ -84,7 +85,7 @@ _encode = msgspec.json.encode
 
 
 class _Progress:
-    """The choices that have begun, and those that have not ended."""
+    """Tracks which choices have begun and have not ended."""
 
     def __init__(self) -> None:
         self._begun = False
@@ -114,7 +115,7 @@ class ChunkReader:
 
     @property
     def complete(self) -> bool:
-        """Return whether the answer is complete, even without an end marker of the stream."""
+        """Return whether every choice has its finish reason, even if the stream has no end marker."""
         return self._progress.complete
 
     def read(self, payload: bytes) -> list[Event]:
@@ -122,13 +123,13 @@ class ChunkReader:
 
         Raises:
             UpstreamRejected: The payload is an error.
-            Unavailable: It is no chunk.
+            Unavailable: The payload is not a chunk.
         """
         if self._started:
             try:
                 chunk = _plain.decode(payload)
             except (ValueError, RecursionError):
-                pass  # not a plain chunk, or no chunk at all
+                pass  # the chunk has further members, or the payload is not a chunk
             else:
                 head = (chunk.id, chunk.model, chunk.system_fingerprint, chunk.service_tier)
                 if head == self._head:
@@ -164,13 +165,13 @@ class ChunkReader:
         return events
 
     def _fresh(self, chunk: Members) -> Members:
-        """Return members of the answer as a whole that are new or changed."""
+        """Return the new or changed members outside the choices."""
         fresh = {}
         for name, raw in chunk.items():
             if name not in _READ_OF_CHUNK and raw != _NULL:
                 value = bytes(raw)
                 known = self._members.get(name)
-                # Some servers set a new time in every chunk; only a 0 needs to be replaced.
+                # Some servers send a new time in every chunk. Keep the first time that is not 0.
                 if known != value and (name != "created" or known in (None, b"0")):
                     self._members[name] = value
                     fresh[name] = raw
@@ -191,6 +192,8 @@ class ChunkReader:
         reason = choice.get("finish_reason", _NULL)
         finished = reason != _NULL
         others = {name: raw for name, raw in _with_value(choice).items() if name not in read}
+        if "logprobs" in others:
+            check_logprobs(others["logprobs"])
         if delta:
             events.append(Event(EventKind.DELTA, index, raw_json=_encode(delta)))
         if text or (others and not finished):
@@ -203,9 +206,10 @@ class ChunkReader:
 
 
 class ChunkRelay:
-    """Passes the payloads of one streamed answer on as CHUNK events, after checking that they are JSON.
+    """Passes the payloads of one streamed answer on as CHUNK events, after a check that each payload is JSON.
 
-    An error is passed on, too, except as the first payload: then it can still be the answer's status.
+    If the first payload is an error, the relay raises it, because the client can still get its status. The relay
+    passes a later error on as a CHUNK.
     """
 
     def __init__(self) -> None:
@@ -214,15 +218,15 @@ class ChunkRelay:
 
     @property
     def complete(self) -> bool:
-        """Return whether the answer is complete, as `ChunkReader` does."""
+        """Return whether every choice has its finish reason."""
         return self._progress.complete
 
     def read(self, payload: bytes) -> list[Event]:
         """Return the payload unchanged.
 
         Raises:
-            UpstreamRejected: It is the first one, and an error.
-            Unavailable: It is not JSON.
+            UpstreamRejected: The payload is the first one, and an error.
+            Unavailable: The payload is not JSON.
         """
         if not self._begun:
             self._begun = True
@@ -240,24 +244,26 @@ class ChunkRelay:
             return _choices.decode(payload).choices or []
         except msgspec.ValidationError:
             _value.decode(payload)
-            return []  # JSON of another format, for the client
+            return []  # valid JSON that is no chunk; the client gets it unchanged
 
 
 def whole(answer: bytes) -> bytes:
     """Return an answer in one piece unchanged.
 
     Raises:
-        UpstreamRejected: It is an error.
-        Unavailable: It is no JSON object: a wrong address may return anything.
+        UpstreamRejected: The answer is an error.
+        Unavailable: The answer is not a JSON object, or a member that the platform reads has a wrong type. A wrong
+            base URL may return any document.
     """
     try:
         _check_text(answer)
         members = _object.decode(answer)
+        if not _is_failure(members):
+            check_completion(answer)
+            return answer
     except (ValueError, RecursionError) as error:
         raise ended_early("sent an answer that cannot be read") from error
-    if _is_failure(members):
-        raise _failure(members)
-    return answer
+    raise _failure(members)
 
 
 _ASSISTANT = Raw(b'"assistant"')
@@ -297,7 +303,7 @@ def _refuse(payload: bytes) -> None:
     try:
         chunk = _object.decode(payload)
     except (ValueError, RecursionError):
-        return  # other code checks whether it is JSON
+        return  # the caller checks whether the payload is JSON
     if _is_failure(chunk):
         raise _failure(chunk)
 
@@ -306,7 +312,7 @@ def _failure(chunk: Members) -> Exception:
     status = _BAD_GATEWAY
     try:
         error = _object.decode(chunk["error"]) if "error" in chunk else chunk
-        # TGI uses another name.
+        # TGI (Text Generation Inference) uses the name ``http_status_code``.
         code = error.get("code", error.get("http_status_code", _NULL))
         status = msgspec.json.decode(code, type=int, strict=False)
     except (ValueError, RecursionError):

@@ -5,7 +5,9 @@ from collections.abc import Mapping
 from servicekit.errors import DeadlineExceeded, Unavailable, UpstreamRejected
 from servicekit.http_headers import retry_after
 
-# Enough for any readable error; a longer one is a page of HTML.
+from generator.ports import too_slow
+
+# This is enough for a JSON error. A longer body is usually a page of HTML.
 MOST_ERROR_BYTES = 64 * 1024
 
 
@@ -14,13 +16,8 @@ def ended_early(what: str) -> Unavailable:
     return Unavailable(f"The model server {what}.")
 
 
-def too_slow(seconds: float, what: str) -> DeadlineExceeded:
-    """Return the error of a time-out."""
-    return DeadlineExceeded(f"The model server {what} within {seconds:g} s.")
-
-
 def refused(status: int, headers: Mapping[str, str], body: bytes) -> UpstreamRejected:
-    """Return the model server's own refusal, which the client gets unchanged."""
+    """Return the error of a refusal; the client gets the model server's body unchanged."""
     return UpstreamRejected(
         f"The model server refused with status {status}.",
         status=status,
@@ -29,13 +26,15 @@ def refused(status: int, headers: Mapping[str, str], body: bytes) -> UpstreamRej
     )
 
 
-def elsewhere(status: int) -> Unavailable:
-    """Return the error of a redirection, which is not followed."""
-    return Unavailable(f"The model server redirects (status {status}); its address has to be the final one.")
+def redirected(status: int) -> Unavailable:
+    """Return the error of a redirect, which the client of model servers never follows."""
+    return Unavailable(
+        f"The model server redirects (status {status}); configure the URL that the server redirects to."
+    )
 
 
 def unreachable(error: Exception, timeout: float) -> Unavailable | DeadlineExceeded:
-    """Return the error of a connection that failed before the answer; its cause shows whether it was a time-out."""
+    """Return the error of a connection that failed before the answer; its causes show whether it was a time-out."""
     cause: BaseException | None = error
     while cause is not None:
         if isinstance(cause, TimeoutError):

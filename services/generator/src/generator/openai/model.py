@@ -15,15 +15,15 @@ from generator.ports import TokenCounter
 
 
 class OpenAIModel:
-    """A model of a server with chat completions.
+    """A model on a server with chat completions.
 
     Args:
         name: The public name of the model.
         server: The server; other models may share it.
         server_name: The server's name of the model.
         tokens: Counts the tokens of the model.
-        window: The context window; None: the server tells it.
-        headers: Headers that are sent in addition to the server's.
+        window: The context window in tokens; None: as the server reports.
+        headers: Headers in addition to the server's headers.
         reasoning: See `request_body`.
     """
 
@@ -49,7 +49,7 @@ class OpenAIModel:
         self._reasoning = reasoning
 
     async def generate(self, prompt: Prompt) -> AsyncGenerator[Event, None]:
-        """See `generator.ports.Model.generate`. Members that have no type in the platform are passed on as JSON."""
+        """Yield the events of the answer; see `generator.ports.Model.generate`."""
         reader: ChunkReader | ChunkRelay
         plain, in_one_piece = False, True
         if isinstance(prompt, OpenAIRequest):
@@ -64,7 +64,7 @@ class OpenAIModel:
                 answer = await reply.whole()
                 if in_one_piece:
                     yield Event(EventKind.COMPLETION, raw_json=whole(answer))
-                else:  # some servers send one piece although a stream was requested
+                else:  # some servers ignore the request for a stream
                     for event in reader.read(answer):
                         yield event
                 return
@@ -73,10 +73,10 @@ class OpenAIModel:
                     for event in reader.read(payload):
                         yield event
             if not (reply.done or reader.complete):
-                raise ended_early("ended its answer early")
+                raise ended_early("ended its answer without a finish reason")
 
     async def context_window(self) -> int:
-        """Return the configured context window, or else the one in the server's list of models."""
+        """Return the configured context window, else the context window in the server's list of models."""
         return await self._server.window(self._server_name) if self._window is None else self._window
 
     async def created(self) -> int:
@@ -88,5 +88,5 @@ class OpenAIModel:
         return await self._server.reachable()
 
     async def aclose(self) -> None:
-        """Close the server's connections, which other models may share."""
+        """Close the connections of the server, which other models may share."""
         await self._server.aclose()

@@ -1,4 +1,4 @@
-"""The answer of a model server, split into events, with limits of time and size."""
+"""The HTTP response of a model server, split into events, with limits of time and size."""
 
 import asyncio
 import contextlib
@@ -8,8 +8,9 @@ from dataclasses import dataclass
 import aiohttp
 
 from generator.gathering import Gathering
-from generator.openai.errors import ended_early, too_slow
+from generator.openai.errors import ended_early
 from generator.openai.sse import SseParser
+from generator.ports import too_slow
 
 _EVENT_STREAM = "text/event-stream"
 _DONE = b"[DONE]"
@@ -19,14 +20,14 @@ CONNECTION_ERRORS = (aiohttp.ClientError, OSError)
 
 @dataclass(frozen=True, slots=True)
 class Limits:
-    """The limits of time, in seconds, and of size for a model server.
+    """The time-outs and the size limit for a model server.
 
     Attributes:
-        connect: The time for the connection.
-        first_byte: The time until the body begins. Some servers send the head at once. The body of an answer in one
-            piece begins when the answer is complete.
-        idle: The time between two pieces of a stream.
-        most_bytes: The maximum size of an answer in one piece, and of one event of a stream.
+        connect: The maximum number of seconds for the connection.
+        first_byte: The maximum number of seconds until the body begins. Some servers send the headers immediately.
+            The body of an answer in one piece begins when the answer is complete.
+        idle: The maximum number of seconds between two pieces of a stream.
+        most_bytes: The maximum number of bytes of an answer in one piece, and of one event of a stream.
     """
 
     connect: float = 5.0
@@ -36,16 +37,16 @@ class Limits:
 
 
 class Reply:
-    """The body of a model server's answer.
+    """The body of a model server's response.
 
-    It reads only when the caller asks for data, so that a slow caller slows the server down. It has plain methods
-    and one timer per answer, because callers read a stream token by token.
+    It reads only when the caller requests data, so that a slow caller slows the server down. It has one timer per
+    response and no wrapper per read, because callers read a stream token by token.
 
     Args:
-        response: The head, and the unread body.
-        limits: The limits of time and size.
-        begin_within: The remaining seconds until the body must begin.
-        gathering: When to pause a stream; None: never.
+        response: The response with the unread body.
+        limits: The time-outs and the size limit.
+        begin_timeout: The remaining seconds until the body must begin.
+        gathering: Decides when to pause a stream; None: never.
 
     Attributes:
         done: The stream has sent its end marker.
@@ -55,7 +56,7 @@ class Reply:
         self,
         response: aiohttp.ClientResponse,
         limits: Limits,
-        begin_within: float,
+        begin_timeout: float,
         gathering: Gathering | None = None,
     ) -> None:
         self._response = response
@@ -64,7 +65,7 @@ class Reply:
         self._content = response.content
         self._limits = limits
         self._parser = SseParser(limits.most_bytes)
-        self._patience = _Patience(response, begin_within)
+        self._read_timer = _ReadTimer(response, begin_timeout)
         self._loop = asyncio.get_running_loop()
         self._begun = False
         self.done = False
@@ -72,37 +73,37 @@ class Reply:
 
     @property
     def streams(self) -> bool:
-        """Return whether the answer is a stream of events."""
+        """Return whether the response is a stream of events."""
         return self._response.headers.get("content-type", "").startswith(_EVENT_STREAM)
 
     async def read(self) -> bytes:
-        """Wait for data and return the bytes that have arrived; empty at the end.
+        """Wait for data and return the bytes that have arrived; return no bytes at the end.
 
         Raises:
             DeadlineExceeded: No data arrived in time.
             Unavailable: The connection broke.
         """
-        self._patience.begin()
+        self._read_timer.begin()
         try:
             piece = await self._content.readany()
         except CONNECTION_ERRORS as error:
-            if not self._patience.exceeded:
+            if not self._read_timer.exceeded:
                 raise ended_early("broke off its answer") from error
             if self._begun:
                 raise too_slow(self._limits.idle, "sent nothing further") from error
             raise too_slow(self._limits.first_byte, "did not begin to answer") from error
         finally:
-            self._patience.end()
+            self._read_timer.end()
         if not self._begun:
             self._begun = True
-            self._patience.change(self._limits.idle)
+            self._read_timer.change(self._limits.idle)
         return piece
 
     async def payloads(self) -> list[bytes]:
         """Return the payloads of the next events that arrived together; an empty list at the end.
 
-        In a busy process, it pauses before it reads, so that more events arrive together. It does not pause at the
-        beginning of an answer. It returns the payloads that it has read immediately.
+        In a busy process, this method pauses before a read, so that more events arrive together. It does not pause
+        at the beginning of an answer.
 
         Raises:
             DeadlineExceeded: As in `read`.
@@ -163,10 +164,10 @@ class Reply:
         return b"".join(read)
 
     async def aclose(self) -> None:
-        """Release the connection for reuse if the answer was read to its end, else close it."""
-        self._patience.close()
+        """Release the connection for reuse if the body was read to its end, else close the connection."""
+        self._read_timer.close()
         if self.done and not self._content.is_eof():
-            # Read the few bytes after the last event, so that the connection can be reused.
+            # The connection can be reused only after the few bytes behind the last event are read.
             with contextlib.suppress(*CONNECTION_ERRORS, TimeoutError):
                 async with asyncio.timeout(_DRAIN_SECONDS):
                     while await self._content.readany():
@@ -177,17 +178,17 @@ class Reply:
             self._response.close()
 
 
-class _Patience:
-    """Closes a response after its reader has waited too long.
+class _ReadTimer:
+    """Closes a response after a read has waited too long.
 
-    There is one timer per answer, because a new timer for each piece costs a tenth of the time to read the piece.
+    Each response has one timer, because a new timer for each piece costs a tenth of the time to read the piece.
 
     Args:
         response: The response.
         seconds: The longest wait.
 
     Attributes:
-        exceeded: The wait was too long, and the response is closed.
+        exceeded: A read waited too long, and the response is closed.
     """
 
     def __init__(self, response: aiohttp.ClientResponse, seconds: float) -> None:
@@ -196,7 +197,7 @@ class _Patience:
         self._seconds = seconds
         self._loop = asyncio.get_running_loop()
         self._since: float | None = None
-        self._timer = self._loop.call_later(seconds, self._look)
+        self._timer = self._loop.call_later(seconds, self._check)
 
     def begin(self) -> None:
         """Note the start of a wait."""
@@ -210,18 +211,18 @@ class _Patience:
         """Set the longest wait from now on."""
         self._seconds = seconds
         self._timer.cancel()
-        self._timer = self._loop.call_later(seconds, self._look)
+        self._timer = self._loop.call_later(seconds, self._check)
 
     def close(self) -> None:
         """Stop the timer."""
         self._timer.cancel()
 
-    def _look(self) -> None:
+    def _check(self) -> None:
         left = self._seconds
         if self._since is not None:
             left -= self._loop.time() - self._since
         if left > 0:
-            self._timer = self._loop.call_later(left, self._look)
+            self._timer = self._loop.call_later(left, self._check)
         else:
             self.exceeded = True
             self._response.close()

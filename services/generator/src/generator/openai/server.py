@@ -18,18 +18,19 @@ from yarl import URL
 
 from generator.gathering import Gathering
 from generator.openai.endpoint import Endpoint
-from generator.openai.errors import MOST_ERROR_BYTES, elsewhere, ended_early, refused, too_slow, unreachable
+from generator.openai.errors import MOST_ERROR_BYTES, ended_early, redirected, refused, unreachable
 from generator.openai.reply import CONNECTION_ERRORS, Limits, Reply
+from generator.ports import too_slow
 
-_ELSEWHERE = 300
+_REDIRECTED = 300
 _REFUSED = 400
 _SERVER_FAULT = 500
-# The members with a model's context window, at vLLM and SGLang, OpenRouter, Groq, Mistral.
+# The names of a model's context window in the lists of vLLM and SGLang, OpenRouter, Groq, and Mistral.
 _WINDOW_MEMBERS = ("max_model_len", "context_length", "context_window", "max_context_length")
 _MOST_CONNECTIONS = 1000
-_KEEP_SECONDS = 3.0
-_LOOK_SECONDS = 2.0
-_LOOK_AGAIN_SECONDS = 5.0
+_KEEPALIVE_SECONDS = 3.0
+_CHECK_SECONDS = 2.0
+_CHECK_INTERVAL_SECONDS = 5.0
 _MOST_NUMBER = 2**32 - 1
 
 
@@ -48,13 +49,14 @@ class _List(msgspec.Struct):
 class ModelServer:
     """An OpenAI-compatible server.
 
-    Requests and answers are bytes over aiohttp. The ``openai`` package would add 0.5 ms to the 0.4 ms of a request.
-    Its typed chunks would take ten times as long, and its HTTP client would take a sixth of the generator's time.
+    Requests and responses are bytes over aiohttp. The ``openai`` package would add 0.5 ms to the 0.4 ms of a
+    request. The typed chunks of that package take ten times as long, and its HTTP client takes a sixth of the
+    generator's time.
 
     Args:
         endpoint: The address.
-        limits: The limits of time and size.
-        gathering: When to pause the streams; None: never.
+        limits: The time-outs and the size limit.
+        gathering: Decides when to pause the streams; None: never.
     """
 
     def __init__(
@@ -73,8 +75,8 @@ class ModelServer:
             "content-type": "application/json",
             "user-agent": "causeway",
         }
-        self._looking = asyncio.Lock()
-        self._looked_at = -math.inf
+        self._check_lock = asyncio.Lock()
+        self._checked_at = -math.inf
         self._reachable = False
         self._models: Mapping[str, _Listed] = {}
         self._background: asyncio.Task[None] | None = None
@@ -83,12 +85,12 @@ class ModelServer:
     async def chat(
         self, body: bytes, model: str = "", headers: Mapping[str, SecretStr] | None = None, *, plain: bool = False
     ) -> AsyncIterator[Reply]:
-        """Send a chat completion request and provide the reply; close the connection of a partly read reply.
+        """Send a chat completion request and provide the response; close the connection of a partly read response.
 
         Args:
-            body: The request.
-            model: The server's name of the model, for paths that contain it.
-            headers: Headers in addition to the server's.
+            body: The body of the request.
+            model: The server's name of the model, for paths that contain this name.
+            headers: Headers in addition to the server's headers.
             plain: Send a text completion request instead.
 
         Raises:
@@ -104,25 +106,25 @@ class ModelServer:
             yield reply
 
     async def reachable(self) -> bool:
-        """Return whether the server answered the last check, which is at most a few seconds old."""
-        await self._look()
+        """Return whether the server responded to the last check, which is at most five seconds old."""
+        await self._check()
         return self._reachable
 
     async def window(self, model: str) -> int:
-        """Return the context window that the server reports for a model; 0 if it reports none or was not reached.
+        """Return the context window that the server reports for a model; 0 if unknown.
 
         Only the first call waits for the server. Otherwise each prompt would wait while the server is unavailable.
         """
         if model not in self._models or not self._models[model].window:
-            if math.isinf(self._looked_at):
-                await self._look()
+            if math.isinf(self._checked_at):
+                await self._check()
             elif self._background is None or self._background.done():
-                self._background = asyncio.create_task(self._look())
+                self._background = asyncio.create_task(self._check())
         return self._models.get(model, _UNKNOWN).window
 
     async def created(self, model: str) -> int:
         """Return the time of a model's creation that the server reports, in seconds since 1970; 0 if unknown."""
-        await self._look()
+        await self._check()
         return self._models.get(model, _UNKNOWN).created
 
     async def aclose(self) -> None:
@@ -136,9 +138,9 @@ class ModelServer:
         # Created by the first request: aiohttp needs a running event loop.
         if self._session is None:
             self._session = aiohttp.ClientSession(
-                # Many servers close a connection that was idle for five seconds. We close it earlier, so that we
-                # never write a request to a connection that the server is closing.
-                connector=aiohttp.TCPConnector(limit=_MOST_CONNECTIONS, keepalive_timeout=_KEEP_SECONDS),
+                # Many servers close a connection that was idle for five seconds. The client closes it earlier, so
+                # that it never sends a request over a connection that the server is closing.
+                connector=aiohttp.TCPConnector(limit=_MOST_CONNECTIONS, keepalive_timeout=_KEEPALIVE_SECONDS),
                 timeout=aiohttp.ClientTimeout(total=None, sock_connect=self._limits.connect),
                 cookie_jar=aiohttp.DummyCookieJar(),
                 proxy=_proxy(self._base_url),
@@ -150,7 +152,7 @@ class ModelServer:
         self,
         method: str,
         url: URL,
-        patience: float,
+        seconds: float,
         body: bytes | None = None,
         extra: Mapping[str, SecretStr] | None = None,
     ) -> AsyncIterator[Reply]:
@@ -164,23 +166,23 @@ class ModelServer:
         telemetry.inject(headers)
         began_at = time.monotonic()
         try:
-            async with asyncio.timeout(patience):
-                # Do not follow redirects: the target must not get our keys.
+            async with asyncio.timeout(seconds):
+                # Do not follow redirects, because the target must not get the keys.
                 response = await self._connections().request(
                     method, url, data=body, headers=headers, allow_redirects=False
                 )
         except aiohttp.ConnectionTimeoutError as error:
             raise unreachable(error, self._limits.connect) from error
         except TimeoutError as error:
-            raise too_slow(patience, "did not begin to answer") from error
+            raise too_slow(seconds, "did not begin to answer") from error
         except aiohttp.ClientResponseError as error:
-            # The original message contains URL and headers, including keys.
+            # The original exception contains the URL and the headers, including keys.
             raise ended_early("did not answer in HTTP") from ConnectionError(error.message)
         except CONNECTION_ERRORS as error:
             raise unreachable(error, self._limits.connect) from error
-        reply = Reply(response, self._limits, patience - (time.monotonic() - began_at), self._gathering)
+        reply = Reply(response, self._limits, seconds - (time.monotonic() - began_at), self._gathering)
         try:
-            if response.status >= _ELSEWHERE:
+            if response.status >= _REDIRECTED:
                 await _refuse(response, reply)
             yield reply
         finally:
@@ -192,22 +194,22 @@ class ModelServer:
             self._base_url = URL(self._endpoint.base_url).update_query(query)
             self._urls.clear()
 
-    async def _look(self) -> None:
-        async with self._looking:
-            if time.monotonic() - self._looked_at < _LOOK_AGAIN_SECONDS:
+    async def _check(self) -> None:
+        async with self._check_lock:
+            if time.monotonic() - self._checked_at < _CHECK_INTERVAL_SECONDS:
                 return
             try:
                 self._renew_query()
                 url = _below(self._base_url, self._endpoint.models_path)
-                async with self._reply("GET", url, _LOOK_SECONDS) as reply:
-                    self._models = _listed(await reply.whole()) or self._models
+                async with self._reply("GET", url, _CHECK_SECONDS) as reply, asyncio.timeout(_CHECK_SECONDS):
+                    self._models = _parse_models(await reply.whole()) or self._models
                 self._reachable = True
             except UpstreamRejected as error:
-                # A server without this list is still available.
+                # Some servers have no list of models.
                 self._reachable = error.status < _SERVER_FAULT
-            except CausewayError:
+            except (CausewayError, TimeoutError):
                 self._reachable = False
-            self._looked_at = time.monotonic()
+            self._checked_at = time.monotonic()
 
 
 def _below(base: URL, path: str) -> URL:
@@ -216,7 +218,7 @@ def _below(base: URL, path: str) -> URL:
 
 
 def _proxy(url: URL) -> str | None:
-    """Return the environment's proxy for the server; aiohttp would look it up again for each request."""
+    """Return the environment's proxy for the server; aiohttp itself would search for it with each request."""
     if url.host is None or urllib.request.proxy_bypass(url.host):
         return None
     return urllib.request.getproxies().get(url.scheme)
@@ -227,9 +229,9 @@ def _plain(secrets: Mapping[str, SecretStr]) -> dict[str, str]:
 
 
 async def _refuse(response: aiohttp.ClientResponse, reply: Reply) -> None:
-    """Raise our error for a refusal of the server, with the first part of its body."""
+    """Raise the error for a refusal of the server, with the first part of its body."""
     if response.status < _REFUSED:
-        raise elsewhere(response.status)
+        raise redirected(response.status)
     body = bytearray()
     with contextlib.suppress(Unavailable):
         while piece := await reply.read():
@@ -239,7 +241,7 @@ async def _refuse(response: aiohttp.ClientResponse, reply: Reply) -> None:
     raise refused(response.status, response.headers, bytes(body[:MOST_ERROR_BYTES]))
 
 
-def _listed(document: bytes) -> dict[str, _Listed]:
+def _parse_models(document: bytes) -> dict[str, _Listed]:
     try:
         entries = msgspec.json.decode(document, type=_List).data
     except (ValueError, RecursionError):

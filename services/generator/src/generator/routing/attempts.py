@@ -1,4 +1,4 @@
-"""The attempts of one request: chooses the next deployment and the error of a failed request."""
+"""The attempts of one request: selects the next deployment, and the error of a failed request."""
 
 import random
 import time
@@ -39,10 +39,10 @@ class Retries:
     within: float = 10.0
 
 
-def least_busy(targets: Iterable[Target], dice: random.Random) -> Target | None:
-    """Return the target to use next: lowest tier, then a free slot, then the least load for its weight.
+def least_busy(targets: Iterable[Target], rng: random.Random) -> Target | None:
+    """Return the best target, or None without targets.
 
-    Of equal targets, return a random one.
+    The order is: the lowest tier, a free slot, the least load per weight. The choice among equal targets is random.
     """
     ranked = [
         ((each.tier, not slots.free, (slots.busy + slots.waiting) / each.weight), each)
@@ -53,7 +53,7 @@ def least_busy(targets: Iterable[Target], dice: random.Random) -> Target | None:
         return None
     best = min(rank for rank, _ in ranked)
     equal = [target for rank, target in ranked if rank == best]
-    return equal[0] if len(equal) == 1 else dice.choices(equal, [target.weight for target in equal])[0]
+    return equal[0] if len(equal) == 1 else rng.choices(equal, [target.weight for target in equal])[0]
 
 
 class Attempts:
@@ -64,57 +64,58 @@ class Attempts:
         targets: The deployments.
         retries: The bounds of retries.
         deadline: The deadline of the request.
-        dice: Chooses among equal targets, and varies the pauses.
+        rng: Selects among equal targets, and varies the pauses.
     """
 
     def __init__(
-        self, name: str, targets: Sequence[Target], retries: Retries, deadline: Deadline, dice: random.Random
+        self, name: str, targets: Sequence[Target], retries: Retries, deadline: Deadline, rng: random.Random
     ) -> None:
         self._name = name
         self._targets = targets
         self._retries = retries
         self._deadline = deadline
-        self._dice = dice
+        self._rng = rng
         self._began_at = time.monotonic()
         self._errors: dict[Deployment, CausewayError] = {}
-        self._turned_away: set[Deployment] = set()
+        self._refused_by: set[Deployment] = set()
         self._last: CausewayError | None = None
-        self._again = 0
+        self._retried = 0
 
     def next(self) -> tuple[Deployment, float]:
         """Return the next deployment and the seconds to wait before the attempt.
 
         Raises:
-            CausewayError: No deployment is left; the error is the reason why the request failed.
+            CausewayError: No deployment is left; this error is the reason.
         """
-        open_ones = [
-            each for each in self._targets if each.deployment.admits and each.deployment not in self._turned_away
+        candidates = [
+            each for each in self._targets if each.deployment.admits and each.deployment not in self._refused_by
         ]
-        fresh = least_busy((each for each in open_ones if each.deployment not in self._errors), self._dice)
+        fresh = least_busy((each for each in candidates if each.deployment not in self._errors), self._rng)
         if fresh is not None:
             return fresh.deployment, 0.0
-        if self._again < self._retries.most:
+        if self._retried < self._retries.most:
             again = least_busy(
-                (each for each in open_ones if _worth_repeating(self._errors[each.deployment])), self._dice
+                (each for each in candidates if _is_repeatable(self._errors[each.deployment])), self._rng
             )
             if again is not None:
                 pause = self._pause(self._errors[again.deployment])
                 late = time.monotonic() + pause - self._began_at > self._retries.within
                 if not late and pause < self._deadline.remaining():
-                    self._again += 1
+                    self._retried += 1
                     return again.deployment, pause
         raise self._outcome()
 
-    def goes_on(self, deployment: Deployment, error: CausewayError, *, admitted: bool) -> bool:
+    def note_failure(self, deployment: Deployment, error: CausewayError, *, admitted: bool) -> bool:
         """Note a failure; return whether another attempt may succeed.
 
         Args:
             deployment: The deployment.
             error: The failure.
-            admitted: Whether the request reached the server. If not, the deployment was full or its circuit open.
+            admitted: Whether the request reached the server. If not, the deployment was full, or its circuit was
+                open.
         """
         if not admitted:
-            self._turned_away.add(deployment)
+            self._refused_by.add(deployment)
             return not isinstance(error, DeadlineExceeded)
         self._last = error
         self._errors[deployment] = error
@@ -124,10 +125,10 @@ class Attempts:
         return True
 
     def _pause(self, error: CausewayError) -> float:
-        longest = min(_LONGEST_PAUSE, _FIRST_PAUSE * 2**self._again)
-        asked_for = error.retry_after if isinstance(error, UpstreamRejected) else None
-        # Jitter prevents that requests that failed together also retry together.
-        return self._dice.uniform(longest / 2, longest) + (asked_for or 0.0)
+        longest = min(_LONGEST_PAUSE, _FIRST_PAUSE * 2**self._retried)
+        requested = error.retry_after if isinstance(error, UpstreamRejected) else None
+        # Jitter spreads the retries of requests that failed at the same time.
+        return self._rng.uniform(longest / 2, longest) + (requested or 0.0)
 
     def _outcome(self) -> CausewayError:
         """Return a server's "too many requests", else the last failure, else the error of a full queue."""
@@ -136,14 +137,16 @@ class Attempts:
             return min(overloaded, key=lambda error: error.retry_after or 0.0)
         if self._last is not None:
             return self._last
-        # A full queue has priority over an open circuit, because it ends sooner.
+        # A full queue has priority over an open circuit, because its wait is shorter.
         full = [each.deployment.slots for each in self._targets if each.deployment.circuit.admits]
         if full:
             wait = min(slots.retry_after for slots in full)
-            return RateLimited(f"The model '{self._name}' is busy.", resource=self._name, retry_after=wait)
+            return RateLimited(
+                f"The model '{self._name}' is busy; try again later.", resource=self._name, retry_after=wait
+            )
         wait = max(1.0, min(each.deployment.circuit.retry_after for each in self._targets))
         return Unavailable(
-            f"The model '{self._name}' cannot be reached at the moment.", resource=self._name, retry_after=wait
+            f"The model '{self._name}' cannot be reached; try again later.", resource=self._name, retry_after=wait
         )
 
 
@@ -151,6 +154,6 @@ def _is_too_many(error: CausewayError) -> bool:
     return isinstance(error, UpstreamRejected) and error.status == _TOO_MANY
 
 
-def _worth_repeating(error: CausewayError) -> bool:
-    # A slow server would do the work twice and be slow again. An overloaded server must not get another request.
+def _is_repeatable(error: CausewayError) -> bool:
+    # A retry would double the load of a slow server. An overloaded server must not get another request.
     return is_fault(error) and not isinstance(error, DeadlineExceeded)

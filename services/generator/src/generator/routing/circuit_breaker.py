@@ -1,4 +1,4 @@
-"""A circuit breaker: a failing server gets no requests for a while, then one request tries it."""
+"""A circuit breaker: a failing server gets no requests for some time, and then one test request."""
 
 import enum
 import time
@@ -19,15 +19,15 @@ class State(enum.Enum):
 
 
 class CircuitBreaker:
-    """Opens when requests fail in a row; after some time it admits one request at a time as a test.
+    """Opens after consecutive failed requests; after some time it admits one test request at a time.
 
-    Attempts of one request count as one failure, so that one question that a server cannot answer does not block
-    the server for other callers.
+    Several failed attempts of one request count as one failure. Otherwise one question that a server cannot answer
+    would block the server for all callers.
 
     Args:
         name: The name of the protected server, for the log.
-        failures: The number of failed requests in a row that opens it.
-        seconds: The time that it stays open before it admits a test request.
+        failures: The number of consecutive failed requests that opens the circuit.
+        seconds: The time for which the circuit stays open before it admits a test request.
         clock: Returns monotonic seconds.
     """
 
@@ -41,7 +41,7 @@ class CircuitBreaker:
         self._failed_requests: set[Hashable] = set()
         self._in_doubt = False
         self._opened_at: float | None = None
-        self._trying: Call | None = None
+        self._test_call: Call | None = None
 
     @property
     def state(self) -> State:
@@ -52,46 +52,49 @@ class CircuitBreaker:
 
     @property
     def retry_after(self) -> float:
-        """Return the seconds until a test request may begin; 0 if it may begin now or runs already."""
+        """Return the seconds until a test request may begin; 0 if it may begin now or is running."""
         return 0.0 if self._opened_at is None else max(0.0, self._opened_at + self._seconds - self._clock())
 
     @property
     def admits(self) -> bool:
         """Return whether a call may begin now."""
-        return self._opened_at is None or (self._trying is None and self.retry_after == 0)
+        return self._opened_at is None or (self._test_call is None and self.retry_after == 0)
 
     def call(self, request: Hashable = None) -> "Call":
-        """Begin a call and return it; the caller must end it.
+        """Begin a call and return it; the caller must end the call.
 
         Args:
-            request: The request of the call; None: a new one.
+            request: The request of the call; None: a new request.
 
         Raises:
             Unavailable: No call may begin now.
         """
         if not self.admits:
-            raise Unavailable("The model server has been failing.", retry_after=max(1.0, self.retry_after))
+            raise Unavailable(
+                "The last requests to the model server failed; try again later.",
+                retry_after=max(1.0, self.retry_after),
+            )
         call = Call(self, request)
         if self._opened_at is not None:
-            self._trying = call
+            self._test_call = call
         return call
 
-    def _answering(self, call: "Call") -> None:
-        if self._trying is call:
-            self._trying = self._opened_at = None
-            # Until a complete answer, the next failure opens it again.
+    def _responded(self, call: "Call") -> None:
+        if self._test_call is call:
+            self._test_call = self._opened_at = None
+            # The next failure before a complete answer opens the circuit again.
             self._in_doubt = True
             _log.info("circuit closed", deployment=self._name)
 
     def _completed(self, call: "Call") -> None:
-        self._answering(call)
+        self._responded(call)
         if self._opened_at is None:
             self._failed_requests.clear()
             self._in_doubt = False
 
     def _failed(self, call: "Call") -> None:
-        if self._trying is call:
-            self._trying = None
+        if self._test_call is call:
+            self._test_call = None
             self._opened_at = self._clock()
         elif self._opened_at is None:
             self._failed_requests.add(call.request)
@@ -101,13 +104,13 @@ class CircuitBreaker:
                 self._failed_requests.clear()
                 _log.warning("circuit opened", deployment=self._name, failures=failures, seconds=self._seconds)
 
-    def _left(self, call: "Call") -> None:
-        if self._trying is call:
-            self._trying = None
+    def _abandoned(self, call: "Call") -> None:
+        if self._test_call is call:
+            self._test_call = None
 
 
 class Call:
-    """One call through a circuit: `completed`, `failed` or `left` ends it; `answering` may come before."""
+    """One call through a circuit: `completed`, `failed` or `abandoned` ends it, optionally after `responded`."""
 
     __slots__ = ("_circuit", "request")
 
@@ -115,9 +118,9 @@ class Call:
         self._circuit = circuit
         self.request = object() if request is None else request
 
-    def answering(self) -> None:
-        """Note that the server has begun to answer, or refused the request: it is available."""
-        self._circuit._answering(self)
+    def responded(self) -> None:
+        """Note that the server is available: it has begun to answer, or has refused the request."""
+        self._circuit._responded(self)
 
     def completed(self) -> None:
         """Note that the answer is complete."""
@@ -127,6 +130,6 @@ class Call:
         """Note that the server failed."""
         self._circuit._failed(self)
 
-    def left(self) -> None:
-        """Note that the caller left or was at fault; this does not change the state of the circuit."""
-        self._circuit._left(self)
+    def abandoned(self) -> None:
+        """Note that the call ended without a result of the server; the state of the circuit does not change."""
+        self._circuit._abandoned(self)

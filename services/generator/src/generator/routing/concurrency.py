@@ -1,4 +1,4 @@
-"""A limit of concurrent calls with a bounded queue."""
+"""A limit on concurrent calls, with a bounded queue."""
 
 import asyncio
 import contextlib
@@ -14,7 +14,7 @@ _NEWEST = 0.2
 
 
 class ConcurrencyLimiter:
-    """Admits a number of concurrent callers; a bounded number of others wait in order of arrival.
+    """Admits a limited number of concurrent callers; a bounded queue keeps further callers in order of arrival.
 
     Args:
         most: The maximum number of concurrent callers.
@@ -22,7 +22,7 @@ class ConcurrencyLimiter:
         clock: Returns monotonic seconds.
 
     Attributes:
-        busy: The number of taken slots.
+        busy: The number of slots in use.
         waiting: The number of waiting callers.
     """
 
@@ -33,7 +33,7 @@ class ConcurrencyLimiter:
         self._queue = queue
         self._clock = clock
         self._free = asyncio.Semaphore(most)
-        self._typical = 0.0  # typical duration of a call in seconds
+        self._typical = 0.0  # the typical duration of a call in seconds
 
     @property
     def free(self) -> bool:
@@ -42,7 +42,7 @@ class ConcurrencyLimiter:
 
     @property
     def full(self) -> bool:
-        """Return whether all slots are taken and the queue is full."""
+        """Return whether all slots are in use and the queue is full."""
         return self._free.locked() and self.waiting >= self._queue
 
     @property
@@ -75,7 +75,7 @@ class ConcurrencyLimiter:
 
     async def _take(self, deadline: Deadline) -> None:
         if self.full or self._wait() > deadline.remaining():
-            raise RateLimited("The model is busy; its queue is full.", retry_after=self.retry_after)
+            raise RateLimited("The model is busy; try again later.", retry_after=self.retry_after)
         if self.free:
             await self._free.acquire()  # returns immediately
             return

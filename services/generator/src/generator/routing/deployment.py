@@ -35,16 +35,16 @@ class Deployment:
 
     @property
     def admits(self) -> bool:
-        """Return whether a request may use it now or after a wait."""
+        """Return whether a request may use the deployment now or after a wait in the queue."""
         return self.circuit.admits and not self.slots.full
 
     @contextlib.asynccontextmanager
     async def visit(self, deadline: Deadline, request: Hashable = None) -> AsyncIterator[Call]:
-        """Hold a slot during the block, and report its result to the circuit.
+        """Hold a slot during the block, and report the result of the block to the circuit.
 
         Args:
             deadline: The deadline of the wait for a slot.
-            request: The request of this attempt; None: a new one.
+            request: The request of this attempt; None: a new request.
 
         Raises:
             RateLimited, DeadlineExceeded: As in `ConcurrencyLimiter.taken`.
@@ -58,18 +58,21 @@ class Deployment:
                 if is_fault(error):
                     call.failed()
                 else:
-                    call.answering()
-                    call.left()
+                    call.responded()
+                    call.abandoned()
                 raise
-            except BaseException:  # the caller has left, or this code has a defect
-                call.left()
+            except BaseException:  # the caller has disconnected, or this code has a defect
+                call.abandoned()
                 raise
             else:
                 call.completed()
 
 
 def is_fault(error: CausewayError) -> bool:
-    """Return whether the server is at fault: unreachable, too slow, broken, without the model; not its refusals."""
+    """Return whether the error is a fault of the server: unreachable, too slow, broken, or without the model.
+
+    A refusal of the request is not a fault.
+    """
     if isinstance(error, UpstreamRejected):
         return error.status >= _SERVER_FAULT or error.status == _TIMED_OUT
     return isinstance(error, Unavailable | DeadlineExceeded | NotFound)

@@ -1,4 +1,4 @@
-"""The metrics and spans of a deployment's answers, by OpenTelemetry's conventions for generative AI.
+"""The metrics and spans of a deployment's answers, with OpenTelemetry's conventions for generative AI.
 
 https://github.com/open-telemetry/semantic-conventions-genai/tree/main/docs/gen-ai
 """
@@ -19,23 +19,23 @@ from generator.routing.span_attributes import RequestParameters, request_attribu
 _TOKENS = (1, 4, 16, 64, 256, 1024, 4096, 16384, 65536, 262144, 1048576)
 _BETWEEN = (0.0025, 0.005, 0.01, 0.02, 0.03, 0.05, 0.075, 0.1, 0.15, 0.2, 0.3, 0.5, 1, 2.5)
 _tracer = telemetry.tracer(__name__)
-_whole = metrics.durations(
+_durations = metrics.durations(
     __name__, "gen_ai.client.operation.duration", "Seconds that a model server took for an answer."
 )
-_first = metrics.durations(
+_first_chunk_times = metrics.durations(
     __name__, "gen_ai.client.operation.time_to_first_chunk", "Seconds until a streamed answer of a model began."
 )
-_between = metrics.durations(
+_token_intervals = metrics.durations(
     __name__, "gen_ai.server.time_per_output_token", "Mean seconds between the tokens of an answer.", _BETWEEN
 )
-_tokens = metrics.amounts(
+_token_counts = metrics.amounts(
     __name__, "gen_ai.client.token.usage", "{token}", "Tokens of an answer's prompt, and of itself.", _TOKENS
 )
 _CIRCUITS = {State.CLOSED: 0.0, State.HALF_OPEN: 1.0, State.OPEN: 2.0}
 
 
-class Answering:
-    """One deployment's answer: its span and its times, from the start of the request.
+class Recorder:
+    """Records the span and the metrics of one answer of a deployment, from the start of the request.
 
     Args:
         model: The model's public name.
@@ -62,8 +62,8 @@ class Answering:
         )
         self._streamed = parameters.stream is True
         self._reasons: list[str] = []
-        self._begin = time.perf_counter()
-        self._began: float | None = None
+        self._requested_at = time.perf_counter()
+        self._started_at: float | None = None
         self._usage: Usage | None = None
 
     def __enter__(self) -> Self:
@@ -78,37 +78,37 @@ class Answering:
             self._span.set_attribute("error.type", type(error).__name__)
         elif kind is not None:
             labels = {**labels, "error.type": "left"}
-        _whole.record(now - self._begin, labels)
+        _durations.record(now - self._requested_at, labels)
         if self._usage is not None:
-            self._count(self._usage, now)
+            self._record_usage(self._usage, now)
         if self._reasons:
             self._span.set_attribute("gen_ai.response.finish_reasons", self._reasons)
         self._span.end()
 
-    def began(self, first: Sequence[Event]) -> None:
-        """Note the first events."""
-        self._began = time.perf_counter()
+    def record_start(self, first: Sequence[Event]) -> None:
+        """Record the start of the answer, with its first events."""
+        self._started_at = time.perf_counter()
         if self._streamed:
-            _first.record(self._began - self._begin, self._labels)
-            self._span.set_attribute("gen_ai.response.time_to_first_chunk", self._began - self._begin)
+            _first_chunk_times.record(self._started_at - self._requested_at, self._labels)
+            self._span.set_attribute("gen_ai.response.time_to_first_chunk", self._started_at - self._requested_at)
         if self._span.is_recording():
             self._span.set_attributes(response_attributes(first))
         for event in first:
-            self.heard(event)
+            self.record_event(event)
 
-    def heard(self, event: Event) -> None:
-        """Note an event with the finish of a choice, or with token counts."""
+    def record_event(self, event: Event) -> None:
+        """Record an event with a finish reason or with token counts."""
         if event.usage is not None:
             self._usage = event.usage
         if event.kind is EventKind.FINISH:
             self._reasons.append(event.text)
 
-    def _count(self, usage: Usage, now: float) -> None:
+    def _record_usage(self, usage: Usage, now: float) -> None:
         for kind, number in (("input", usage.prompt_tokens), ("output", usage.completion_tokens)):
-            _tokens.record(number, {**self._labels, "gen_ai.token.type": kind})
+            _token_counts.record(number, {**self._labels, "gen_ai.token.type": kind})
             self._span.set_attribute(f"gen_ai.usage.{kind}_tokens", number)
-        if self._streamed and self._began is not None and usage.completion_tokens > 1:
-            _between.record((now - self._began) / (usage.completion_tokens - 1), self._labels)
+        if self._streamed and self._started_at is not None and usage.completion_tokens > 1:
+            _token_intervals.record((now - self._started_at) / (usage.completion_tokens - 1), self._labels)
 
 
 def watch(deployments: Callable[[], Iterable[Deployment]]) -> None:
@@ -125,14 +125,14 @@ def watch(deployments: Callable[[], Iterable[Deployment]]) -> None:
         __name__,
         "causeway.deployment.circuit",
         "",
-        "0: requests go through; 1: one tries; 2: none.",
+        "0: closed, all requests pass; 1: half open, one test request passes; 2: open, no request passes.",
         each(lambda one: _CIRCUITS[one.circuit.state]),
     )
     metrics.observed(
         __name__,
         "causeway.deployment.busy",
         "",
-        "Answers under way.",
+        "Running answers.",
         each(lambda one: one.slots.busy),
     )
     metrics.observed(

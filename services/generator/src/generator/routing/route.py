@@ -1,4 +1,4 @@
-"""A model under its public name, answered by one of its deployments."""
+"""A model under its public name, with several deployments."""
 
 import asyncio
 import contextlib
@@ -8,13 +8,13 @@ from collections.abc import AsyncGenerator, Sequence
 
 from servicekit import telemetry
 from servicekit.deadline import Deadline
-from servicekit.errors import CausewayError, DeadlineExceeded
+from servicekit.errors import CausewayError
 
 from generator.domain import Event, EventKind, Prompt
-from generator.ports import TokenCounter
+from generator.ports import TokenCounter, too_slow
 from generator.routing.attempts import Attempts, Retries, Target
 from generator.routing.circuit_breaker import State
-from generator.routing.metrics import Answering
+from generator.routing.metrics import Recorder
 from generator.routing.span_attributes import parameters_of
 
 UNBOUNDED = Deadline(math.inf)
@@ -28,9 +28,9 @@ class Route:
         name: The public name.
         targets: The deployments, at least one.
         tokens: The token counter for all deployments.
-        window: The context window; None: the smallest one of the deployments.
+        window: The context window in tokens; None: the smallest one of the deployments.
         retries: The bounds of retries.
-        dice: Chooses among equal targets, and varies the pauses.
+        rng: Selects among equal targets, and varies the pauses.
         takes_pictures: The model accepts pictures among the parts of a message.
         calls_tools: The model calls the tools that a request offers.
     """
@@ -43,13 +43,13 @@ class Route:
         tokens: TokenCounter,
         window: int | None = None,
         retries: Retries | None = None,
-        dice: random.Random | None = None,
+        rng: random.Random | None = None,
         takes_pictures: bool = False,
         calls_tools: bool = False,
     ) -> None:
         self.name = name
         self.owned_by = targets[0].deployment.model.owned_by
-        # The deployment that will answer is not known in advance.
+        # Any of the deployments may answer.
         self.only_quotes = any(target.deployment.model.only_quotes for target in targets)
         self.takes_pictures = takes_pictures
         self.calls_tools = calls_tools
@@ -57,56 +57,56 @@ class Route:
         self.tokens = tokens
         self._window = window
         self._retries = retries or Retries()
-        self._dice = dice or random.Random()  # noqa: S311  # a predictable choice is no risk
+        self._rng = rng or random.Random()  # noqa: S311  # a predictable choice is no risk
 
     async def generate(self, prompt: Prompt, deadline: Deadline = UNBOUNDED) -> AsyncGenerator[Event, None]:
         """Yield the answer of one deployment; another one may take over until the first event with content.
 
         Raises:
-            RateLimited: All deployments are busy and their queues full.
-            CausewayError: See the port.
+            RateLimited: All deployments are busy, and their queues are full.
+            CausewayError: See `generator.ports.Model.generate`.
         """
         parameters = parameters_of(prompt)
         streamed = parameters.stream is True
-        # A question of a user can cause several model requests; all are in one trace.
+        # A user's question can cause several model requests, which share one trace.
         request = telemetry.current_trace_id() or object()
-        tries = Attempts(self.name, self.targets, self._retries, deadline, self._dice)
+        attempts = Attempts(self.name, self.targets, self._retries, deadline, self._rng)
         while True:
-            deployment, pause = tries.next()
+            deployment, pause = attempts.next()
             if pause:
                 await asyncio.sleep(pause)
-            admitted = spoke = False
+            admitted = started = False
             try:
                 async with deployment.visit(deadline, request) as call:
                     admitted = True
-                    with Answering(self.name, deployment, parameters, prompt) as answering:
+                    with Recorder(self.name, deployment, parameters, prompt) as recorder:
                         async with contextlib.aclosing(deployment.model.generate(prompt)) as events:
                             first = await _first(events, deployment.first_token if streamed else math.inf)
-                            call.answering()
-                            answering.began(first)
-                            spoke = True
+                            call.responded()
+                            recorder.record_start(first)
+                            started = True
                             for event in first:
                                 yield event
                             async for event in events:
                                 # This is the hot path: a piece of text costs one check.
                                 kind = event.kind
                                 if kind is not _TEXT and (kind is _FINISH or event.usage is not None):
-                                    answering.heard(event)
+                                    recorder.record_event(event)
                                 yield event
                 return
             except CausewayError as error:
-                if spoke or not tries.goes_on(deployment, error, admitted=admitted):
+                if started or not attempts.note_failure(deployment, error, admitted=admitted):
                     raise
 
     async def context_window(self) -> int:
-        """Return the configured window, else the smallest known one; 0 if none is known."""
+        """Return the configured window, else the smallest window of the deployments; 0 if unknown."""
         if self._window is not None:
             return self._window
         windows = await asyncio.gather(*(each.deployment.model.context_window() for each in self.targets))
         return min(filter(None, windows), default=0)
 
     async def created(self) -> int:
-        """Return the first known time of a deployment; 0 if no deployment knows it."""
+        """Return the creation time of the first deployment that reports it; 0 if unknown."""
         created = await asyncio.gather(*(each.deployment.model.created() for each in self.targets))
         return next(filter(None, created), 0)
 
@@ -121,19 +121,19 @@ class Route:
             await target.deployment.model.aclose()
 
 
-async def _first(events: AsyncGenerator[Event, None], patience: float) -> list[Event]:
-    """Return the events up to the first one with content; the caller can still discard a START alone.
+async def _first(events: AsyncGenerator[Event, None], seconds: float) -> list[Event]:
+    """Return the events up to the first event with content. Before that event, another deployment can take over.
 
     Raises:
         DeadlineExceeded: The first event with content did not arrive in time.
     """
     read = []
     try:
-        async with asyncio.timeout(None if math.isinf(patience) else patience):
+        async with asyncio.timeout(None if math.isinf(seconds) else seconds):
             async for event in events:
                 read.append(event)
                 if event.kind is not EventKind.START:
                     break
     except TimeoutError as error:
-        raise DeadlineExceeded(f"The model server did not begin to answer within {patience:g} s.") from error
+        raise too_slow(seconds, "did not begin to answer") from error
     return read

@@ -16,11 +16,11 @@ if TYPE_CHECKING:
 
 
 class HuggingFaceTokens:
-    """Counts with a model's own tokenizer, without holding the GIL: 4 MB of English per second and core.
+    """Counts tokens with a model's own tokenizer: 4 MB of English per second and core. Counting releases the GIL.
 
     Args:
         path: A ``tokenizer.json``.
-        template: The model's chat template; None: OpenAI's token counts.
+        template: The model's chat template; None: conversations are counted with OpenAI's template.
 
     Raises:
         ValueError: The file cannot be read.
@@ -30,13 +30,13 @@ class HuggingFaceTokens:
 
     def __init__(self, path: Path, template: ChatTemplate | None = None) -> None:
         self._texts = _load(path)
-        self._texts.encode_special_tokens = True  # "<|endoftext|>" in a text counts as its characters
+        self._texts.encode_special_tokens = True  # count "<|endoftext|>" in a text as plain text
         self._prompts = _load(path)
         self._template = template
         self.counting = f"sha256:{hashlib.sha256(path.read_bytes()).hexdigest()}"
 
     def count(self, text: str) -> int:
-        """Return the tokens; special tokens in the text count as plain text."""
+        """Return the number of tokens; special tokens in the text count as plain text."""
         return _lengths(self._texts, [text])[0]
 
     def count_all(self, texts: Sequence[str]) -> list[int]:
@@ -44,24 +44,24 @@ class HuggingFaceTokens:
         return _lengths(self._texts, texts)
 
     def count_messages(self, messages: Sequence[ChatMessage]) -> int:
-        """Return the tokens of the template's prompt; if the template fails, of the texts and an estimate."""
+        """Return the number of tokens of the rendered prompt; if the template fails, use OpenAI's template."""
         if self._template is None:
             return conversation(self.count, messages)
         try:
             prompt = self._template.render(plain_messages(messages))
-        except InvalidRequest:  # the template refuses pictures, calls or roles; counting does not
+        except InvalidRequest:  # the template refuses pictures, tool calls or roles; a count must not fail
             return conversation(self.count, messages)
         return _lengths(self._prompts, [prompt])[0]
 
 
 def _load(path: Path) -> "tokenizers.Tokenizer":
-    # Imported here, because few deployments need it.
+    # This import is here, because few installations need the package.
     import tokenizers
 
     try:
         loaded = tokenizers.Tokenizer.from_file(str(path))
     except Exception as error:  # the library raises no narrower type
-        raise ValueError(f"{path} is no tokenizer that can be read: {error}") from error
+        raise ValueError(f"The tokenizer {path} cannot be read: {error}") from error
     loaded.no_truncation()
     loaded.no_padding()
     return loaded

@@ -1,4 +1,4 @@
-"""Counts tokens with the model server: vLLM's and llama.cpp's ``/tokenize``.
+"""Counts tokens with the ``/tokenize`` route of vLLM and llama.cpp.
 
 https://docs.vllm.ai/en/stable/serving/openai_compatible_server.html#tokenizer-api,
 https://github.com/ggml-org/llama.cpp/tree/master/tools/server#post-tokenize-tokenize-a-given-text
@@ -21,25 +21,25 @@ from generator.domain import ChatMessage
 from generator.tokenizers.estimate import EstimatedTokens, conversation
 
 _log = structlog.get_logger(__name__)
-_MOST_KEPT = 4096
-_PATIENCE = 2.0
-_TOGETHER = 8
-# A server that did not answer is not called for a while, so that counting a hundred passages does not wait for it a
-# hundred times. During this time no count is exact.
-_REST = 10.0
+_CACHE_SIZE = 4096
+_TIMEOUT_SECONDS = 2.0
+_CONCURRENCY = 8
+# After a failure, the counter sends no requests for this many seconds. Otherwise, counting a hundred passages could
+# wait for a hundred time-outs. During this pause, `exact` is false.
+_PAUSE_SECONDS = 10.0
 
 Dialect = Literal["vllm", "llamacpp"]
 
 
 class ServerTokens:
-    """Counts with the model server, once per text; estimates while it does not answer.
+    """Counts tokens with the model server and caches the counts; uses estimates while the server does not respond.
 
     Args:
         url: The server's URL, without ``/v1``.
         dialect: The kind of server.
-        model: The server's name of the model.
-        api_key: None if it needs none.
-        clock: Returns seconds, monotonic.
+        model: The model's name on the server.
+        api_key: The key; None if the server needs no key.
+        clock: Returns monotonic seconds.
     """
 
     def __init__(
@@ -51,34 +51,34 @@ class ServerTokens:
         api_key: SecretStr | None = None,
         clock: Callable[[], float] = time.monotonic,
     ) -> None:
-        # Imported here, because few deployments need it.
+        # This import is here, because few installations need the package.
         import httpx2
 
         self._api_key = api_key
-        self._http = httpx2.Client(base_url=url.rstrip("/"), timeout=_PATIENCE)
-        # Counters are shared, so mostly no owner closes them.
+        self._http = httpx2.Client(base_url=url.rstrip("/"), timeout=_TIMEOUT_SECONDS)
+        # Several models can share a counter. No model closes it; it closes its client when nothing refers to it.
         self.close = weakref.finalize(self, self._http.close)
         self._dialect = dialect
         self._model = model
         self._name = f"{dialect}+{url}#{model}"
         self._clock = clock
         self._estimate = EstimatedTokens()
-        self._kept: OrderedDict[bytes, int] = OrderedDict()
+        self._cache: OrderedDict[bytes, int] = OrderedDict()
         self._lock = threading.Lock()
-        self._rests_until = -1.0
+        self._paused_until = -1.0
 
     @property
     def exact(self) -> bool:
-        """Return whether no recent count was an estimate."""
-        return self._clock() >= self._rests_until
+        """Return whether counts come from the server at present."""
+        return self._clock() >= self._paused_until
 
     @property
     def counting(self) -> str:
-        """Return the name by server and model; empty while texts are estimated."""
+        """Return a name that contains the server and the model; empty while the counts are estimates."""
         return self._name if self.exact else ""
 
     def count(self, text: str) -> int:
-        """Return the tokens of the text alone."""
+        """Return the number of tokens of a text."""
         if not text:
             return 0
         if self._dialect == "vllm":
@@ -88,13 +88,13 @@ class ServerTokens:
         return self._counted(body, lambda: self._estimate.count(text))
 
     def count_all(self, texts: Sequence[str]) -> list[int]:
-        """Return the count of each text, a few concurrently."""
-        with ThreadPoolExecutor(min(_TOGETHER, len(texts)) or 1) as pool:
+        """Return the token count of each text; count a few texts concurrently."""
+        with ThreadPoolExecutor(min(_CONCURRENCY, len(texts)) or 1) as pool:
             return list(pool.map(self.count, texts))
 
     def count_messages(self, messages: Sequence[ChatMessage]) -> int:
-        """Return the tokens of the prompt that the server's chat template makes."""
-        if self._dialect != "vllm":  # the server counts only texts
+        """Return the number of tokens of the prompt that the server's chat template renders."""
+        if self._dialect != "vllm":  # llama.cpp counts only texts
             return conversation(self.count, messages)
         body = {"model": self._model, "messages": [_message(message) for message in messages]}
         return self._counted(body, lambda: self._estimate.count_messages(messages))
@@ -108,24 +108,26 @@ class ServerTokens:
             return estimate()
         key = hashlib.sha256(content).digest()
         with self._lock:
-            if key in self._kept:
-                self._kept.move_to_end(key)
-                return self._kept[key]
+            if key in self._cache:
+                self._cache.move_to_end(key)
+                return self._cache[key]
         if not self.exact:
             return estimate()
         try:
-            counted = self._ask(content)
+            counted = self._request(content)
         except (httpx2.HTTPError, ValueError, RecursionError, LookupError, TypeError) as error:
-            self._rests_until = self._clock() + _REST
-            _log.warning("the model server does not count tokens; estimating", model=self._model, error=str(error))
+            self._paused_until = self._clock() + _PAUSE_SECONDS
+            _log.warning(
+                "the model server did not count the tokens; estimates are used", model=self._model, error=str(error)
+            )
             return estimate()
         with self._lock:
-            self._kept[key] = counted
-            while len(self._kept) > _MOST_KEPT:
-                self._kept.popitem(last=False)
+            self._cache[key] = counted
+            while len(self._cache) > _CACHE_SIZE:
+                self._cache.popitem(last=False)
         return counted
 
-    def _ask(self, content: bytes) -> int:
+    def _request(self, content: bytes) -> int:
         headers = {"content-type": "application/json"}
         if self._api_key is not None:
             headers["authorization"] = f"Bearer {self._api_key.get_secret_value()}"
@@ -134,7 +136,7 @@ class ServerTokens:
         answer = msgspec.json.decode(response.content)
         counted = answer["count"] if self._dialect == "vllm" else len(answer["tokens"])
         if not isinstance(counted, int):
-            raise TypeError("the count is no number")
+            raise TypeError("the count is not an integer")
         return counted
 
 

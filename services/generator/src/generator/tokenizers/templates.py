@@ -1,8 +1,8 @@
-"""Chat templates, which turn messages into the text that a model reads.
+"""Chat templates, which render messages as the text that a model reads.
 
-They are Jinja templates, as Hugging Face stores them with a tokenizer:
-https://huggingface.co/docs/transformers/chat_templating. They come with a model and are untrusted, so they run in a
-sandbox.
+They are Jinja templates, which Hugging Face stores with a tokenizer:
+https://huggingface.co/docs/transformers/chat_templating. A template comes with a model and is untrusted. It
+therefore runs in a sandbox.
 """
 
 import datetime
@@ -24,7 +24,7 @@ PLAIN = (
     "{% for message in messages %}{{ message.role }}: {{ message.content }}\n\n{% endfor %}"
     "{% if add_generation_prompt %}assistant:{% endif %}"
 )
-"""The template for a model without its own: roles and texts."""
+"""The default template: the role and the text of each message."""
 
 _CONFIG = "tokenizer_config.json"
 _BESIDE = "chat_template.jinja"
@@ -56,7 +56,7 @@ class ChatTemplate:
             raise ValueError(f"The chat template cannot be read: {error}") from error
 
     def render(self, messages: Sequence[Mapping[str, Any]]) -> str:
-        """Return the prompt, up to the beginning of the model's answer.
+        """Return the prompt, up to the place where the model's answer begins.
 
         Raises:
             InvalidRequest: The template does not accept these messages.
@@ -66,14 +66,14 @@ class ChatTemplate:
         try:
             return self._template.render(messages=messages, add_generation_prompt=True, **self._special)
         except _Refused as error:
-            raise InvalidRequest(f"The model does not take these messages: {error}", field="messages") from error
+            raise InvalidRequest(f"The model does not accept these messages: {error}", field="messages") from error
         except (jinja2.TemplateError, TypeError, ValueError, KeyError, OverflowError) as error:
             raise InvalidRequest(
-                "The model's chat template does not take these messages.", field="messages"
+                "The model's chat template does not accept these messages.", field="messages"
             ) from error
 
     def prompt(self, messages: Sequence[Mapping[str, Any]]) -> str:
-        """Return `render` without the ``bos_token``: a server that tokenizes a text adds this token itself."""
+        """Return the result of `render` without the ``bos_token``, because the server adds this token."""
         return self.render(messages).removeprefix(self._special.get("bos_token", ""))
 
 
@@ -81,8 +81,9 @@ def load_template(where: str) -> ChatTemplate:
     """Load a template.
 
     Args:
-        where: One of: the source (any text with a brace), a ``tokenizer_config.json``, its directory, another file
-            with the source, or an empty text for `PLAIN`. In a directory, ``chat_template.jinja`` has priority.
+        where: The source (any text with a brace), a ``tokenizer_config.json``, the directory of this file, another
+            file with the source, or an empty text for `PLAIN`. In a directory, ``chat_template.jinja`` has
+            priority.
 
     Raises:
         ValueError: The file does not exist, or cannot be read.
@@ -100,7 +101,7 @@ def load_template(where: str) -> ChatTemplate:
 
 
 def template_beside(tokenizer: Path) -> ChatTemplate | None:
-    """Return the template in a tokenizer's directory, if there is one.
+    """Return the template in a tokenizer's directory; None if the directory has no template.
 
     Raises:
         ValueError: The template cannot be read.
@@ -113,17 +114,17 @@ def template_beside(tokenizer: Path) -> ChatTemplate | None:
 
 
 def plain_messages(messages: Sequence[ChatMessage]) -> list[dict[str, Any]]:
-    """Return messages in the format of templates, which contains only texts.
+    """Return messages in the format of templates, with texts only.
 
     Raises:
-        InvalidRequest: A message has content that a plain prompt cannot contain; the error has its path.
+        InvalidRequest: A message has content other than text; the error has the path of this content.
     """
     return [_plain(message, f"messages[{at}]") for at, message in enumerate(messages)]
 
 
 def _plain(message: ChatMessage, path: str) -> dict[str, Any]:
     if message.role in ("tool", "function"):
-        raise InvalidRequest("This model takes no results of tools.", field=f"{path}.role")
+        raise InvalidRequest("This model does not accept results of tools.", field=f"{path}.role")
     extra = msgspec.json.decode(message.extra_json) if message.extra_json else {}
     for name in ("tool_calls", "function_call", "audio"):
         if extra.get(name):
@@ -142,7 +143,7 @@ def _text(message: ChatMessage, path: str) -> str:
         if not isinstance(text, str):
             kind = part.get("type") if isinstance(part, dict) else None
             raise InvalidRequest(
-                f"This model takes text only, no parts of type '{kind}'.", field=f"{path}.content[{at}]"
+                f"This model accepts only text, not parts of type '{kind}'.", field=f"{path}.content[{at}]"
             )
         texts.append(text)
     return "\n".join(texts)
@@ -157,7 +158,7 @@ def _of_directory(directory: Path, config: Path) -> ChatTemplate:
         found = next((each.get("template") for each in found if each.get("name") == "default"), None)
     if found:
         return ChatTemplate(str(found), _special(config))
-    raise ValueError(f"{config} holds no chat template.")
+    raise ValueError(f"{config} contains no chat template.")
 
 
 def _special(config: Path) -> dict[str, str]:
@@ -175,7 +176,7 @@ def _config(path: Path) -> dict[str, Any]:
     try:
         config = json.loads(path.read_bytes())
     except ValueError as error:
-        raise ValueError(f"{path} is no JSON: {error}") from error
+        raise ValueError(f"{path} is not JSON: {error}") from error
     return config if isinstance(config, dict) else {}
 
 

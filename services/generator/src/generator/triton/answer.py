@@ -1,4 +1,4 @@
-"""A growing answer: its text, cut at stop sequences, and its token counts."""
+"""An answer of a model on Triton: the text up to a stop sequence, and the token counts."""
 
 import codecs
 from collections.abc import Mapping
@@ -12,20 +12,20 @@ _REASONS = {"stop": "stop", "length": "length"}
 
 
 class Answer:
-    """Reads a model's responses.
+    """Collects the responses of a model for one request.
 
     Attributes:
         responses: The number of responses.
-        prompt_tokens: The server's token count of the prompt; None if it sent none.
-        answer_tokens: The server's token count of the answer; None if it sent none.
+        prompt_tokens: The server's token count of the prompt; None if unknown.
+        answer_tokens: The server's token count of the answer; None if unknown.
     """
 
-    def __init__(self, wanted: Sampling) -> None:
+    def __init__(self, sampling_parameters: Sampling) -> None:
         self.responses = 0
         self.prompt_tokens: int | None = None
         self.answer_tokens: int | None = None
-        self._wanted = wanted
-        self._cutter = StopCutter(wanted.stops)
+        self._sampling = sampling_parameters
+        self._cutter = StopCutter(sampling_parameters.stops)
         self._decoder = codecs.getincrementaldecoder("utf-8")("replace")  # a token may be half a character
         self._texts: list[str] = []
         self._reason = ""
@@ -37,11 +37,11 @@ class Answer:
 
     @property
     def stopped(self) -> bool:
-        """Return whether a stop sequence was found; then the model can stop."""
+        """Return whether the text contains a stop sequence; the model then can stop."""
         return self._cutter.stopped
 
     def take(self, outputs: Mapping[str, list[Any]]) -> str:
-        """Return the text that a response adds."""
+        """Return the text that a response adds to the answer."""
         self.responses += 1
         read = piece(outputs)
         self._reason = read.reason or self._reason
@@ -52,21 +52,21 @@ class Answer:
         return self._released(self._cutter.feed(self._decoder.decode(read.text)))
 
     def close(self) -> str:
-        """Return the text that the end adds."""
+        """Return the remaining text at the end of the answer."""
         return self._released(self._cutter.feed(self._decoder.decode(b"", final=True)) + self._cutter.close())
 
     def reason(self, counted: int) -> str:
         """Return the finish reason in the OpenAI API's terms.
 
         Args:
-            counted: The tokens of the answer.
+            counted: The number of tokens of the answer.
         """
         if self._cutter.stopped:
             return "stop"
         if self._reason:
             return _REASONS.get(self._reason, self._reason)
         # TensorRT-LLM sends no reason, but one response per token.
-        return "length" if max(counted, self.responses) >= self._wanted.most else "stop"
+        return "length" if max(counted, self.responses) >= self._sampling.most else "stop"
 
     def _released(self, text: str) -> str:
         if text:

@@ -1,4 +1,4 @@
-"""The inputs and outputs of a model on Triton, with the vLLM backend or as an ensemble of TensorRT-LLM.
+"""The inputs and outputs of a model on Triton: the vLLM backend, or an ensemble of TensorRT-LLM.
 
 https://github.com/triton-inference-server/vllm_backend#sending-your-first-inference,
 https://github.com/triton-inference-server/tensorrtllm_backend/blob/main/docs/model_config.md
@@ -20,8 +20,8 @@ _ANSWER = "text_output"
 _OUTPUT_TOKENS = "num_output_tokens"
 _INPUT_TOKENS = "num_input_tokens"
 _FINISH_REASON = "finish_reason"
-# Boolean inputs that some models have. They request a stream, an answer without the prompt, the finish reason, and
-# token counts.
+# Boolean inputs of some models. They request a stream, an answer without the prompt, the finish reason, and token
+# counts.
 _SWITCHES = (
     "stream",
     "exclude_input_in_output",
@@ -49,10 +49,13 @@ _MOST_TOKENS = 1 << 31  # a larger number is not a valid token count
 
 @dataclass(frozen=True, slots=True)
 class Tensor:
-    """An input: its name on the server and its elements.
+    """An input tensor of a model.
 
     Attributes:
+        name: The server's name of the input.
         datatype: Triton's name of the type, ``BYTES``, ``FP32``, ….
+        shape: The dimensions.
+        values: The elements.
         parameter: The client's name of the parameter.
     """
 
@@ -72,14 +75,13 @@ class _Input:
 
 @dataclass(frozen=True, slots=True)
 class Piece:
-    """A response of the model.
+    """The content of one response of the model.
 
     Attributes:
         text: The next piece of the answer.
-        reason: The finish reason by its name in the OpenAI API; empty if the answer continues, or if the model sent
-            no reason.
-        prompt_tokens: The tokens of the prompt; None if the model does not count them.
-        answer_tokens: The tokens of this piece; None if the model does not count them.
+        reason: The finish reason with its name in the OpenAI API; empty if the response has no reason.
+        prompt_tokens: The number of tokens of the prompt; None if unknown.
+        answer_tokens: The number of tokens of this piece; None if unknown.
     """
 
     text: bytes
@@ -90,11 +92,11 @@ class Piece:
 
 @dataclass(frozen=True, slots=True)
 class Described:
-    """A model's contract.
+    """The contract of a model.
 
     Attributes:
-        window: The context window in tokens: the parameter ``context_window`` of the configuration, or 0 if it is
-            not set.
+        inputs: The inputs by name.
+        window: The context window in tokens, from the parameter ``context_window`` of the model; 0 if unset.
     """
 
     inputs: Mapping[str, _Input]
@@ -104,7 +106,7 @@ class Described:
         """Return the tensors of a request.
 
         Raises:
-            InvalidRequest: The request sets a parameter that the model does not have; the error names it.
+            InvalidRequest: The model does not have a parameter of the request; the error names the parameter.
         """
         made = [self._tensor(_PROMPT, [prompt], "messages")]
         made += [self._tensor(name, [True], name) for name in _SWITCHES if name in self.inputs]
@@ -123,9 +125,10 @@ class Described:
         return made + self._words(_BAD_WORDS, (), "bad_words")
 
     def _words(self, names: Sequence[str], words: Sequence[str], parameter: str) -> list[Tensor]:
-        """Return the tensor of stop words, if the model has this input and needs it.
+        """Return the tensor of a list of words; no tensor if the model does not have this input.
 
-        If the model has no such input, the generator itself cuts the answer. Older ensembles require the input.
+        Older ensembles require this input even for an empty list. For a model without stop words, the generator
+        cuts the answer at a stop sequence.
         """
         name = self._first(names)
         if name is None or (not words and self.inputs[name].optional):
@@ -145,7 +148,7 @@ def described(config: Any) -> Described:
     """Return the contract of a model from its configuration (``inference.ModelConfig``).
 
     Raises:
-        NotSupported: The model does not turn text into text.
+        NotSupported: The model has no text input or no text output.
     """
     batched = config.max_batch_size > 0
     inputs = {each.name: _Input(_datatype(each), batched, each.optional) for each in config.input}
@@ -153,7 +156,7 @@ def described(config: Any) -> Described:
     prompt = inputs.get(_PROMPT)
     if prompt is None or prompt.datatype != "BYTES" or _ANSWER not in outputs:
         raise NotSupported(
-            f"The model '{config.name}' does not turn {_PROMPT} into {_ANSWER}. "
+            f"The model '{config.name}' does not have the input {_PROMPT} and the output {_ANSWER}. "
             "Serve a model with the vLLM or the TensorRT-LLM backend.",
             resource=config.name,
         )

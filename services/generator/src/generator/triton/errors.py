@@ -30,10 +30,11 @@ def failure(code: grpc.StatusCode | None, message: str, model: str, *, begun: bo
     """Return the error for a failure of the server.
 
     Args:
-        code: Its status; None if it sent only a message.
-        message: Its message. The client gets the message of a model; other messages go only to the log.
-        model: Its name on the server.
-        begun: The answer had begun; then the request was valid, and the server failed.
+        code: The gRPC status; None if the server sent only a message.
+        message: The server's message. The client gets messages about its request and about a failed model. The log
+            gets all messages.
+        model: The server's name of the model.
+        begun: The answer had begun. The request was then valid, and the server failed.
     """
     _log.warning(
         "the Triton server failed", model=model, code=code.name if code else "", reason=message, begun=begun
@@ -44,20 +45,15 @@ def failure(code: grpc.StatusCode | None, message: str, model: str, *, begun: bo
     if kind is InvalidRequest:
         return InvalidRequest(f"The model refused the request: {message[:_MOST_WORDS]}")
     if code is grpc.StatusCode.NOT_FOUND or (code is None and "unknown model" in message):
-        # The public name is known, but the server has not loaded the model, or not yet.
-        return Unavailable(f"The Triton server has no model '{model}' loaded.", resource=model)
+        # The configuration names the model, but the server has not loaded it.
+        return Unavailable(f"The Triton server has not loaded the model '{model}'.", resource=model)
     if kind is RateLimited:
-        return RateLimited("The model server does not accept more requests at present.")
+        return RateLimited("The model server is busy; try again later.")
     if kind is DeadlineExceeded:
         return DeadlineExceeded("The model server did not answer in time.")
     if kind is Unavailable:
         return Unavailable("The model server cannot be reached, or the model is not ready.")
     return UpstreamRejected("The model server failed.", status=_SERVER_FAULT, body=_body(message))
-
-
-def too_slow(seconds: float, what: str) -> DeadlineExceeded:
-    """Return the error of a time-out."""
-    return DeadlineExceeded(f"The model server {what} within {seconds:g} s.")
 
 
 def unreadable() -> Unavailable:

@@ -21,14 +21,14 @@ from generator.triton.server import TritonServer
 class TritonModel:
     """A model behind Triton's gRPC streams; the first call connects.
 
-    The server accepts one text, so messages are joined with a chat template. Content that a text cannot hold
-    (pictures, tools, several choices) is refused by name. A request of the OpenAI API is answered in that API's
-    format.
+    The server accepts one text, so a chat template renders the messages. The model refuses pictures, tools and
+    several choices with an error that names the parameter. A request of the OpenAI API gets an answer in the format
+    of that API.
 
     Args:
-        name: Its public name.
-        config: Its configuration.
-        tokens: Counts tokens for it.
+        name: The public name.
+        config: The configuration of the deployment.
+        tokens: Counts the tokens of the model.
 
     Raises:
         ValueError: The chat template cannot be read.
@@ -56,12 +56,12 @@ class TritonModel:
                 yield event
 
     async def _answer(self, prompt: Conversation) -> AsyncGenerator[Event, None]:
-        wanted = sampling(prompt.parameters_json, self._config.answer_tokens)
+        sampling_parameters = sampling(prompt.parameters_json, self._config.answer_tokens)
         [first, *_] = messages = plain_messages(prompt.messages)
         text = first["content"] if prompt.plain else self._template.prompt(messages)
         model = await self._server.describe()
-        answer = Answer(wanted)
-        responses = self._server.stream(model.tensors(text, wanted))
+        answer = Answer(sampling_parameters)
+        responses = self._server.stream(model.tensors(text, sampling_parameters))
         async with contextlib.aclosing(responses):
             async for outputs in responses:
                 piece = answer.take(outputs)
@@ -80,7 +80,7 @@ class TritonModel:
         yield Event(EventKind.USAGE, usage=usage)
 
     async def _usage(self, prompt: Conversation, answer: Answer) -> Usage:
-        """Return the server's counts; missing ones are counted here."""
+        """Return the server's token counts; count the tokens here if the server does not."""
         if answer.prompt_tokens is not None and answer.answer_tokens is not None:
             return Usage(answer.prompt_tokens, answer.answer_tokens, exact=True)
         prompt_tokens, piece = await asyncio.to_thread(
@@ -98,17 +98,17 @@ class TritonModel:
         return self.tokens.count_messages(prompt.messages)
 
     async def context_window(self) -> int:
-        """Return the configured window, else that of the model's configuration; 0 while it cannot be reached."""
+        """Return the configured window, else the window in the server's model configuration; 0 if unknown."""
         if self._config.window is not None:
             return self._config.window
         return await self._server.window()
 
     async def created(self) -> int:
-        """Return 0: not known."""
+        """Return 0, because the time is unknown."""
         return 0
 
     async def ready(self) -> bool:
-        """Return whether the server reports it as ready."""
+        """Return whether the server reports the model as ready."""
         return await self._server.ready()
 
     async def aclose(self) -> None:

@@ -1,6 +1,6 @@
 """The parameters of a chat completion request that a model with one text input supports.
 
-A parameter that would change the answer is never dropped: it is refused by name.
+An unsupported parameter that would change the answer causes an error that names the parameter.
 """
 
 from collections.abc import Mapping, Sequence
@@ -21,7 +21,7 @@ _HARMLESS = frozenset(
     )
 )  # fmt: skip
 # Values of other parameters that have no effect.
-_NOTHING: Mapping[str, tuple[Any, ...]] = {
+_NO_EFFECT: Mapping[str, tuple[Any, ...]] = {
     "logprobs": (False,),
     "top_logprobs": (0,),
     "logit_bias": ({},),
@@ -66,7 +66,7 @@ class _Parameters(msgspec.Struct):
 
 _parameters = msgspec.json.Decoder(_Parameters)
 _members = msgspec.json.Decoder(dict[str, Any])
-_ASIDE = ("max_completion_tokens", "stop", "n")
+_NOT_SAMPLING = ("max_completion_tokens", "stop", "n")
 
 
 @dataclass(frozen=True, slots=True)
@@ -74,9 +74,8 @@ class Sampling:
     """The parameters of an answer.
 
     Attributes:
-        given: Sampling parameters by their name in the OpenAI API (or vLLM's if it has none); ``max_tokens`` is
-            always present.
-        stops: Stop sequences; the answer ends before the first one.
+        given: Sampling parameters by their names in the OpenAI API, else in vLLM; ``max_tokens`` is always present.
+        stops: Stop sequences; the answer ends before the first match.
     """
 
     given: Mapping[str, float]
@@ -88,7 +87,7 @@ class Sampling:
         return int(self.given["max_tokens"])
 
     def is_neutral(self, parameter: str) -> bool:
-        """Return whether its value has no effect, so that a model without the parameter can answer."""
+        """Return whether the parameter's value has no effect; a model without the parameter then can answer."""
         return parameter in _NEUTRAL and self.given[parameter] == _NEUTRAL[parameter]
 
 
@@ -100,7 +99,8 @@ def sampling(parameters_json: bytes, most: int) -> Sampling:
         most: The default of ``max_tokens``.
 
     Raises:
-        InvalidRequest: A parameter has the wrong type, is out of range, or is not supported; the error names it.
+        InvalidRequest: A parameter has the wrong type, is out of range, or is not supported. The error names the
+            parameter.
     """
     try:
         read = _parameters.decode(parameters_json)
@@ -109,14 +109,14 @@ def sampling(parameters_json: bytes, most: int) -> Sampling:
         raise invalid(error) from error
     for name, value in members.items():
         known = name in _Parameters.__struct_fields__ or name in _HARMLESS or value is None
-        if not known and value not in _NOTHING.get(name, ()):
+        if not known and value not in _NO_EFFECT.get(name, ()):
             raise InvalidRequest(f"This model does not accept '{name}'.", field=name)
     stops = [read.stop] if isinstance(read.stop, str) else read.stop or []
     _check(read, stops)
     given = {
         name: value
         for name in _Parameters.__struct_fields__
-        if name not in _ASIDE and (value := getattr(read, name)) is not None
+        if name not in _NOT_SAMPLING and (value := getattr(read, name)) is not None
     }
     given["max_tokens"] = read.max_completion_tokens or read.max_tokens or most
     return Sampling(given, stops)
@@ -128,7 +128,7 @@ def _check(read: _Parameters, stops: Sequence[str]) -> None:
         if value is not None and value < 1:
             raise InvalidRequest(f"'{name}' must be at least 1.", field=name)
     if read.n not in (None, 1):
-        raise InvalidRequest("This model gives one choice: 'n' must be 1.", field="n")
+        raise InvalidRequest("This model returns one choice; 'n' must be 1.", field="n")
     for at, stop in enumerate(stops):
         if not stop:
             field = "stop" if isinstance(read.stop, str) else f"stop[{at}]"

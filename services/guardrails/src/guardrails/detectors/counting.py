@@ -15,7 +15,8 @@ from detection.domain import Detection
 _INLINE = 16_384
 _WORDS_A_MINUTE = 200
 _PIECE = 100_000  # code points in one call of the tokenizer, which refuses a million
-# A space between two letters. All tokenizers here begin a token at it, so the text before it can be counted alone.
+# A space between two letters. All tokenizers here begin a token at such a space, so that the text before the space
+# can be counted separately.
 _CUT = re.compile(r"(?<=[^\W\d_]) (?=[^\W\d_])")
 
 Count = Callable[[str], int]
@@ -24,7 +25,7 @@ Count = Callable[[str], int]
 class TokenLimitParams(Params, frozen=True, kw_only=True):
     """Parameters of the detector."""
 
-    limit: Annotated[int, msgspec.Meta(ge=1, description="Maximum number of tokens that a text may have.")] = 4096
+    limit: Annotated[int, msgspec.Meta(ge=1, description="Maximum number of tokens of a text.")] = 4096
     encoding: Annotated[Literal["cl100k_base", "o200k_base"], msgspec.Meta(description="The tokenizer.")] = (
         "cl100k_base"
     )
@@ -40,7 +41,7 @@ class ReadingTimeParams(Params, frozen=True, kw_only=True):
 
 
 def token_limit() -> BuiltIn[TokenLimitParams]:
-    """Return the factory of the detector, whose detections are about the whole text."""
+    """Return the factory of the detector. Its detections refer to the whole text."""
 
     def build(params: TokenLimitParams) -> CountingDetector:
         detection = Detection("token_limit", "too_many_tokens")
@@ -50,7 +51,7 @@ def token_limit() -> BuiltIn[TokenLimitParams]:
 
 
 def reading_time() -> BuiltIn[ReadingTimeParams]:
-    """Return the factory of the detector, whose detections are about the whole text."""
+    """Return the factory of the detector. Its detections refer to the whole text."""
 
     def build(params: ReadingTimeParams) -> CountingDetector:
         detection = Detection("reading_time", "too_long_to_read")
@@ -66,7 +67,7 @@ class CountingDetector:
     Args:
         count: Counts a text. The counts of parts cut at `_CUT` add up to the count of the whole text.
         most: A quick upper bound of the count.
-        limit: The greatest count that is allowed.
+        limit: The maximum count.
         detection: The detection for a count above the limit.
     """
 
@@ -87,7 +88,7 @@ class CountingDetector:
 
 
 class CountingStream:
-    """Counts a growing text, once it may exceed the limit. Holds back the text that may be above the limit."""
+    """Counts a growing text as soon as it may exceed the limit. Holds back the text that may be above the limit."""
 
     def __init__(self, count: Count, most: Count, limit: float, detection: Detection) -> None:
         self._count = count
@@ -109,7 +110,7 @@ class CountingStream:
         if self._found or self._counted + self._rest_most <= self._limit:
             self._decided = self._length
         else:
-            # Released text cannot be taken back; it was certain at that time.
+            # Text that was released earlier cannot be held back again.
             self._decided = max(self._decided, self._length - len(self._rest[0]))
         return self._decided, detections
 

@@ -15,7 +15,7 @@ from guardrails.detectors.structure.process import CheckProcesses
 
 _TYPE = "file_type"
 _LONGEST_SCHEMA = 20_000
-_SECONDS = 30.0  # for one call: all its texts, each with its own limit, and the wait for a free process
+_SECONDS = 30.0  # for one call: the wait for a free process, and the checks of all texts
 
 
 class FileTypeParams(Params, frozen=True, kw_only=True):
@@ -26,12 +26,12 @@ class FileTypeParams(Params, frozen=True, kw_only=True):
         msgspec.Meta(
             min_length=1,
             max_length=8,
-            description="The formats that a text must have, all of them: `json`, `yaml`, `xml`, `json-within` (a "
+            description="The formats in which a text must be valid: `json`, `yaml`, `xml`, `json-within` (a "
             "text whose objects are JSON), `json-with-schema:` or `yaml-with-schema:` followed by a JSON Schema.",
         ),
     ]
     required_elements: Annotated[
-        int, msgspec.Meta(ge=0, description="Objects that a text must contain, for `json-within`.")
+        int, msgspec.Meta(ge=0, description="Minimum number of objects in a text, for `json-within`.")
     ] = 0
 
 

@@ -1,7 +1,7 @@
 """The detector ``language``: finds texts in languages that are not allowed.
 
-py3langid (https://github.com/adbar/py3langid) identifies the language by the frequencies of byte sequences. It is
-not reliable for short texts, which are therefore not judged.
+py3langid (https://github.com/adbar/py3langid) identifies the language by the frequencies of byte sequences. The
+result is not reliable for short texts. The detector therefore ignores short texts.
 """
 
 from functools import cache
@@ -17,7 +17,7 @@ if TYPE_CHECKING:
     from py3langid.langid import LanguageIdentifier  # type: ignore[import-untyped]  # shipped without types
 
 _INLINE = 4096
-_SAMPLE = 8192  # code points of the sample; a longer one does not change the result
+_SAMPLE = 8192  # code points of the sample; a longer sample does not change the result
 _THRESHOLD = 0.6
 
 
@@ -28,24 +28,25 @@ class LanguageParams(Params, frozen=True, kw_only=True):
         list[Annotated[str, msgspec.Meta(pattern="^[a-z]{2,3}$")]],
         msgspec.Meta(min_length=1, max_length=100, description="The allowed languages, as ISO 639-1 codes: `en`."),
     ]
-    shortest: Annotated[int, msgspec.Meta(ge=0, description="Least letters of a text that is judged.")] = 20
-    threshold: Annotated[
-        float, msgspec.Meta(ge=0, le=1, description="Detections with a lower score are ignored.")
-    ] = _THRESHOLD
+    shortest: Annotated[
+        int, msgspec.Meta(ge=0, description="Minimum number of letters; the detector ignores shorter texts.")
+    ] = 20
+    threshold: Annotated[float, msgspec.Meta(ge=0, le=1, description="Minimum score of a detection.")] = _THRESHOLD
 
 
 def language(limit: int) -> BuiltIn[LanguageParams]:
     """Return the factory of the detector.
 
     Args:
-        limit: Code points of a growing text that the detector may hold back.
+        limit: The maximum number of held-back code points of a growing text.
     """
 
     def build(params: LanguageParams) -> WholeTextDetector:
         known = _identifier().labels
         for index, each in enumerate(params.languages):
             if each not in known:
-                raise BadParam(f"languages[{index}]", f"unknown language; known ones: {', '.join(sorted(known))}")
+                known_languages = ", ".join(sorted(known))
+                raise BadParam(f"languages[{index}]", f"unknown language; use one of: {known_languages}")
 
         def judge(text: str) -> list[Detection]:
             sample = text[:_SAMPLE]
@@ -64,7 +65,7 @@ def language(limit: int) -> BuiltIn[LanguageParams]:
 
 @cache
 def _identifier() -> "LanguageIdentifier":
-    # Imported on first use: the model takes memory.
-    from py3langid.langid import MODEL_FILE, LanguageIdentifier  # see above
+    # Imported on first use, because the model takes memory.
+    from py3langid.langid import MODEL_FILE, LanguageIdentifier
 
     return LanguageIdentifier.from_model_file(MODEL_FILE, norm_probs=True)

@@ -1,8 +1,8 @@
 """The detector ``secrets``: finds keys and tokens of many vendors, assigned passwords, and random strings.
 
 The vendors' patterns come from detect-secrets (https://github.com/Yelp/detect-secrets), which scans lines of files
-with Python's ``re``. Here the patterns run on the linear engine, so that growing texts can be scanned too. The
-engine has no look-behind; the patterns that need it are for assignments, which a pattern of this module finds.
+with Python's ``re``. Here the patterns run on the linear engine, which can also scan growing texts. This engine has
+no look-behind. The vendors' patterns with look-behind find assignments; a pattern of this module replaces them.
 """
 
 import importlib
@@ -24,25 +24,28 @@ from detection.detectors.patterns.engine import Unsupported
 from detection.detectors.patterns.matching import MUCH_MEMORY, Limits, Matcher, Pattern
 
 _TYPE = "secret"
-# An IP address is not a secret. The library matches only the first line of a private key; this module matches all.
-_LEFT_OUT = ("ip_public", "private_key")
-# The library's limits (detect_secrets.plugins.high_entropy_strings): bits per character of quoted random strings.
+# An IP address is not a secret. The library matches only the first line of a private key, so this module has its
+# own pattern for the whole key.
+_EXCLUDED = ("ip_public", "private_key")
+# The library's thresholds for random strings (detect_secrets.plugins.high_entropy_strings), in bits per character.
 _BASE64_BITS, _HEX_BITS = 4.5, 3.0
 _HEX = frozenset(b"0123456789abcdefABCDEF")
 
 
 class SecretsParams(Params, frozen=True, kw_only=True):
-    """Parameters of the detector; it has only the common ones."""
+    """The common parameters of detectors."""
 
 
 def secrets(limits: Limits) -> BuiltIn[SecretsParams]:
     """Return the factory of the detector."""
-    detector = cache(lambda: PatternDetector([*map(Matcher, _own()), *_of_vendors()], limits, MUCH_MEMORY))
+    detector = cache(
+        lambda: PatternDetector([*map(Matcher, _own_patterns()), *_vendor_patterns()], limits, MUCH_MEMORY)
+    )
     description = "Finds keys, tokens and passwords by the patterns of detect-secrets."
     return BuiltIn("secrets", description, SecretsParams, lambda _: detector())
 
 
-def _own() -> Iterator[Pattern]:
+def _own_patterns() -> Iterator[Pattern]:
     keywords = "|".join(DENYLIST)
     assigned = rf"""(?i:(?:{keywords})["']?\s{{0,4}}(?::=|=>|={{1,3}}|:)\s{{0,4}}@?["'][^"'\s]{{1,200}}["'])"""
     body = r"(?:[^-]|-[^-])*(?:-----END [A-Z0-9 ]{0,60}-----)?"
@@ -55,9 +58,9 @@ def _own() -> Iterator[Pattern]:
     yield Pattern(_TYPE, "hugging_face_token", r"\bhf_[A-Za-z0-9]{30,40}")
 
 
-def _of_vendors() -> Iterator[Matcher]:
+def _vendor_patterns() -> Iterator[Matcher]:
     for module in pkgutil.iter_modules(plugins.__path__):
-        if module.name in _LEFT_OUT:
+        if module.name in _EXCLUDED:
             continue
         found = importlib.import_module(f"{plugins.__name__}.{module.name}")
         for _, vendor in inspect.getmembers(found, inspect.isclass):
@@ -71,8 +74,8 @@ def _of_vendors() -> Iterator[Matcher]:
 
 
 def _linear(expression: re.Pattern[str]) -> str:
-    # The token before the look-ahead is greedy, so the look-ahead is not needed. RE2 allows counts up to 1000.
-    # Without the lazy `?` at the end, a finding is the whole token and not only its beginning.
+    # The expression before the look-ahead is greedy, so that the look-ahead is not needed. RE2 allows counts up to
+    # 1000. The lazy `?` at the end would limit a finding to the beginning of the token.
     pattern = expression.pattern.replace(r"(?!\w)", "").replace("{50,1024}", "{50,1000}").removesuffix("?")
     return f"(?i:{pattern})" if expression.flags & re.IGNORECASE else pattern
 

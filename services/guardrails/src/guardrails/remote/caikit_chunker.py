@@ -19,31 +19,31 @@ _MODEL = "mm-model-id"
 class CaikitChunker(RemoteChunker):
     """Splits one text. The server gets the ``chunker_id`` of the configuration, or the chunker's name.
 
-    A text that is complete at once takes one unary call. For a growing text, the protocol does not report how far
-    the server has processed it. So accepted text counts as processed, and the limit of a window also limits a chunk
-    without an end. The server's time limit starts at the end of the text. The last chunk is the text after the
-    server's last end, for example white space.
+    A complete text takes one unary call. For a growing text, the protocol does not report how much text the server
+    has processed. The chunker therefore counts written text as processed. The limit of a window also limits a chunk
+    without an end. The server's time limit starts at the end of the text. The text after the server's last end, for
+    example white space, is the last chunk.
     """
 
     _number = 0
     _all_written = False
 
-    async def _ask(self, deadline: Deadline) -> None:
+    async def _call(self, deadline: Deadline) -> None:
         if not self._last:
-            await super()._ask(deadline)
+            await super()._call(deadline)
             return
         request = chunkers_pb2.ChunkerTokenizationTaskRequest(text="".join(self._pieces))
-        answer = await rpc.unary(self._named_method(_UNARY), request, deadline)
-        for chunk in answer.results:
+        response = await rpc.unary(self._named_method(_UNARY), request, deadline)
+        for chunk in response.results:
             self._end_chunk(chunk.end)
-        self._leave_rest()
-        self._took(self._sent)
+        self._end_last_chunk()
+        self._accepted(self._sent)
 
     def _method(self) -> tuple[Callable[..., Any], str]:
         return self._named_method(_STREAMED), f"{DESCRIPTOR.full_name}/{_STREAMED}"
 
     def _named_method(self, name: str) -> Callable[..., Any]:
-        """Return a method of the server that also sends the name of the model."""
+        """Return a method of the server that adds the name of the model to the metadata."""
         method: Callable[..., Any] = getattr(self._stub, name)
         model = self._config.chunker_id or self._config.name
 
@@ -60,19 +60,19 @@ class CaikitChunker(RemoteChunker):
             self._number += 1
             await call.write(piece)
         self._all_written = last
-        self._took(self._taken + len(text))
+        self._accepted(self._taken + len(text))
 
     async def _read(self, call: rpc.Exchange) -> None:
         while (response := await call.read()) is not grpc.aio.EOF:
-            if response.processed_index != self._end:  # an equal index is progress without a complete chunk
+            if response.processed_index != self._end:  # an equal index means that no chunk is complete
                 self._end_chunk(response.processed_index)
             self._restart_clock()
             self._ready()
         if not self._all_written:
-            raise self._failed("it ended before the text did", 502)
-        self._leave_rest()
+            raise self._error("it ended its stream before the end of the text", 502)
+        self._end_last_chunk()
 
-    def _leave_rest(self) -> None:
+    def _end_last_chunk(self) -> None:
         """End the last chunk at the end of the text."""
         if self._end < self._sent:
             self._end_chunk(self._sent)

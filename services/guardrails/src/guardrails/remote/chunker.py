@@ -1,4 +1,4 @@
-"""A remote chunker over ``causeway.guardrails.v1.ChunkerService``."""
+"""A client of remote chunkers that implement ``causeway.guardrails.v1.ChunkerService``."""
 
 import asyncio
 import contextlib
@@ -16,20 +16,20 @@ from servicekit.errors import CausewayError, DeadlineExceeded, http_status
 from guardrails.remote.config import ChunkerConfig
 
 DESCRIPTOR = chunker_pb2.DESCRIPTOR.services_by_name["ChunkerService"]
-_MOST_SECONDS = 3600.0  # for one text; the configuration sets the time for a piece
+_MOST_SECONDS = 3600.0  # for one text; the configuration sets the time-out of a piece
 _log = structlog.get_logger(__name__)
 
 
 class RemoteChunker:
     """Splits one text in one call, which begins with the first piece.
 
-    Subclasses use other protocols: they define the called method, the written messages and the meaning of the
-    answers.
+    Subclasses implement other protocols: they override the called method, and how to write messages and read
+    responses.
 
     Args:
         config: The configuration of the chunker.
-        stub: The client of its server.
-        ready: Called on the event loop when there are new ends of chunks.
+        stub: The client of the chunker's server.
+        ready: Called on the event loop when new ends of chunks are available.
     """
 
     def __init__(
@@ -39,7 +39,7 @@ class RemoteChunker:
         self._stub: Any = stub
         self._ready = ready
         self._task: asyncio.Task[None] | None = None
-        self._waking = asyncio.Event()
+        self._wake = asyncio.Event()
         self._pieces: list[str] = []
         self._last = False
         self._sent = 0
@@ -47,7 +47,7 @@ class RemoteChunker:
         self._end = 0
         self._ends: list[int] = []
         self._failure: DetectorFailed | None = None
-        self._named = False
+        self._id_sent = False
         self._timer = asyncio.timeout(None)
 
     @property
@@ -73,7 +73,7 @@ class RemoteChunker:
                 self._task.add_done_callback(lambda _: self._ready())
             elif idle:
                 self._restart_clock()
-            self._waking.set()
+            self._wake.set()
         ends, self._ends = self._ends, []
         return ends
 
@@ -86,40 +86,40 @@ class RemoteChunker:
         try:
             async with self._timer:
                 self._restart_clock()
-                await self._ask(Deadline.after(_MOST_SECONDS))
+                await self._call(Deadline.after(_MOST_SECONDS))
         except (TimeoutError, DeadlineExceeded):
-            self._failure = self._failed(f"it took longer than {self._config.seconds:g} s", 504)
+            self._failure = self._error(f"it took longer than {self._config.seconds:g} s", 504)
         except CausewayError as error:
             _log.warning("chunker cannot be reached", chunker=self._config.name, error=error.message)
-            self._failure = self._failed("its server failed or cannot be reached", http_status(error))
+            self._failure = self._error("its server failed or cannot be reached", http_status(error))
         except DetectorFailed as error:
             self._failure = error
-        except Exception:  # a defect; without this, the text would wait for its chunks without end
+        except Exception:  # a defect; without a failure, the text would wait for its chunks forever
             _log.exception("chunker failed", chunker=self._config.name)
-            self._failure = self._failed("it failed unexpectedly", 500)
+            self._failure = self._error("it failed unexpectedly", 500)
 
-    async def _ask(self, deadline: Deadline) -> None:
+    async def _call(self, deadline: Deadline) -> None:
         """Call the server."""
         async with rpc.bidi(*self._method(), deadline) as call:
             await self._exchange(call)
 
     async def _exchange(self, call: rpc.Exchange) -> None:
         try:
-            async with asyncio.TaskGroup() as beside:
-                writing = beside.create_task(self._write(call))
+            async with asyncio.TaskGroup() as group:
+                writing = group.create_task(self._write(call))
                 await self._read(call)
                 writing.cancel()
         except ExceptionGroup as failures:
             raise failures.exceptions[0] from failures.exceptions[0].__cause__
 
     async def _write(self, call: rpc.Exchange) -> None:
-        with contextlib.suppress(CausewayError):  # the reader raises the error after the earlier answers
+        with contextlib.suppress(CausewayError):  # the reader reads the earlier responses and then raises it
             await self._write_pieces(call)
 
     async def _write_pieces(self, call: rpc.Exchange) -> None:
         while True:
-            await self._waking.wait()
-            self._waking.clear()
+            await self._wake.wait()
+            self._wake.clear()
             text, last = "".join(self._pieces), self._last
             self._pieces = []
             await self._write_piece(call, text, last)
@@ -133,37 +133,37 @@ class RemoteChunker:
 
     async def _write_piece(self, call: rpc.Exchange, text: str, last: bool) -> None:
         """Write the next piece."""
-        chunker_id = "" if self._named else self._config.chunker_id
-        self._named = True
+        chunker_id = "" if self._id_sent else self._config.chunker_id
+        self._id_sent = True
         await call.write(chunker_pb2.ChunkRequest(text=text, last=last, chunker_id=chunker_id))
 
     async def _read(self, call: rpc.Exchange) -> None:
-        """Read the answers until all chunks of the text have ended."""
+        """Read the responses until all chunks of the text have ended."""
         while not (self._last and self._taken == self._end == self._sent):
             response = await call.read()
             if response is grpc.aio.EOF:
-                raise self._failed("it ended before the text did", 502)
+                raise self._error("it ended its stream before the end of the text", 502)
             for end in response.ends:
                 self._end_chunk(end)
             if not max(self._taken, self._end) <= response.taken <= self._sent:
-                raise self._failed("it reported more text than was sent", 502)
-            self._took(response.taken)
+                raise self._error("it reported more text than was sent", 502)
+            self._accepted(response.taken)
 
     def _end_chunk(self, end: int) -> None:
         if not self._end < end <= self._sent:
-            raise self._failed("it ended a chunk at an impossible position", 502)
+            raise self._error("it ended a chunk at an impossible position", 502)
         self._end = end
         self._ends.append(end)
 
-    def _took(self, taken: int) -> None:
+    def _accepted(self, taken: int) -> None:
         self._taken = taken
         self._restart_clock()
         self._ready()
 
     def _restart_clock(self) -> None:
-        owing = self.waiting or (self._last and self._end < self._sent)
+        is_pending = self.waiting or (self._last and self._end < self._sent)
         now = asyncio.get_running_loop().time()
-        self._timer.reschedule(now + self._config.seconds if owing else None)
+        self._timer.reschedule(now + self._config.seconds if is_pending else None)
 
-    def _failed(self, reason: str, status: int) -> DetectorFailed:
+    def _error(self, reason: str, status: int) -> DetectorFailed:
         return DetectorFailed(f"chunker request failed for `{self._config.name}`: {reason}", status)

@@ -12,15 +12,15 @@ from pydantic import BaseModel, ConfigDict, Field, StringConstraints, field_vali
 from servicekit.yaml_file import Document, Key
 from yarl import URL
 
-# Headers of one connection, of the body, or of the detector API itself.
+# Headers of a connection, of the body, or of the detector API.
 # fmt: off
-_NEVER_PASSED = frozenset((
+_FORBIDDEN_HEADERS = frozenset((
     "host", "connection", "content-length", "content-type", "content-encoding", "transfer-encoding", "te",
     "upgrade", "trailer", "keep-alive",
     "proxy-authorization", "proxy-authenticate", "accept-encoding", "detector-id",
 ))
 # fmt: on
-_OWN_CHUNKERS = tuple(each.value for each in Chunking)
+_BUILT_IN_CHUNKERS = tuple(each.value for each in Chunking)
 Header = Annotated[str, StringConstraints(pattern="^[A-Za-z0-9-]+$", to_lower=True)]
 
 
@@ -29,12 +29,12 @@ class ChunkerConfig:
     """The configuration of a remote chunker.
 
     Attributes:
-        name: Its name in the file.
-        target: Its gRPC target.
-        chunker_id: Its name on the server; empty for the only one.
-        seconds: Time limit of a piece.
+        name: The name in the file.
+        target: The gRPC target of the server.
+        chunker_id: The server's name of the chunker; empty if the server has only one chunker.
+        seconds: The time limit of a piece.
         credentials: For TLS: the authorities' certificates, the client's certificate and its key, each PEM or None.
-            Without credentials, the connection does not use TLS.
+            None: the connection does not use TLS.
         protocol: The protocol of the server.
     """
 
@@ -51,18 +51,18 @@ class RemoteConfig:
     """The configuration of one remote detector.
 
     Attributes:
-        detector_id: Its name in requests and on its server.
-        kind: The kind of its input, which determines the path of its requests.
-        url: The base URL of its server.
-        seconds: Time limit of one answer, including the wait for a free slot.
-        chunking: The kind of its windows.
-        threshold: The default threshold; detections with a lower score are ignored.
-        concurrency: Limit of concurrent calls; further calls wait.
+        detector_id: The name in requests and on the detector's server.
+        kind: The kind of input, which determines the path of the requests.
+        url: The base URL of the server.
+        seconds: The time limit of one call, including the wait for a free slot.
+        chunking: The kind of windows.
+        threshold: The default threshold; the detector ignores detections with a lower score.
+        concurrency: The maximum number of concurrent calls; further calls wait.
         tls: The TLS settings for ``https``; None: the system's authorities.
-        headers: The caller's headers that its server gets, in lower case.
+        headers: The caller's headers that the server gets, in lower case.
         cross_choice: See `Judge`.
-        chunker: The remote chunker of its windows, if it has one.
-        description: Its purpose.
+        chunker: The remote chunker; None: a built-in chunker.
+        description: The purpose of the detector.
     """
 
     detector_id: str
@@ -116,7 +116,7 @@ class _Detector(BaseModel):
     def _address(cls, value: str) -> str:
         url = URL(value)
         if url.scheme not in ("http", "https") or not url.host or url.query_string or url.fragment:
-            raise ValueError("the url must be http://host:port or https://host:port, without a query or a fragment")
+            raise ValueError("must be http://host:port or https://host:port, without a query or a fragment")
         return value
 
 
@@ -161,64 +161,64 @@ def parse(raw: bytes, name: str, taken: Collection[str] = ()) -> tuple[RemoteCon
         taken: Names of the built-in detectors.
 
     Raises:
-        BadFile: Not YAML, an unknown key, an invalid value, a taken name, or an unreadable certificate; the message
-            names the line and the key.
+        BadFile: The file is not YAML, or has an unknown key, an invalid value, the name of a built-in detector, or
+            an unreadable certificate. The message names the line and the key.
     """
     document = Document(raw, name)
     file = document.validated(_File)
     chunkers = {}
     for chunker, entry in file.chunkers.items():
-        if chunker in _OWN_CHUNKERS:
-            raise document.wrong(("chunkers", chunker), "a built-in chunker has this name")
+        if chunker in _BUILT_IN_CHUNKERS:
+            raise document.wrong(("chunkers", chunker), "a built-in chunker has this name; use another name")
         try:
             chunkers[chunker] = entry.config(chunker)
         except OSError as error:
             place: Key = ("chunkers", chunker, "tls")
             raise document.wrong(place, f"cannot load the certificates: {error}") from None
     configs = []
-    for detector_id, said in file.detectors.items():
+    for detector_id, detector in file.detectors.items():
         place = ("detectors", detector_id)
         if detector_id in taken:
-            raise document.wrong(place, "a built-in detector has this name")
-        headers = frozenset((*file.headers, *said.headers))
-        if headers & _NEVER_PASSED:
-            raise document.wrong(place, f"the header {min(headers & _NEVER_PASSED)} cannot be passed on")
-        if said.chunker not in (None, *_OWN_CHUNKERS, *chunkers):
-            known = ", ".join((*_OWN_CHUNKERS, *chunkers))
-            raise document.wrong((*place, "chunker"), f"unknown chunker; the known ones are {known}")
-        if said.chunker not in (None, "whole_doc") and said.kind == "text_chat":
+            raise document.wrong(place, "a built-in detector has this name; use another name")
+        headers = frozenset((*file.headers, *detector.headers))
+        if headers & _FORBIDDEN_HEADERS:
+            raise document.wrong(place, f"the header {min(headers & _FORBIDDEN_HEADERS)} cannot be passed on")
+        if detector.chunker not in (None, *_BUILT_IN_CHUNKERS, *chunkers):
+            known = ", ".join((*_BUILT_IN_CHUNKERS, *chunkers))
+            raise document.wrong((*place, "chunker"), f"unknown chunker; use one of: {known}")
+        if detector.chunker not in (None, "whole_doc") and detector.kind == "text_chat":
             raise document.wrong((*place, "chunker"), "a text_chat detector needs the chunker whole_doc")
-        contents = said.kind == "text_contents"
-        if said.across_choices and not contents:
+        contents = detector.kind == "text_contents"
+        if detector.across_choices and not contents:
             raise document.wrong((*place, "across_choices"), "only text_contents detectors can judge several texts")
         try:
-            tls = said.tls.context() if said.tls is not None else None
+            tls = detector.tls.context() if detector.tls is not None else None
         except (OSError, ValueError) as error:
             raise document.wrong((*place, "tls"), f"cannot load the certificates: {error}") from None
         configs.append(
             RemoteConfig(
                 detector_id,
-                DetectorKind(said.kind),
-                URL(said.url.rstrip("/")),
-                said.timeout,
-                _chunking(said, contents=contents),
-                said.default_threshold,
-                said.concurrency,
+                DetectorKind(detector.kind),
+                URL(detector.url.rstrip("/")),
+                detector.timeout,
+                _chunking(detector, contents=contents),
+                detector.default_threshold,
+                detector.concurrency,
                 tls,
                 headers,
-                said.across_choices,
-                chunkers.get(said.chunker or ""),
-                said.description,
+                detector.across_choices,
+                chunkers.get(detector.chunker or ""),
+                detector.description,
             )
         )
     return tuple(configs)
 
 
-def _chunking(said: _Detector, *, contents: bool) -> Chunking:
-    if said.chunker is None:
-        return Chunking.SENTENCE if contents and not said.across_choices else Chunking.WHOLE
+def _chunking(detector: _Detector, *, contents: bool) -> Chunking:
+    if detector.chunker is None:
+        return Chunking.SENTENCE if contents and not detector.across_choices else Chunking.WHOLE
     # The limit of a sentence also applies to a chunk of a remote chunker.
-    return Chunking(said.chunker) if said.chunker in _OWN_CHUNKERS else Chunking.SENTENCE
+    return Chunking(detector.chunker) if detector.chunker in _BUILT_IN_CHUNKERS else Chunking.SENTENCE
 
 
 def _pem(path: Path | None) -> bytes | None:

@@ -16,8 +16,8 @@ from detection.domain import Detection, DetectionContext, DetectorInfo, Detector
 from guardrails.remote import messages
 from guardrails.remote.config import RemoteConfig
 
-_LONGEST_ANSWER = 8 * 1024 * 1024
-_LONGEST_REASON = 300
+_MAX_RESPONSE_BYTES = 8 * 1024 * 1024
+_MAX_REASON = 300
 _HEALTH_SECONDS = 2.0
 _PATHS = {
     DetectorKind.CONTENTS: messages.CONTENTS,
@@ -45,12 +45,12 @@ OpenChunker = Callable[[Callable[[], None]], Chunker]
 class RemoteFactory:
     """The factory of a remote detector.
 
-    It handles ``threshold`` and ``replacement``. The server gets the other parameters.
+    The factory handles ``threshold`` and ``replacement``. The server gets the other parameters.
 
     Args:
         config: The configuration of the detector.
         session: The HTTP session, which all remote detectors share.
-        chunker: Opens the remote chunker of its windows, if it has one.
+        chunker: Opens the remote chunker; None: the detector has a built-in chunker.
     """
 
     def __init__(
@@ -60,7 +60,7 @@ class RemoteFactory:
         self.detector_id = config.detector_id
         self._config = config
         self._session = session
-        self._turns = asyncio.Semaphore(config.concurrency)
+        self._slots = asyncio.Semaphore(config.concurrency)
 
     def make(self, raw: bytes) -> ConfiguredDetector:
         """See `DetectorFactory.make`."""
@@ -71,7 +71,7 @@ class RemoteFactory:
             raise BadParam("threshold", "must be a number from 0 to 1")
         if not isinstance(replacement, str) or len(replacement) > 200:  # as in `Params`
             raise BadParam("replacement", "must be a text of at most 200 characters")
-        judge = RemoteJudge(self._config, self._session, self._turns, params, self._chunker)
+        judge = RemoteJudge(self._config, self._session, self._slots, params, self._chunker)
         return ConfiguredDetector(judge, replacement, float(threshold))
 
     def info(self) -> DetectorInfo:
@@ -98,13 +98,13 @@ class RemoteFactory:
 
 
 class RemoteJudge(Judge):
-    """A remote detector with a request's parameters.
+    """A remote detector with the parameters of a request.
 
     Args:
         config: The configuration of the detector.
         session: The HTTP session.
-        turns: Limits the concurrent calls.
-        params: The parameters for its server.
+        slots: Limits the concurrent calls.
+        params: The parameters for the server.
         chunker: See `RemoteFactory`.
     """
 
@@ -112,7 +112,7 @@ class RemoteJudge(Judge):
         self,
         config: RemoteConfig,
         session: aiohttp.ClientSession,
-        turns: asyncio.Semaphore,
+        slots: asyncio.Semaphore,
         params: dict[str, Any],
         chunker: OpenChunker | None = None,
     ) -> None:
@@ -122,7 +122,7 @@ class RemoteJudge(Judge):
         self.cross_choice = config.cross_choice
         self._config = config
         self._session = session
-        self._turns = turns
+        self._slots = slots
         self._params = params
         self._open_chunker = chunker
         self._url = config.url.joinpath(_PATHS[config.kind].lstrip("/"))
@@ -136,15 +136,15 @@ class RemoteJudge(Judge):
         match self.kind:
             case DetectorKind.CONTENTS:
                 request = messages.ContentsRequest(list(windows), self._params)
-                answers = await self._ask(request, context, list[list[messages.Result]])
+                answers = await self._call(request, context, list[list[messages.Result]])
                 if len(answers) != len(windows):
-                    raise self._failed("it did not answer with one list for each text")
+                    raise self._error("it did not answer with one list for each text")
                 return [self._detections(answer, text) for answer, text in zip(answers, windows, strict=True)]
             case DetectorKind.CHAT:
                 return await self._chats(windows, context)
             case DetectorKind.CONTEXT_DOC:
                 if not context.passages:
-                    raise self._failed("it needs the passages of the text")
+                    raise self._error("it needs the passages of the text")
                 kind = "url" if context.urls else "docs"
                 documents = list(context.passages)
                 return await self._each(
@@ -154,7 +154,7 @@ class RemoteJudge(Judge):
                 )
             case DetectorKind.GENERATION:
                 if not context.prompt:
-                    raise self._failed("it needs the prompt that the text answers")
+                    raise self._error("it needs the prompt that the text answers")
                 return await self._each(
                     windows,
                     [messages.GenerationRequest(context.prompt, text, self._params) for text in windows],
@@ -163,58 +163,58 @@ class RemoteJudge(Judge):
 
     async def _chats(self, windows: Sequence[str], context: DetectionContext) -> list[list[Detection]]:
         if not context.messages:
-            raise self._failed("it needs the conversation of the text")
-        said = msgspec.json.decode(context.messages, type=list[msgspec.Raw])
+            raise self._error("it needs the conversation of the text")
+        conversation = msgspec.json.decode(context.messages, type=list[msgspec.Raw])
         if context.direction is not Direction.OUTPUT:
-            # The unchanged conversation is judged once; the detections are reported for the latest text.
-            found = await self._each(windows[-1:], [self._chat(said, context)], context)
+            # Judge the unchanged conversation once, and report its detections for the latest text.
+            found = await self._each(windows[-1:], [self._chat(conversation, context)], context)
             return [[] for _ in windows[:-1]] + found
         requests = []
         for index, text in enumerate(windows):
             reply = context.replies[index] if index < len(context.replies) else b""
             message = {"role": "assistant", "content": text or None} | decode_members(reply)
-            requests.append(self._chat([*said, msgspec.Raw(msgspec.json.encode(message))], context))
+            requests.append(self._chat([*conversation, msgspec.Raw(msgspec.json.encode(message))], context))
         return await self._each(windows, requests, context)
 
-    def _chat(self, said: Sequence[msgspec.Raw], context: DetectionContext) -> messages.ChatRequest:
-        conversation = msgspec.Raw(msgspec.json.encode(said))
+    def _chat(self, conversation: Sequence[msgspec.Raw], context: DetectionContext) -> messages.ChatRequest:
+        encoded = msgspec.Raw(msgspec.json.encode(conversation))
         tools = msgspec.Raw(context.tools) if context.tools else msgspec.UNSET
-        return messages.ChatRequest(conversation, self._params, tools)
+        return messages.ChatRequest(encoded, self._params, tools)
 
     async def _each(
         self, windows: Sequence[str], requests: Iterable[msgspec.Struct], context: DetectionContext
     ) -> list[list[Detection]]:
         try:
             async with asyncio.TaskGroup() as group:
-                asked = [
-                    group.create_task(self._ask(request, context, list[messages.Result])) for request in requests
+                tasks = [
+                    group.create_task(self._call(request, context, list[messages.Result])) for request in requests
                 ]
         except* DetectorFailed as failures:
             first = failures.exceptions[0]
             raise first from first.__cause__
-        return [self._detections(task.result(), text) for task, text in zip(asked, windows, strict=True)]
+        return [self._detections(task.result(), text) for task, text in zip(tasks, windows, strict=True)]
 
-    async def _ask(self, request: msgspec.Struct, context: DetectionContext, answer: type[T]) -> T:
+    async def _call(self, request: msgspec.Struct, context: DetectionContext, answer: type[T]) -> T:
         headers = {name: value for name, value in context.headers.items() if name in self._config.headers}
         headers |= {messages.DETECTOR_ID: self._config.detector_id, "content-type": "application/json"}
         body = msgspec.json.encode(request)
-        async with self._turns:
+        async with self._slots:
             try:
                 try:
                     status, raw = await self._post(body, headers)
                 except (aiohttp.ServerDisconnectedError, ConnectionResetError, BrokenPipeError):
-                    # The server closed an idle connection. Judging twice is harmless.
+                    # The server closed an idle connection. A second call is safe, because calls change nothing.
                     status, raw = await self._post(body, headers)
             except aiohttp.ClientError as error:
                 _log.warning("detector cannot be reached", detector=self._config.detector_id, error=str(error))
-                raise self._failed("its server cannot be reached", 503) from error
-        if not 200 <= status < 300:  # HTTP's successes
-            raise self._failed(_reason(raw) or f"its server answered with status {status}", status)
+                raise self._error("its server cannot be reached", 503) from error
+        if not 200 <= status < 300:  # the successful statuses of HTTP
+            raise self._error(_reason(raw) or f"its server answered with status {status}", status)
         try:
-            raw.decode()  # msgspec does not check that raw members are UTF-8
+            raw.decode()  # msgspec does not check whether raw members are UTF-8
             return msgspec.json.decode(raw, type=answer)
         except (ValueError, RecursionError) as error:
-            raise self._failed("its server's answer does not follow the detector API", 502) from error
+            raise self._error("its server's answer does not follow the detector API", 502) from error
 
     async def _post(self, body: bytes, headers: dict[str, str]) -> tuple[int, bytes]:
         async with self._session.post(
@@ -223,8 +223,8 @@ class RemoteJudge(Judge):
             raw = bytearray()
             async for chunk in response.content.iter_any():
                 raw += chunk
-                if len(raw) > _LONGEST_ANSWER:
-                    raise self._failed("its server's answer is too long", 502)
+                if len(raw) > _MAX_RESPONSE_BYTES:
+                    raise self._error("its server's answer is too long", 502)
             return response.status, bytes(raw)
 
     def _detections(self, results: Iterable[messages.Result], text: str) -> list[Detection]:
@@ -232,14 +232,14 @@ class RemoteJudge(Judge):
         for result in results:
             start, end = result.start, result.end
             if (start is None) is not (end is None):
-                raise self._failed("its server sent a span without a start or an end", 502)
+                raise self._error("its server sent a span without a start or an end", 502)
             if start is not None and end is not None:
                 if not 0 <= start <= end <= len(text):
-                    raise self._failed("its server sent a span outside the text", 502)
+                    raise self._error("its server sent a span outside the text", 502)
                 if start == end:
                     start = end = None  # an empty span means the whole text
-            own = "" if start is None else text[start:end]
-            named = own if result.text is None else result.text
+            matched = "" if start is None else text[start:end]
+            reported = matched if result.text is None else result.text
             extra = {
                 name: raw
                 for name, raw in (("evidence", result.evidence), ("metadata", result.metadata))
@@ -249,7 +249,7 @@ class RemoteJudge(Judge):
                 Detection(
                     result.detection_type,
                     result.detection,
-                    named,
+                    reported,
                     start,
                     end,
                     result.score,
@@ -259,12 +259,12 @@ class RemoteJudge(Judge):
         found.sort(key=lambda each: float("inf") if each.start is None else each.start)
         return found
 
-    def _failed(self, reason: str, status: int = 0) -> DetectorFailed:
+    def _error(self, reason: str, status: int = 0) -> DetectorFailed:
         return DetectorFailed(f"detector request failed for `{self._config.detector_id}`: {reason}", status)
 
 
 def _reason(raw: bytes) -> str:
     try:
-        return msgspec.json.decode(raw, type=messages.Refusal, strict=False).message[:_LONGEST_REASON]
+        return msgspec.json.decode(raw, type=messages.Refusal, strict=False).message[:_MAX_REASON]
     except (ValueError, RecursionError):
         return ""

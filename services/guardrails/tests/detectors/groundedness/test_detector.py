@@ -70,7 +70,7 @@ async def test_numbers() -> None:
     ],
 )
 async def test_each_sort_can_be_left_out(text: str, parameter: str, name: str) -> None:
-    """The name of a finding says what differs. A parameter switches each sort off."""
+    """The name of a finding is the kind of the difference. A parameter disables each kind."""
     (found,) = await _judge(slow(groundedness(_open, 10)), text)
     assert found.name == name
     assert await _judge(slow(groundedness(_open, 10), **{parameter: False}), text) == []
@@ -89,7 +89,7 @@ async def test_addresses_instead_of_passages() -> None:
     at fault.
     """
     around = DetectionContext(passages=("https://example.org/so",), urls=True)
-    with pytest.raises(DetectorFailed, match="not as addresses") as failed:
+    with pytest.raises(DetectorFailed, match="not their URLs") as failed:
         await slow(groundedness(_open, 10)).judge(["The bearing will be renewed."], around)
     assert failed.value.status == 422
 

@@ -10,7 +10,7 @@ import numpy as np
 import numpy.typing as npt
 from causeway.ingest.v1 import ingest_pb2
 from causeway.retriever.v1 import document_pb2
-from google.protobuf import proto  # type: ignore[attr-defined]  # in no stub yet
+from google.protobuf import proto  # type: ignore[attr-defined]  # missing in the stubs
 from google.protobuf.message import DecodeError
 from google.protobuf.timestamp_pb2 import Timestamp
 from servicekit import keys
@@ -57,7 +57,7 @@ def job_from_message(data: bytes, generation: int, trace_id: str) -> Job:
 
     Args:
         data: A serialized ``IngestJob``.
-        generation: The generation of its documents, from the message's sequence in the stream.
+        generation: The generation of the job's documents, from the message's sequence in the stream.
         trace_id: Trace of the upload.
 
     Raises:
@@ -68,19 +68,19 @@ def job_from_message(data: bytes, generation: int, trace_id: str) -> Job:
     except DecodeError as error:
         raise InvalidRequest("The message is not a job.") from error
     document, texts = message.document, message.texts
-    needed: dict[str, object] = {"job_id": message.job_id}
+    required: dict[str, object] = {"job_id": message.job_id}
     if not message.access_only:
-        needed["object_name"] = message.object_name
+        required["object_name"] = message.object_name
     if message.HasField("texts"):
-        needed |= {"texts.count": texts.count, "texts.sha256": texts.sha256}
+        required |= {"texts.count": texts.count, "texts.sha256": texts.sha256}
     else:
-        needed |= {
+        required |= {
             "document.document_id": document.document_id,
             "document.sourcefile": document.sourcefile,
         }
         if not message.access_only:
-            needed["document.sha256"] = document.sha256 or message.url
-    for name, value in needed.items():
+            required["document.sha256"] = document.sha256 or message.url
+    for name, value in required.items():
         if not value:
             raise InvalidRequest(f"The job has no {name}.", field=name)
     common = _Common(
@@ -97,6 +97,7 @@ def job_from_message(data: bytes, generation: int, trace_id: str) -> Job:
             **common,
             document=replace(document_from_message(document, generation), original=message.object_name),
             url=message.url,
+            content=message.content,
         )
     return TextsJob(
         **common,
@@ -106,6 +107,18 @@ def job_from_message(data: bytes, generation: int, trace_id: str) -> Job:
         sha256=texts.sha256,
         existing_only=texts.existing_only,
     )
+
+
+def without_content(data: bytes) -> bytes:
+    """Return a queue message without the bytes of its original; a message that is not a job is unchanged."""
+    try:
+        message = ingest_pb2.IngestJob.FromString(data)
+    except DecodeError:
+        return data
+    if not message.content:
+        return data
+    message.ClearField("content")
+    return message.SerializeToString()
 
 
 class _Common(TypedDict):
@@ -133,7 +146,7 @@ class BatchReader:
 
 
 def document_from_message(message: document_pb2.Document, generation: int | None = None) -> Document:
-    """Return a document; ``generation`` replaces its own."""
+    """Return the document of a message. A given ``generation`` replaces that of the message."""
     return Document(
         document_id=message.document_id,
         sourcefile=message.sourcefile,
@@ -189,7 +202,7 @@ def chunks_to_messages(chunks: Sequence[Chunk], vectors: npt.NDArray[np.float32]
 
 
 def status_from_message(data: bytes) -> Status:
-    """Return the state of a job's record; an unreadable record counts as a new one."""
+    """Return the status in a job's record. For an unreadable record, return the status of a new job."""
     try:
         message = ingest_pb2.Job.FromString(data)
     except DecodeError:
@@ -214,7 +227,7 @@ def status_from_message(data: bytes) -> Status:
         committing=message.committing,
         counted=message.counted_attempts,
         waiting_since=message.waiting_since.ToDatetime(UTC) if message.HasField("waiting_since") else None,
-        warnings=tuple(JobWarning(each.reason, each.message, each.page, each.part) for each in message.warnings),
+        warnings=tuple(JobWarning(item.reason, item.message, item.page, item.part) for item in message.warnings),
         warning_count=message.warning_count,
         given_up=message.given_up,
     )
@@ -250,8 +263,8 @@ def status_to_message(job: Job, status: Status, now: datetime) -> bytes:
         counted_attempts=status.counted,
         waiting_since=_timestamp(status.waiting_since) if status.waiting_since else None,
         warnings=[
-            ingest_pb2.JobWarning(reason=each.reason, message=each.message, page=each.page, part=each.part)
-            for each in status.warnings
+            ingest_pb2.JobWarning(reason=item.reason, message=item.message, page=item.page, part=item.part)
+            for item in status.warnings
         ],
         warning_count=status.warning_count,
         given_up=status.given_up,

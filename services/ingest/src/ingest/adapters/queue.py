@@ -3,8 +3,10 @@
 import asyncio
 import itertools
 import json
+import math
 import string
-from collections.abc import Mapping
+import time
+from collections.abc import Callable, Mapping
 from urllib.parse import quote
 
 import nats.errors
@@ -17,20 +19,22 @@ from servicekit import keys, telemetry
 from servicekit.errors import CausewayError, InvalidRequest, Unavailable
 from servicekit.nats import GENERATION, IngestTransport
 
-from ingest.adapters.messages import job_from_message
+from ingest.adapters.messages import job_from_message, without_content
 from ingest.adapters.stores import unavailable
 from ingest.domain import Failure, Job
 
 _log = structlog.get_logger(__name__)
 
-_TAKE_SECONDS = 1.0
-_ANSWER_SECONDS = 5.0
+_POLL_SECONDS = 1.0
+_REPLY_SECONDS = 5.0
 _LAST_GENERATION = (1 << 63) - 1
-_TURNS = (0, 1, 0, 2, 0, 1, 0, 3)
-"""The lane to poll first, in turn: no lane starves, and every second job is from the first lane."""
+_FIRST_LANES = (0, 1, 0, 2, 0, 1, 0, 3)
+"""The lane that each successive poll tries first. No lane starves. Every second poll begins with the first lane."""
+_EMPTY_SECONDS = 0.1
+"""Seconds for which the worker polls an empty lane after the others. A poll costs as much as a delivery."""
 
 _PLAIN = string.punctuation.replace("%", "") + " "
-"""Characters that a header may hold; all others are percent-encoded."""
+"""Characters that a header may contain. All others are percent-encoded."""
 
 
 class NatsDelivery:
@@ -62,7 +66,7 @@ class NatsDelivery:
     async def done(self) -> None:
         """Remove the job from the queue, and wait for the server's confirmation."""
         with unavailable():
-            await self._message.ack_sync(timeout=_ANSWER_SECONDS)
+            await self._message.ack_sync(timeout=_REPLY_SECONDS)
 
     async def again(self, delay: float) -> None:
         """See `ingest.ports.Delivery.again`."""
@@ -80,23 +84,28 @@ class NatsQueue:
     Args:
         client: The connection.
         transport: The stream and the buckets.
+        clock: Returns the seconds of a monotonic clock.
     """
 
-    def __init__(self, client: Client, transport: IngestTransport) -> None:
+    def __init__(
+        self, client: Client, transport: IngestTransport, clock: Callable[[], float] = time.monotonic
+    ) -> None:
         self._client = client
         self._transport = transport
-        self._turns = itertools.cycle(_TURNS)
-        self._turn = asyncio.Lock()
+        self._clock = clock
+        self._empty_until = [-math.inf] * keys.INGEST_LANES
+        self._first_lanes = itertools.cycle(_FIRST_LANES)
+        self._polling = asyncio.Lock()
         self._closed = False
 
     async def take(self) -> NatsDelivery | None:
         """See `ingest.ports.Queue.take`. A message that is not a job goes to the dead letters."""
-        async with self._turn:
+        async with self._polling:
             if self._closed:
                 return None
             if not self._client.is_connected:
-                # Otherwise requests would wait for the connection, and all of them would get jobs when it is back,
-                # more than the worker can process.
+                # Otherwise, each poll would leave a request that waits for the connection. After the reconnect, the
+                # requests would receive more jobs than the worker can process.
                 raise Unavailable("The message broker does not answer.")
             message = await self._next()
         return None if message is None else await self._delivery(message)
@@ -105,16 +114,18 @@ class NatsQueue:
         """See `ingest.ports.Queue.close`."""
         # A pending request would receive returned jobs, which this worker would not process.
         self._closed = True
-        async with self._turn:
+        async with self._polling:
             pass
 
     async def _next(self) -> Msg | None:
-        first = next(self._turns)
-        for lane in (first, *(lane for lane in range(keys.INGEST_LANES) if lane != first)):
+        first, now = next(self._first_lanes), self._clock()
+        lanes = sorted(range(keys.INGEST_LANES), key=lambda lane: (self._empty_until[lane] > now, lane != first))
+        for lane in lanes:
             if (message := await self._pull(lane)) is not None:
                 return message
-        # The first job of a tenant goes to the first lane, so it is enough to wait there.
-        return await self._pull(0, _TAKE_SECONDS)
+            self._empty_until[lane] = now + _EMPTY_SECONDS
+        # The gateway puts the first job of a tenant into the first lane, so it is enough to wait for that lane.
+        return await self._pull(0, _POLL_SECONDS)
 
     async def _pull(self, lane: int, seconds: float = 0) -> Msg | None:
         """Return the next message of a lane, or None if none arrives in time."""
@@ -122,14 +133,14 @@ class NatsQueue:
         request |= {"expires": int(seconds * 1e9)} if seconds else {"no_wait": True}
         subject = f"$JS.API.CONSUMER.MSG.NEXT.{keys.INGEST_STREAM}.{keys.ingest_consumer(lane)}"
         try:
-            # The old style uses a separate inbox for each request, because a job arrives under its own subject.
-            answer = await self._client.request(
-                subject, json.dumps(request).encode(), timeout=seconds + _ANSWER_SECONDS, old_style=True
+            # The old style has an inbox for each request. The new style cannot match a job, whose subject differs.
+            reply = await self._client.request(
+                subject, json.dumps(request).encode(), timeout=seconds + _REPLY_SECONDS, old_style=True
             )
         except (nats.errors.Error, TimeoutError, OSError) as error:
             raise Unavailable("The message broker does not answer.") from error
-        # An answer without a reply subject is a status, not a message of the stream (ADR-13 of nats-architecture).
-        return answer if answer.reply else None
+        # A status message has no reply subject; a message of the stream has one (ADR-13 of nats-architecture).
+        return reply if reply.reply else None
 
     async def _delivery(self, message: Msg) -> NatsDelivery | None:
         headers = message.headers or {}
@@ -137,7 +148,7 @@ class NatsQueue:
         generation = self._transport.generation(message.metadata.sequence.stream)
         trace_id = format(upload.trace_id, "032x") if upload.is_valid else ""
         try:
-            # A job that was sent again from the dead letters keeps its generation.
+            # A job that an operator resends from the dead letters keeps its generation.
             generation = _generation(headers) or generation
             job = job_from_message(message.data, generation, trace_id)
         except CausewayError as error:
@@ -152,25 +163,30 @@ class NatsQueue:
 
 
 def _generation(headers: Mapping[str, str]) -> int:
-    """Return the generation in a message's headers, or 0 without one."""
+    """Return the generation in a message's headers, or 0 if the header is missing."""
     try:
         generation = int(headers.get(GENERATION, 0))
     except ValueError:
         generation = -1
     if not 0 <= generation <= _LAST_GENERATION:
-        raise InvalidRequest(f"The header {GENERATION} is not a generation.", field=GENERATION)
+        raise InvalidRequest(
+            f"The header {GENERATION} must be an integer from 0 to {_LAST_GENERATION}.", field=GENERATION
+        )
     return generation
 
 
 async def _bury(jetstream: JetStreamContext, message: Msg, failure: Failure, generation: int) -> None:
     """Copy a message of the queue to the dead letters, with its headers and the reason.
 
+    The copy has no bytes of the original, which remains in the store. The dead letters have a quarter of
+    the queue's space. When the space is full, the stream drops the oldest dead letters.
+
     Raises:
         Unavailable: The broker does not answer.
     """
     headers = {
         **(message.headers or {}),
-        # The job's sequence in the stream. Unlike its id, it changes when the job is sent again.
+        # The job's sequence in the stream. Unlike the job's id, the sequence changes when the job is resent.
         "Nats-Msg-Id": f"{keys.INGEST_STREAM}.{message.metadata.sequence.stream}",
         "Causeway-Job-Id": (message.headers or {}).get("Causeway-Job-Id")
         or (message.headers or {}).get("Nats-Msg-Id", ""),
@@ -179,7 +195,8 @@ async def _bury(jetstream: JetStreamContext, message: Msg, failure: Failure, gen
         "Causeway-Message": quote(" ".join(failure.message.split()), safe=_PLAIN),
         "Causeway-Attempts": str(message.metadata.num_delivered),
     }
+    data = without_content(message.data)
     try:
-        await jetstream.publish(keys.ingest_dead_subject_of(message.subject), message.data, headers=headers)
+        await jetstream.publish(keys.ingest_dead_subject_of(message.subject), data, headers=headers)
     except (nats.errors.Error, TimeoutError, OSError) as error:
         raise Unavailable("The message broker does not answer.") from error

@@ -9,20 +9,24 @@ from causeway.retriever.v1 import filter_pb2, retriever_pb2, retriever_pb2_grpc
 from grpc_health.v1 import health_pb2, health_pb2_grpc
 from servicekit import keys, rpc
 from servicekit.deadline import Deadline
-from servicekit.errors import InvalidRequest, NotFound, Unavailable
+from servicekit.errors import InvalidRequest, NotFound, NotSupported, Unavailable
 
 from ingest.adapters.messages import chunks_to_messages, document_from_message, document_to_message
 from ingest.domain import Document, Job, Traits, VectorSpace
 from ingest.ports import Batch
 
 _UPSERT = f"{retriever_pb2.DESCRIPTOR.services_by_name['RetrieverService'].full_name}/Upsert"
-_NOT_THERE = (grpc.StatusCode.NOT_FOUND,)
-"""The status for something that does not exist, which is an expected answer."""
+_NOT_FOUND = (grpc.StatusCode.NOT_FOUND,)
+"""The gRPC status for a missing index or document, which callers expect."""
+_UNIMPLEMENTED = (grpc.StatusCode.UNIMPLEMENTED,)
+"""The gRPC status for a method that an older retriever does not have."""
+_UNARY_CHUNKS = 16
+"""Maximum chunks of a document that one unary call stores. The retriever commits such documents in groups."""
 _FIND_SECONDS = 10.0
 _PROBE_SECONDS = 2.0
 _WRITE_SECONDS = 60.0
 _PAGE = 1000
-_OF_THE_SPACE = ("embedding_model", "dimension")
+_SPACE_FIELDS = ("embedding_model", "dimension")
 
 
 class RetrieverIndex:
@@ -57,7 +61,7 @@ class RetrieverIndex:
         )
         try:
             response: retriever_pb2.GetIndexResponse = await rpc.unary(
-                self._stub.GetIndex, request, Deadline.after(_FIND_SECONDS), expected=_NOT_THERE
+                self._stub.GetIndex, request, Deadline.after(_FIND_SECONDS), expected=_NOT_FOUND
             )
         except NotFound:
             return None
@@ -70,7 +74,7 @@ class RetrieverIndex:
         )
         try:
             response = await rpc.unary(
-                self._stub.GetDocument, request, Deadline.after(_FIND_SECONDS), expected=_NOT_THERE
+                self._stub.GetDocument, request, Deadline.after(_FIND_SECONDS), expected=_NOT_FOUND
             )
         except NotFound:
             return None
@@ -88,14 +92,24 @@ class RetrieverIndex:
         self, job: Job, document: Document, space: VectorSpace, batches: AsyncIterator[Batch], seconds: float
     ) -> None:
         """See `ingest.ports.Index.store`."""
-        requests = self._requests(job, document, space, batches)
+        deadline = Deadline.after(seconds)
+        begin = retriever_pb2.UpsertBegin(
+            principal=job.principal.to_proto(),
+            index=job.index,
+            document=document_to_message(document),
+            embedding_model=space.model,
+            dimension=space.dimension,
+        )
+        first, are_all = await _first(batches)
         try:
-            await rpc.client_stream(self._stub.Upsert, requests, _UPSERT, Deadline.after(seconds))
+            if not are_all or not await self._store_unary(begin, first, deadline):
+                requests = _requests(begin, first, batches)
+                await rpc.client_stream(self._stub.Upsert, requests, _UPSERT, deadline)
         except InvalidRequest as error:
-            if error.field not in _OF_THE_SPACE:
+            if error.field not in _SPACE_FIELDS:
                 raise
-            # Another job has created the index; the next attempt reads its model again.
-            raise Unavailable(f"{error.message} The index was just created.") from error
+            # The next attempt reads the embedding model of the new index.
+            raise Unavailable(f"{error.message} Another job has just created the index.") from error
 
     async def members(self, job: Job, document_id: str) -> list[Document]:
         """See `ingest.ports.Index.members`."""
@@ -110,7 +124,7 @@ class RetrieverIndex:
         while True:
             try:
                 page = await rpc.unary(
-                    self._stub.ListDocuments, request, Deadline.after(_FIND_SECONDS), expected=_NOT_THERE
+                    self._stub.ListDocuments, request, Deadline.after(_FIND_SECONDS), expected=_NOT_FOUND
                 )
             except NotFound:  # the index does not exist yet
                 return found
@@ -127,7 +141,7 @@ class RetrieverIndex:
             principal=job.principal.to_proto(), index=job.index, document_ids=document_ids
         )
         response = await rpc.unary(self._stub.DeleteDocuments, request, Deadline.after(_WRITE_SECONDS))
-        return [document_from_message(each) for each in response.deleted]
+        return [document_from_message(document) for document in response.deleted]
 
     async def answers(self) -> bool:
         """Return whether the retriever's health check reports that it serves."""
@@ -137,23 +151,47 @@ class RetrieverIndex:
             return False
         return bool(response.status == health_pb2.HealthCheckResponse.SERVING)
 
-    async def _requests(
-        self, job: Job, document: Document, space: VectorSpace, batches: AsyncIterator[Batch]
-    ) -> AsyncGenerator[retriever_pb2.UpsertRequest, None]:
-        begin = retriever_pb2.UpsertBegin(
-            principal=job.principal.to_proto(),
-            index=job.index,
-            document=document_to_message(document),
-            embedding_model=space.model,
-            dimension=space.dimension,
-        )
-        yield retriever_pb2.UpsertRequest(begin=begin)
-        count = 0
-        async for batch in batches:
-            count += len(batch.chunks)
-            chunks = retriever_pb2.UpsertChunks(chunks=chunks_to_messages(batch.chunks, batch.vectors))
-            yield retriever_pb2.UpsertRequest(chunks=chunks)
-        yield retriever_pb2.UpsertRequest(commit=retriever_pb2.UpsertCommit(chunk_count=count))
+    async def _store_unary(
+        self, begin: retriever_pb2.UpsertBegin, batches: Sequence[Batch], deadline: Deadline
+    ) -> bool:
+        """Store a small document with one unary call. Return False if the retriever lacks the method."""
+        request = retriever_pb2.StoreDocumentRequest(begin=begin)
+        for batch in batches:
+            request.chunks.extend(chunks_to_messages(batch.chunks, batch.vectors))
+        try:
+            await rpc.unary(self._stub.StoreDocument, request, deadline, expected=_UNIMPLEMENTED)
+        except NotSupported:
+            return False
+        return True
+
+
+async def _first(batches: AsyncIterator[Batch]) -> tuple[list[Batch], bool]:
+    """Return all batches of a small document and True, or the first ones of a larger document and False."""
+    first: list[Batch] = []
+    async for batch in batches:
+        first.append(batch)
+        if sum(len(received.chunks) for received in first) > _UNARY_CHUNKS:
+            return first, False
+    return first, True
+
+
+async def _requests(
+    begin: retriever_pb2.UpsertBegin, first: Sequence[Batch], further: AsyncIterator[Batch]
+) -> AsyncGenerator[retriever_pb2.UpsertRequest, None]:
+    yield retriever_pb2.UpsertRequest(begin=begin)
+    count = 0
+    for batch in first:
+        count += len(batch.chunks)
+        yield _chunks(batch)
+    async for batch in further:
+        count += len(batch.chunks)
+        yield _chunks(batch)
+    yield retriever_pb2.UpsertRequest(commit=retriever_pb2.UpsertCommit(chunk_count=count))
+
+
+def _chunks(batch: Batch) -> retriever_pb2.UpsertRequest:
+    chunks = retriever_pb2.UpsertChunks(chunks=chunks_to_messages(batch.chunks, batch.vectors))
+    return retriever_pb2.UpsertRequest(chunks=chunks)
 
 
 def _traits(response: retriever_pb2.GetIndexResponse) -> Traits:

@@ -1,4 +1,4 @@
-"""States of jobs and pictures on NATS JetStream, and originals in their store; implements `ingest.ports`."""
+"""Stores of originals, job states and pictures; implements `ingest.ports` with JetStream and `OriginalStore`."""
 
 import asyncio
 import contextlib
@@ -38,7 +38,7 @@ class StoredOriginals:
 
     Args:
         store: The store.
-        seconds: Base time-out of an operation; the length of the original adds to it.
+        seconds: Base time-out of an operation. The length of the original extends the time-out.
     """
 
     def __init__(self, store: OriginalStore, seconds: float = 10.0) -> None:
@@ -48,14 +48,14 @@ class StoredOriginals:
     async def fetch(self, object_name: str, target: Path, size_bytes: int) -> None:
         """See `ingest.ports.Originals.fetch`."""
         with target.open("wb") as file, self._in_time("fetched"):
-            # The time-out is needed: reading an object with missing pieces never ends.
+            # Without the time-out, reading an object with missing pieces would never end.
             async with asyncio.timeout(self._seconds + size_bytes / _FETCH_BYTES_A_SECOND):
                 await self._store.read(object_name, file)
 
     async def put(self, object_name: str, source: Path, fetched: Fetched) -> None:
         """See `ingest.ports.Originals.put`."""
-        known = fetched.validators
-        facts = {"suffix": fetched.suffix, "etag": known.etag, "last-modified": known.last_modified}
+        validators = fetched.validators
+        facts = {"suffix": fetched.suffix, "etag": validators.etag, "last-modified": validators.last_modified}
         with source.open("rb") as file, self._in_time("stored"):
             size = os.fstat(file.fileno()).st_size
             async with asyncio.timeout(self._seconds + size / _FETCH_BYTES_A_SECOND):
@@ -63,7 +63,7 @@ class StoredOriginals:
 
     async def fetched(self, object_name: str) -> Fetched | None:
         """See `ingest.ports.Originals.fetched`."""
-        with self._in_time("looked for"):
+        with self._in_time("looked up"):
             async with asyncio.timeout(self._seconds):
                 facts = await self._store.facts(object_name)
         if facts is None:
@@ -85,7 +85,7 @@ class StoredOriginals:
 
 
 class NatsJobs:
-    """States of jobs in a key-value bucket; a state's revision is its sequence there."""
+    """States of jobs in a key-value bucket. The revision of a state is its sequence in the bucket."""
 
     def __init__(self, client: Client, bucket: KeyValue) -> None:
         self._client = client
@@ -107,7 +107,7 @@ class NatsJobs:
     async def write(self, job: Job, status: Status, revision: int) -> int:
         """See `ingest.ports.Jobs.write`."""
         if not self._client.is_connected:
-            raise Unavailable("The message broker does not answer.")  # at once, without a time-out
+            raise Unavailable("The message broker does not answer.")  # without waiting for a time-out
         value = status_to_message(job, status, datetime.now(UTC))
         try:
             with unavailable():

@@ -1,7 +1,7 @@
 """Splits pages into chunks of whole sentences, rows or definitions, within a section and the model's token limit.
 
 A chunk is an unchanged part of its section's text. It begins with the last sentences of the previous chunk, as far
-as the overlap allows, so that references to them can be understood. Sections are divided evenly, because two halves
+as the overlap allows, so that the chunk is understandable. Sections are divided evenly, because two halves
 are better for search than a full chunk and a tiny one.
 """
 
@@ -29,7 +29,7 @@ class Shape:
 
     Attributes:
         tokens: Maximum number of tokens of a chunk's text, by the embedding model's tokenizer.
-        overlap: Maximum number of tokens that a chunk repeats of the previous one.
+        overlap: Maximum number of tokens of the previous chunk that a chunk repeats.
         indexed_tokens: Maximum number of tokens of the indexed text, which is the limit of the model.
     """
 
@@ -59,14 +59,14 @@ class _Piece:
     Attributes:
         start: In code points of the section's text.
         end: Exclusive.
-        tokens: Tokens of this span by itself.
-        goes_on: It continues the previous piece, which was too long.
+        tokens: Number of tokens of this span alone.
+        continues: Whether the piece continues the previous piece, which was too long for a chunk.
     """
 
     start: int
     end: int
     tokens: int
-    goes_on: bool = False
+    continues: bool = False
 
 
 @dataclass(frozen=True, slots=True)
@@ -76,7 +76,7 @@ class Stretch:
     Attributes:
         start: In code points of the text.
         end: Exclusive.
-        headings: Above it, outermost first.
+        headings: Headings above the section, outermost first.
         whole: See `ingest.parsing.content.Section`; relative to the start.
     """
 
@@ -114,7 +114,7 @@ class Chunker:
                     before = end
 
     def chunks_of(self, text: str, stretches: Sequence[Stretch] = ()) -> Iterator[Chunk]:
-        """Yield the chunks of a text that was submitted as text; without the overlaps, they add up to the text.
+        """Yield the chunks of a text that was submitted as text. Without overlaps, the chunks add up to the text.
 
         Args:
             text: The whole text.
@@ -123,9 +123,9 @@ class Chunker:
         """
         before = 0
         spans = [
-            (each.start + start, each.start + end, each.headings)
-            for each in stretches or (Stretch(0, len(text)),)
-            for start, end in self.split(text[each.start : each.end], each.whole)
+            (stretch.start + start, stretch.start + end, stretch.headings)
+            for stretch in stretches or (Stretch(0, len(text)),)
+            for start, end in self.split(text[stretch.start : stretch.end], stretch.whole)
         ]
         for number, (start, end, headings) in enumerate(spans):
             stop = end if number + 1 < len(spans) else len(text)
@@ -137,10 +137,14 @@ class Chunker:
     def split(self, text: str, whole: Sequence[tuple[int, int]] = ()) -> list[tuple[int, int]]:
         """Return the spans of a section's chunks in code points. They cover all characters except white space.
 
+        A section that fits into a chunk is one chunk.
+
         Args:
             text: The text of the section.
             whole: See `ingest.parsing.content.Section`; impossible spans are ignored.
         """
+        if not whole and (only := self._only(text)) is not None:
+            return [only]
         pieces = list(self._pieces(text, whole))
         total = sum(piece.tokens for piece in pieces)
         room = self._shape.tokens - self._shape.overlap
@@ -165,10 +169,17 @@ class Chunker:
             first = last + 1
         return spans
 
+    def _only(self, text: str) -> tuple[int, int] | None:
+        """Return the span of the text without the white space around it, if it fits into a chunk."""
+        start, end = len(text) - len(text.lstrip()), len(text.rstrip())
+        if not 0 < end - start <= self._shape.characters:
+            return None
+        return (start, end) if self._tokenizer.count(text[start:end]) <= self._shape.tokens else None
+
     def _fits(self, text: str, start: int, end: int, estimate: int, joints: int) -> bool:
         if end - start > self._shape.characters:
             return False
-        # The token counts of parts may not add up to that of the whole; far from the limit this does not matter.
+        # The token counts of parts may not add up to the count of the whole. Far from the limit, they suffice.
         if estimate + (joints + 1) * 2 <= self._shape.tokens:
             return True
         return estimate <= 2 * self._shape.tokens and self._tokenizer.count(text[start:end]) <= self._shape.tokens
@@ -181,10 +192,11 @@ class Chunker:
         Earlier starts come later in the list. None is before the start of the previous chunk.
         """
         starts = [(pieces[first].start, 0)]
-        if spans and pieces[first].goes_on:
+        if spans and pieces[first].continues:
             return starts + self._within(text, pieces[first - 1], pieces[first].start, spans[-1][0])
         tokens = 0
-        for piece in reversed(pieces[:first] if spans else ()):
+        for at in range(first - 1, -1, -1) if spans else ():
+            piece = pieces[at]
             tokens += piece.tokens
             if piece.start <= spans[-1][0] or tokens > self._shape.overlap:
                 break
@@ -192,7 +204,7 @@ class Chunker:
         return starts
 
     def _within(self, text: str, piece: _Piece, end: int, after: int) -> list[tuple[int, int]]:
-        """Return such starts within a piece that continues at ``end``: at a space if possible, else at a token."""
+        """Return the starts in a piece that continues at ``end``: at a space if possible, else at a token."""
         overlap = self._shape.overlap
         spans = self._tokenizer.spans(text[piece.start : end])
         bounds = [start for (_, before), (start, _) in itertools.pairwise(spans) if before <= start]
@@ -215,7 +227,7 @@ class Chunker:
         yield from self._sentences(text, done, len(text))
 
     def _together(self, text: str, start: int, end: int) -> Iterator[_Piece]:
-        """Yield a span that should stay together: as one piece if it fits into a chunk, otherwise line by line."""
+        """Yield a span as one piece if it fits into a chunk, otherwise line by line."""
         piece = self._whole(text, start, end)
         if piece is not None:
             yield piece
@@ -237,47 +249,50 @@ class Chunker:
         return _Piece(start, start + len(stretch), tokens) if tokens <= self._shape.tokens else None
 
     def _sentences(self, text: str, start: int, end: int) -> Iterator[_Piece]:
-        """Yield the sentences of a span, each one as a whole if it fits into a chunk."""
+        """Yield the sentences of a span. A sentence that fits into a chunk is one piece."""
         for first, last in sentence_spans(text[start:end]):
             yield from self._parts(text, start + first, start + last)
 
     def _parts(self, text: str, start: int, end: int) -> Iterator[_Piece]:
         """Yield a sentence, in parts if it does not fit into a chunk; each part leaves room for the overlap."""
-        shape, limit, goes_on = self._shape, self._shape.tokens, False
+        shape, limit, continues = self._shape, self._shape.tokens, False
         while start < end:
-            stop = self._cut(text, start, end, limit)
-            if stop < end and not goes_on:
+            stop, tokens = self._cut(text, start, end, limit)
+            if stop < end and not continues:
                 limit = max(1, shape.tokens - shape.overlap)
-                stop = self._cut(text, start, end, limit)
-            yield _Piece(start, stop, self._tokenizer.count(text[start:stop]), goes_on)
-            start, goes_on = stop, True
+                stop, tokens = self._cut(text, start, end, limit)
+            yield _Piece(start, stop, tokens, continues)
+            start, continues = stop, True
             while start < end and text[start].isspace():
                 start += 1
 
-    def _cut(self, text: str, start: int, end: int, tokens: int) -> int:
-        """Return the furthest end of a piece that begins at ``start``: at a space if one is late enough."""
+    def _cut(self, text: str, start: int, end: int, tokens: int) -> tuple[int, int]:
+        """Return the furthest end of a piece that begins at ``start``, and its number of tokens.
+
+        The end is at a space if the second half of the piece contains a space.
+        """
         limit = end
         if end - start > self._shape.characters:
             limit = start + self._shape.characters
         spans = self._tokenizer.spans(text[start:limit])
         if limit == end and len(spans) <= tokens:
-            return end
+            return end, len(spans)
         if len(spans) > tokens:
             limit = start + max(1, spans[tokens][0])
         while True:
             middle = start + (limit - start) // 2
             space = next((at for at in range(limit - 1, middle, -1) if text[at].isspace()), limit)
             stop = start + max(1, len(text[start:space].rstrip()))
-            excess = self._tokenizer.count(text[start:stop]) - tokens
-            if excess <= 0 or stop == start + 1:
-                return stop
-            limit = max(start + 1, stop - excess)  # a part of a word may have more tokens than within the word
+            found = self._tokenizer.count(text[start:stop])
+            if found <= tokens or stop == start + 1:
+                return stop, found
+            limit = max(start + 1, stop + tokens - found)  # a cut within a word can add tokens
 
     def _indexed(self, name: str, headings: tuple[str, ...], text: str) -> str:
         """Return the text after the name and headings that fit the model's limit and do not occur in the text."""
         lines = [*(line for line in (name, *headings) if line and line not in text), text]
         while len(lines) > 1 and self._tokenizer.count("\n".join(lines)) > self._shape.indexed_tokens:
-            # The outermost heading has the least information, so it is dropped first; the name is dropped last.
+            # The outermost heading has the least information and is dropped first. The name is dropped last.
             lines.pop(1 if len(lines) > 2 else 0)
         return "\n".join(lines)
 

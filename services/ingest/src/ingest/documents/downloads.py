@@ -28,15 +28,16 @@ class Downloads:
         self._web = web
         self._originals = originals
 
-    async def brought(self, job: FileJob, there: Document | None, report: Report) -> FileJob:
+    async def fetch(self, job: FileJob, existing: Document | None, report: Report) -> FileJob:
         """Return the job as if its document had been uploaded.
 
-        The original is in the store or, if the URL's server reports no change, that of ``there``. A later attempt
-        uses what an earlier one has fetched, because the page may have changed since.
+        The original is in the store. If the URL's server reports no change, the job refers to the original of
+        ``existing``. A later attempt uses the content that an earlier attempt fetched, because the page may have
+        changed since.
 
         Args:
             job: A job with a URL.
-            there: The document's version in the index.
+            existing: The document's version in the index.
             report: The report of the job.
 
         Raises:
@@ -47,14 +48,14 @@ class Downloads:
         with tempfile.TemporaryDirectory(prefix="causeway-ingest-") as scratch:
             path = Path(scratch) / "original"
             if fetched is None:
-                known = _validators(job, there)
+                known = _validators(job, existing)
                 with room():
                     fetched = await self._web.fetch(job.url, path, known)
-                if fetched is None and there is not None:
+                if fetched is None and existing is not None:
                     document = replace(
                         job.document,
-                        sha256=there.sha256,
-                        size_bytes=there.size_bytes,
+                        sha256=existing.sha256,
+                        size_bytes=existing.size_bytes,
                         metadata_json=_metadata(job, known or Validators()),
                     )
                     return replace(job, document=document)
@@ -70,16 +71,16 @@ class Downloads:
         return replace(job, document=document, suffix=fetched.suffix)
 
 
-def _validators(job: FileJob, there: Document | None) -> Validators | None:
-    """Return the validators of the version in the index, if that version could stay."""
-    if there is None or not there.reads_as(replace(job.document, sha256=there.sha256)):
+def _validators(job: FileJob, existing: Document | None) -> Validators | None:
+    """Return the validators of the version in the index, if that version may remain unchanged."""
+    if existing is None or not existing.has_same_content_as(replace(job.document, sha256=existing.sha256)):
         return None
     try:
-        facts = msgspec.json.decode(there.metadata_json or b"{}", type=dict[str, object])
+        facts = msgspec.json.decode(existing.metadata_json or b"{}", type=dict[str, object])
     except (ValueError, RecursionError):
         return None
     validators_seen = [facts.get(name) for name in ("url", "etag", "last_modified")]
-    url, etag, last_modified = (each if isinstance(each, str) else "" for each in validators_seen)
+    url, etag, last_modified = (value if isinstance(value, str) else "" for value in validators_seen)
     return Validators(etag, last_modified) if url == job.url and (etag or last_modified) else None
 
 

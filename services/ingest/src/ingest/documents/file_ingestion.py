@@ -34,6 +34,8 @@ from ingest.parsing.registry import READABLE
 from ingest.ports import Index, Originals, Parser, Pictures
 
 _log = structlog.get_logger(__name__)
+_QUICKLY_CUT = 1000
+"""Maximum code points of a document that is chunked without a thread, because this takes about a millisecond."""
 
 
 class FileIngestion:
@@ -47,8 +49,8 @@ class FileIngestion:
         storing: Writes chunks to the index.
         index: The index.
         pictures: The store of the pictures of pages.
-        max_bytes: Size limit of an original, and of all files within it together.
-        max_members: Limit of the files within a file, at any depth.
+        max_bytes: Maximum size of an original, and maximum total size of the files within it.
+        max_members: Maximum number of files within a file, at any depth.
     """
 
     def __init__(
@@ -86,31 +88,33 @@ class FileIngestion:
             PermissionDenied, UpstreamRejected: The document cannot be fetched from its URL.
             Conflict: The index has vectors of an embedding model that is not configured.
             Unavailable, DeadlineExceeded: A dependency does not answer.
-            Settled: Another worker has the job, or it has ended.
+            Settled: Another worker runs the job, or the job has ended.
         """
-        traits, there = await self._index.look_up(job, job.document.document_id)
-        if there is not None:
-            if there.generation == job.document.generation:
+        traits, existing = await self._index.look_up(job, job.document.document_id)
+        if existing is not None:
+            if existing.generation == job.document.generation:
                 # A previous attempt has stored the document.
-                await self._remove_spare(job, job.object_name, there.original)
+                await self._remove_spare(job, job.object_name, existing.original)
                 return State.SUCCEEDED
-            if there.generation > job.document.generation:
+            if existing.generation > job.document.generation:
                 raise StaleGeneration("The index already has a newer version of the document.")
         if job.url:
-            job = await self._downloads.brought(job, there, report)
-        if there is not None and there.original:  # old records do not have the original
-            if await self._storing.has(job, job.document, there, alone):
+            job = await self._downloads.fetch(job, existing, report)
+        if existing is not None and existing.original:  # old records do not have the original
+            if await self._storing.has(job, job.document, existing, alone):
                 return State.UNCHANGED
-            if there.reads_as(job.document) and not there.may_have_members:
+            if existing.has_same_content_as(job.document) and not existing.may_have_members:
                 await report.commit()
                 with contextlib.suppress(NotFound):  # the document was just removed
-                    updated = await self._index.update(job, replace(job.document, language=there.language))
-                    await self._remove_spare(job, job.object_name, there.original)
+                    updated = await self._index.update(job, replace(job.document, language=existing.language))
+                    await self._remove_spare(job, job.object_name, existing.original)
                     return State.SUCCEEDED if updated else State.UNCHANGED
                 if job.url:  # its original may be the removed one
-                    job = await self._downloads.brought(job, None, report)
-        source = fetched(self._originals, job.object_name, job.document.size_bytes, job.document.sha256)
-        await self._replace(job, FileReport(report, self._room), traits, there, source, ())
+                    job = await self._downloads.fetch(job, None, report)
+        source = fetched(
+            self._originals, job.object_name, job.document.size_bytes, job.document.sha256, content=job.content
+        )
+        await self._replace(job, FileReport(report, self._room), traits, existing, source, ())
         return State.SUCCEEDED
 
     async def _replace(
@@ -118,42 +122,42 @@ class FileIngestion:
         job: FileJob,
         report: FileReport,
         traits: Traits | None,
-        there: Document | None,
+        existing: Document | None,
         source: AbstractAsyncContextManager[Path],
         outer: Sequence[str],
     ) -> None:
         """Store the document in place of the existing version; see `_make`."""
         try:
-            await self._make(job, report, traits, there, source, outer)
+            await self._make(job, report, traits, existing, source, outer)
         except (InvalidRequest, Settled) as error:
             # The document cannot be read, or the job was cancelled, so its pictures are not needed.
             over = error.state is not None if isinstance(error, Settled) else True
-            shown = there is not None and there.has_pictures and there.sha256 == job.document.sha256
+            shown = existing is not None and existing.has_pictures and existing.sha256 == job.document.sha256
             if over and job.document.has_pictures and not shown:
                 await self._pictures.remove(job, job.document)
             raise
-        if there is not None:
-            await self._remove_spare(job, there.original, job.object_name)
+        if existing is not None:
+            await self._remove_spare(job, existing.original, job.object_name)
 
     async def _make(
         self,
         job: FileJob,
         report: FileReport,
         traits: Traits | None,
-        there: Document | None,
+        existing: Document | None,
         source: AbstractAsyncContextManager[Path],
         outer: Sequence[str],
     ) -> None:
         """Read the document and store it in place of an existing version.
 
-        The files within the document are stored before the document itself. So if the document is stored, all of
-        them are.
+        The files within the document are stored before the document itself. If the document is stored, all files
+        within it are stored.
 
         Args:
             job: The job with the document.
             report: The report of the job.
             traits: The properties of the index; None for a new index.
-            there: The existing version.
+            existing: The existing version.
             source: Opens the file.
             outer: Names of the file and of the files around it, without the outermost one.
         """
@@ -162,7 +166,8 @@ class FileIngestion:
             read = await self._reader.read(job, report, source, scratch, outer=outer, ocr=model.ocr)
             document = read.document
             cut = model.chunker.chunks(read.pages, job.document.sourcefile)
-            chunks = await asyncio.to_thread(self._storing.limited, cut)
+            is_short = sum(len(section.text) for page in read.pages for section in page.sections) <= _QUICKLY_CUT
+            chunks = self._storing.limited(cut) if is_short else await asyncio.to_thread(self._storing.limited, cut)
             members = read.members
             del cut, read
             await report.cut(len(chunks), outermost=not outer)
@@ -172,28 +177,28 @@ class FileIngestion:
                 if await self._bring_member(member_job, report, member, (*outer, member.name)):
                     kept.add(member_job.document.document_id)
                 await report.finished_member()
-        if there is not None and there.may_have_members:
+        if existing is not None and existing.may_have_members:
             await self._remove_members(job, report, kept)
         await self._storing.store(job, document, model, chunks, report.commit, report.stored)
         shown = document.sha256 if document.has_pictures else ""
-        if there is not None and there.has_pictures and there.sha256 != shown:
-            await self._pictures.remove(job, there)
+        if existing is not None and existing.has_pictures and existing.sha256 != shown:
+            await self._pictures.remove(job, existing)
 
     async def _bring_member(
         self, job: FileJob, report: FileReport, member: MemberFile, outer: Sequence[str]
     ) -> bool:
         """Ingest a file within a file and return whether it is in the index; an unreadable file is a warning."""
-        traits, there = await self._index.look_up(job, job.document.document_id)
-        if there is not None and there.generation >= job.document.generation:
-            return True  # stored by a previous attempt, or by a newer version of the outer file
-        if there is not None and there.reads_as(job.document) and not there.may_have_members:
+        traits, existing = await self._index.look_up(job, job.document.document_id)
+        if existing is not None and existing.generation >= job.document.generation:
+            return True  # a previous attempt, or a newer version of the outer file, stored the file
+        if existing is not None and existing.has_same_content_as(job.document) and not existing.may_have_members:
             await report.commit()
             with contextlib.suppress(NotFound):  # the document was just removed
-                await self._index.update(job, replace(job.document, language=there.language))
+                await self._index.update(job, replace(job.document, language=existing.language))
                 return True
         await self._originals.put(job.object_name, member.path, Fetched())
         try:
-            await self._replace(job, report, traits, there, contextlib.nullcontext(member.path), outer)
+            await self._replace(job, report, traits, existing, contextlib.nullcontext(member.path), outer)
         except (UnreadableDocument, UnsupportedMedia, PayloadTooLarge) as error:
             # Drop the list of readable formats, which would be repeated for each file.
             message = error.message.removesuffix(READABLE).rstrip()
@@ -212,11 +217,11 @@ class FileIngestion:
 
     async def _remove_members(self, job: FileJob, report: FileReport, kept: Collection[str]) -> None:
         """Remove the files within the existing version that the new version does not have."""
-        there = await self._index.members(job, job.document.document_id)
+        existing = await self._index.members(job, job.document.document_id)
         old = [
-            each.document_id
-            for each in there
-            if each.document_id not in kept and each.generation < job.document.generation
+            member.document_id
+            for member in existing
+            if member.document_id not in kept and member.generation < job.document.generation
         ]
         if not old:
             return
@@ -228,7 +233,7 @@ class FileIngestion:
 
     async def _remove_spare(self, job: FileJob, spare: str, kept: str) -> None:
         """Remove an original that no version uses any more."""
-        # The index of a restored snapshot has originals of the index that the snapshot was made of.
+        # The index of a restored snapshot refers to originals of the index from which the snapshot was made.
         if spare == kept or not keys.is_original_in(job.principal.tenant, job.index, spare):
             return
         try:
@@ -254,4 +259,4 @@ def _member_job(job: FileJob, member: MemberFile, number: int) -> FileJob:
         ),
         original=object_name,
     )
-    return replace(job, document=document, object_name=object_name, url="", suffix="")
+    return replace(job, document=document, object_name=object_name, url="", suffix="", content=b"")

@@ -4,7 +4,7 @@ import asyncio
 import contextlib
 import hashlib
 import tempfile
-from collections.abc import Sequence
+from collections.abc import AsyncGenerator, Sequence
 from contextlib import AbstractAsyncContextManager
 from dataclasses import dataclass, replace
 from pathlib import Path
@@ -14,16 +14,16 @@ from servicekit import errors
 from servicekit.errors import PayloadTooLarge
 
 from ingest.documents.file_report import FileReport
-from ingest.documents.originals import room
+from ingest.documents.originals import room, verified
 from ingest.domain import MAIL, OCR, Document, FileJob, JobWarning, with_facts
-from ingest.parsing.content import NO_ROOM, Head, Member, Omission, Page
+from ingest.parsing.content import NO_ROOM, Head, Member, Omission, Page, Part, Room
 from ingest.parsing.process import refusal
 from ingest.ports import Parser, Pictures
 
-_MOST_TOLD = 1000
-"""Limit of the pages with recognised text in a document's metadata."""
+_MOST_RECOGNISED = 1000
+"""Maximum number of pages with recognised text in a document's metadata."""
 _DEEPEST = 3
-"""Limit of the depth of files within files; deeper files are not unpacked."""
+"""Maximum depth of files within files. Deeper files are not unpacked."""
 
 
 @dataclass(frozen=True, slots=True)
@@ -31,10 +31,10 @@ class MemberFile:
     """An unpacked file within a file.
 
     Attributes:
-        name: Its path within the file.
-        path: Its path on the disk.
-        sha256: Of its content.
-        size_bytes: Length of its content.
+        name: The path within the outer file.
+        path: The path on the disk.
+        sha256: SHA-256 of the content, lower-case hex.
+        size_bytes: Length of the content.
     """
 
     name: str
@@ -100,7 +100,7 @@ class FileReader:
 
         Args:
             job: The job with the document.
-            report: Gets the progress in pages, and the warnings.
+            report: Receives the progress in pages, and the warnings.
             source: Opens the file.
             scratch: The directory for the files within it.
             outer: Names of the file and of the files around it, without the outermost one.
@@ -117,33 +117,43 @@ class FileReader:
         pages: list[Page] = []
         members: list[MemberFile] = []
         is_pictured, document = document.has_pictures, replace(document, has_pictures=False)
+        unpacked = report.room if len(outer) < _DEEPEST else NO_ROOM
+        async with contextlib.aclosing(self._parts(job, source, unpacked, pictures=is_pictured, ocr=ocr)) as parts:
+            async for part in parts:
+                match part:
+                    case Head():
+                        document = _known(document, part)
+                    case Member():
+                        members.append(await _unpacked(part, scratch.path(str(len(members)))))
+                        report.found_member(len(part.content))
+                    case Omission():
+                        report.warn([_warning(part, outer)])
+                    case Page():
+                        if part.picture:
+                            await self._pictures.put(job, document, part.number, part.picture)
+                            document = replace(document, has_pictures=True)
+                        pages.append(Page(part.number, part.sections, confidence=part.confidence))
+                if not outer:
+                    total = document.page_count
+                    await report.read(min(max((page.number for page in pages), default=0), total), total)
+        return Reading(_recognised(document, pages), pages, members)
+
+    async def _parts(
+        self, job: FileJob, source: AbstractAsyncContextManager[Path], members: Room, *, pictures: bool, ocr: bool
+    ) -> AsyncGenerator[Part, None]:
+        """Yield the parts of the job's document. A short plain text is read from the job itself."""
+        name = f"{job.document.sourcefile}{job.suffix}"
+        if job.content:
+            short = self._parser.read_short(verified(job.content, job.document.sha256), name)
+            if short is not None:
+                for part in short:
+                    yield part
+                return
         async with source as path:
-            parsed = self._parser.parse(
-                path,
-                f"{document.sourcefile}{job.suffix}",
-                pictures=is_pictured,
-                members=report.room if len(outer) < _DEEPEST else NO_ROOM,
-                ocr=ocr,
-            )
+            parsed = self._parser.parse(path, name, pictures=pictures, members=members, ocr=ocr)
             async with contextlib.aclosing(parsed) as parts:
                 async for part in parts:
-                    match part:
-                        case Head():
-                            document = _known(document, part)
-                        case Member():
-                            members.append(await _unpacked(part, scratch.path(str(len(members)))))
-                            report.found_member(len(part.content))
-                        case Omission():
-                            report.warn([_warning(part, outer)])
-                        case Page():
-                            if part.picture:
-                                await self._pictures.put(job, document, part.number, part.picture)
-                                document = replace(document, has_pictures=True)
-                            pages.append(Page(part.number, part.sections, confidence=part.confidence))
-                    if not outer:
-                        total = document.page_count
-                        await report.read(min(max((page.number for page in pages), default=0), total), total)
-        return Reading(_recognised(document, pages), pages, members)
+                    yield part
 
 
 def _recognised(document: Document, pages: Sequence[Page]) -> Document:
@@ -151,7 +161,7 @@ def _recognised(document: Document, pages: Sequence[Page]) -> Document:
     found = [{"page": page.number, "confidence": page.confidence} for page in pages if page.confidence is not None]
     if not found:
         return document
-    return replace(document, metadata_json=with_facts(document.metadata_json, {OCR: found[:_MOST_TOLD]}))
+    return replace(document, metadata_json=with_facts(document.metadata_json, {OCR: found[:_MOST_RECOGNISED]}))
 
 
 def _known(document: Document, head: Head) -> Document:

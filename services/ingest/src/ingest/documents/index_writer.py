@@ -1,4 +1,4 @@
-"""Embeds chunks and writes them to the index, within limits; the ingestion of files and of texts uses it."""
+"""Embeds chunks and writes them to the index, within limits, for files and for texts."""
 
 import contextlib
 from collections.abc import AsyncGenerator, Awaitable, Callable, Iterable, Sequence
@@ -10,16 +10,16 @@ from ingest.domain import Chunk, Document, Job
 from ingest.ports import Batch, Index
 
 _BATCH = 32
-"""Number of chunks that are embedded and sent together; the contract allows 64."""
+"""Number of chunks in a batch, which is embedded and sent together. The contract allows 64."""
 _STORE_SECONDS = 60.0
 _STORE_SECONDS_A_CHUNK = 0.5
 
 Commit = Callable[[], Awaitable[None]]
-"""Notes that the stored document is about to become visible; see `Report.commit`."""
+"""Records that the stored document will become visible; see `Report.commit`."""
 Alone = Callable[[], Awaitable[bool]]
 """Returns whether all jobs that were accepted earlier have ended; see `Delivery.alone`."""
 Done = Callable[[int], Awaitable[None]]
-"""Gets the number of chunks that were just embedded and sent."""
+"""Receives the number of chunks that were just embedded and sent."""
 
 
 class Storing:
@@ -50,23 +50,23 @@ class Storing:
             raise UnreadableDocument("The document has no text.")
         return kept
 
-    async def has(self, job: Job, document: Document, there: Document, alone: Alone) -> bool:
+    async def has(self, job: Job, document: Document, existing: Document, alone: Alone) -> bool:
         """Return whether the index already has the job's document, and no older job can change it.
 
         Args:
-            job: The job; it names the index and the principal.
+            job: The job with the index and the principal.
             document: The job's document.
-            there: The version that was found in the index.
+            existing: The version that was found in the index.
             alone: Called only if that version equals the document. An older job may have ended in the meantime, so
                 the method then reads the index again.
 
         Raises:
             Unavailable, DeadlineExceeded: The index cannot be reached.
         """
-        if not there.says_the_same_as(document) or not await alone():
+        if not existing.is_unchanged_from(document) or not await alone():
             return False
         now = await self._index.find(job, document.document_id)
-        return now is not None and now.says_the_same_as(document)
+        return now is not None and now.is_unchanged_from(document)
 
     async def store(
         self,

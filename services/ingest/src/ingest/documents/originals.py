@@ -1,4 +1,4 @@
-"""Copies the object of a job from the object store into a temporary file."""
+"""Copies the object of a job into a temporary file."""
 
 import asyncio
 import contextlib
@@ -16,8 +16,17 @@ _QUICKLY_HASHED = 64 * 1024
 
 
 @contextlib.asynccontextmanager
-async def fetched(originals: Originals, object_name: str, size_bytes: int, sha256: str) -> AsyncIterator[Path]:
+async def fetched(
+    originals: Originals, object_name: str, size_bytes: int, sha256: str, *, content: bytes = b""
+) -> AsyncIterator[Path]:
     """Yield a temporary file with the object's bytes.
+
+    Args:
+        originals: The object store.
+        object_name: The name of the object.
+        size_bytes: The expected length of the object.
+        sha256: The expected SHA-256 of the object, lower-case hex.
+        content: The bytes of the object, if they are known; empty to read the object from the store.
 
     Raises:
         UnreadableDocument: The bytes differ from those that were uploaded.
@@ -26,11 +35,25 @@ async def fetched(originals: Originals, object_name: str, size_bytes: int, sha25
     with tempfile.NamedTemporaryFile(prefix="causeway-ingest-") as scratch:
         path = Path(scratch.name)
         with room():
-            await originals.fetch(object_name, path, size_bytes)
-        there = _sha256(path) if size_bytes <= _QUICKLY_HASHED else await asyncio.to_thread(_sha256, path)
-        if there != sha256:
-            raise UnreadableDocument("The original differs from the upload: its SHA-256 does not match.")
+            if content:
+                path.write_bytes(content)
+            else:
+                await originals.fetch(object_name, path, size_bytes)
+        digest = _sha256(path) if size_bytes <= _QUICKLY_HASHED else await asyncio.to_thread(_sha256, path)
+        if digest != sha256:
+            raise _damaged()
         yield path
+
+
+def verified(content: bytes, sha256: str) -> bytes:
+    """Return the bytes of an original.
+
+    Raises:
+        UnreadableDocument: The bytes differ from those that were uploaded.
+    """
+    if hashlib.sha256(content).hexdigest() != sha256:
+        raise _damaged()
+    return content
 
 
 @contextlib.contextmanager
@@ -51,3 +74,7 @@ def room() -> Iterator[None]:
 def _sha256(path: Path) -> str:
     with path.open("rb") as file:
         return hashlib.file_digest(file, "sha256").hexdigest()
+
+
+def _damaged() -> UnreadableDocument:
+    return UnreadableDocument("The original differs from the upload: its SHA-256 does not match.")

@@ -1,4 +1,4 @@
-"""The records of a job's progress: not too many, and only while the job belongs to this worker."""
+"""Records a job's progress at limited intervals, and only while the job belongs to this worker."""
 
 import asyncio
 import time
@@ -15,18 +15,18 @@ from ingest.ports import Jobs
 
 _log = structlog.get_logger(__name__)
 _INTERVAL = 0.2
-"""Seconds between two records of progress."""
+"""Minimum seconds between two records of progress."""
 _TRIES = 10
 _COMMIT_SECONDS = 20.0
 _COMMIT_PAUSE = 0.25
 _MOST_WARNINGS = 50
-"""Limit of recorded warnings, because each record of progress contains them; the others are only counted."""
+"""Maximum number of recorded warnings, because each record contains them. Further warnings are counted only."""
 _LONGEST_WARNING = 500
 _LONGEST_PART = 200
 
 
 class Settled(Exception):
-    """The job has ended, or belongs to another worker; this worker has nothing left to do.
+    """The job has ended, or belongs to another worker, so this worker stops processing it.
 
     Attributes:
         state: The final state; None if the job belongs to another worker.
@@ -40,12 +40,12 @@ class Settled(Exception):
 class Report:
     """Records the states of one attempt.
 
-    The attempt's number is a fencing token: records of earlier attempts are overwritten, those of later ones are
-    not. So a worker that was presumed dead and continues cannot undo the work of its successor. Every method raises
+    The attempt's number is a fencing token: an attempt overwrites the records of earlier attempts, but not those of
+    later attempts. A worker that was considered dead cannot undo the work of its successor. Every method raises
     `Settled` if another worker has taken the job or the job has ended.
 
-    An attempt counts from its first record, because a worker that a job kills cannot record anything. If a
-    dependency was unavailable, the attempt does not count after all.
+    An attempt counts from its first record, because a worker cannot record its own crash. If a dependency was
+    unavailable, the attempt is subtracted again.
 
     Args:
         jobs: The store of the states.
@@ -59,20 +59,20 @@ class Report:
         self._status = Status(State.QUEUED, attempt)
         self._revision = 0
         self._written = 0.0
-        self._turn = asyncio.Lock()
-        self._unsaid = False
-        self._later: asyncio.Task[None] | None = None
+        self._writing = asyncio.Lock()
+        self._unrecorded = False
+        self._pending: asyncio.Task[None] | None = None
         self._settled: Settled | None = None
         self._since = time.monotonic()
         self._passed: dict[str, float] = {}
 
     @classmethod
     async def begin(cls, jobs: Jobs, job: Job, attempt: int) -> Self:
-        """Take the job: state PARSING, with this attempt's number.
+        """Return the report of a new attempt, and record the state PARSING with the attempt's number.
 
         The first attempt is recorded after a short delay, or with an earlier record. Most documents take less time
-        than that, and each record waits for a disk. A document that kills its worker within the delay gets one more
-        attempt.
+        than the delay, and each record waits for a disk. A document that crashes its worker within the delay gets
+        one more attempt.
 
         Raises:
             Unavailable: States cannot be read or recorded.
@@ -83,8 +83,8 @@ class Report:
         if attempt > 1:
             await report._record()
         else:
-            report._written, report._unsaid = time.monotonic(), True
-            report._later = asyncio.create_task(report._say(_INTERVAL))
+            report._written, report._unrecorded = time.monotonic(), True
+            report._pending = asyncio.create_task(report._record_later(_INTERVAL))
         return report
 
     @property
@@ -118,27 +118,27 @@ class Report:
     def warn(self, warnings: Sequence[JobWarning]) -> None:
         """Replace the warnings, which are recorded with the next progress."""
         kept = tuple(
-            replace(each, message=each.message[:_LONGEST_WARNING], part=each.part[:_LONGEST_PART])
-            for each in warnings[:_MOST_WARNINGS]
+            replace(warning, message=warning.message[:_LONGEST_WARNING], part=warning.part[:_LONGEST_PART])
+            for warning in warnings[:_MOST_WARNINGS]
         )
         self._status = replace(self._status, warnings=kept, warning_count=len(warnings))
 
     async def progress(self, progress: Progress, state: State | None = None) -> None:
-        """Report the progress. It is recorded at intervals; a change of state is recorded soon.
+        """Report the progress, which is recorded at intervals. A change of state is recorded soon.
 
         Each record waits for a disk, and a small document passes through its states very quickly.
 
         The work continues if the store does not answer, because the end is recorded in any case. Several tasks may
-        call this concurrently; they do not wait for each other.
+        call this concurrently. They do not wait for each other.
         """
         if state is not None:
             self._passed, self._since = self.stages, time.monotonic()
         self._status = replace(self._status, progress=progress, state=state or self._status.state)
         wait = self._written + _INTERVAL - time.monotonic()
-        if wait > 0 or self._turn.locked():
+        if wait > 0 or self._writing.locked():
             if state is not None:
-                self._unsaid = True
-                self._later = self._later or asyncio.create_task(self._say(wait))
+                self._unrecorded = True
+                self._pending = self._pending or asyncio.create_task(self._record_later(wait))
             return
         try:
             await self._record()
@@ -146,10 +146,10 @@ class Report:
             self._written = time.monotonic()
             _log.warning("progress not recorded", job=self._job.job_id, error=error.message)
 
-    async def _say(self, wait: float) -> None:
-        """Record a change of state after a delay, unless another record has included it."""
+    async def _record_later(self, wait: float) -> None:
+        """Record a change of state after a delay, if no other record has included the change."""
         await asyncio.sleep(wait)
-        self._later = None
+        self._pending = None
         try:
             await self._record(later=True)
         except Settled as settled:
@@ -158,7 +158,7 @@ class Report:
             _log.warning("progress not recorded", job=self._job.job_id, error=error.message)
 
     async def commit(self) -> None:
-        """Record that the job can no longer be cancelled; call this before any of its results become visible.
+        """Record that the job can no longer be cancelled. Callers await this before results become visible.
 
         Retries for a while if the state cannot be recorded, because the work is done but must not become visible
         yet.
@@ -176,7 +176,7 @@ class Report:
                 await asyncio.sleep(_COMMIT_PAUSE)
 
     async def wait(self, failure: Failure) -> None:
-        """Record that the attempt ended because a dependency is unavailable; it does not count.
+        """Record that the attempt ended because a dependency is unavailable. Such an attempt does not count.
 
         Raises:
             Unavailable: The state cannot be recorded.
@@ -193,7 +193,7 @@ class Report:
         await self._requeue(failure, waiting_since=None)
 
     async def give_back(self) -> None:
-        """Record that the worker stops; the attempt does not count.
+        """Record that the worker stops. The attempt does not count.
 
         Raises:
             Unavailable: The state cannot be recorded.
@@ -219,18 +219,18 @@ class Report:
         await self._record(state=State.QUEUED, failure=failure, **changes)
 
     async def _record(self, *, later: bool = False, **changes: Any) -> None:
-        async with self._turn:
-            if later and not self._unsaid:
+        async with self._writing:
+            if later and not self._unrecorded:
                 return
             if self._settled is not None:
                 raise self._settled
             for _ in range(_TRIES):
                 status = replace(self._status, **changes)
-                self._unsaid = False
+                self._unrecorded = False
                 try:
                     self._revision = await self._jobs.write(self._job, status, self._revision)
                 except Conflict:
-                    # Another worker, a cancellation, or an own write whose answer was lost.
+                    # Another worker, a cancellation, or a write of this worker whose response was lost.
                     await self._reread()
                 else:
                     # Keep progress and warnings that were reported in the meantime.
@@ -247,17 +247,17 @@ class Report:
         if found is None:
             self._revision = 0
             return
-        first, (there, self._revision) = not self._status.counted, found
-        if there.state.final or there.attempt > self._status.attempt:
-            raise Settled(there)
+        first, (existing, self._revision) = not self._status.counted, found
+        if existing.state.final or existing.attempt > self._status.attempt:
+            raise Settled(existing)
         self._status = replace(
             self._status,
-            created_at=there.created_at,
-            trace_id=there.trace_id,
-            committing=there.committing or self._status.committing,
-            counted=there.counted if first else self._status.counted,
-            waiting_since=there.waiting_since if first else self._status.waiting_since,
-            # An attempt that stored the document and died could not record more than this.
-            warnings=there.warnings if first else self._status.warnings,
-            warning_count=there.warning_count if first else self._status.warning_count,
+            created_at=existing.created_at,
+            trace_id=existing.trace_id,
+            committing=existing.committing or self._status.committing,
+            counted=existing.counted if first else self._status.counted,
+            waiting_since=existing.waiting_since if first else self._status.waiting_since,
+            # An attempt that stored the document and crashed may have recorded only these warnings.
+            warnings=existing.warnings if first else self._status.warnings,
+            warning_count=existing.warning_count if first else self._status.warning_count,
         )

@@ -15,8 +15,8 @@ from ingest.documents.source_code import stretches_of
 from ingest.domain import Chunk, Document, Outcome, Progress, State, Text, TextsJob
 from ingest.ports import Index, Originals, Parser, TextReader
 
-_AT_ONCE = 4
-"""Concurrent documents: while one is written to the disk, others are embedded."""
+_CONCURRENT = 4
+"""Number of concurrent documents: while the index writes a document, others are embedded."""
 _CONTENT_TYPE = "text/plain"
 _SOURCE_TYPE = "text/x-source; suffix="
 
@@ -57,9 +57,9 @@ class TextIngestion:
         self._max_chunks = max_chunks
 
     async def run(self, job: TextsJob, report: Report, alone: Alone) -> tuple[Outcome, ...]:
-        """Ingest the job's texts and return the outcome of each, in their order.
+        """Ingest the job's texts and return the outcome of each text, in order.
 
-        Running it again changes nothing. Nothing is stored unless all texts can be stored. For ``alone`` see
+        A repeated run changes nothing. If one text cannot be stored, no text is stored. For ``alone`` see
         `Ingestion.run`.
 
         Raises:
@@ -67,7 +67,7 @@ class TextIngestion:
             NotFound: The texts are missing.
             Conflict: The index has vectors of an embedding model that is not configured.
             Unavailable, DeadlineExceeded: A dependency does not answer.
-            Settled: Another worker has the job, or it has ended.
+            Settled: Another worker runs the job, or the job has ended.
         """
         async with fetched(self._originals, job.object_name, job.size_bytes, job.sha256) as path:
             model = await self._models.of(job)
@@ -109,7 +109,7 @@ class TextIngestion:
 
         try:
             async with asyncio.TaskGroup() as tasks:
-                for _ in range(min(_AT_ONCE, job.count)):
+                for _ in range(min(_CONCURRENT, job.count)):
                     tasks.create_task(work())
         except ExceptionGroup as group:
             raise group.exceptions[0] from group
@@ -120,19 +120,19 @@ class TextIngestion:
         self, job: TextsJob, model: IndexingModel, text: Text, report: Report, done: Done, alone: Alone
     ) -> Outcome:
         document = _document(job, text)
-        there = await self._index.find(job, text.document_id)
-        if there is not None and there.generation == job.generation:
+        existing = await self._index.find(job, text.document_id)
+        if existing is not None and existing.generation == job.generation:
             return Outcome.STORED  # by a previous attempt
-        if there is not None and await self._storing.has(job, document, there, alone):
+        if existing is not None and await self._storing.has(job, document, existing, alone):
             return Outcome.UNCHANGED
         try:
-            if there is not None and _is_cut_alike(there, document):
+            if existing is not None and _has_same_chunks(existing, document):
                 try:
                     await report.commit()
                     return Outcome.STORED if await self._index.update(job, document) else Outcome.UNCHANGED
                 except NotFound:
-                    there = None  # the document was just removed
-            if there is None and job.existing_only:
+                    existing = None  # the document was just removed
+            if existing is None and job.existing_only:
                 return Outcome.NOT_FOUND
             chunks = await self._chunks(model, text)
             await self._storing.store(job, document, model, chunks, report.commit, done)
@@ -150,8 +150,8 @@ class TextIngestion:
         return await asyncio.to_thread(list, chunker.chunks_of(text.text))  # `_check` has limited their number
 
 
-def _is_cut_alike(there: Document, document: Document) -> bool:
-    return there.reads_as(document) and there.content_type == document.content_type
+def _has_same_chunks(existing: Document, document: Document) -> bool:
+    return existing.has_same_content_as(document) and existing.content_type == document.content_type
 
 
 def _document(job: TextsJob, text: Text) -> Document:

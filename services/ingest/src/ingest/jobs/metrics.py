@@ -8,13 +8,13 @@ from ingest.documents.report import Report
 from ingest.domain import AccessJob, FileJob, Job, State, TextsJob
 
 DEAD = "dead"
-"""The end of a job that was given up."""
+"""The value of ``state`` for a job that was given up."""
 _ended = metrics.counter(
     __name__,
     "causeway.ingest.jobs",
     "",
     "Jobs that ended, by final state; dead: given up.",
-    [{"state": state} for state in (DEAD, *(each.value for each in State if each.final))],
+    [{"state": state} for state in (DEAD, *(state.value for state in State if state.final))],
 )
 _KINDS = {FileJob: "file", TextsJob: "texts", AccessJob: "access"}
 _stages = metrics.durations(__name__, "causeway.ingest.stage", "Seconds of each stage of a job's last attempt.")

@@ -1,4 +1,4 @@
-"""Takes jobs from the queue and settles each one: done, returned, or moved to the dead letters.
+"""Runs jobs from the queue, and settles each job: done, returned to the queue, or moved to the dead letters.
 
 No accepted job is lost, because a job leaves the queue only after its end is recorded.
 """
@@ -36,11 +36,11 @@ from ingest.ports import Delivery, Index, Jobs, Queue
 _tracer = telemetry.tracer(__name__)
 _log = structlog.get_logger(__name__)
 
-_HOPELESS = (InvalidRequest, Conflict, NotFound, NotSupported, PermissionDenied, Unauthenticated)
+_PERMANENT = (InvalidRequest, Conflict, NotFound, NotSupported, PermissionDenied, Unauthenticated)
 """Errors after which a further attempt would fail in the same way."""
 _LONGEST_BACKOFF = 60.0
 _GIVE_BACK_SECONDS = 2.0
-_LEAVE_SECONDS = _GIVE_BACK_SECONDS + 1
+_CANCEL_SECONDS = _GIVE_BACK_SECONDS + 1
 """Seconds in which cancelled jobs return to the queue. After that, a job that lost its cancellation is cancelled
 again (`servicekit.tasks.ended`).
 """
@@ -87,10 +87,10 @@ class Worker:
         self._patience = patience
         self._backoff = backoff
         self._heartbeat = heartbeat
-        self._suspicious = True
+        self._must_probe = True
 
     async def run(self, stop: asyncio.Event, grace: float) -> None:
-        """Run until the event is set; running jobs then have ``grace`` seconds before they are returned."""
+        """Run until the event is set. After ``grace`` seconds more, return the running jobs to the queue."""
         slots = [asyncio.create_task(self._slot(stop)) for _ in range(self._slots)]
         stopping = asyncio.create_task(stop.wait())
         try:
@@ -103,7 +103,7 @@ class Worker:
         finally:
             for task in (*slots, stopping):
                 task.cancel()
-            await asyncio.wait(slots, timeout=_LEAVE_SECONDS)
+            await asyncio.wait(slots, timeout=_CANCEL_SECONDS)
             await ended(*slots, stopping)
             results = await asyncio.gather(*slots, return_exceptions=True)
         for result in results:
@@ -112,12 +112,12 @@ class Worker:
 
     async def _slot(self, stop: asyncio.Event) -> None:
         while not stop.is_set():
-            if self._suspicious and not await self._index_answers(stop):
+            if self._must_probe and not await self._index_answers(stop):
                 continue
             try:
                 delivery = await self._queue.take()
             except Unavailable as error:
-                _log.warning("queue", error=error.message)
+                _log.warning("cannot poll the queue", error=error.message)
                 await _wait(stop, _PROBE_SECONDS)
                 continue
             if delivery is None:
@@ -128,9 +128,9 @@ class Worker:
                 await self._work(delivery)
 
     async def _index_answers(self, stop: asyncio.Event) -> bool:
-        """Return whether the retriever answers; while it does not, jobs wait in the queue and lose no attempts."""
+        """Probe the retriever. While it is unavailable, jobs remain in the queue and lose no attempts."""
         if await self._index.answers():
-            self._suspicious = False
+            self._must_probe = False
             return True
         _log.warning("the retriever does not answer; jobs wait")
         await _wait(stop, _PROBE_SECONDS)
@@ -160,37 +160,37 @@ class Worker:
             set_status_on_exception=False,
         ) as span:
             try:
-                async with self._alive(delivery):
+                async with self._heartbeats(delivery):
                     await self._attempt(delivery, span, log)
             except Settled as settled:
                 log.info("nothing to do", reason=str(settled))
                 if settled.state is not None:
                     if settled.state is not State.FAILED:  # the dead letters need the object of a failed job
-                        await self._clear(delivery, settled.state)
-                    await self._take_off(delivery)
+                        await self._remove_object(delivery, settled.state)
+                    await self._acknowledge(delivery)
             except Unavailable as error:
-                log.warning("cannot settle the job; it will be delivered again", error=error.message)
+                log.warning("cannot settle the job; the queue will deliver the job again", error=error.message)
                 await self._give_back(delivery, self._backoff)
             except asyncio.CancelledError:
                 log.info("job returned to the queue")
                 await self._give_back(delivery, 0)
                 raise
             except Exception:  # a defect outside an attempt must not stop the worker
-                log.exception("cannot settle the job; it will be delivered again")
+                log.exception("cannot settle the job; the queue will deliver the job again")
                 await self._give_back(delivery, self._pause(delivery))
 
     async def _attempt(self, delivery: Delivery, span: trace.Span, log: structlog.BoundLogger) -> None:
         """Run one attempt and record its end.
 
         Raises:
-            Settled: Another worker has the job, or it has ended.
+            Settled: Another worker runs the job, or the job has ended.
             Unavailable: The job's state cannot be recorded.
         """
         report = await Report.begin(self._jobs, delivery.job, delivery.attempt)
         if report.counted > self._max_attempts:
-            # The workers of all attempts died before they could record a failure.
+            # In all attempts, the worker crashed before it recorded a failure.
             await self._bury(
-                delivery, report, Failure("INTERNAL", "The document crashed every worker that tried it.")
+                delivery, report, Failure("INTERNAL", "The document crashed every worker that processed it.")
             )
             return
         try:
@@ -205,31 +205,31 @@ class Worker:
         except CausewayError as error:
             span.set_status(StatusCode.ERROR, type(error).__name__)
             failure = Failure(errors.row_of(error).reason, error.message)
-            if isinstance(error, _HOPELESS):
+            if isinstance(error, _PERMANENT):
                 fields = metrics.ended(delivery.job, report, State.FAILED.value)
                 log.info("job failed", reason=failure.reason, error=error.message, **fields)
                 await self._settle(delivery, lambda: report.end(State.FAILED, failure))
                 if not report.committing:
-                    await self._clear(delivery, State.FAILED)
-                await self._take_off(delivery)
+                    await self._remove_object(delivery, State.FAILED)
+                await self._acknowledge(delivery)
                 return
             log.warning("attempt failed", reason=failure.reason, error=error.message, exc_info=error.__cause__)
             outage = await self._is_outage(error)
-        except Exception:  # a defect, here or in a library: the job is retried, and the log has the stack
+        except Exception:  # a defect: the job is retried, and the log has the stack trace
             span.set_status(StatusCode.ERROR, "defect")
             log.exception("attempt failed")
             failure, outage = Failure("INTERNAL", Internal.MESSAGE), False
         else:
             log.info("job done", **metrics.ended(delivery.job, report, result.state.value))
             await self._settle(delivery, lambda: report.end(result.state, None, result.outcomes))
-            await self._clear(delivery, result.state)
-            await self._take_off(delivery)
+            await self._remove_object(delivery, result.state)
+            await self._acknowledge(delivery)
             return
-        await self._later(delivery, report, failure, outage=outage)
+        await self._retry_later(delivery, report, failure, outage=outage)
 
-    async def _later(self, delivery: Delivery, report: Report, failure: Failure, *, outage: bool) -> None:
+    async def _retry_later(self, delivery: Delivery, report: Report, failure: Failure, *, outage: bool) -> None:
         """Schedule another attempt, or give the job up after the last one."""
-        self._suspicious = True
+        self._must_probe = True
         if outage and report.waited > self._patience:
             message = f"The job waited {report.waited:.0f} s without success. {failure.message}"
             await self._bury(delivery, report, Failure(failure.reason, message))
@@ -242,7 +242,7 @@ class Worker:
     async def _is_outage(self, error: CausewayError) -> bool:
         """Return whether an attempt failed because a dependency is unavailable, and not because of its document."""
         if isinstance(error, DeadlineExceeded):
-            # A time-out while all services answer would happen again in the next attempt.
+            # If all services respond, the next attempt would time out, too.
             return not await self._index.answers()
         return isinstance(error, Unavailable | RateLimited)
 
@@ -254,7 +254,7 @@ class Worker:
         _log.error("job given up", job=delivery.job.job_id, reason=failure.reason, error=failure.message, **fields)
         await delivery.bury(failure)
         await self._settle(delivery, lambda: report.end(State.FAILED, failure, given_up=True))
-        await self._take_off(delivery)
+        await self._acknowledge(delivery)
 
     async def _settle(self, delivery: Delivery, record: Callable[[], Awaitable[None]]) -> None:
         """Record the end of an attempt; retry while the broker is unavailable, because the job must not be lost."""
@@ -269,26 +269,26 @@ class Worker:
                 _log.warning("cannot record the end of the job yet", job=delivery.job.job_id, error=error.message)
                 await asyncio.sleep(_SETTLE_PAUSE)
 
-    async def _clear(self, delivery: Delivery, state: State) -> None:
+    async def _remove_object(self, delivery: Delivery, state: State) -> None:
         try:
             await self._ingestion.clear(delivery.job, state)
         except Unavailable as error:  # an unused object is harmless
             _log.warning("cannot remove the job's object", job=delivery.job.job_id, error=error.message)
 
-    async def _take_off(self, delivery: Delivery) -> None:
+    async def _acknowledge(self, delivery: Delivery) -> None:
         try:
             await delivery.done()
-        except Unavailable as error:  # it will be delivered again and found finished
+        except Unavailable as error:  # the queue redelivers the job, and its record is final
             _log.warning("cannot remove the job from the queue", job=delivery.job.job_id, error=error.message)
 
     async def _give_back(self, delivery: Delivery, delay: float) -> None:
         try:
             await delivery.again(delay)
-        except Unavailable as error:  # the queue redelivers it
+        except Unavailable as error:  # the queue redelivers the job after its time-out
             _log.warning("cannot return the job to the queue", job=delivery.job.job_id, error=error.message)
 
     @contextlib.asynccontextmanager
-    async def _alive(self, delivery: Delivery) -> AsyncIterator[None]:
+    async def _heartbeats(self, delivery: Delivery) -> AsyncIterator[None]:
         """Send heartbeats for the job, so that the queue does not deliver it to another worker."""
 
         async def beat() -> None:

@@ -1,24 +1,20 @@
 """The child process that recognises text. It runs as a script, on a Python that has RapidOCR.
 
-The process loads the models once and answers one question at a time. It imports no other module of this package. A
-question is a picture, an answer is JSON; both follow four bytes of length.
+The process loads the models once and forks for each picture. Each fork has its own memory limit and exits after its
+picture. The process imports no other module of this package. A request is a picture, a response is JSON.
 """
 
-import ctypes
+import gc
+import importlib.util
 import io
 import json
-import os
-import resource
-import signal
 import sys
-from pathlib import Path
-from typing import Any, BinaryIO
+from typing import Any
 
-_PREFIX = 4
-_PR_SET_PDEATHSIG = 1
 _MEMORY = 1024**3  # bytes for a picture, in addition to the models
-_DETECTED = 960  # pixels of the longer side for the detection of lines; their text is read in full resolution
-_SURE = 0.85  # with less confidence, the picture may be rotated
+_CPU_SECONDS = 3600  # the time limit of the service is shorter
+_DETECTED = 960  # pixels of the longer side for line detection; recognition uses the full resolution
+_CONFIDENT = 0.85  # with less confidence, the picture may be rotated
 
 
 class Damaged(Exception):
@@ -47,39 +43,53 @@ def engine() -> Any:
     )
 
 
-def serve() -> int:
-    """Answer questions until stdin ends; return the exit code."""
-    _die_with_parent()
-    out = os.fdopen(os.dup(sys.stdout.fileno()), "wb")
-    with Path(os.devnull).open("wb") as nowhere:  # output of libraries must not mix with frames
-        os.dup2(nowhere.fileno(), sys.stdout.fileno())
-        os.dup2(nowhere.fileno(), sys.stderr.fileno())
+def serve(program: Any) -> int:
+    """Respond to requests until stdin ends; return the exit code.
+
+    Args:
+        program: The module `servicekit.child_program`.
+    """
+    out = program.answers()
     reader = engine()
-    _limit()
-    _send(out, {})
-    while len(prefix := sys.stdin.buffer.read(_PREFIX)) == _PREFIX:
-        picture = sys.stdin.buffer.read(int.from_bytes(prefix))
-        try:
-            _send(out, {"lines": _best(reader, picture)})
-        except Exception as error:  # the outermost handler: the next picture may be readable
-            reason = f"{type(error).__name__}: {error}"[:500]
-            _send(out, {"failed": reason, "damaged": isinstance(error, Damaged)})
-    return 0
+    gc.collect()
+    gc.freeze()  # otherwise, garbage collection in a fork would copy the models' memory
+
+    def send(message: dict[str, Any]) -> None:
+        out.write(program.framed(json.dumps(message).encode()))
+        out.flush()
+
+    def respond(picture: bytes) -> None:
+        def limited() -> None:
+            program.limit(_CPU_SECONDS, program.used_memory() + _MEMORY)
+            send(_response(reader, picture))
+
+        if code := program.forked(limited):
+            send({"failed": f"the fork that read the picture ended with exit code {code}"})
+
+    exit_code: int = program.serve(out, respond)
+    return exit_code
+
+
+def _response(reader: Any, picture: bytes) -> dict[str, Any]:
+    try:
+        return {"lines": _best(reader, picture)}
+    except Exception as error:  # the outermost handler: the message goes to the worker's log
+        return {"failed": f"{type(error).__name__}: {error}"[:500], "damaged": isinstance(error, Damaged)}
 
 
 def _best(reader: Any, content: bytes) -> list[Any]:
-    """Return the lines of a picture in its best rotation; positions are those in the rotated picture."""
+    """Return the lines of a picture in its best rotation, with positions in the rotated picture."""
     picture = decoded(content)
     lines = _lines(reader, picture)
     on_its_side = _is_on_its_side(lines)
-    if not lines or (_confidence(lines) >= _SURE and not on_its_side):
+    if not lines or (_confidence(lines) >= _CONFIDENT and not on_its_side):
         return lines
     best = [] if on_its_side else lines
     for turn in (90, 270) if on_its_side else (180,):
         turned = _lines(reader, picture.rotate(turn, expand=True))
         if _weight(turned) > _weight(best):
             best = turned
-        if _confidence(best) >= _SURE:
+        if _confidence(best) >= _CONFIDENT:
             break
     return best
 
@@ -88,7 +98,7 @@ def decoded(content: bytes) -> Any:
     """Return the picture in these bytes.
 
     Raises:
-        Damaged: It cannot be decoded.
+        Damaged: The picture cannot be decoded.
     """
     from PIL import Image
 
@@ -133,27 +143,15 @@ def _height(box: list[tuple[float, float]]) -> float:
     return max(y for _, y in box) - min(y for _, y in box)
 
 
-def _send(out: BinaryIO, message: dict[str, Any]) -> None:
-    body = json.dumps(message).encode()
-    out.write(len(body).to_bytes(_PREFIX) + body)
-    out.flush()
-
-
-def _limit() -> None:
-    """Limit the resources of the process, in addition to those of the models."""
-    resource.setrlimit(resource.RLIMIT_CORE, (0, 0))
-    resource.setrlimit(resource.RLIMIT_FSIZE, (0, 0))
-    if sys.platform == "linux":  # other systems ignore or refuse the limit
-        used = int(Path("/proc/self/statm").read_bytes().split()[0]) * resource.getpagesize()
-        resource.setrlimit(resource.RLIMIT_AS, (used + _MEMORY, used + _MEMORY))
-
-
-def _die_with_parent() -> None:
-    """Make the kernel kill this process when its parent dies for any reason (prctl(2))."""
-    if sys.platform == "linux":
-        ctypes.CDLL(None, use_errno=True).prctl(_PR_SET_PDEATHSIG, signal.SIGKILL)
+def _program(file: str) -> Any:
+    """Load `servicekit.child_program` from its file: this Python does not have the package."""
+    spec = importlib.util.spec_from_file_location("child_program", file)
+    assert spec is not None
+    assert spec.loader is not None
+    program = importlib.util.module_from_spec(spec)
+    spec.loader.exec_module(program)
+    return program
 
 
 if __name__ == "__main__":
-    signal.signal(signal.SIGINT, signal.SIG_IGN)  # the worker handles Ctrl-C of a terminal
-    sys.exit(serve())
+    sys.exit(serve(_program(sys.argv[1])))

@@ -13,7 +13,7 @@ from ingest.parsing.text.lines import Line
 from ingest.parsing.text.outline import Outline
 
 _ALIKE = (0.7, 1.4)
-"""Lines within this range of the usual height count as the usual size, because heights are not exact."""
+"""Lines within this range of the median height get the median size, because measured heights are not exact."""
 _BESIDE = 0.5
 """Lines whose baselines differ by less than this, in letter sizes, are in the same row."""
 
@@ -70,5 +70,5 @@ def _aligned(lines: Sequence[Line]) -> list[Line]:
 
 
 def _angle(line: Recognised) -> float:
-    (left, top), (right, other) = line.corners[:2]
-    return math.atan2(other - top, right - left)
+    (left, left_y), (right, right_y) = line.corners[:2]
+    return math.atan2(right_y - left_y, right - left)

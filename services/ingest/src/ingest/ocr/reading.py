@@ -1,7 +1,7 @@
 """A parser that also recognises the text of pictures; implements `ingest.ports.Parser`."""
 
 import contextlib
-from collections.abc import AsyncGenerator
+from collections.abc import AsyncGenerator, Sequence
 from pathlib import Path
 from typing import Protocol
 
@@ -46,19 +46,25 @@ class ReadingParser:
         """See `ingest.ports.Parser.parse`."""
         scans = Scans.OFF if not ocr else Scans.MISSING if self._reader is None else Scans.READ
         parts = self._parser.parse(path, sourcefile, pictures=pictures, members=members, scans=scans)
-        found, scanned = False, False
+        has_text, scanned = False, False
         async with contextlib.aclosing(parts):
             async for part in parts:
                 if not isinstance(part, Scan):
-                    found = found or (isinstance(part, Page) and bool(part.sections)) or isinstance(part, Member)
+                    has_text = (
+                        has_text or (isinstance(part, Page) and bool(part.sections)) or isinstance(part, Member)
+                    )
                     yield part
                     continue
                 scanned = True
                 page = await self._read(part)
-                found = found or (isinstance(page, Page) and bool(page.sections))
+                has_text = has_text or (isinstance(page, Page) and bool(page.sections))
                 yield page
-        if scanned and not found:
+        if scanned and not has_text:
             raise UnreadableDocument("The document has no text, and no text was recognised in its images.")
+
+    def read_short(self, content: bytes, sourcefile: str) -> Sequence[Part] | None:
+        """See `ingest.ports.Parser.read_short`."""
+        return self._parser.read_short(content, sourcefile)
 
     async def _read(self, scan: Scan) -> Page | Omission:
         assert self._reader is not None

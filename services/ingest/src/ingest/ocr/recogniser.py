@@ -4,6 +4,7 @@ from pathlib import Path
 
 import msgspec
 import structlog
+from servicekit import child_program
 from servicekit.child_processes import ChildEnded, ChildNotStarted, ChildProcesses
 from servicekit.errors import Unavailable
 
@@ -28,7 +29,7 @@ class Recognised(msgspec.Struct, frozen=True, array_like=True):
     corners: tuple[Corner, Corner, Corner, Corner]
 
 
-class _Answer(msgspec.Struct):
+class _Response(msgspec.Struct):
     lines: list[Recognised] = []  # msgspec copies it
     failed: str = ""
     damaged: bool = False
@@ -50,7 +51,7 @@ class Recogniser:
     def __init__(self, python: Path, seconds: float) -> None:
         self._seconds = seconds
         self._processes = ChildProcesses(
-            (str(python), "-I", str(_CHILD)),
+            (str(python), "-I", str(_CHILD), child_program.__file__),
             {"OMP_NUM_THREADS": "1", "OPENBLAS_NUM_THREADS": "1"},
             longest=_LONGEST,
             processes=1,
@@ -64,18 +65,18 @@ class Recogniser:
             Unavailable: The process does not start.
         """
         try:
-            answer = msgspec.json.decode(await self._processes.ask(picture, self._seconds), type=_Answer)
+            response = msgspec.json.decode(await self._processes.ask(picture, self._seconds), type=_Response)
         except ChildNotStarted as error:
             raise Unavailable("The OCR process does not start. Check CAUSEWAY_INGEST_OCR_PYTHON.") from error
         except TimeoutError:
             raise NotRecognised(f"Reading the picture took longer than {self._seconds:g} s.") from None
-        except (ChildEnded, ValueError) as error:  # no answer, or an invalid one
+        except (ChildEnded, ValueError) as error:  # no response, or an invalid one
             _log.warning("a picture crashed the OCR process", error=str(error))
             raise NotRecognised("The picture crashed the OCR process.") from error
-        if answer.failed:
-            _log.warning("a picture was not read", error=answer.failed)
-            raise NotRecognised("The picture is damaged." if answer.damaged else "The picture could not be read.")
-        return answer.lines
+        if response.failed:
+            _log.warning("a picture was not read", error=response.failed)
+            raise NotRecognised("The picture is damaged." if response.damaged else "The picture could not be read.")
+        return response.lines
 
     async def aclose(self) -> None:
         """Stop the process."""

@@ -16,7 +16,7 @@ _RATIO = 100
 _SMALL = 16 * 1024 * 1024
 """An archive that unpacks to no more bytes than this may have any compression ratio."""
 _MEMORY_SHARE = 8
-"""The share of the memory for one file of the archive, because the file is copied on its way out of the process."""
+"""One file of the archive may take this fraction of the memory limit: transferring the file copies it."""
 _JUNK = ("__macosx", "thumbs.db", "desktop.ini")
 
 
@@ -25,9 +25,9 @@ class Entry:
     """A file of an archive.
 
     Attributes:
-        name: Its name in the archive.
-        size: Its size according to the archive.
-        open: Opens it; raises `Refusal` if it cannot be read.
+        name: The name in the archive.
+        size: The unpacked size that the archive declares, in bytes.
+        open: Opens the file; raises `Refusal` if the file cannot be read.
     """
 
     name: str
@@ -47,7 +47,7 @@ def unpack(request: Request, media_type: str, entries: Iterator[Entry]) -> Itera
     yield Head(media_type)
     names = MemberNames()
     listed: list[str] = []
-    count, room, left_out = request.max_members, request.max_member_bytes, 0
+    count, remaining, left_out = request.max_members, request.max_member_bytes, 0
     allowed = max(_SMALL, _RATIO * Path(request.path).stat().st_size)
     for number, entry in enumerate(entries):
         allowed -= entry.size
@@ -59,16 +59,16 @@ def unpack(request: Request, media_type: str, entries: Iterator[Entry]) -> Itera
             continue
         name = names.of(entry.name)
         listed.append(f"- {name}")
-        if not count or entry.size > room:
+        if not count or entry.size > remaining:
             left_out += 1
             continue
         try:
-            content = _content(entry, min(room, request.memory // _MEMORY_SHARE))
+            content = _content(entry, min(remaining, request.memory // _MEMORY_SHARE))
         except Refusal as refusal:
             yield Omission(type(refusal).__name__, str(refusal), part=name)
             continue
         if content:
-            count, room = count - 1, room - len(content)
+            count, remaining = count - 1, remaining - len(content)
             yield Member(name, content)
     if not listed:
         raise Unreadable("The archive has no files.")

@@ -1,14 +1,13 @@
 """The parsing child: ``python -m ingest.parsing.child``, with requests on stdin and frames on stdout.
 
-The process loads the parsers once and forks for each document. A fork is quick, has fresh resource limits, and
-leaves no data of one document for the next. When a fork dies, the child exits with its status, and the worker
-starts another child.
+The process loads the parsers once and forks for each document. A fork starts quickly, has its own resource limits,
+and exits after its document. When a fork crashes, the child exits with the same status, and the worker starts
+another child.
 
-For a short text, the fork takes most of the time. `ingest.parsing.short_text` decides which texts need no fork.
+For a short text, forking takes most of the time. `ingest.parsing.short_text` decides which texts need no fork.
 """
 
 import errno
-import os
 import resource
 import sys
 import traceback
@@ -16,7 +15,8 @@ from collections.abc import Callable, Iterator
 from pathlib import Path
 from typing import BinaryIO
 
-from servicekit.child_program import answers, die_with_parent, framed, limit, questions
+from servicekit import child_program
+from servicekit.child_program import limit
 
 from ingest.parsing import frames
 from ingest.parsing.content import Page, Part
@@ -44,40 +44,31 @@ def serve(
     parser: Callable[[Request], Iterator[Part]] = parse,
     is_harmless: Callable[[Request], bool] = lambda _: False,
 ) -> int:
-    """Answer requests until stdin ends; return the exit code.
+    """Respond to requests until stdin ends; return the exit code.
 
     Args:
         parser: Parses a document.
-        is_harmless: Whether a document can be parsed in this process, without a fork and its limits.
+        is_harmless: Returns whether a document can be parsed in this process, without a fork and its limits.
     """
-    die_with_parent()
-    out = answers()
-    out.write(framed(b""))  # ready
-    out.flush()
-    for body in questions():
+    out = child_program.answers()
+
+    def respond(body: bytes) -> None:
         request = frames.decode_request(body)
+
+        def limited() -> None:
+            limit(request.cpu_seconds, request.memory)
+            resource.setrlimit(resource.RLIMIT_NOFILE, (_OPEN_FILES, _OPEN_FILES))
+            _respond(parser, request, out)
+
         if is_harmless(request):
-            _answer(parser, request, out)
-            continue
-        process = os.fork()
-        if process == 0:
-            status = 1
-            try:
-                die_with_parent()
-                limit(request.cpu_seconds, request.memory)
-                resource.setrlimit(resource.RLIMIT_NOFILE, (_OPEN_FILES, _OPEN_FILES))
-                _answer(parser, request, out)
-                status = 0
-            finally:
-                os._exit(status)
-        _, status = os.waitpid(process, 0)
-        if status:
-            code = os.waitstatus_to_exitcode(status)
-            return code if code > 0 else 128 - code  # as a shell reports a signal
-    return 0
+            _respond(parser, request, out)
+        elif code := child_program.forked(limited):
+            sys.exit(code if code > 0 else 128 - code)  # like a shell, for a signal
+
+    return child_program.serve(out, respond)
 
 
-def _answer(parser: Callable[[Request], Iterator[Part]], request: Request, out: BinaryIO) -> None:
+def _respond(parser: Callable[[Request], Iterator[Part]], request: Request, out: BinaryIO) -> None:
     last: frames.Frame
     try:
         characters = 0
@@ -94,7 +85,7 @@ def _answer(parser: Callable[[Request], Iterator[Part]], request: Request, out: 
         if error.errno not in (errno.EMFILE, errno.EFBIG):
             last = Defect(traceback.format_exc()[-_LONGEST_STACK:])
         else:
-            last = Refused(TooLarge.__name__, "The document needs more open files, or larger ones, than allowed.")
+            last = Refused(TooLarge.__name__, "The document needs more open files, or larger files, than allowed.")
     except MemoryError:
         last = Refused(TooLarge.__name__, "The document needs more memory than allowed.")
     except RecursionError:

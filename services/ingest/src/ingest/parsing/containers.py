@@ -33,7 +33,7 @@ def has_main_part(path: Path, head: bytes, *content_types: bytes) -> bool:
     """Return whether a file is an Office document (Open XML) whose main part has one of these content types.
 
     Raises:
-        Unreadable: It is a damaged ZIP file.
+        Unreadable: The file is a damaged ZIP file.
     """
     if not head.startswith(_ZIP):
         return False
@@ -47,10 +47,10 @@ def has_stream(path: Path, head: bytes, *names: str) -> bool:
 
 
 def package_type(path: Path, head: bytes) -> str:
-    """Return the media type that an OpenDocument package or an e-book declares; empty for other files.
+    """Return the media type that an OpenDocument package or an e-book declares; an empty string for other files.
 
     Raises:
-        Unreadable: It is a damaged ZIP file.
+        Unreadable: The file is a damaged ZIP file.
     """
     if not head.startswith(_ZIP):
         return ""
@@ -61,7 +61,7 @@ def is_plain_zip(path: Path, head: bytes) -> bool:
     """Return whether a file is a ZIP file but not a document package.
 
     Raises:
-        Unreadable: It is a damaged ZIP file.
+        Unreadable: The file is a damaged ZIP file.
     """
     if not head.startswith(_ZIP) or not zipfile.is_zipfile(path):
         return False
@@ -79,13 +79,13 @@ def is_cut_off(path: Path, head: bytes) -> bool:
 
 
 def kind(path: Path, head: bytes) -> str | None:
-    """Return the kind of a binary file in words, or None if it is unknown."""
+    """Return a noun phrase for the type of a binary file, or None if the type is unknown."""
     if head.startswith(_ZIP) or zipfile.is_zipfile(path):
         return _zip_kind(path)
     if head.startswith(_COMPOUND):
-        return next((words for stream, words in _STREAMS.items() if _has_stream(path, stream)), None)
+        return next((description for stream, description in _STREAMS.items() if _has_stream(path, stream)), None)
     if not head.strip(b"\0"):
-        return "nothing but zeros"
+        return "nothing but zero bytes"
     try:
         matches = puremagic.magic_file(str(path))
     except (puremagic.PureError, ValueError, OSError):
@@ -99,9 +99,9 @@ def kind(path: Path, head: bytes) -> str | None:
 
 def _zip_kind(path: Path) -> str:
     types = _member(path, "[Content_Types].xml")
-    for mark, words in _OTHER_MAIN.items():
-        if mark in types:
-            return words
+    for content_type, description in _OTHER_MAIN.items():
+        if content_type in types:
+            return description
     other = _OPEN_DOCUMENT.match(_member(path, "mimetype"))
     if other:
         return f"an OpenDocument {other[1].decode()}" if other[1] else "an e-book (.epub)"
@@ -109,10 +109,10 @@ def _zip_kind(path: Path) -> str:
 
 
 def _member(path: Path, name: str) -> bytes:
-    """Return the beginning of a file in a ZIP file; empty for other files, and if there is no such file.
+    """Return the beginning of a member of a ZIP file; empty if the file is no ZIP file or lacks the member.
 
     Raises:
-        Unreadable: The file cannot be unpacked.
+        Unreadable: The member cannot be unpacked.
     """
     if not zipfile.is_zipfile(path):
         return b""
@@ -124,6 +124,6 @@ def _member(path: Path, name: str) -> bytes:
 
 
 def _has_stream(path: Path, name: str) -> bool:
-    """Return whether a compound file contains the name of a stream; the directory may be anywhere in the file."""
+    """Return whether a compound file contains the name of a stream. The directory may be anywhere in the file."""
     with path.open("rb") as file, mmap.mmap(file.fileno(), 0, access=mmap.ACCESS_READ) as content:
         return content.find(name.encode("utf-16-le")) >= 0

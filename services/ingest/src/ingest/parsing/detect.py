@@ -1,4 +1,4 @@
-"""Detects a document's format by its content. The name only decides between text formats."""
+"""Detects a document's format by its content. The name decides between text formats only."""
 
 from pathlib import Path
 
@@ -24,7 +24,7 @@ def detect(path: Path, suffix: str) -> Format:
 
     Args:
         path: The file.
-        suffix: The suffix of the original name, for example ``.pdf``; in any case.
+        suffix: The suffix of the original name, for example ``.pdf``, in upper or lower case.
 
     Raises:
         Unreadable: The file is empty, damaged or encrypted, or its name suggests another format.
@@ -45,10 +45,10 @@ def detect(path: Path, suffix: str) -> Format:
 
 def _recognised(path: Path, head: bytes, *, binary: bool) -> Format | None:
     """Return the first of the binary or of the text formats whose module recognises the file."""
-    for each in FORMATS:
-        recognises = getattr(READERS[each.module], "recognises", None)
-        if bool(each.binary) is binary and recognises is not None and recognises(path, head):
-            return each
+    for candidate in FORMATS:
+        recognises = getattr(READERS[candidate.module], "recognises", None)
+        if bool(candidate.binary) is binary and recognises is not None and recognises(path, head):
+            return candidate
     return None
 
 
@@ -68,8 +68,8 @@ def _refused(path: Path, head: bytes, suffix: str) -> Unreadable | Unsupported:
     if named is not None and named.zipped and containers.is_cut_off(path, head):
         return Unreadable("The file is truncated or damaged: the directory at its end is missing.")
     if named is not None and named.binary:
-        promised = named.binary.partition(" (")[0]
-        return Unreadable(f"The name ends with {suffix}, but the file is {kind or f'binary data, not {promised}'}.")
+        expected = named.binary.partition(" (")[0]
+        return Unreadable(f"The name ends with {suffix}, but the file is {kind or f'binary data, not {expected}'}.")
     if named is not None:
         return Unreadable(f"The name ends with {suffix}, but the file is {kind or 'binary data'}, not text.")
     return Unsupported(f"The file is {kind or 'binary data of an unknown type'}. {READABLE}")
@@ -83,7 +83,7 @@ def _text_format(path: Path, head: bytes, suffix: str) -> Format:
     recognised = _recognised(path, head, binary=False)
     if recognised is None:
         start = head.lstrip(b"\xef\xbb\xbf \t\r\n")
-        for mark, name in _TEXTUAL_BUT_UNREAD:
-            if start.startswith(mark):
+        for prefix, name in _TEXTUAL_BUT_UNREAD:
+            if start.startswith(prefix):
                 raise Unsupported(f"The file is {name}. {READABLE}")
     return named or recognised or FORMATS[-1]

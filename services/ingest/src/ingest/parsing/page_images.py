@@ -13,14 +13,14 @@ from ingest.parsing.refusals import Unreadable
 from ingest.parsing.scans import LONGEST_SIDE, Scans, encoded
 
 _LARGE = 1 / 10
-"""Least share of the page for an image to be read."""
+"""Minimum fraction of the page that an image must cover to be read."""
 _SMALL = 1 / 50
-"""Smaller images are symbols, which are not reported."""
-_LAID_OVER = 20
-"""Letters over an image. With more, the image is a background, or a scan that already has its text."""
+"""Images that cover a smaller fraction of the page are symbols, which are not reported."""
+_MOST_LETTERS = 20
+"""Maximum number of letters over an image that is read. An image with more is a background or a scan with text."""
 _MOST = 500
 _MOST_OBJECTS = 1000
-"""Limit of the objects of a page, of any kind."""
+"""Maximum number of objects of a page that are examined, of any kind."""
 
 Box = tuple[float, float, float, float]
 """Left, bottom, right and top on the page."""
@@ -40,7 +40,7 @@ class PageImages:
         self._seen: set[bytes] = set()
 
     def of(self, number: int) -> Iterator[Scan | Omission]:
-        """Yield the large images of a page with text, as drawn, and an omission for unread images.
+        """Yield the large images of a page with text, as the page shows them, and an omission for unread images.
 
         Args:
             number: The number of the page, from 0.
@@ -66,22 +66,22 @@ class PageImages:
         unread = small if self._scans is Scans.READ else small + len(large)
         if unread:
             subject = "An image on the page was" if unread == 1 else f"{unread} images on the page were"
-            why = " too small to be read." if self._scans is Scans.READ else f" not read.{self._scans.advice}"
-            yield Omission("Unreadable", subject + why, number + 1)
+            reason = " too small to be read." if self._scans is Scans.READ else f" not read.{self._scans.advice}"
+            yield Omission("Unreadable", subject + reason, number + 1)
 
     def _new(self, page: pdfium.PdfPage) -> Iterator[Box]:
-        """Yield the boxes of the images that occur for the first time and have no text over them."""
+        """Yield the boxes of images that are not on an earlier page and have little text over them."""
         shown: Box = page.get_bbox()
         text = page.get_textpage()
         try:
-            for at in range(min(raw.FPDFPage_CountObjects(page), _MOST_OBJECTS)):
-                found = raw.FPDFPage_GetObject(page, at)
+            for index in range(min(raw.FPDFPage_CountObjects(page), _MOST_OBJECTS)):
+                found = raw.FPDFPage_GetObject(page, index)
                 if raw.FPDFPageObj_GetType(found) != raw.FPDF_PAGEOBJ_IMAGE:
                     continue
                 box = _shown(found, shown)
                 digest = _digest(found)
                 letters = "".join(text.get_text_bounded(*box).split())
-                if digest not in self._seen and len(letters) <= _LAID_OVER:
+                if digest not in self._seen and len(letters) <= _MOST_LETTERS:
                     self._seen.add(digest)
                     yield box
         finally:
@@ -111,10 +111,10 @@ def _cut_out(page: pdfium.PdfPage, number: int, boxes: list[Box]) -> Iterator[Sc
     try:
         bitmap = page.render(scale=LONGEST_SIDE / max(page.get_size()), may_draw_forms=False)
         drawn, place = bitmap.to_pil().convert("RGB"), bitmap.get_posconv(page)
-        for at, (left, bottom, right, top) in enumerate(boxes, 1):
+        for index, (left, bottom, right, top) in enumerate(boxes, 1):
             corners = [place.to_bitmap(left, bottom), place.to_bitmap(right, top)]
             xs, ys = sorted(x for x, _ in corners), sorted(y for _, y in corners)
             part = drawn.crop((max(xs[0], 0), max(ys[0], 0), min(xs[1], drawn.width), min(ys[1], drawn.height)))
-            yield Scan(number + 1, encoded(part), f"image {at}")
+            yield Scan(number + 1, encoded(part), f"image {index}")
     except (pdfium.PdfiumError, ArithmeticError, ValueError, OSError, Unreadable):
         yield Omission("Unreadable", "An image on the page was not read: the page cannot be drawn.", number + 1)

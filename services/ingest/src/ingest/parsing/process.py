@@ -12,7 +12,7 @@ import structlog
 from servicekit.child_processes import Child, ChildEnded, ChildNotStarted, ChildProcesses
 from servicekit.errors import InvalidRequest, PayloadTooLarge, Unavailable, UnreadableDocument, UnsupportedMedia
 
-from ingest.parsing import frames
+from ingest.parsing import frames, short_text
 from ingest.parsing.content import NO_ROOM, Head, Member, Omission, Page, Part, Room, Scan
 from ingest.parsing.frames import Defect, Done, Refused, Request
 from ingest.parsing.scans import Scans
@@ -28,12 +28,12 @@ _REFUSALS: dict[str, type[InvalidRequest]] = {
 
 
 def refusal(kind: str, message: str) -> InvalidRequest:
-    """Return the service error for a class of `refusals`."""
+    """Return the service error for a refusal; ``kind`` is the name of its class in `ingest.parsing.refusals`."""
     return _REFUSALS.get(kind, UnreadableDocument)(message)
 
 
 class ParserDefect(Exception):
-    """A parser raised an unexpected error; the message is the stack."""
+    """A parser raised an unexpected error; the message is its stack trace."""
 
 
 @dataclass(frozen=True, slots=True)
@@ -45,7 +45,7 @@ class Limits:
         characters: Number of characters of text.
         seconds: Wall-clock time, and CPU time.
         memory: Bytes of address space.
-        pictures: Number of pages with pictures, if the job wants pictures.
+        pictures: Number of pages with pictures, if the job requests pictures.
     """
 
     pages: int = 5000
@@ -58,8 +58,8 @@ class Limits:
 class ProcessParser:
     """Parses each document in a child process.
 
-    Idle children are kept for reuse, at most as many as there were concurrent documents. They hold no document and
-    take no CPU time.
+    Idle children are kept for reuse. Their number is at most the highest number of concurrent documents so far.
+    They contain no document and use no CPU time.
 
     Args:
         limits: The limits of a document.
@@ -81,9 +81,9 @@ class ProcessParser:
     ) -> AsyncGenerator[Part, None]:
         """Yield the parts of a file.
 
-        With ``pictures``, pages have pictures. ``members`` limits the files within the file. The time limit does
-        not include the time that the caller takes between two parts. Close the iterator after use: a child whose
-        answer is not read to the end is killed.
+        With ``pictures``, pages include an image of themselves. ``members`` limits the files within the file. The
+        time limit does not include the time that the caller takes between two parts. Close the iterator after use:
+        a child whose response is not read to the end is killed.
 
         Raises:
             UnreadableDocument, UnsupportedMedia, PayloadTooLarge: The document cannot be read.
@@ -96,9 +96,9 @@ class ProcessParser:
             async with self._children.child() as child:
                 end = clock() + self._limits.seconds
                 await child.send(request)  # small enough for the pipe's buffer
-                while not child.is_free:
+                while not child.is_complete:
                     frame = await self._frame(child, end)
-                    child.is_free = isinstance(frame, Done | Refused | Defect)
+                    child.is_complete = isinstance(frame, Done | Refused | Defect)
                     match frame:
                         case Refused(kind, message):
                             raise refusal(kind, message)
@@ -111,7 +111,11 @@ class ProcessParser:
         except ChildNotStarted as error:
             raise Unavailable("The parser does not start.") from error
         except ChildEnded as error:
-            raise self._died(error.code) from None
+            raise self._crash(error.code) from None
+
+    def read_short(self, content: bytes, sourcefile: str) -> Sequence[Part] | None:
+        """See `ingest.ports.Parser.read_short`. Uses no child process."""
+        return short_text.parts(content, PurePosixPath(sourcefile).suffix, self._limits.characters)
 
     async def aclose(self) -> None:
         """Stop the idle children."""
@@ -135,22 +139,22 @@ class ProcessParser:
         )
 
     async def _frame(self, child: Child, end: float) -> frames.Frame:
-        """Read the next frame of a child's answer."""
+        """Read the next frame of a child's response."""
         try:
             async with asyncio.timeout_at(end):
                 return frames.decode_frame(await child.receive())
         except TimeoutError:
             raise self._too_slow() from None
         except ValueError as error:  # an invalid length or frame
-            raise UnreadableDocument("The document is damaged: the parser returned an invalid answer.") from error
+            raise UnreadableDocument("The document is damaged: the parser returned an invalid response.") from error
 
     def _too_slow(self) -> UnreadableDocument:
         return UnreadableDocument(f"Reading the document took longer than {self._limits.seconds:g} s.")
 
-    def _died(self, code: int) -> UnreadableDocument:
+    def _crash(self, code: int) -> UnreadableDocument:
         number = -code if code < 0 else code - 128
         name = signal.Signals(number).name if number in set(signal.Signals) else f"exit code {code}"
-        _log.warning("a document crashed the parser", how=name)
+        _log.warning("a document crashed the parser", cause=name)
         if number == signal.SIGXCPU:
             return self._too_slow()
         return UnreadableDocument(f"The document is damaged: it crashed the parser ({name}).")

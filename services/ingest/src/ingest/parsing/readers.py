@@ -1,4 +1,4 @@
-"""Loads the modules of the formats, and with them the libraries of all formats."""
+"""Imports the modules of all formats, and the libraries that they use."""
 
 import importlib
 from collections.abc import Iterator
@@ -24,7 +24,7 @@ class Reader(Protocol):
     def recognises(self, path: Path, head: bytes) -> bool:
         """Return whether a file has this format by its content; ``head`` is its beginning.
 
-        A module without this function reads text formats that only the file name tells apart.
+        A module lacks this function if only the file name can identify its format.
 
         Raises:
             Refusal: The file is damaged.
@@ -33,6 +33,6 @@ class Reader(Protocol):
 
 
 READERS = {
-    each.module: cast("Reader", importlib.import_module(f"ingest.parsing.formats.{each.module}"))
-    for each in FORMATS
+    format_.module: cast("Reader", importlib.import_module(f"ingest.parsing.formats.{format_.module}"))
+    for format_ in FORMATS
 }

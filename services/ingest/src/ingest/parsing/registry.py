@@ -1,6 +1,6 @@
-"""The supported formats: their names, suffixes and media types, and the module that reads each.
+"""The supported formats: their names, suffixes and media types, and the modules that read them.
 
-This module has only data, so that a worker knows the formats without loading a parser. `ingest.parsing.readers`
+This module has only data, so that a worker can list the formats without loading a parser. `ingest.parsing.readers`
 loads the modules in the parsing child.
 """
 
@@ -13,12 +13,12 @@ class Format:
     """A supported format.
 
     Attributes:
-        name: Its name in messages.
-        module: The module of `ingest.parsing.formats` that reads it.
-        suffixes: The suffixes of its file names, in lower case, separated by spaces.
-        media_types: The media types of such files, each with the suffix that a file of that type gets.
+        name: The name in messages.
+        module: The module of `ingest.parsing.formats` that reads the format.
+        suffixes: The suffixes of file names, in lower case, separated by spaces.
+        media_types: The media types of such files, and for each the suffix that a file of this type gets.
         binary: A noun phrase for a file of a binary format; empty for text formats.
-        zipped: Whether it is a ZIP file.
+        zipped: Whether files of this format are ZIP files.
     """
 
     name: str
@@ -125,12 +125,12 @@ FORMATS = (
     ),
     Format("plain text", "plain", ".txt .text"),
 )
-"""The text formats in the order of their detection; the last one accepts every other text."""
+"""The formats in the order of their detection. The last format accepts every text."""
 
-READABLE = f"{', '.join(each.name for each in FORMATS[:-1])} and {FORMATS[-1].name} are read."
-SUFFIXES = {media: suffix for each in FORMATS for media, suffix in each.media_types.items()}
+READABLE = f"{', '.join(format_.name for format_ in FORMATS[:-1])} and {FORMATS[-1].name} are read."
+SUFFIXES = {media: suffix for format_ in FORMATS for media, suffix in format_.media_types.items()}
 """The suffixes of files by media type."""
-_BY_SUFFIX = {suffix: each for each in FORMATS for suffix in each.suffixes.split()}
+_BY_SUFFIX = {suffix: format_ for format_ in FORMATS for suffix in format_.suffixes.split()}
 
 
 def format_named(suffix: str) -> Format | None:

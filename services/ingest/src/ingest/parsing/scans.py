@@ -9,10 +9,10 @@ from PIL import Image, ImageOps, UnidentifiedImageError
 from ingest.parsing.refusals import TooLarge, Unreadable
 
 LONGEST_SIDE = 2000
-"""Pixels of a picture for recognition: A4 with 170 dots per inch."""
+"""Longest side in pixels of a picture for recognition: A4 with 170 dots per inch."""
 _MOST_PIXELS = 100_000_000
 _LEAST = (200, 50)
-"""Least width and height in pixels of a picture in a document that may contain text; smaller ones are symbols."""
+"""Minimum width and height in pixels of a picture that may contain text. Smaller pictures are symbols."""
 
 
 class Scans(enum.StrEnum):
@@ -24,13 +24,13 @@ class Scans(enum.StrEnum):
 
     @property
     def advice(self) -> str:
-        """How a user can get them read; empty if they are read."""
+        """Advice for users whose pictures are not read, as a sentence; empty if pictures are read."""
         return _ADVICE[self]
 
 
 _ADVICE = {
     Scans.READ: "",
-    Scans.MISSING: " OCR is not installed, which reads images: see docs/ingest.md, scans and pictures.",
+    Scans.MISSING: " OCR is not installed. To install OCR, see docs/ingest.md, scans and pictures.",
     Scans.OFF: " OCR, which reads images, is off for this index.",
 }
 
@@ -39,13 +39,15 @@ def opened(source: object) -> Image.Image:
     """Open a picture without decoding it.
 
     Raises:
-        Unreadable: It is damaged.
-        TooLarge: It has too many pixels.
+        Unreadable: The picture is damaged.
+        TooLarge: The picture has too many pixels.
     """
     try:
         with warnings.catch_warnings():
             warnings.simplefilter("ignore")  # this function checks the size itself
-            picture = Image.open(source)  # type: ignore[arg-type]  # a path or a file
+            picture = Image.open(source)  # type: ignore[arg-type]  # Pillow accepts a path or a file
+    except Image.DecompressionBombError as error:
+        raise TooLarge("The picture has too many pixels. The limit is 100 million.") from error
     except (UnidentifiedImageError, OSError, ValueError, SyntaxError) as error:
         raise Unreadable("The picture is damaged.") from error
     if picture.width * picture.height > _MOST_PIXELS:
@@ -62,14 +64,14 @@ def encoded(picture: Image.Image) -> bytes:
     """Return a picture for recognition: upright, grey, of a limited size, as PNG.
 
     Raises:
-        Unreadable: It is damaged.
+        Unreadable: The picture is damaged.
     """
     try:
         upright = ImageOps.exif_transpose(picture)
         if upright.mode in ("RGBA", "LA", "PA", "P"):
             upright = upright.convert("RGBA")
-            ground = Image.new("RGBA", upright.size, "white")
-            upright = Image.alpha_composite(ground, upright)
+            background = Image.new("RGBA", upright.size, "white")
+            upright = Image.alpha_composite(background, upright)
         grey = upright.convert("L")
         grey.thumbnail((LONGEST_SIDE, LONGEST_SIDE))
         buffer = io.BytesIO()

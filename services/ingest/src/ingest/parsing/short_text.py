@@ -1,21 +1,27 @@
-"""Decides which files are so simple that parsing them needs no child process.
+"""Decides which files are so simple that the service parses them without a fork, or without a child process.
 
-A fork with its limits takes milliseconds, and reading a short text takes a tenth of one. No format library
-processes such a text: it is decoded as UTF-8 and split into lines. Its length limits the time and the memory for
-this. The worker's time-out applies as for every document.
+A fork with its limits takes milliseconds. Reading a short text takes a tenth of a millisecond. No format library
+processes the text: this package decodes it as UTF-8 and splits it into lines. The maximum length limits time and
+memory. The worker's time-out applies as for every document.
 """
 
 import re
+from collections.abc import Sequence
 from pathlib import Path
 
+from ingest.parsing.content import Part
+from ingest.parsing.formats import plain
 from ingest.parsing.frames import Request
 from ingest.parsing.registry import FORMATS, format_named
+from ingest.parsing.text.decode import decode
 
 LONGEST = 64 * 1024
-"""Bytes."""
+"""Maximum length in bytes of a text that is parsed without a fork."""
 _PLAIN_TEXT = FORMATS[-1]
 _CONTROL = re.compile(r"[\x00-\x08\x0b\x0e-\x1f\x7f]")
-"""The beginning of every container, including ZIP, has one of these."""
+"""Control characters. The beginning of every container, including ZIP, has at least one."""
+_SIGNATURE = re.compile(rb"%PDF-|%!PS|<svg|ustar|RIFF")
+"""Signatures of formats without control characters, which `ingest.parsing.detect` refuses in a text file."""
 
 
 def is_short_text(request: Request) -> bool:
@@ -24,9 +30,26 @@ def is_short_text(request: Request) -> bool:
         return False
     path = Path(request.path)
     try:
-        if path.stat().st_size > LONGEST:
-            return False
-        text = path.read_bytes().decode()
-    except (OSError, UnicodeDecodeError):
+        return path.stat().st_size <= LONGEST and _is_plain(path.read_bytes())
+    except OSError:
         return False  # the parser reports the error
-    return _CONTROL.search(text) is None
+
+
+def parts(content: bytes, suffix: str, max_characters: int) -> Sequence[Part] | None:
+    """Return the same parts of a short plain text as the parsing child; None for all other documents.
+
+    Args:
+        content: The bytes of the file.
+        suffix: The suffix of the file's name.
+        max_characters: Maximum number of characters. The parsing child refuses a longer text.
+    """
+    if format_named(suffix.lower()) is not _PLAIN_TEXT or not 0 < len(content) <= min(LONGEST, max_characters):
+        return None
+    return plain.parts(decode(content), suffix) if _is_plain(content) and not _SIGNATURE.search(content) else None
+
+
+def _is_plain(content: bytes) -> bool:
+    try:
+        return _CONTROL.search(content.decode()) is None
+    except UnicodeDecodeError:
+        return False

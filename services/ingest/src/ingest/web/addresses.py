@@ -1,4 +1,4 @@
-"""Distinguishes public internet addresses from others, because uploads must not reach the internal network.
+"""Distinguishes public internet addresses from others, because downloads must not reach the internal network.
 
 https://www.iana.org/assignments/iana-ipv4-special-registry, iana-ipv6-special-registry
 """
@@ -43,6 +43,6 @@ def _is_public(address: IPv4Address | IPv6Address) -> bool:
             return _is_public(inner)
         if address not in _GLOBAL_UNICAST:
             return False
-    if any(address.version == each.version and address in each for each in _NEVER):
+    if any(address.version == network.version and address in network for network in _NEVER):
         return False
     return address.is_global and not (address.is_multicast or address.is_reserved or address.is_unspecified)

@@ -36,10 +36,10 @@ _REDIRECTS = (301, 302, 303, 307, 308)
 _PIECE = 256 * 1024
 _LONGEST_VALIDATOR = 256
 _CONNECT_SECONDS = 10.0
-_QUIET_SECONDS = 20.0
+_READ_SECONDS = 20.0
 
-_UNTOLD = ("", "application/octet-stream", "binary/octet-stream", "application/download", "text/plain")
-"""Content types that show less about the format than the suffix of the URL."""
+_GENERIC_TYPES = ("", "application/octet-stream", "binary/octet-stream", "application/download", "text/plain")
+"""Content types that say less about the format than the suffix of the URL's path."""
 
 
 class WebFetcher:
@@ -90,25 +90,25 @@ class WebFetcher:
             headers["if-modified-since"] = known.last_modified
         for _ in range(_MOST_REDIRECTS + 1):
             url = self._allowed.checked(url)
-            place = URL(url, encoded=True)
-            self._check_literal(place.host or "")
-            async with self._opened().get(place, headers=headers, allow_redirects=False) as response:
+            parsed = URL(url, encoded=True)
+            self._check_literal(parsed.host or "")
+            async with self._open_session().get(parsed, headers=headers, allow_redirects=False) as response:
                 if response.status in _REDIRECTS and "location" in response.headers:
                     try:
-                        url = str(place.join(URL(response.headers["location"])))
+                        url = str(parsed.join(URL(response.headers["location"])))
                     except ValueError:
                         raise UnreadableDocument("The URL redirects to an invalid URL.") from None
                     continue
                 if response.status == 304 and known is not None:
                     return None
                 _check_status(response.status)
-                return await self._taken(response, place, target)
+                return await self._download(response, parsed, target)
         raise UnreadableDocument(f"The URL redirects more than {_MOST_REDIRECTS} times.")
 
-    async def _taken(self, response: aiohttp.ClientResponse, place: URL, target: Path) -> Fetched:
+    async def _download(self, response: aiohttp.ClientResponse, parsed: URL, target: Path) -> Fetched:
         if response.headers.get("content-encoding", "identity").lower() != "identity":
             raise UnsupportedMedia("The URL's server compresses the document, although the request forbids it.")
-        suffix = suffix_of(response.headers.get("content-type", ""), PurePosixPath(place.path).suffix)
+        suffix = suffix_of(response.headers.get("content-type", ""), PurePosixPath(parsed.path).suffix)
         too_large = PayloadTooLarge(f"The document at the URL is too large. The limit is {self._max_bytes} bytes.")
         if (response.content_length or 0) > self._max_bytes:
             raise too_large
@@ -132,14 +132,14 @@ class WebFetcher:
         if not self._is_allowed(host):
             raise _refused(host)
 
-    def _opened(self) -> aiohttp.ClientSession:
+    def _open_session(self) -> aiohttp.ClientSession:
         if self._session is None:
             self._session = aiohttp.ClientSession(
                 connector=aiohttp.TCPConnector(
                     resolver=_CheckedResolver(self._is_allowed), use_dns_cache=False, force_close=True
                 ),
                 timeout=aiohttp.ClientTimeout(
-                    total=self._seconds, sock_connect=_CONNECT_SECONDS, sock_read=_QUIET_SECONDS
+                    total=self._seconds, sock_connect=_CONNECT_SECONDS, sock_read=_READ_SECONDS
                 ),
                 headers={"user-agent": "causeway-ingest"},
                 cookie_jar=aiohttp.DummyCookieJar(),
@@ -152,7 +152,7 @@ class WebFetcher:
 class _CheckedResolver(AbstractResolver):
     """Resolves names, and refuses a name if one of its addresses is not allowed.
 
-    The connection uses one of the checked addresses; the name is not resolved again.
+    The connection uses one of the checked addresses. The name is not resolved again.
     """
 
     def __init__(self, is_allowed: Callable[[str], bool]) -> None:
@@ -165,8 +165,8 @@ class _CheckedResolver(AbstractResolver):
             host, port, family=family, type=socket.SOCK_STREAM, proto=socket.IPPROTO_TCP
         )
         results: list[ResolveResult] = []
-        for each, _, proto, _, place in found:
-            address = str(place[0])
+        for address_family, _, proto, _, socket_address in found:
+            address = str(socket_address[0])
             if not self._is_allowed(address):
                 raise _refused(host)
             results.append(
@@ -174,7 +174,7 @@ class _CheckedResolver(AbstractResolver):
                     hostname=host,
                     host=address,
                     port=port,
-                    family=each,
+                    family=address_family,
                     proto=proto,
                     flags=socket.AI_NUMERICHOST | socket.AI_NUMERICSERV,
                 )
@@ -182,7 +182,7 @@ class _CheckedResolver(AbstractResolver):
         return results
 
     async def close(self) -> None:
-        """Do nothing; there is nothing to close."""
+        """Do nothing: this resolver owns no resources."""
 
 
 def _refused(host: str) -> PermissionDenied:
@@ -197,8 +197,8 @@ def _check_status(status: int) -> None:
     if status in (401, 403, 407):
         raise PermissionDenied("The URL's server requires credentials for the document.")
     if status in (408, 425, 429) or status >= 500:
-        raise UpstreamRejected(f"The URL's server answered {status}.", status=status, body="")
-    raise UnreadableDocument(f"The URL's server answered {status}.")
+        raise UpstreamRejected(f"The URL's server responded with status {status}.", status=status, body="")
+    raise UnreadableDocument(f"The URL's server responded with status {status}.")
 
 
 def _validator(response: aiohttp.ClientResponse, name: str) -> str:
@@ -219,7 +219,7 @@ def suffix_of(content_type: str, ending: str) -> str:
     message = EmailMessage()
     message["content-type"] = content_type.replace("\n", " ").replace("\r", " ")
     media = message.get_content_type().lower() if content_type.strip() else ""
-    if media in _UNTOLD:
+    if media in _GENERIC_TYPES:
         return ending or (".txt" if media == "text/plain" else "")
     if media in SUFFIXES:
         return SUFFIXES[media]

@@ -119,6 +119,17 @@ def test_what_is_left_out_is_said(read_mail: ReadMail) -> None:
     ]
 
 
+def test_a_damaged_attachment_is_an_omission(read_mail: ReadMail) -> None:
+    """An attachment whose headers the library cannot parse is an omission. The other attachments are read."""
+    mail = written()
+    for name in ("damaged.pdf", "good.pdf"):
+        mail.add_attachment(b"x", maintype="application", subtype="pdf", filename=name)
+    parts = read_mail(mail.as_bytes().replace(b'filename="damaged.pdf"', b"filename*=u\0f''damaged.pdf"))
+    assert [part.name for part in parts if isinstance(part, Member)] == ["good.pdf"]
+    [omission] = [part for part in parts if isinstance(part, Omission)]
+    assert "An attachment of the mail is damaged" in omission.message
+
+
 def test_an_encrypted_mail_is_refused(read_mail: ReadMail) -> None:
     """The refusal says that the mail is encrypted."""
     mail = written()

@@ -52,6 +52,11 @@ def test_entities_are_not_followed() -> None:
     [section] = sections(xml_records, bomb)
     assert "root:" not in section.text
     assert "bbbb" not in section.text
+    declared = '<?xml version="1.0"?><!DOCTYPE x [<!ENTITY a SYSTEM "file:///etc/passwd">]>'
+    [section] = sections(xml_records, f"{declared}<x>&a;<y>first</y>&a;<z>second</z></x>")
+    assert section.text.split("\n") == ["y: first", "z: second"]
+    with pytest.raises(Unreadable, match="no text"):
+        sections(xml_records, f"{declared}<x>&a;</x>")
     with pytest.raises(Unreadable, match="broken"):
         sections(xml_records, "<a><b></a>")
 

@@ -20,7 +20,7 @@ def test_numbers_of_several_levels() -> None:
     """A deeper level restarts below each number of the outer level, and may show both numbers."""
     made = numbers(level(0, "decimal", "%1") + level(1, "decimal", "%1.%2") + level(2, "lowerLetter", "(%3)"))
     depths = [0, 1, 1, 2, 2, 0, 1, 2]
-    assert [made.mark("1", depth) for depth in depths] == ["1", "1.1", "1.2", "(a)", "(b)", "2", "2.1", "(a)"]
+    assert [made.marker("1", depth) for depth in depths] == ["1", "1.1", "1.2", "(a)", "(b)", "2", "2.1", "(a)"]
 
 
 @pytest.mark.parametrize(
@@ -39,7 +39,7 @@ def test_numbers_of_several_levels() -> None:
 )
 def test_forms(form: str, start: int, expected: str) -> None:
     """Numbers have Word's form. Unknown forms are digits."""
-    assert numbers(level(0, form, "%1", start)).mark("1", 0) == expected
+    assert numbers(level(0, form, "%1", start)).marker("1", 0) == expected
 
 
 def test_lists_of_one_kind_go_on_or_begin_anew() -> None:
@@ -49,9 +49,9 @@ def test_lists_of_one_kind_go_on_or_begin_anew() -> None:
     first = '<w:num w:numId="1"><w:abstractNumId w:val="0"/></w:num>'
     for override, expected in (("", ["1.", "2.", "3."]), (restart, ["1.", "1.", "2."])):
         made = numbers(level(0, "decimal", "%1."), first + second.format(override))
-        assert [made.mark(name, 0) for name in ("1", "2", "2")] == expected
+        assert [made.marker(name, 0) for name in ("1", "2", "2")] == expected
 
 
 def test_a_list_that_is_not_there() -> None:
     """A paragraph of an unknown list has no mark. Without rules, no paragraph has a mark."""
-    assert numbers("").mark("1", 0) == numbers("").mark("9", 3) == Numbers(None).mark("1", 0) == ""
+    assert numbers("").marker("1", 0) == numbers("").marker("9", 3) == Numbers(None).marker("1", 0) == ""

@@ -1,7 +1,9 @@
 """Rerankers over HTTP: ``POST {url}/rerank`` in the API of Cohere, Jina, vLLM and Infinity, or of TEI.
 
-Cohere's: https://docs.cohere.com/reference/rerank; TEI's: https://huggingface.github.io/text-embeddings-inference.
-The APIs differ in the names of the texts and scores, and in whether the list of scores is inside an object.
+API of Cohere: https://docs.cohere.com/reference/rerank.
+API of TEI: https://huggingface.github.io/text-embeddings-inference.
+The APIs use different field names for the texts and the scores. TEI returns a plain list of scores. The other
+servers return an object that contains the list.
 """
 
 import math
@@ -20,8 +22,8 @@ from retriever.clients.reranker_file import HttpEntry
 from retriever.ports.reranker import Rating, Unranked
 
 _log = structlog.get_logger(__name__)
-_MOST_BYTES = 8 * 1024 * 1024
-_MOST_WORDS = 2000
+_MAX_RESPONSE_BYTES = 8 * 1024 * 1024
+_MAX_LOGGED_BYTES = 2000
 _OK, _TOO_MANY = 200, 429
 _NOT_READY = (502, 503, 504)
 
@@ -40,10 +42,10 @@ class HttpReranker:
         try:
             async with self._connected().post(
                 self._url, data=self._body(query, texts), headers=self._headers()
-            ) as answer:
-                body = await _read(answer)
-                if answer.status != _OK or body is None:
-                    raise self._refusal(answer, body)
+            ) as response:
+                body = await _read(response)
+                if response.status != _OK or body is None:
+                    raise self._error(response, body)
         except (aiohttp.ClientError, OSError) as error:
             raise Unavailable(f"{self._who} cannot be reached.") from error
         try:
@@ -78,25 +80,27 @@ class HttpReranker:
             headers["authorization"] = f"Bearer {self._entry.api_key.get_secret_value()}"
         return headers
 
-    def _refusal(self, answer: aiohttp.ClientResponse, body: bytes | None) -> CausewayError:
+    def _error(self, response: aiohttp.ClientResponse, body: bytes | None) -> CausewayError:
         if body is None:
-            return Unranked(f"{self._who} sent more than {_MOST_BYTES} bytes.")
-        quoted = body[:_MOST_WORDS].decode(errors="replace")
-        _log.warning("the reranker refused", reranker=self._entry.name, status=answer.status, reason=quoted)
-        patience = retry_after(answer.headers)
-        if answer.status == _TOO_MANY:
-            return RateLimited(f"{self._who} does not accept more requests at present.", retry_after=patience)
-        if answer.status in _NOT_READY:
-            return Unavailable(f"{self._who} is not ready.", retry_after=patience)
-        return Unranked(f"{self._who} answered with status {answer.status}.")
+            return Unranked(f"{self._who} sent more than {_MAX_RESPONSE_BYTES} bytes.")
+        reason = body[:_MAX_LOGGED_BYTES].decode(errors="replace")
+        _log.warning(
+            "the reranker request failed", reranker=self._entry.name, status=response.status, reason=reason
+        )
+        delay = retry_after(response.headers)
+        if response.status == _TOO_MANY:
+            return RateLimited(f"{self._who} does not accept more requests at present.", retry_after=delay)
+        if response.status in _NOT_READY:
+            return Unavailable(f"{self._who} is not ready.", retry_after=delay)
+        return Unranked(f"{self._who} returned status {response.status}.")
 
 
-async def _read(answer: aiohttp.ClientResponse) -> bytes | None:
+async def _read(response: aiohttp.ClientResponse) -> bytes | None:
     """Return the body, or None if it is too long."""
     body = bytearray()
-    async for piece in answer.content.iter_any():
+    async for piece in response.content.iter_any():
         body += piece
-        if len(body) > _MOST_BYTES:
+        if len(body) > _MAX_RESPONSE_BYTES:
             return None
     return bytes(body)
 
@@ -114,12 +118,12 @@ def _ratings(value: Any, count: int) -> list[Rating]:
         if not (0 <= item["index"] < count and math.isfinite(score)):
             raise ValueError(f"the index {item['index']} or the score {score} is invalid")
         ratings[item["index"]] = Rating(score, _captions(item.get("captions") or ()))
-    whole = [rating for rating in ratings if rating is not None]
-    if len(whole) < count:
+    complete = [rating for rating in ratings if rating is not None]
+    if len(complete) < count:
         raise ValueError("a text has no score")
-    return whole
+    return complete
 
 
 def _captions(values: Sequence[Any]) -> tuple[str, ...]:
-    """Return the captions. Some servers add them to the API, as texts or as objects with a text."""
+    """Return the captions. Some servers send them, although the API has none: strings, or objects with a text."""
     return tuple(each if isinstance(each, str) else str(each["text"]) for each in values)

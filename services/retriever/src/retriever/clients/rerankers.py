@@ -12,7 +12,7 @@ from retriever.rerankers.resilience import ResilientReranker
 
 
 def open_rerankers(path: Path | None, environ: Mapping[str, str]) -> Rerankers:
-    """Return the rerankers of a file, or an empty registry without a file. Each connects at its first call.
+    """Return the rerankers of a file, or an empty registry without a file. A reranker connects at its first call.
 
     Raises:
         InvalidRequest: The file cannot be used; the message has file, line and key.
@@ -25,7 +25,7 @@ def open_rerankers(path: Path | None, environ: Mapping[str, str]) -> Rerankers:
 
 def _resilient(entry: reranker_file.Entry) -> ResilientReranker:
     return ResilientReranker(
-        _made(entry),
+        _client(entry),
         entry.name,
         candidates=entry.candidates,
         required=entry.required,
@@ -35,8 +35,8 @@ def _resilient(entry: reranker_file.Entry) -> ResilientReranker:
     )
 
 
-def _made(entry: reranker_file.Entry) -> Reranker:
-    # Imported here, because each imports a library that other configurations do not need.
+def _client(entry: reranker_file.Entry) -> Reranker:
+    # Imported here, because each client imports a library that other configurations do not need.
     if isinstance(entry, reranker_file.HttpEntry):
         from retriever.clients.http_reranker import HttpReranker
 

@@ -1,8 +1,8 @@
 """Cross-encoders on a Triton Inference Server. They map token ids of query and passage to one or two logits.
 
 The model is a plain export, for example a Hugging Face sequence classifier in ONNX. Its inputs are ``input_ids``,
-``attention_mask`` and optionally ``token_type_ids``. Its first FP32 output has the logits. The score, 0 to 1, is
-the logistic function of one logit, or the probability of the second of two.
+``attention_mask`` and optionally ``token_type_ids``. Its first FP32 output has the logits. The score is between 0
+and 1: the logistic function of a single logit, or the probability of the second class if there are two logits.
 """
 
 import asyncio
@@ -23,7 +23,7 @@ from retriever.ports.reranker import Rating, Unranked
 _log = structlog.get_logger(__name__)
 _TYPES: dict[str, Any] = {"INT64": np.int64, "INT32": np.int32}
 _FLOATS = "FP32"
-_KNOWN = ("input_ids", "attention_mask", "token_type_ids")
+_INPUTS = ("input_ids", "attention_mask", "token_type_ids")
 
 
 class TritonReranker:
@@ -38,24 +38,24 @@ class TritonReranker:
         self._who = f"The reranker '{entry.name}'"
         try:
             self._tokenizer = tokenizers.Tokenizer.from_file(str(entry.tokenizer))
-        except Exception as error:  # the library raises nothing more exact
+        except Exception as error:  # the library raises no specific exception
             raise ValueError(f"the tokenizer {entry.tokenizer} cannot be read: {error}") from error
         self._tokenizer.no_padding()
-        self._tokenizer.encode_special_tokens = True  # "[SEP]" in a document is five characters of it
+        self._tokenizer.encode_special_tokens = True  # "[SEP]" in a text is not a separator
         self._tokenizer.enable_truncation(entry.max_tokens, strategy="longest_first")
         address = TritonAddress(entry.url, entry.tls, entry.ca_file, entry.api_key)
         self._model = TensorModel(address, entry.public_model, self._tensors)
 
     async def rate(self, query: str, texts: Sequence[str]) -> list[Rating]:
-        """Rate the texts in batches of similar length, one after the other."""
+        """Rate the texts in batches, one batch after the other. The texts of a batch have similar lengths."""
         encoded = await asyncio.to_thread(self._encode, query, texts)
         order = sorted(range(len(texts)), key=lambda at: len(encoded[at]))
         ratings: dict[int, Rating] = {}
         try:
             for start in range(0, len(order), self._entry.batch):
-                some = order[start : start + self._entry.batch]
-                scores = await self._scores([encoded[at] for at in some])
-                ratings.update((at, Rating(score)) for at, score in zip(some, scores, strict=True))
+                batch = order[start : start + self._entry.batch]
+                scores = await self._scores([encoded[at] for at in batch])
+                ratings.update((at, Rating(score)) for at, score in zip(batch, scores, strict=True))
         except TritonFailed as error:
             raise self._failure(error) from error
         return [ratings[at] for at in range(len(texts))]
@@ -75,12 +75,12 @@ class TritonReranker:
             "attention_mask": [each.attention_mask for each in encoded],
             "token_type_ids": [each.type_ids for each in encoded],
         }
-        given = [(name, kind, _padded(rows[name], _TYPES[kind])) for name, kind in inputs]
-        logits, count = await self._model.infer(given, target), len(encoded)
+        tensors = [(name, kind, _padded(rows[name], _TYPES[kind])) for name, kind in inputs]
+        logits, count = await self._model.infer(tensors, target), len(encoded)
         if logits is None or logits.size not in (count, 2 * count) or not np.isfinite(logits).all():
             raise Unranked(f"{self._who} did not send one or two logits for each text.")
         classes = logits.reshape(count, -1).astype(np.float64)
-        # The probability of the second of two classes is the logistic function of their difference.
+        # The probability of the second of two classes is the logistic function of the difference of the logits.
         logit = classes[:, -1] - (classes[:, 0] if classes.shape[1] > 1 else 0.0)
         scores: list[float] = (1 / (1 + np.exp(-np.clip(logit, -500, 500)))).tolist()
         return scores
@@ -89,13 +89,13 @@ class TritonReranker:
         """Return the names and types of the inputs, and the name of the output."""
         inputs = [(each.name, each.datatype) for each in metadata.inputs]
         outputs = [each.name for each in metadata.outputs if each.datatype == _FLOATS]
-        if not outputs or any(name not in _KNOWN or kind not in _TYPES for name, kind in inputs):
-            raise Unranked(f"The model '{self._entry.public_model}' does not turn token ids into FP32 logits.")
+        if not outputs or any(name not in _INPUTS or kind not in _TYPES for name, kind in inputs):
+            raise Unranked(f"The model '{self._entry.public_model}' does not map token ids to FP32 logits.")
         return inputs, outputs[0]
 
     def _failure(self, error: TritonFailed) -> CausewayError:
         code = error.code.name if error.code else ""
-        _log.warning("the reranker refused", reranker=self._entry.name, code=code, reason=error.message)
+        _log.warning("the reranker request failed", reranker=self._entry.name, code=code, reason=error.message)
         match error.code:
             case grpc.StatusCode.RESOURCE_EXHAUSTED:
                 return RateLimited(f"{self._who} does not accept more requests at present.")

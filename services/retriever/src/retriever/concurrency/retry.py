@@ -9,19 +9,19 @@ from retriever.domain.index import Replaced
 P = ParamSpec("P")
 T = TypeVar("T")
 
-_TRIES = 4
+_ATTEMPTS = 4
 
 
-def retry_when_replaced(question: Callable[P, Awaitable[T]]) -> Callable[P, Awaitable[T]]:
-    """Retry an idempotent method when its index was replaced while it ran."""
+def retry_when_replaced(read: Callable[P, Awaitable[T]]) -> Callable[P, Awaitable[T]]:
+    """Return a method that repeats an idempotent one if its index was replaced during the call."""
 
-    @functools.wraps(question)
+    @functools.wraps(read)
     async def retried(*args: P.args, **options: P.kwargs) -> T:
-        for _ in range(_TRIES - 1):
+        for _ in range(_ATTEMPTS - 1):
             try:
-                return await question(*args, **options)
+                return await read(*args, **options)
             except Replaced:
                 continue
-        return await question(*args, **options)
+        return await read(*args, **options)
 
     return retried

@@ -1,16 +1,16 @@
 """The scheduler of blocking work on the event loop.
 
-The embedded engine and its BM25 hold the interpreter's lock during each call, so a thread would not keep the loop
-free. They run on the loop, bulk work in slices of a few milliseconds. Each turn of the loop runs at most one slice,
-and searches have priority: a search takes several turns and would otherwise wait for a slice in each.
+The embedded engine and its BM25 hold the interpreter's lock during each call. A thread would still block the loop.
+So all calls run on the loop. Bulk work runs in slices of a few milliseconds. Each iteration of the loop runs at
+most one slice. Searches have priority: a search needs several iterations and would otherwise wait in each of them.
 """
 
 import asyncio
 import contextlib
 from collections.abc import AsyncIterator, Iterator
 
-_PATIENCE = 0.02
-"""Seconds that a slice waits for searches. Under constant searches, bulk work runs 50 slices a second."""
+_MAX_WAIT_SECONDS = 0.02
+"""Maximum seconds that a slice waits for searches. Under constant searches, bulk work runs 50 slices a second."""
 
 
 class Scheduler:
@@ -19,8 +19,8 @@ class Scheduler:
     def __init__(self) -> None:
         self._lock = asyncio.Lock()
         self._searches = 0
-        self._nobody_searches = asyncio.Event()
-        self._nobody_searches.set()
+        self._no_searches = asyncio.Event()
+        self._no_searches.set()
 
     @contextlib.asynccontextmanager
     async def slice(self) -> AsyncIterator[None]:
@@ -28,19 +28,19 @@ class Scheduler:
         async with self._lock:
             if self._searches:
                 with contextlib.suppress(TimeoutError):
-                    async with asyncio.timeout(_PATIENCE):
-                        await self._nobody_searches.wait()
+                    async with asyncio.timeout(_MAX_WAIT_SECONDS):
+                        await self._no_searches.wait()
             yield
             await asyncio.sleep(0)
 
     @contextlib.contextmanager
     def search(self) -> Iterator[None]:
-        """Mark the time of a search. Slices wait meanwhile."""
+        """Count a search as running. Slices wait until it ends."""
         self._searches += 1
-        self._nobody_searches.clear()
+        self._no_searches.clear()
         try:
             yield
         finally:
             self._searches -= 1
             if not self._searches:
-                self._nobody_searches.set()
+                self._no_searches.set()

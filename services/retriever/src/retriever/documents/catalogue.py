@@ -21,10 +21,10 @@ from retriever.indexes.open_index import Index
 
 MAX_PAGE_SIZE = 1000
 DEFAULT_PAGE_SIZE = 100
-MAX_TEXT_LENGTH = 1_000_000  # code points in one answer
+MAX_TEXT_LENGTH = 1_000_000  # code points in one response
 MAX_CHUNKS = 100
 DEFAULT_CHUNKS = 50
-_MAX_PAGE_BYTES = 4 * 1024 * 1024  # of metadata, so that a whole answer stays below 16 MiB
+_MAX_PAGE_BYTES = 4 * 1024 * 1024  # of metadata; keeps a response below 16 MiB
 _TEXT_CHUNKS = 64  # read at a time
 _LIKELY_LENGTH = 500  # expected code points of a chunk; determines how many chunks to read first
 
@@ -79,7 +79,7 @@ class Catalogue:
         """Return a page of records, ordered by document id.
 
         No record meets a condition on ``page``, which is a field of chunks. The page is shorter than requested if
-        the metadata are too large for one answer.
+        the metadata are too large for one response.
 
         Raises:
             NotFound: The index does not exist.
@@ -89,14 +89,14 @@ class Catalogue:
         after = _from_token(request.token)
         index = await self._indexes.get(principal.tenant, index_name)
         ids = sorted(await index.collection.document_ids(index.scope(principal, filter_)))
-        rest = ids[request.offset or 0 :] if after is None else [each for each in ids if each > after]
-        records = await index.collection.records(rest[:size])
-        page = _fitting(rest[:size], records)
+        remaining = ids[request.offset or 0 :] if after is None else [each for each in ids if each > after]
+        records = await index.collection.records(remaining[:size])
+        page = _fitting(remaining[:size], records)
         found = tuple(records[each] for each in page if each in records)
         length = request.text_length
         return DocumentPage(
             found,
-            _to_token(page[-1]) if len(rest) > len(page) else "",
+            _to_token(page[-1]) if len(remaining) > len(page) else "",
             len(ids),
             () if length is None else tuple([await text_of(index, each, TextRange(length)) for each in found]),
         )
@@ -123,16 +123,16 @@ class Catalogue:
 
     @retry_when_replaced
     async def delete_documents(self, principal: Principal, index_name: str, document_ids: Sequence[str]) -> Deleted:
-        """Delete documents, after the files that were inside them.
+        """Delete documents. Delete the documents of files that were inside them first.
 
         The deletion is durable when this returns.
 
         Raises:
             NotFound: The index does not exist.
-            InvalidRequest: No document is named.
+            InvalidRequest: ``document_ids`` is empty.
         """
         if not document_ids:
-            raise InvalidRequest("No document is named.", field="document_ids")
+            raise InvalidRequest("Name at least one document.", field="document_ids")
         deleted, not_found = [], []
         members = await _members(await self._indexes.get(principal.tenant, index_name), principal, document_ids)
         for document_id in dict.fromkeys([*members, *document_ids]):
@@ -196,22 +196,22 @@ class Catalogue:
 async def text_of(index: Index, document: Document, part: TextRange) -> DocumentText:
     """Return a part of a document's text, joined from its chunks."""
     text = ""
-    passed = number = 0  # code points before the part, chunks that were read
+    skipped = number = 0  # code points before the part, chunks that were read
     begun = complete = False
     while number < document.chunk_count and len(text) <= part.length and not complete:
-        missing = part.length - len(text) + part.offset - passed
-        wanted = min(missing // _LIKELY_LENGTH + 1, _TEXT_CHUNKS)
-        chunks = await index.collection.chunks_of(document.version, number, wanted)
+        missing = part.length - len(text) + part.offset - skipped
+        count = min(missing // _LIKELY_LENGTH + 1, _TEXT_CHUNKS)
+        chunks = await index.collection.chunks_of(document.version, number, count)
         if not chunks:
             break  # removed meanwhile
-        number += wanted
+        number += count
         for chunk in chunks:
             if part.has_page(chunk.page):
                 added = chunk.continuation if begun or not part.first_page else chunk.text
                 begun = True
-                skipped = min(len(added), part.offset - passed)
-                passed += skipped
-                text += added[skipped:]
+                before = min(len(added), part.offset - skipped)
+                skipped += before
+                text += added[before:]
         # Chunks are in the order of the pages.
         complete = bool(part.last_page) and chunks[-1].page > part.last_page
     more = number < document.chunk_count and not complete
@@ -239,7 +239,7 @@ async def _members(index: Index, principal: Principal, document_ids: Sequence[st
 
 
 def _is_member(document: Document) -> bool:
-    """Return whether a document was a file inside another. The id proves it; metadata alone may be wrong."""
+    """Return whether a document was a file inside another. The id proves this, because metadata may be wrong."""
     facts = msgspec.json.decode(document.metadata_json or b"{}", type=dict[str, object])
     name = document.sourcefile.removeprefix(f"{facts.get(keys.PART_OF)}/")
     return document.document_id == keys.member_id(str(facts.get(keys.PART_OF_ID)), name)
@@ -272,12 +272,12 @@ def _check(request: PageRequest) -> int:
 
 
 def _fitting(ids: Sequence[str], records: Mapping[str, Document]) -> Sequence[str]:
-    """Return as many ids as one answer can hold, at least the first one."""
+    """Return the ids whose records fit in one response, at least the first id."""
     size = 0
-    for place, id_ in enumerate(ids):
+    for position, id_ in enumerate(ids):
         size += len(records[id_].metadata_json) if id_ in records else 0
-        if place and size > _MAX_PAGE_BYTES:
-            return ids[:place]
+        if position and size > _MAX_PAGE_BYTES:
+            return ids[:position]
     return ids
 
 
@@ -289,4 +289,6 @@ def _from_token(token: str) -> str | None:
     try:
         return base64.b64decode(token, altchars=b"-_", validate=True).decode() if token else None
     except (binascii.Error, ValueError) as error:
-        raise InvalidRequest("The page token is not one that a listing returned.", field="page_token") from error
+        raise InvalidRequest(
+            "The page token is invalid. Send the token that a listing returned.", field="page_token"
+        ) from error

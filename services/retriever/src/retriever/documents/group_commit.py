@@ -1,6 +1,7 @@
 """Group commit: stores small documents that are ready at the same time with one write to the disk.
 
-While one group is written, the next one gathers. Each document is acknowledged when its group is durable. If a
+While one group is written, ready documents form the next group. Each document is acknowledged when its group is
+durable. If a
 group cannot be stored, its documents are stored one by one, like large documents (`documents.versions`). So an
 error affects only the document that causes it.
 """
@@ -22,9 +23,9 @@ from retriever.ports.whole_documents import WholeDocument, WholeDocuments
 _log = structlog.get_logger(__name__)
 
 MOST_CHUNKS = 16
-"""Maximum of a document and of a group. The engine stores this many in about 3 ms."""
+"""Maximum number of chunks of a document and of a group. The engine stores so many chunks in about 3 ms."""
 _GATHER_SECONDS = 0.001
-"""How long a group waits for documents that are still being received."""
+"""Seconds that a group waits for documents that are still being received."""
 
 
 @dataclass(slots=True, eq=False)
@@ -38,11 +39,11 @@ class _Queue:
     """The waiting documents of one index."""
 
     def __init__(self) -> None:
-        self.turn = asyncio.Lock()
+        self.writing = asyncio.Lock()
         self.waiting: list[_Entry] = []
 
     def take(self) -> list[_Entry]:
-        """Return the next group: the first document and the next ones that fit."""
+        """Remove and return the next group: the first document, and following documents that fit."""
         count = chunks = 0
         for entry in self.waiting:
             chunks += len(entry.whole.points)
@@ -64,7 +65,7 @@ class GroupCommit:
         self._indexes = indexes
         self._queues: weakref.WeakKeyDictionary[Index, _Queue] = weakref.WeakKeyDictionary()
 
-    def takes(self, index: Index, chunks: int) -> bool:
+    def accepts(self, index: Index, chunks: int) -> bool:
         """Return whether documents with this number of chunks are stored in groups."""
         return chunks <= MOST_CHUNKS and isinstance(index.collection, WholeDocuments)
 
@@ -74,7 +75,7 @@ class GroupCommit:
         return len(queue.waiting) if queue is not None else 0
 
     async def put(self, index: Index, whole: WholeDocument) -> Document:
-        """Store a version and remove the previous one. The caller holds the document (`Index.changing`).
+        """Store a version and remove the previous one. The caller holds the document's lock (`Index.changing`).
 
         A cancellation takes effect after the document is stored.
 
@@ -88,7 +89,7 @@ class GroupCommit:
     async def _put(self, index: Index, entry: _Entry) -> None:
         queue = self._queues.setdefault(index, _Queue())
         queue.waiting.append(entry)
-        async with queue.turn:
+        async with queue.writing:
             if not entry.done:  # otherwise an earlier document has stored it with its group
                 if len(queue.waiting) < index.writers:
                     await asyncio.sleep(_GATHER_SECONDS)

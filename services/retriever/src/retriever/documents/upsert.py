@@ -29,7 +29,7 @@ from retriever.ports.whole_documents import WholeDocument
 MAX_CHUNKS_A_MESSAGE = 64
 MAX_DIMENSION = 65_536
 _UNIT_TOLERANCE = 0.01
-_LONGEST_SEPARATOR = 10_000
+_MAX_SEPARATOR_LENGTH = 10_000
 
 
 class Upserts:
@@ -127,7 +127,7 @@ class Upserts:
             )
         if versions.is_stored(stored, document, principal):
             return Updated(changed=False, document=stored)
-        wanted = replace(
+        updated = replace(
             stored,
             metadata_json=document.metadata_json,
             access=document.access,
@@ -135,30 +135,30 @@ class Upserts:
             language=document.language,
             generation=document.generation,
         )
-        made = await versions.put(self._indexes, index, wanted, lambda: _copy(index, stored, wanted))
-        return Updated(_updated_fields(stored) != _updated_fields(made), made)
+        record = await versions.put(self._indexes, index, updated, lambda: _copy(index, stored, updated))
+        return Updated(_updated_fields(stored) != _updated_fields(record), record)
 
     async def _write(self, index: Index, begin: Begin, steps: AsyncIterator[UpsertStep]) -> Upserted:
         document = begin.document
         stored = (await index.collection.records([document.document_id])).get(document.document_id)
         if stored is not None and versions.is_stored(stored, document, begin.principal):
             return Upserted(Outcome.UNCHANGED, stored)
-        opening = [await self._next(steps)]
-        if isinstance(opening[0], Sequence):
-            opening.append(await self._next(steps))
-        match opening:
-            case [Sequence() as chunks, Commit() as commit] if self._groups.takes(index, len(chunks)):
+        first_steps = [await self._next(steps)]
+        if isinstance(first_steps[0], Sequence):
+            first_steps.append(await self._next(steps))
+        match first_steps:
+            case [Sequence() as chunks, Commit() as commit] if self._groups.accepts(index, len(chunks)):
                 _check_chunks(chunks, 0, begin.dimension)
                 _check_count(commit, len(chunks))
-                made = await self._groups.put(index, await self._whole(index, document, chunks, stored))
+                record = await self._groups.put(index, await self._whole_document(index, document, chunks, stored))
             case _:
-                all_steps = _chained(opening, steps)
-                made = await versions.put(
+                all_steps = _chained(first_steps, steps)
+                record = await versions.put(
                     self._indexes, index, document, lambda: self._stage(index, begin, all_steps)
                 )
-        return Upserted(Outcome.REPLACED if stored else Outcome.CREATED, made)
+        return Upserted(Outcome.REPLACED if stored else Outcome.CREATED, record)
 
-    async def _whole(
+    async def _whole_document(
         self, index: Index, document: Document, chunks: Sequence[Chunk], former: Document | None
     ) -> WholeDocument:
         document = await self._with_language(index, replace(document, chunk_count=len(chunks)), chunks)
@@ -184,8 +184,8 @@ class Upserts:
 
     async def _with_language(self, index: Index, document: Document, chunks: Sequence[Chunk]) -> Document:
         texts = [chunk.text for chunk in chunks]
-        others = await index.languages() if index.spec.language == AUTO else {}
-        language = await self._words.language(index.spec, document, texts, others)
+        counts = await index.languages() if index.spec.language == AUTO else {}
+        language = await self._words.language(index.spec, document, texts, counts)
         return replace(document, text_language=language)
 
     async def _points(self, index: Index, document: Document, chunks: Sequence[Chunk]) -> list[ChunkPoint]:
@@ -220,9 +220,9 @@ def _check_count(commit: Commit, count: int) -> None:
 
 
 async def _chained(
-    opening: Sequence[UpsertStep | None], steps: AsyncIterator[UpsertStep]
+    first_steps: Sequence[UpsertStep | None], steps: AsyncIterator[UpsertStep]
 ) -> AsyncIterator[UpsertStep]:
-    for step in opening:
+    for step in first_steps:
         if step is None:
             return
         yield step
@@ -233,11 +233,11 @@ async def _chained(
 def _check_chunks(chunks: Sequence[Chunk], expected: int, dimension: int) -> None:
     if len(chunks) > MAX_CHUNKS_A_MESSAGE:
         raise InvalidRequest(f"A message has at most {MAX_CHUNKS_A_MESSAGE} chunks.", field="chunks")
-    for place, chunk in enumerate(chunks):
-        field = f"chunks[{place}]"
-        if chunk.number != expected + place:
+    for position, chunk in enumerate(chunks):
+        field = f"chunks[{position}]"
+        if chunk.number != expected + position:
             raise InvalidRequest(
-                f"Chunk {chunk.number} was sent where {expected + place} was expected.", field=f"{field}.number"
+                f"Chunk {chunk.number} was sent where {expected + position} was expected.", field=f"{field}.number"
             )
         if not chunk.text.strip():
             raise InvalidRequest("The text is blank.", field=f"{field}.text")
@@ -245,9 +245,9 @@ def _check_chunks(chunks: Sequence[Chunk], expected: int, dimension: int) -> Non
             raise InvalidRequest("The text to index is blank.", field=f"{field}.indexed_text")
         if chunk.overlap > len(chunk.text):
             raise InvalidRequest("The overlap is longer than the text.", field=f"{field}.overlap")
-        if chunk.separator is not None and len(chunk.separator) > _LONGEST_SEPARATOR:
+        if chunk.separator is not None and len(chunk.separator) > _MAX_SEPARATOR_LENGTH:
             raise InvalidRequest(
-                f"A separator has at most {_LONGEST_SEPARATOR} characters.", field=f"{field}.separator"
+                f"A separator has at most {_MAX_SEPARATOR_LENGTH} characters.", field=f"{field}.separator"
             )
         if len(chunk.vector) != dimension:
             raise InvalidRequest(
@@ -258,14 +258,14 @@ def _check_chunks(chunks: Sequence[Chunk], expected: int, dimension: int) -> Non
             raise InvalidRequest("The vector does not have length 1.", field=f"{field}.vector")
 
 
-async def _copy(index: Index, stored: Document, wanted: Document) -> Document:
+async def _copy(index: Index, stored: Document, updated: Document) -> Document:
     """Store the chunks of one version as chunks of another, and return its record."""
     count = 0
     async for points in index.collection.points_of(stored.version):
-        again = [replace(point, id=_chunk_id(index.spec, wanted, point.chunk)) for point in points]
-        await index.collection.add_chunks(wanted, again)
+        copies = [replace(point, id=_chunk_id(index.spec, updated, point.chunk)) for point in points]
+        await index.collection.add_chunks(updated, copies)
         count += len(points)
-    return replace(wanted, chunk_count=count)
+    return replace(updated, chunk_count=count)
 
 
 def _is_same_content(stored: Document, sent: Document) -> bool:

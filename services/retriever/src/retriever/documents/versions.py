@@ -1,10 +1,11 @@
 """Atomic replacement of one version of a document by another.
 
-1. *Begin*: The document is marked. Until the end it is locked, and readers see the version that its record names.
+1. *Begin*: The document is marked. Until the last step the document is locked, and readers see the version that its
+   record names.
 2. *Stage*: Chunks are stored as they arrive. Their ids depend only on their content. No reader sees them yet.
 3. *Commit*: The catalogue's record is replaced. Readers now see the new version and not the old one. Then the log
    is synced to the disk, so that an acknowledged document is never lost.
-4. *Settle*, in every case: The chunks that the record does not name are removed, then the mark.
+4. *Settle*, also after an error: The chunks that the record does not name are removed, then the mark.
 
 If the process dies between two steps, the mark remains. The next start, or another process that shares the store,
 settles the document (`retriever.indexes.lifecycle`). Before the record is replaced, the old version is complete;
@@ -35,7 +36,7 @@ def is_stored(stored: Document, sent: Document, principal: Principal) -> bool:
         PermissionDenied: The document exists, and the caller may not see it.
     """
     same = stored.generation == sent.generation
-    # A repeated message needs no access to the document: a worker stores on behalf of others.
+    # A repeated message needs no access to the document, because a worker stores documents for other users.
     if not may_see(principal, stored.access) and not (same and stored.sha256 == sent.sha256):
         raise PermissionDenied(
             f"Document '{sent.document_id}' exists, and you have no access to it.", resource=sent.document_id
@@ -56,7 +57,7 @@ async def put(
     document: Document,
     stage: Callable[[], Awaitable[Document]],
 ) -> Document:
-    """Store a version and remove the previous one. The caller holds the document.
+    """Store a version and remove the previous one. The caller holds the lock of the document.
 
     Args:
         indexes: All indexes.
@@ -70,21 +71,21 @@ async def put(
     finish = indexes.shield.run
     await index.collection.mark(document.document_id)
     try:
-        made = replace(await stage(), updated_at=datetime.now(UTC))
+        record = replace(await stage(), updated_at=datetime.now(UTC))
         async with index.lock.shared():
-            await finish(_commit(indexes, index, made))
+            await finish(_commit(indexes, index, record))
     except BaseException:
         await finish(_undo(index, document.document_id))
         raise
-    return made
+    return record
 
 
-async def _commit(indexes: Indexes, index: Index, made: Document) -> None:
-    await index.collection.put_record(made)
+async def _commit(indexes: Indexes, index: Index, record: Document) -> None:
+    await index.collection.put_record(record)
     await indexes.publish(index)
-    index.note_language(made.text_language)
+    index.note_language(record.text_language)
     await index.collection.sync()
-    await index.settle(made.document_id)
+    await index.settle(record.document_id)
 
 
 async def _undo(index: Index, document_id: str) -> None:
@@ -94,4 +95,4 @@ async def _undo(index: Index, document_id: str) -> None:
         return  # the index was deleted or replaced, with the new chunks
     except Exception:
         # The mark remains, so readers do not see the version, and the next start settles it.
-        _log.exception("an upsert that failed could not be cleared away", document=document_id)
+        _log.exception("the chunks of a failed upsert were not removed", document=document_id)

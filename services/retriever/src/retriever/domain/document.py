@@ -8,13 +8,13 @@ from typing import NamedTuple
 from retriever.domain.language import LEGACY
 
 EPOCH = datetime.fromtimestamp(0, UTC)
-_ENCODED = {ord(sign): f"%{ord(sign):02X}" for sign in "%#?[]\\"}
+_ENCODED = {ord(character): f"%{ord(character):02X}" for character in "%#?[]\\"}
 """Characters with a special meaning in a URL or in a citation in brackets."""
 
 
 @dataclass(frozen=True, slots=True)
 class AccessControl:
-    """Who may see a document. If both lists are empty, all users of its tenant may."""
+    """The users and groups that may see a document. If both lists are empty, all users of the tenant may see it."""
 
     oids: tuple[str, ...] = ()
     groups: tuple[str, ...] = ()
@@ -79,8 +79,8 @@ class Chunk:
     """One retrievable piece of a document.
 
     ``text`` is shown and cited. ``vector`` (L2-normalised) and the terms are computed from ``indexed_text``. The
-    first ``overlap`` code points of the text repeat the chunk before. Without an overlap, ``separator`` is between
-    the two in the document; None means a blank line.
+    first ``overlap`` code points of the text repeat the end of the previous chunk. Without an overlap,
+    ``separator`` is the text between the previous chunk and this one. None means a blank line.
     """
 
     number: int

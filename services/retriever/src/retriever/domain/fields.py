@@ -1,4 +1,4 @@
-"""A document's fields as filters see them: pairs of a name and a scalar, one pair for each item of a list."""
+"""A document's fields as filters test them: pairs of a name and a scalar. A list has one pair for each item."""
 
 import re
 from collections.abc import Iterator
@@ -12,7 +12,7 @@ from retriever.domain.filter import METADATA_PREFIX, Field
 
 MAX_METADATA_BYTES = 64 * 1024
 TEXT_LANGUAGE = "text_language"
-"""For the retriever's own conditions. Requests cannot use it."""
+"""A field that only conditions of the retriever itself test. Filters of requests cannot name it."""
 _MAX_ID_LENGTH = 512
 _SHA256 = re.compile(r"[0-9a-f]{64}")
 
@@ -54,7 +54,7 @@ def check_document(document: Document) -> None:
             f"A document id has 1 to {_MAX_ID_LENGTH} characters and is not blank.", field="document.document_id"
         )
     if document.sha256 and not _SHA256.fullmatch(document.sha256):
-        raise InvalidRequest("Not a lower-case hex SHA-256.", field="document.sha256")
+        raise InvalidRequest("The SHA-256 must have 64 lower-case hexadecimal digits.", field="document.sha256")
     _check_metadata(document)
 
 
@@ -70,4 +70,4 @@ def _check_metadata(document: Document) -> None:
     except (msgspec.DecodeError, UnicodeDecodeError) as error:
         raise InvalidRequest(f"The metadata are not JSON: {error}", field=field) from error
     except RecursionError as error:
-        raise InvalidRequest("The metadata are nested too deep.", field=field) from error
+        raise InvalidRequest("The metadata are nested too deeply.", field=field) from error

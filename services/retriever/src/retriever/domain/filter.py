@@ -10,7 +10,7 @@ Field = tuple[str, Scalar]
 
 @dataclass(frozen=True, slots=True)
 class MatchAny:
-    """The field, or an item of it if it is a list, equals one of the values.
+    """Holds if the field, or an item of a list, equals one of the values.
 
     Numbers are compared by value: 1 equals 1.0. But true, 1 and "1" differ.
     """
@@ -21,7 +21,7 @@ class MatchAny:
 
 @dataclass(frozen=True, slots=True)
 class Range:
-    """The field, or an item of it if it is a list, is a number within the bounds that are set."""
+    """Holds if the field, or an item of a list, is a number within the given bounds."""
 
     field: str
     gt: float | None = None
@@ -32,7 +32,7 @@ class Range:
 
 @dataclass(frozen=True, slots=True)
 class Filter:
-    """All of ``must``, at least one of ``should`` unless it is empty, and none of ``must_not``."""
+    """Holds if all of ``must`` and none of ``must_not`` hold, and at least one of ``should`` if it is not empty."""
 
     must: tuple["Condition", ...] = ()
     should: tuple["Condition", ...] = ()
@@ -61,7 +61,7 @@ def is_field(name: str) -> bool:
 
 
 def holds(condition: Condition, fields: Sequence[Field]) -> bool:
-    """Return whether fields meet a condition. For stores whose engine does not evaluate conditions."""
+    """Return whether fields meet a condition. Stores whose engine cannot evaluate conditions call it."""
     match condition:
         case Filter():
             return (
@@ -71,10 +71,10 @@ def holds(condition: Condition, fields: Sequence[Field]) -> bool:
             )
         case MatchAny():
             return any(
-                _equal(value, wanted)
+                _equal(value, expected)
                 for name, value in fields
                 if name == condition.field
-                for wanted in condition.values
+                for expected in condition.values
             )
         case Range():
             return any(
@@ -84,9 +84,9 @@ def holds(condition: Condition, fields: Sequence[Field]) -> bool:
             )
 
 
-def _equal(one: Scalar, other: Scalar) -> bool:
+def _equal(left: Scalar, right: Scalar) -> bool:
     # Python's True equals 1.
-    return one == other and isinstance(one, bool) == isinstance(other, bool)
+    return left == right and isinstance(left, bool) == isinstance(right, bool)
 
 
 def _within(bounds: Range, value: float) -> bool:

@@ -21,11 +21,11 @@ class Fusion(Enum):
 
 @dataclass(frozen=True, slots=True)
 class IndexSettings:
-    """The settings of one index. None: the default of the calling service.
+    """The settings of one index. If a setting is None, the calling service applies its default.
 
     Attributes:
         chunk_tokens: Maximum number of tokens of a chunk's text.
-        chunk_overlap: Maximum number of tokens that a chunk repeats of the one before.
+        chunk_overlap: Maximum number of tokens that a chunk repeats of the previous chunk.
         fusion: Default fusion of hybrid searches.
         dense_weight: Default weight of the dense ranking in hybrid searches, 0 to 1.
         expand: Whether searches expand the query by default.
@@ -48,23 +48,22 @@ class IndexSettings:
         tokens, overlap = self.chunk_tokens, self.chunk_overlap
         if tokens is not None and tokens not in _CHUNK_TOKENS:
             raise InvalidRequest(
-                f"A chunk has {_CHUNK_TOKENS[0]} to {_CHUNK_TOKENS[-1]} tokens.", field="settings.chunk_tokens"
+                f"chunk_tokens is a number from {_CHUNK_TOKENS[0]} to {_CHUNK_TOKENS[-1]}.",
+                field="settings.chunk_tokens",
             )
         if overlap is not None and overlap >= (tokens or _CHUNK_TOKENS[-1]):
-            raise InvalidRequest(
-                "A chunk must have more tokens than it repeats of the one before.", field="settings.chunk_overlap"
-            )
+            raise InvalidRequest("chunk_overlap must be less than chunk_tokens.", field="settings.chunk_overlap")
         if self.dense_weight is not None and not 0 <= self.dense_weight <= 1:
             raise InvalidRequest("dense_weight is a number from 0 to 1.", field="settings.dense_weight")
         return self
 
     def changed(self, new: "IndexSettings", names: Iterable[str]) -> "IndexSettings":
-        """Return these settings with the named ones replaced by the new ones.
+        """Return a copy of these settings with new values for the named settings.
 
         Raises:
-            InvalidRequest: A name is not a setting, or the result is wrong.
+            InvalidRequest: A name is not a setting, or a value is wrong.
         """
-        names, known = tuple(names), {each.name for each in fields(self)}
+        names, known = tuple(names), {field.name for field in fields(self)}
         if unknown := sorted(set(names) - known):
             name = unknown[0][:100]
             raise InvalidRequest(
@@ -74,15 +73,15 @@ class IndexSettings:
 
     def names(self) -> tuple[str, ...]:
         """Return the names of the settings that are not None."""
-        return tuple(each.name for each in fields(self) if getattr(self, each.name) is not None)
+        return tuple(field.name for field in fields(self) if getattr(self, field.name) is not None)
 
 
 @dataclass(frozen=True, slots=True)
 class IndexSpec:
     """The properties of an index that only a rebuild changes.
 
-    ``language`` is the language of its texts for text search (`domain.language`). Earlier versions did not store
-    it.
+    ``language`` is the language of the index for text search (`domain.language`). Earlier versions did
+    not store it.
     """
 
     tenant: str
@@ -116,10 +115,10 @@ class Contents:
 
 
 class Replaced(Unavailable):
-    """Another collection has replaced the index. A retry finds the new one."""
+    """Another collection has replaced the index. A retry finds the new collection."""
 
     def __init__(self, name: str) -> None:
-        super().__init__(f"Index '{name}' was replaced just now.", resource=name)
+        super().__init__(f"Index '{name}' was replaced just now. Repeat the request.", resource=name)
 
 
 def no_such_index(name: str) -> NotFound:

@@ -32,7 +32,7 @@ _RUNS = re.compile("|".join(f"(?P<{name}>[{letters}]+)" for name, letters in _SC
 _WEIGHTS = {"han": 3, "ja": 3, "ko": 3}
 """A character of these scripts counts as much as three letters of others."""
 _JAPANESE = 0.05
-"""Share of kana from which on a text is Japanese. Chinese texts have no kana."""
+"""A text with a higher ratio of kana to Han characters is Japanese. Chinese texts have no kana."""
 
 
 def checked(language: str) -> str:
@@ -57,13 +57,13 @@ def of_script(text: str) -> str | None:
     """
     if text.isascii():
         return None
-    signs = dict.fromkeys((*_SCRIPTS, None), 0)
+    counts = dict.fromkeys((*_SCRIPTS, None), 0)
     for run in _RUNS.finditer(text):
-        signs[run.lastgroup] += run.end() - run.start()
-    if signs["ja"] > _JAPANESE * signs["han"]:
-        signs["ja"] += signs.pop("han")
-    most = max(signs, key=lambda script: signs[script] * _WEIGHTS.get(script or "", 1))
-    if most is None or not signs[most]:
+        counts[run.lastgroup] += run.end() - run.start()
+    if counts["ja"] > _JAPANESE * counts["han"]:
+        counts["ja"] += counts.pop("han")
+    most = max(counts, key=lambda script: counts[script] * _WEIGHTS.get(script or "", 1))
+    if most is None or not counts[most]:
         return None
     return "zh" if most == "han" else most
 

@@ -12,12 +12,11 @@ from servicekit.errors import CausewayError, Conflict
 
 from retriever.byte_cache import ByteCache
 from retriever.domain.index import IndexSpec
-from retriever.domain.ranking import Hit
 
 MOST_BYTES = 4 * 1024 * 1024
 """About 2,000 queries of 384 numbers."""
 
-_SIGN_BYTES = 4
+_CHARACTER_BYTES = 4
 _log = structlog.get_logger(__name__)
 
 
@@ -28,11 +27,11 @@ class QueryVector:
     numbers: Sequence[float]
     model: EmbeddingModel
 
-    def similarities(self, hits: list[Hit]) -> list[Hit]:
-        """Return hits with their cosines scaled by `EmbeddingModel.similarity`, in the same order."""
+    def similarities(self, cosines: Mapping[str, float]) -> Mapping[str, float]:
+        """Return the cosines, scaled by `EmbeddingModel.similarity`."""
         if not self.model.cosine_floor:
-            return hits
-        return [Hit(hit.id, self.model.similarity(hit.score)) for hit in hits]
+            return cosines
+        return {id_: self.model.similarity(cosine) for id_, cosine in cosines.items()}
 
 
 Vectors = Mapping[tuple[str, int], QueryVector]
@@ -52,7 +51,7 @@ class QueryVectors:
         self._models = models
         self._patience = patience
         # A vector depends on the model and the text alone.
-        self._kept: ByteCache[tuple[str, str], npt.NDArray[np.float32]] = ByteCache(most_bytes)
+        self._cache: ByteCache[tuple[str, str], npt.NDArray[np.float32]] = ByteCache(most_bytes)
 
     async def needed(self, text: str, specs: Iterable[IndexSpec]) -> Vectors:
         """Return the query's vector for each index's space. Each model is called once.
@@ -63,16 +62,16 @@ class QueryVectors:
         """
         models = {spec.space: self._model_of(spec) for spec in specs}
         by_name = {model.name: model for model in models.values()}
-        found = {name: self._kept.get((name, text)) for name in by_name}
+        found = {name: self._cache.get((name, text)) for name in by_name}
         missing = [by_name[name] for name, vector in found.items() if vector is None]
         if missing:
             found |= await self._embedded(text, missing)
-        made = {
+        by_model = {
             name: QueryVector(vector.tolist(), by_name[name])
             for name, vector in found.items()
             if vector is not None
         }
-        return {space: made[model.name] for space, model in models.items()}
+        return {space: by_model[model.name] for space, model in models.items()}
 
     async def _embedded(self, text: str, models: Iterable[EmbeddingModel]) -> Mapping[str, npt.NDArray[np.float32]]:
         """Return the query's vector of each model."""
@@ -83,11 +82,11 @@ class QueryVectors:
             raise failures.exceptions[0] from failures.exceptions[0].__cause__
         vectors = {name: task.result() for name, task in tasks.items()}
         for name, vector in vectors.items():
-            self._kept.put((name, text), vector, vector.nbytes + _SIGN_BYTES * len(text))
+            self._cache.put((name, text), vector, vector.nbytes + _CHARACTER_BYTES * len(text))
         return vectors
 
     async def available(self, text: str, specs: Iterable[IndexSpec]) -> Vectors:
-        """Return the vectors as `needed` does, or fewer: none for models that are not configured.
+        """Return the vectors of `needed`, without those of models that are not configured.
 
         Return no vectors at all if a model fails or is slow.
         """
@@ -102,15 +101,15 @@ class QueryVectors:
 
     def _model_of(self, spec: IndexSpec) -> EmbeddingModel:
         model = self._models.get(spec.embedding_model)
-        made = f"Index '{spec.name}' has vectors of the embedding model '{spec.embedding_model}'"
+        subject = f"Index '{spec.name}' has vectors of the embedding model '{spec.embedding_model}'"
         if model is None:
             raise Conflict(
-                f"{made}, which is not configured; search it by text.{self._models.hint(spec.embedding_model)}",
+                f"{subject}, which is not configured; search it by text.{self._models.hint(spec.embedding_model)}",
                 resource=spec.name,
             )
         if model.dimension != spec.dimension:
             raise Conflict(
-                f"{made} with {spec.dimension} numbers each, which is configured with {model.dimension} now; "
+                f"{subject} with {spec.dimension} numbers each, which is configured with {model.dimension} now; "
                 "search it by text.",
                 resource=spec.name,
             )

@@ -33,7 +33,7 @@ class Embedded:
 class Embeddings:
     """Embeds texts with the models of the indexes.
 
-    It adds no prefix to the texts. If a model requires one for queries, the caller adds it.
+    It adds no prefix to the texts. If a model requires a prefix for queries, the caller adds the prefix.
 
     Args:
         models: The configured models.
@@ -53,7 +53,7 @@ class Embeddings:
         Raises:
             NotFound: The model does not exist.
             InvalidRequest: A text is wrong; no text was embedded.
-            Unavailable, DeadlineExceeded, RateLimited: The model is closed, or its server does not answer.
+            Unavailable, DeadlineExceeded, RateLimited: The model is closed, or its server does not respond.
         """
         found = self._models.get(model) if model else self._models.default
         if found is None:
@@ -61,7 +61,7 @@ class Embeddings:
         embedder = found.plain
         _check(texts)
         vectors = await embedder.embed(texts)
-        # One thread call for each text lets the loop run in between: a tokenizer may hold the interpreter's lock.
+        # A tokenizer may hold the interpreter's lock. Separate calls let the loop run between two texts.
         counts = [await asyncio.to_thread(embedder.tokenizer.count, text) for text in texts]
         return Embedded(
             embedder.model,
@@ -75,9 +75,9 @@ class Embeddings:
 def _check(texts: Sequence[str]) -> None:
     if not 1 <= len(texts) <= MAX_TEXTS:
         raise InvalidRequest(f"1 to {MAX_TEXTS} texts can be embedded at once.", field="texts")
-    for place, text in enumerate(texts):
+    for position, text in enumerate(texts):
         if len(text) > MAX_TEXT_LENGTH:
-            raise PayloadTooLarge(f"A text has at most {MAX_TEXT_LENGTH} characters.", field=f"texts[{place}]")
+            raise PayloadTooLarge(f"A text has at most {MAX_TEXT_LENGTH} characters.", field=f"texts[{position}]")
     if sum(map(len, texts)) > MAX_LENGTH:
         raise PayloadTooLarge(f"The texts have at most {MAX_LENGTH} characters in total.", field="texts")
     check_texts(texts)

@@ -18,16 +18,16 @@ from retriever.indexes.snapshots import check_vectors
 from retriever.storage import snapshot_reader
 from retriever.storage.snapshot_writer import MANIFEST
 
-_PIECE = 256 * 1024
-_LONGEST_MANIFEST = 64 * 1024
+_PIECE_BYTES = 256 * 1024
+_MAX_MANIFEST_BYTES = 64 * 1024
 
 
 class Backups:
-    """Streams snapshots. Each is on the disk only while it is sent or received.
+    """Streams snapshots. A snapshot is on the disk only while it is sent or received.
 
     Args:
         indexes: The indexes.
-        directory: Directory for the snapshots, created with the first one.
+        directory: Directory for the snapshots, created for the first snapshot.
         models: The configured models. Snapshots with vectors of another model are refused.
     """
 
@@ -36,7 +36,7 @@ class Backups:
         self._directory = directory
         self._models = models
         # Each snapshot takes as much disk space as its index.
-        self._one = asyncio.Lock()
+        self._lock = asyncio.Lock()
 
     async def names(self) -> list[tuple[str, str]]:
         """Return tenant and name of all indexes, including damaged ones, in order."""
@@ -50,13 +50,13 @@ class Backups:
             Unavailable: The index cannot be read, or the disk has no space for its snapshot.
         """
         index = await self._indexes.get(tenant, name)
-        async with self._one, self._place() as place:
+        async with self._lock, self._temporary_directory() as place:
             await index.collection.persist(place)
             manifest = await asyncio.to_thread((place / MANIFEST).read_bytes)
             points = place / snapshot_reader.read_manifest(place).points
             yield manifest
             with points.open("rb") as file:
-                while piece := await asyncio.to_thread(file.read, _PIECE):
+                while piece := await asyncio.to_thread(file.read, _PIECE_BYTES):
                     yield piece
 
     async def restore(self, tenant: str, name: str, manifest: bytes, pieces: AsyncIterator[bytes]) -> Contents:
@@ -67,28 +67,30 @@ class Backups:
             InvalidRequest: The snapshot is damaged or incomplete, or its embedding model is not configured.
             Unavailable: The restore failed; nothing changed.
         """
-        if len(manifest) > _LONGEST_MANIFEST:
+        if len(manifest) > _MAX_MANIFEST_BYTES:
             raise InvalidRequest("The snapshot's manifest is too long.", field="manifest")
-        async with self._one, self._place() as place:
+        async with self._lock, self._temporary_directory() as place:
             (place / MANIFEST).write_bytes(manifest)
-            known = snapshot_reader.read_manifest(place)
-            check_vectors(known, self._models)
-            spec = IndexSpec(tenant, name, known.embedding_model, known.dimension, known.settings, known.language)
+            parsed = snapshot_reader.read_manifest(place)
+            check_vectors(parsed, self._models)
+            spec = IndexSpec(
+                tenant, name, parsed.embedding_model, parsed.dimension, parsed.settings, parsed.language
+            )
             await self._check_absent(tenant, name)
-            with (place / known.points).open("xb") as file:
-                await _receive(file, pieces, known.size)
-            await self._indexes.load(spec, place, _refuse_another)
-            return known.contents
+            with (place / parsed.points).open("xb") as file:
+                await _receive(file, pieces, parsed.size)
+            await self._indexes.load(spec, place, _check_no_index)
+            return parsed.contents
 
     async def _check_absent(self, tenant: str, name: str) -> None:
         try:
             found = await self._indexes.get(tenant, name)
         except NotFound:
             return
-        await _refuse_another(found)
+        await _check_no_index(found)
 
     @contextlib.asynccontextmanager
-    async def _place(self) -> AsyncIterator[Path]:
+    async def _temporary_directory(self) -> AsyncIterator[Path]:
         try:
             self._directory.mkdir(parents=True, exist_ok=True)
             place = Path(tempfile.mkdtemp(dir=self._directory))
@@ -110,9 +112,9 @@ async def _receive(file: BinaryIO, pieces: AsyncIterator[bytes], size: int) -> N
             raise InvalidRequest("The snapshot is longer than its manifest states.", field="points")
         await asyncio.to_thread(file.write, piece)
     if received < size:
-        raise InvalidRequest("The snapshot is cut off.", field="points")
+        raise InvalidRequest("The snapshot is truncated.", field="points")
 
 
-async def _refuse_another(existing: Index | None) -> None:
+async def _check_no_index(existing: Index | None) -> None:
     if existing is not None:
         raise Conflict(f"Index '{existing.spec.name}' exists already.", resource=existing.spec.name)

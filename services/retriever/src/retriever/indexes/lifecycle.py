@@ -37,11 +37,11 @@ class Indexes:
 
     @classmethod
     async def open(cls, store: Store) -> "Indexes":
-        """Return the store's indexes. Settle those of a shared store now, and others when they are first used."""
+        """Return the store's indexes. Settle them now if the store is shared, otherwise each at its first use."""
         indexes = cls(store)
         if store.is_shared:
             await indexes.tidy()
-            indexes._tidying = asyncio.create_task(indexes._tidy_again_and_again())
+            indexes._tidying = asyncio.create_task(indexes._keep_tidying())
         return indexes
 
     async def tidy(self) -> None:
@@ -51,7 +51,7 @@ class Indexes:
             if await _settle_abandoned(index) and index not in self._interrupted:
                 self._interrupted.append(index)
 
-    async def _tidy_again_and_again(self) -> None:
+    async def _keep_tidying(self) -> None:
         while True:
             await asyncio.sleep(_TIDY_SECONDS)
             try:
@@ -114,7 +114,7 @@ class Indexes:
 
     @contextlib.asynccontextmanager
     async def changing(self, tenant: str, name: str, document_id: str) -> AsyncIterator[Index]:
-        """Hold the lock of a document of an index while the caller changes it.
+        """Hold the lock of a document while the caller changes the document.
 
         Raises:
             NotFound: The tenant has no index with this name.
@@ -195,8 +195,8 @@ class Indexes:
         Args:
             spec: The specification of the new index.
             snapshot: The directory of the snapshot.
-            check: Raises an error if the existing index must not be replaced. Called first, and again when the new
-                index is built.
+            check: Raises an error if the existing index must not be replaced. Called at the start, and again when
+                the new index is built.
 
         Raises:
             InvalidRequest: The name is not valid, or the snapshot cannot be loaded; nothing changed.
@@ -230,7 +230,7 @@ class Indexes:
         return await self._store.create(spec, beside=True)
 
     async def discard(self, collection: Collection) -> None:
-        """Remove a collection unless an index uses it."""
+        """Remove a collection if no index uses it."""
         if all(index.collection is not collection for index in self._indexes.values()):
             await self.shield.run(collection.drop())
 
@@ -245,7 +245,7 @@ class Indexes:
             return None
 
     async def _open(self, tenant: str, name: str) -> Index | None:
-        """Return the index of a store that is not shared. Settle it first."""
+        """Return the index of a store that is not shared. Settle the index first."""
         await self._store.find(tenant, name)  # may take long, so it runs without the lock
         async with self._changing:  # another collection may be replacing it
             known = self._published((tenant, name))
@@ -261,7 +261,7 @@ class Indexes:
             return index
 
     async def _find(self, key: tuple[str, str]) -> Index | None:
-        """Return the index as the shared store has it. Another process may have changed it."""
+        """Return the index that the shared store has now. Another process may have changed it."""
         collection = await self._store.find(*key)
         if collection is not None:
             return self._of_collection(collection)
@@ -303,7 +303,7 @@ class Indexes:
         async with self._changing:
             if not index.writers and not index.published and self._indexes.get(key) is index:
                 del self._indexes[key]
-                if not self._store.is_shared:  # else others may write to it; `Store.tidy` removes it
+                if not self._store.is_shared:  # another process may write to it; `Store.tidy` removes it
                     await index.collection.drop()
 
 
@@ -315,15 +315,15 @@ async def _settle_abandoned(index: Index) -> bool:
     return REBUILD in settled
 
 
-def _check_vectors(index: IndexSpec, wanted: IndexSpec) -> None:
-    if index.embedding_model != wanted.embedding_model:
+def _check_vectors(index: IndexSpec, requested: IndexSpec) -> None:
+    if index.embedding_model != requested.embedding_model:
         raise InvalidRequest(
             f"Index '{index.name}' has vectors of the model {index.embedding_model!r}, "
-            f"not of {wanted.embedding_model!r}.",
+            f"not of {requested.embedding_model!r}.",
             field="embedding_model",
         )
-    if index.dimension != wanted.dimension:
+    if index.dimension != requested.dimension:
         raise InvalidRequest(
-            f"Index '{index.name}' has vectors of length {index.dimension}, not {wanted.dimension}.",
+            f"Index '{index.name}' has vectors of length {index.dimension}, not {requested.dimension}.",
             field="dimension",
         )

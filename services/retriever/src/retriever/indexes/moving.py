@@ -1,6 +1,6 @@
 """Moving an index to the store's layout for new indexes, with its existing vectors.
 
-This is a rebuild (`rebuild`) without embedding. The index remains available for reads and writes. If the process
+A move is a rebuild (`rebuild`) without embedding. The index remains available for reads and writes. If the process
 dies, the unfinished copy is removed, and a new move starts from the beginning.
 """
 
@@ -32,7 +32,7 @@ class _Unchanged:
         """Yield the chunks unchanged."""
         yield points
 
-    def made(self, record: Document) -> None:
+    def finished(self, record: Document) -> None:
         """Do nothing."""
 
 
@@ -40,14 +40,14 @@ async def move(indexes: Indexes, index: Index) -> int:
     """Move an index to the store's layout for new indexes. Return the number of its documents.
 
     Raises:
-        Unavailable: Another process rebuilds or moves the index, or the store does not answer.
+        Unavailable: Another process rebuilds or moves the index, or the store is unavailable.
         Conflict, NotFound: The index was replaced or deleted meanwhile.
     """
     source = index.collection
     await source.mark(REBUILD)
     moved = 0
 
-    async def done(documents: int, total: int) -> None:
+    async def progress(documents: int, total: int) -> None:
         nonlocal moved
         moved = total
         _log.debug("moving an index", index=index.spec.name, documents=documents, of=total)
@@ -55,7 +55,7 @@ async def move(indexes: Indexes, index: Index) -> int:
     try:
         target = await indexes.begin_beside(source.spec)
         try:
-            await rebuild.run(indexes, index, target, _Unchanged(), partial(_finish, source, target), done)
+            await rebuild.run(indexes, index, target, _Unchanged(), partial(_finish, source, target), progress)
         except BaseException:
             await asyncio.shield(indexes.discard(target))
             raise

@@ -1,6 +1,6 @@
 """An open index and its locks.
 
-The catalogue decides what exists: a chunk is part of an index if the record of its document names its generation.
+A chunk is part of an index if the catalogue's record of its document names the chunk's generation.
 While chunks are written or removed, the document has a mark in the store. For a marked document, searches ignore
 the chunks that its record does not name. `Index.settle` removes these chunks and then the mark. It runs at the end
 of every upsert and deletion, successful or not, and for each mark that a crash has left.
@@ -34,8 +34,8 @@ class Index:
 
     Attributes:
         collection: The collection that stores it.
-        published: Whether readers can see the index. They can after its creation or its first commit.
-        writers: Number of upserts under way.
+        published: Whether readers can see the index: after `Indexes.create` or its first commit.
+        writers: Number of running upserts.
         lock: Commits hold it shared. The replacement of the collection holds it exclusively.
     """
 
@@ -85,12 +85,12 @@ class Index:
         async with self._counting:
             if now >= self._languages_until:
                 known = sorted(LANGUAGES)
-                noted, collection = self._languages_until, self.collection
+                until, collection = self._languages_until, self.collection
                 revision = collection.revision
                 counts = await together(*(collection.count_documents(_in(each)) for each in known))
                 self._languages = {each: count for each, count in zip(known, counts, strict=True) if count}
                 self._counted = collection, revision
-                if self._languages_until == noted:
+                if self._languages_until == until:
                     self._languages_until = now + _LANGUAGES_SECONDS
 
     def note_language(self, language: str) -> None:
@@ -117,12 +117,12 @@ class Index:
         """Check that the caller may remove or copy the index as a whole.
 
         Raises:
-            PermissionDenied: The index holds documents that the caller may not see.
+            PermissionDenied: The index has documents that the caller may not see.
         """
         all_documents = await self.collection.count_documents(EVERYTHING)
         if await self.collection.count_documents(self.scope(principal)) < all_documents:
             raise PermissionDenied(
-                f"Index '{self.spec.name}' holds documents that are not open to you.", resource=self.spec.name
+                f"Index '{self.spec.name}' has documents that you may not see.", resource=self.spec.name
             )
 
     async def settle(self, document_id: str) -> None:
@@ -135,7 +135,7 @@ class Index:
         """Settle the documents that a terminated process has left marked. Return their ids."""
         settled = []
         for document_id in await self.collection.abandoned():
-            with contextlib.suppress(Unavailable):  # another process was faster
+            with contextlib.suppress(Unavailable):  # another process settles it
                 await self.collection.mark(document_id)
                 await self.settle(document_id)
                 settled.append(document_id)

@@ -1,7 +1,7 @@
 """A rebuild of an index: fills a new collection and then replaces the old one atomically.
 
-`Making` produces the new chunks: with new vectors, or unchanged for a move. Each round compares the generations of
-the documents in both collections and copies the differences, including documents that were written or removed
+A `Conversion` makes the new chunks, with new vectors or, for a move, unchanged. Each round compares the generations
+of the documents in both collections and copies the differences, including documents that were written or removed
 meanwhile. When few differences are left, commits wait until these are copied. Then the new collection is published
 in place of the old one. So the rebuild needs no log of writes, and an interrupted rebuild starts again.
 """
@@ -24,13 +24,13 @@ from retriever.ports.store import ChunkPoint, Collection
 _log = structlog.get_logger(__name__)
 
 _TEXTS = 4
-"""Texts that are embedded at a time, so that queries do not wait long."""
-_FEW = 4
+"""Number of texts to embed at a time, so that queries do not wait long."""
+_MAX_PAUSED_DOCUMENTS = 4
 """Maximum number of documents to copy while commits wait."""
-_MOST_ROUNDS = 50
+_MAX_ROUNDS = 50
 _PAUSE_SECONDS = 30.0
 
-Done = Callable[[int, int], Awaitable[None]]
+Progress = Callable[[int, int], Awaitable[None]]
 """Receives the number of finished documents and the total."""
 
 
@@ -38,29 +38,29 @@ async def run(
     indexes: Indexes,
     index: Index,
     target: Collection,
-    making: "Making",
+    conversion: "Conversion",
     finish: Callable[[], Awaitable[None]],
-    done: Done,
+    progress: Progress,
 ) -> None:
-    """Fill a collection and replace an index's collection by it.
+    """Fill a collection and replace the collection of an index by the filled one.
 
     Args:
         indexes: All indexes.
         index: The index.
         target: An empty collection from `Indexes.begin_beside`.
-        making: Makes the documents of the target.
+        conversion: Makes the documents of the target from those of the index.
         finish: Called just before the replacement.
-        done: Receives the progress.
+        progress: Receives the progress.
 
     Raises:
         Replaced, NotFound, Conflict: The index was replaced or deleted meanwhile.
-        Unavailable: Commits do not pause in time, or a store or a model failed.
+        Unavailable: Commits did not pause in time, or a store or a model failed.
     """
     source, log = index.collection, _log.bind(index=index.spec.name)
-    copy = _Copy(source, target, making, done)
-    for _ in range(_MOST_ROUNDS):
+    copy = _Copy(source, target, conversion, progress)
+    for _ in range(_MAX_ROUNDS):
         left = await _differences(source, target)
-        if len(left) <= _FEW:
+        if len(left) <= _MAX_PAUSED_DOCUMENTS:
             break
         log.debug("rebuilding an index", stage="copying")
         await copy.run(left)
@@ -85,11 +85,11 @@ async def run(
 
 
 async def _differences(source: Collection, target: Collection) -> list[str]:
-    wanted, there = await source.versions(), await target.versions()
-    return [each for each in {**wanted, **there} if wanted.get(each) != there.get(each)]
+    old, new = await source.versions(), await target.versions()
+    return [id_ for id_ in {**old, **new} if old.get(id_) != new.get(id_)]
 
 
-class Making(Protocol):
+class Conversion(Protocol):
     """Makes the documents of one collection from those of another."""
 
     async def record(self, record: Document) -> Document:
@@ -100,12 +100,12 @@ class Making(Protocol):
         """Yield the new chunks for some chunks of a document, a few at a time."""
         ...
 
-    def made(self, record: Document) -> None:
-        """Note that a document is complete."""
+    def finished(self, record: Document) -> None:
+        """Note that a document was copied."""
         ...
 
 
-class Anew:
+class Reembedding:
     """Makes new vectors and terms.
 
     Args:
@@ -132,16 +132,16 @@ class Anew:
     async def points(self, points: list[ChunkPoint], record: Document, /) -> AsyncIterator[list[ChunkPoint]]:
         """Yield the chunks with new vectors and terms."""
         for start in range(0, len(points), _TEXTS):
-            some = points[start : start + _TEXTS]
-            texts = [point.chunk.indexed_text for point in some]
+            batch = points[start : start + _TEXTS]
+            texts = [point.chunk.indexed_text for point in batch]
             vectors = await self._embedder.embed(texts)
             terms = await self._words.terms(texts, record.text_language)
             yield [
                 replace(point, chunk=replace(point.chunk, vector=vector.tolist()), terms=each)
-                for point, vector, each in zip(some, vectors, terms, strict=True)
+                for point, vector, each in zip(batch, vectors, terms, strict=True)
             ]
 
-    def made(self, record: Document) -> None:
+    def finished(self, record: Document) -> None:
         """Count the language of a finished document."""
         self._languages[record.text_language] += 1
 
@@ -149,34 +149,34 @@ class Anew:
 class _Copy:
     """Copies documents from one collection to another."""
 
-    def __init__(self, source: Collection, target: Collection, making: Making, done: Done) -> None:
+    def __init__(self, source: Collection, target: Collection, conversion: Conversion, progress: Progress) -> None:
         self._source = source
         self._target = target
-        self._making = making
-        self._done = done
+        self._conversion = conversion
+        self._progress = progress
 
     async def run(self, document_ids: list[str]) -> None:
         """Copy documents one after the other."""
         total = len(await self._source.versions())
-        for place, document_id in enumerate(document_ids):
+        for position, document_id in enumerate(document_ids):
             await self._document(document_id)
-            await self._done(max(0, total - len(document_ids) + place + 1), total)
+            await self._progress(max(0, total - len(document_ids) + position + 1), total)
 
     async def _document(self, document_id: str) -> None:
-        """Copy a document, or leave it for the next round if it changes meanwhile."""
+        """Copy a document. If it changes meanwhile, the next round copies it."""
         source, target = self._source, self._target
         record = (await source.records([document_id])).get(document_id)
         if record is None:
             await target.remove_record(document_id)
             await target.remove_chunks(document_id, keep=None)
             return
-        copied = await self._making.record(record)
+        copied = await self._conversion.record(record)
         count = 0
         async for points in source.points_of(record.version):
-            async for made in self._making.points(points, copied):
-                await target.add_chunks(copied, made)
+            async for converted in self._conversion.points(points, copied):
+                await target.add_chunks(copied, converted)
             count += len(points)
         if count == record.chunk_count:  # otherwise another version was stored meanwhile
             await target.put_record(copied)
             await target.remove_chunks(document_id, keep=record.generation)
-            self._making.made(copied)
+            self._conversion.finished(copied)

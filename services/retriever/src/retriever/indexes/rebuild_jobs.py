@@ -1,7 +1,7 @@
 """Rebuilds of indexes in the background: permissions, progress, and continuation after a restart.
 
-The request is stored with the index's collection. After a restart the process continues with it; in a shared store
-another process does. The process that rebuilds an index holds its `REBUILD` mark.
+The request is stored with the index's collection. After a restart, the process continues the rebuild. In a shared
+store, another process continues it. The process that rebuilds an index holds its `REBUILD` mark.
 """
 
 import asyncio
@@ -28,7 +28,7 @@ from retriever.ports.store import REBUILD, Collection
 _log = structlog.get_logger(__name__)
 
 _NOTE_SECONDS = 5.0
-_TRIES = 5
+_ATTEMPTS = 5
 _PATIENCE_SECONDS = 10.0
 _RESUME_SECONDS = 15.0
 
@@ -56,10 +56,10 @@ class Rebuild(msgspec.Struct, frozen=True):
 
     def same_as(self, other: "Rebuild") -> bool:
         """Return whether both rebuilds have the same result."""
-        mine = self.embedding_model, self.language, self.settings
-        return mine == (other.embedding_model, other.language, other.settings)
+        own = self.embedding_model, self.language, self.settings
+        return own == (other.embedding_model, other.language, other.settings)
 
-    def over(self, state: RebuildState, error: str = "") -> "Rebuild":
+    def ended(self, state: RebuildState, error: str = "") -> "Rebuild":
         """Return the rebuild in a final state, finished now."""
         return msgspec.structs.replace(self, state=state, error=error, finished_at=datetime.now(UTC))
 
@@ -129,12 +129,12 @@ class Rebuilds:
         index = await self._indexes.get(principal.tenant, index_name)
         if not principal.sees_everything:
             raise PermissionDenied("Only administrators can change an index's settings.", resource=index_name)
-        wanted = index.spec.settings.changed(settings, names)
+        new_settings = index.spec.settings.changed(settings, names)
         async with self._beginning:
-            present = await self._last(index)
-            if present is not None and present.state is RebuildState.RUNNING:
-                raise _is_being_rebuilt(index_name, present)
-            await index.collection.put_settings(wanted)
+            current = await self._last(index)
+            if current is not None and current.state is RebuildState.RUNNING:
+                raise _is_being_rebuilt(index_name, current)
+            await index.collection.put_settings(new_settings)
         return index.spec
 
     async def begin(
@@ -146,7 +146,7 @@ class Rebuilds:
             principal: The caller.
             index_name: The index.
             model: Name of the embedding model. Empty: keep the index's model.
-            settings: Settings to replace. They apply to documents that are added later.
+            settings: New values of the settings to change. They apply to documents that are added later.
             language: The language. Empty: keep the index's language.
 
         Raises:
@@ -159,19 +159,21 @@ class Rebuilds:
         if not principal.sees_everything:
             raise PermissionDenied("Only administrators can rebuild an index.", resource=index_name)
         name = self._model(model or index.spec.embedding_model).name
-        wanted = index.spec.settings.changed(settings, settings.names())
-        has = AUTO if index.spec.language == LEGACY else index.spec.language
+        new_settings = index.spec.settings.changed(settings, settings.names())
+        current_language = AUTO if index.spec.language == LEGACY else index.spec.language
         total = len(await index.collection.versions())
-        wanted_rebuild = Rebuild(name, wanted, datetime.now(UTC), checked(language or has), total=total)
+        requested = Rebuild(
+            name, new_settings, datetime.now(UTC), checked(language or current_language), total=total
+        )
         async with self._beginning:
-            present = await self._last(index)
-            if present is not None and present.state is RebuildState.RUNNING:
-                if present.same_as(wanted_rebuild):
-                    return present
-                raise _is_being_rebuilt(index_name, present)
-            await index.collection.put_note(msgspec.json.encode(wanted_rebuild))
-            self._start(index, wanted_rebuild)
-        return wanted_rebuild
+            current = await self._last(index)
+            if current is not None and current.state is RebuildState.RUNNING:
+                if current.same_as(requested):
+                    return current
+                raise _is_being_rebuilt(index_name, current)
+            await index.collection.put_note(msgspec.json.encode(requested))
+            self._start(index, requested)
+        return requested
 
     async def last(self, principal: Principal, index_name: str) -> Rebuild:
         """Return the running rebuild, or the last one.
@@ -186,7 +188,7 @@ class Rebuilds:
         return found
 
     def resume(self) -> None:
-        """Continue interrupted rebuilds in the background. With a shared store, look for them repeatedly."""
+        """Continue interrupted rebuilds in the background. With a shared store, repeat this regularly."""
         self._resuming = asyncio.create_task(self._keep_resuming())
 
     async def aclose(self) -> None:
@@ -200,7 +202,7 @@ class Rebuilds:
         """Continue the rebuilds of these indexes, and remove each index from the list."""
         while indexes:
             index = indexes[0]
-            with contextlib.suppress(NotFound, Replaced):  # it was replaced or deleted
+            with contextlib.suppress(NotFound, Replaced):  # the index was replaced or deleted
                 async with self._beginning:
                     found = None if index in self._running else await self._last(index)
                     if found is not None and found.state is RebuildState.RUNNING:
@@ -211,7 +213,7 @@ class Rebuilds:
         waiting: list[Index] | None = None
         while True:
             try:
-                # All notes are read once. Later interruptions are found by their marks.
+                # Read all notes once. Later, `Indexes.tidy` finds interrupted rebuilds by their marks.
                 waiting = await self._indexes.noted() if waiting is None else waiting + self._indexes.interrupted()
                 await self._resume(waiting)
             except CausewayError as error:
@@ -228,20 +230,20 @@ class Rebuilds:
         note = await index.collection.note()
         return _decoder.decode(note) if note else None
 
-    def _start(self, index: Index, wanted_rebuild: Rebuild) -> None:
-        self._running[index] = asyncio.create_task(self._run(index, wanted_rebuild))
+    def _start(self, index: Index, requested: Rebuild) -> None:
+        self._running[index] = asyncio.create_task(self._run(index, requested))
 
-    async def _run(self, index: Index, wanted_rebuild: Rebuild) -> None:
-        log = _log.bind(index=index.spec.name, embedding_model=wanted_rebuild.embedding_model)
+    async def _run(self, index: Index, requested: Rebuild) -> None:
+        log = _log.bind(index=index.spec.name, embedding_model=requested.embedding_model)
         try:
             await index.collection.mark(REBUILD)
         except CausewayError as error:
-            log.debug("another process rebuilds it", why=error.message)
+            log.debug("another process rebuilds the index", why=error.message)
             del self._running[index]
             return
-        self._progress[index] = wanted_rebuild
+        self._progress[index] = requested
         try:
-            await self._try(index, wanted_rebuild, log.info)
+            await self._try(index, requested, log.info)
             log.info("index rebuilt")
         except CausewayError as error:
             log.warning("index not rebuilt; it is unchanged", why=error.message)
@@ -253,27 +255,27 @@ class Rebuilds:
             del self._running[index]
             self._progress.pop(index, None)
 
-    async def _try(self, index: Index, wanted_rebuild: Rebuild, log_event: Callable[..., object]) -> None:
-        model = self._model(wanted_rebuild.embedding_model)
+    async def _try(self, index: Index, requested: Rebuild, log_event: Callable[..., object]) -> None:
+        model = self._model(requested.embedding_model)
         spec = IndexSpec(
             index.spec.tenant,
             index.spec.name,
             model.name,
             model.dimension,
-            wanted_rebuild.settings,
-            wanted_rebuild.language,
+            requested.settings,
+            requested.language,
         )
-        for left in reversed(range(_TRIES)):
+        for left in reversed(range(_ATTEMPTS)):
             target = await self._indexes.begin_beside(spec)
             try:
-                log_event("rebuilding an index", documents=wanted_rebuild.total)
+                log_event("rebuilding an index", documents=requested.total)
                 await rebuild.run(
                     self._indexes,
                     index,
                     target,
-                    rebuild.Anew(index.collection, target, model.passages, self._words),
+                    rebuild.Reembedding(index.collection, target, model.passages, self._words),
                     partial(self._note_success, index, target),
-                    self._noting(index),
+                    self._progress_recorder(index),
                 )
                 return
             except Unavailable as error:
@@ -287,9 +289,9 @@ class Rebuilds:
                 raise
 
     async def _note_success(self, index: Index, target: Collection) -> None:
-        await target.put_note(msgspec.json.encode(self._progress[index].over(RebuildState.SUCCEEDED)))
+        await target.put_note(msgspec.json.encode(self._progress[index].ended(RebuildState.SUCCEEDED)))
 
-    def _noting(self, index: Index) -> Callable[[int, int], Awaitable[None]]:
+    def _progress_recorder(self, index: Index) -> Callable[[int, int], Awaitable[None]]:
         loop = asyncio.get_running_loop()
         noted = loop.time()
 
@@ -297,7 +299,7 @@ class Rebuilds:
             nonlocal noted
             progress = msgspec.structs.replace(self._progress[index], done=documents, total=total)
             self._progress[index] = progress
-            if self._indexes.is_shared and loop.time() > noted + _NOTE_SECONDS:  # other processes report it
+            if self._indexes.is_shared and loop.time() > noted + _NOTE_SECONDS:  # for reports of other processes
                 noted = loop.time()
                 await index.collection.put_note(msgspec.json.encode(progress))
 
@@ -306,10 +308,10 @@ class Rebuilds:
     async def _failed(self, index: Index, why: str) -> None:
         try:
             await index.collection.put_note(
-                msgspec.json.encode(self._progress[index].over(RebuildState.FAILED, why))
+                msgspec.json.encode(self._progress[index].ended(RebuildState.FAILED, why))
             )
             await index.collection.unmark(REBUILD)
-        except CausewayError as error:  # the index was deleted, or the next start tries again
+        except CausewayError as error:  # the index was deleted, or the next start repeats the rebuild
             _log.warning("the failure of a rebuild was not stored", why=error.message)
 
     async def _drop(self, target: Collection) -> None:
@@ -325,8 +327,9 @@ class Rebuilds:
         return model
 
 
-def _is_being_rebuilt(index_name: str, present: Rebuild) -> Conflict:
+def _is_being_rebuilt(index_name: str, current: Rebuild) -> Conflict:
     return Conflict(
-        f"Index '{index_name}' is being rebuilt for the embedding model '{present.embedding_model}'.",
+        f"Index '{index_name}' is being rebuilt for the embedding model '{current.embedding_model}'. "
+        "Wait until the rebuild has ended.",
         resource=index_name,
     )

@@ -2,7 +2,6 @@
 
 import asyncio
 import posixpath
-from collections import Counter
 from pathlib import Path
 
 from embedding.models import EmbeddingModels
@@ -17,8 +16,8 @@ from retriever.storage import snapshot_reader, snapshot_shelf
 from retriever.storage.snapshot_shelf import StoredSnapshot
 from retriever.storage.snapshot_writer import MANIFEST, Manifest
 
-_LONGEST_PATH = 1024
-_LONGEST_NAME = 255
+_MAX_PATH_LENGTH = 1024
+_MAX_NAME_BYTES = 255
 
 
 class Snapshots:
@@ -26,7 +25,7 @@ class Snapshots:
 
     Args:
         indexes: The indexes.
-        directory: The directory of all tenants, created with the first snapshot.
+        directory: The directory of all tenants, created for the first snapshot.
         models: The configured models. Snapshots with vectors of another model are refused.
         most: Maximum number of snapshots of a tenant.
     """
@@ -36,7 +35,7 @@ class Snapshots:
         self._directory = directory
         self._models = models
         self._most = most
-        self._writing: Counter[Path] = Counter()
+        self._writing: set[Path] = set()
         self._counting = asyncio.Lock()
 
     async def persist(self, principal: Principal, index_name: str, path: str) -> Contents:
@@ -45,8 +44,8 @@ class Snapshots:
         Raises:
             NotFound: The index does not exist.
             InvalidRequest: The path lies outside the tenant's directory.
-            Conflict: The directory has other content or a snapshot of another index, or the tenant has too many
-            snapshots.
+            Conflict: The directory has other content or a snapshot of another index, or the snapshot is being
+                written, or the tenant has too many snapshots.
             PermissionDenied: The index has documents that the caller may not see.
             Unavailable: The snapshot could not be written; an existing one is unchanged.
         """
@@ -54,14 +53,16 @@ class Snapshots:
         directory, _ = await asyncio.to_thread(self._places, principal.tenant, path, index_name)
         await index.check_sees_all(principal)
         async with self._counting:
+            # The first of two writers would remove the points of the second one.
+            if directory in self._writing:
+                raise Conflict("The snapshot is being written.", resource=path)
             await asyncio.to_thread(self._check_room, principal.tenant, directory)
-            self._writing[directory] += 1
+            self._writing.add(directory)
         try:
             await asyncio.to_thread(_make, directory, index_name, posixpath.join(path, index_name))
             return await index.collection.persist(directory)
         finally:
-            self._writing[directory] -= 1
-            self._writing += Counter()  # removes the counters that are zero
+            self._writing.remove(directory)
 
     async def stored(self, principal: Principal) -> list[StoredSnapshot]:
         """Return the tenant's snapshots, ordered by path.
@@ -79,24 +80,24 @@ class Snapshots:
             PermissionDenied: The caller is not an administrator.
             InvalidRequest: The path lies outside the tenant's directory.
             NotFound: The path has no snapshot.
-            Conflict: It is being written.
-            Unavailable: It could not be deleted.
+            Conflict: The snapshot is being written.
+            Unavailable: The snapshot could not be deleted.
         """
         _check_administrator(principal, "delete")
         root = self._root(principal.tenant)
         place = await asyncio.to_thread(self._place, root, path)
         async with self._counting:
-            if self._writing[place]:
+            if place in self._writing:
                 raise Conflict("The snapshot is being written.", resource=path)
             try:
-                was_there = await asyncio.to_thread(snapshot_shelf.delete, place, root)
+                existed = await asyncio.to_thread(snapshot_shelf.delete, place, root)
             except OSError as error:
                 raise Unavailable("The snapshot directory cannot be written to.") from error
-        if not was_there:
+        if not existed:
             raise NotFound(f"There is no snapshot at {path[:200]!r}.", resource=path)
 
     async def load(self, principal: Principal, path: str, index_name: str, *, overwrite: bool) -> IndexSummary:
-        """Create an index from its snapshot below ``path``, or from one that an earlier version wrote at ``path``.
+        """Create an index from its snapshot below ``path``. Earlier versions wrote the snapshot at ``path`` itself.
 
         Raises:
             InvalidRequest: The path lies outside the tenant's directory, or the snapshot cannot be loaded, for
@@ -124,8 +125,8 @@ class Snapshots:
             message = f"The path has a snapshot of the index '{manifest.index}', not of '{index_name}'."
             raise InvalidRequest(message, field="path")
         check_vectors(manifest, self._models)
-        made_by = manifest.embedding_model, manifest.dimension
-        spec = IndexSpec(principal.tenant, index_name, *made_by, manifest.settings, manifest.language)
+        vectors = manifest.embedding_model, manifest.dimension
+        spec = IndexSpec(principal.tenant, index_name, *vectors, manifest.settings, manifest.language)
         index = await self._indexes.load(spec, directory, check)
         scope = index.scope(principal)
         return IndexSummary(
@@ -135,11 +136,11 @@ class Snapshots:
     def _check_room(self, tenant: str, directory: Path) -> None:
         """Refuse a new snapshot if the tenant has too many, including those that are being written."""
         root = self._root(tenant)
-        there = {*snapshot_shelf.places(root), *(each for each in self._writing if each.is_relative_to(root))}
-        if directory not in there and len(there) >= self._most:
+        existing = {*snapshot_shelf.places(root), *(each for each in self._writing if each.is_relative_to(root))}
+        if directory not in existing and len(existing) >= self._most:
             raise Conflict(
-                f"There are {len(there)} snapshots, and at most {self._most} are kept "
-                "(CAUSEWAY_MAX_TENANT_SNAPSHOTS). Delete one first.",
+                f"There are {len(existing)} snapshots, and the limit is {self._most} "
+                "(CAUSEWAY_MAX_TENANT_SNAPSHOTS). Delete a snapshot first.",
                 resource=directory.name,
             )
 
@@ -157,12 +158,12 @@ class Snapshots:
 
     def _place(self, root: Path, path: str) -> Path:
         """Return the directory of a path below a tenant's root."""
-        if len(path) > _LONGEST_PATH or not path.isprintable():
-            raise InvalidRequest(f"A path has at most {_LONGEST_PATH} characters, all printable.", field="path")
-        if any(len(part.encode(errors="replace")) > _LONGEST_NAME for part in Path(path).parts):
-            raise InvalidRequest(f"A name in a path has at most {_LONGEST_NAME} bytes.", field="path")
+        if len(path) > _MAX_PATH_LENGTH or not path.isprintable():
+            raise InvalidRequest(f"A path has at most {_MAX_PATH_LENGTH} characters, all printable.", field="path")
+        if any(len(part.encode(errors="replace")) > _MAX_NAME_BYTES for part in Path(path).parts):
+            raise InvalidRequest(f"A name in a path has at most {_MAX_NAME_BYTES} bytes.", field="path")
         try:
-            # An absolute path replaces the root here. Links are resolved, so that the check sees their targets.
+            # Here, an absolute path replaces the root. Links are resolved, so the check applies to their targets.
             place = (root / path).resolve()
             if not place.is_relative_to(root):
                 raise InvalidRequest("The path lies outside the snapshot directory.", field="path")
@@ -183,20 +184,20 @@ def check_vectors(manifest: Manifest, models: EmbeddingModels) -> None:
         )
 
 
-def _check_administrator(principal: Principal, what: str) -> None:
+def _check_administrator(principal: Principal, action: str) -> None:
     if not principal.sees_everything:
-        raise PermissionDenied(f"Only administrators can {what} snapshots.")
+        raise PermissionDenied(f"Only administrators can {action} snapshots.")
 
 
 def _find(directory: Path, parent: Path) -> tuple[Manifest, Path]:
-    """Return a snapshot's manifest and directory. Earlier versions wrote a snapshot into what is now its parent."""
+    """Return a snapshot's manifest and directory. Earlier versions wrote a snapshot to the parent directory."""
     if not directory.exists() and (parent / MANIFEST).is_file():
         directory = parent
     return snapshot_reader.read_manifest(directory), directory
 
 
 def _make(directory: Path, index_name: str, path: str) -> None:
-    """Create the directory of a snapshot. Refuse one with other files or a snapshot of another index."""
+    """Create the directory of a snapshot. Refuse a directory with other files or a snapshot of another index."""
     try:
         directory.mkdir(parents=True, exist_ok=True)
         if (directory / MANIFEST).is_file():

@@ -26,7 +26,7 @@ class DocumentWords:
         self._detector = detector
 
     async def language(
-        self, spec: IndexSpec, document: Document, texts: Sequence[str], others: Mapping[str, int]
+        self, spec: IndexSpec, document: Document, texts: Sequence[str], counts: Mapping[str, int]
     ) -> str:
         """Return the language of a document for text search, or an empty string in an index without languages.
 
@@ -37,7 +37,7 @@ class DocumentWords:
             spec: The index.
             document: The document.
             texts: The first chunks' texts.
-            others: Number of the index's documents by language.
+            counts: Number of the index's documents by language.
         """
         if spec.language == LEGACY:
             return ""
@@ -50,8 +50,8 @@ class DocumentWords:
         detected = await self._detector.language(sample)
         if detected is not None:
             return detected
-        named = document.language.partition("-")[0].lower()
-        return named if named in LANGUAGES else max(others, key=lambda each: others[each], default=DEFAULT)
+        declared = document.language.partition("-")[0].lower()
+        return declared if declared in LANGUAGES else max(counts, key=lambda each: counts[each], default=DEFAULT)
 
     async def terms(self, indexed_texts: Sequence[str], language: str) -> list[Terms]:
         """Return the terms of chunks of a document in the language that `language` returned."""

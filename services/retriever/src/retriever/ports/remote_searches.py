@@ -4,25 +4,25 @@ from collections.abc import Mapping, Sequence
 from dataclasses import dataclass
 from typing import Protocol
 
-from retriever.domain.ranking import Hit
 from retriever.domain.scope import Scope
 from retriever.ports.store import StoredChunk, Terms
 
 
 @dataclass(frozen=True, slots=True)
 class Scored:
-    """The results of several searches in one call.
+    """The results of several searches in one call. The scores are by chunk id.
 
     Attributes:
-        dense: Hits by cosine.
-        sparse: Hits by BM25.
-        cosines: Cosines of the sparse hits.
-        words: BM25 scores of the dense hits and of the known chunks; 0 for a chunk that has none of the terms.
+        dense: The highest cosines.
+        sparse: The highest BM25 scores.
+        cosines: Cosines of the chunks in ``sparse``.
+        words: BM25 scores of the chunks in ``dense`` and of the known chunks; 0 for a chunk that has none of the
+            terms.
         chunks: The found chunks by id.
     """
 
-    dense: list[Hit]
-    sparse: list[Hit]
+    dense: Mapping[str, float]
+    sparse: Mapping[str, float]
     cosines: Mapping[str, float]
     words: Mapping[str, float]
     chunks: Mapping[str, StoredChunk]
@@ -32,11 +32,11 @@ class RemoteSearches(Protocol):
     """Searches that a remote store runs in one call each."""
 
     async def hybrid(self, vector: Sequence[float], terms: Terms, limit: int, scope: Scope) -> Scored:
-        """Return the hits of `Collection.dense` and `Collection.sparse`, with both scores of each."""
+        """Return the results of `Collection.dense` and `Collection.sparse`, with both scores of each chunk."""
         ...
 
     async def further(
         self, vector: Sequence[float], terms: Terms, limit: int, scope: Scope, known: Sequence[str]
     ) -> Scored:
-        """Return the hits of `Collection.sparse` with their cosines, and the BM25 scores of ``known`` chunks."""
+        """Return the result of `Collection.sparse` with its cosines, and the BM25 scores of ``known`` chunks."""
         ...

@@ -8,8 +8,8 @@ A collection has three kinds of points: chunks (with two vectors), records of th
 and marks (of documents whose chunks may not agree with their record). For a marked document, searches and counts
 see only the chunks of the generation that its record names. A `Scope` restricts them further.
 
-Several processes write to a store on a server. There a mark is a lease: it is refused while another process holds
-it, renewed by its holder, and abandoned if the holder has terminated.
+Several processes write to a store on a server. There a mark is a lease. One process holds it and renews it.
+Meanwhile, other processes cannot mark the document. When the holder has terminated, the mark is abandoned.
 """
 
 from collections.abc import AsyncIterator, Mapping, Sequence
@@ -19,10 +19,9 @@ from typing import TYPE_CHECKING, Protocol, Self
 
 from retriever.domain.document import Chunk, Document, Version
 from retriever.domain.index import Contents, IndexSettings, IndexSpec
-from retriever.domain.ranking import Hit
 from retriever.domain.scope import Scope
 
-if TYPE_CHECKING:  # it needs what is defined here
+if TYPE_CHECKING:  # that module imports this one
     from retriever.ports.remote_searches import RemoteSearches
 
 _BLANK_LINE = "\n\n"
@@ -49,7 +48,7 @@ class ChunkPoint:
 class StoredChunk:
     """A chunk as read from the store, without its vectors.
 
-    ``generation`` is that of its document, or None if the store never shows more than one. ``analysis`` is the
+    ``generation`` is the generation of its document, or None if the store never shows several. ``analysis`` is the
     document's language, or None if the chunk does not have it.
     """
 
@@ -92,7 +91,7 @@ class Collection(Protocol):
         """Note that a search found a removed point. This changes `revision`.
 
         Args:
-            document_id: The document, if the point has another version than the document's record names.
+            document_id: The document, if its record names another generation than the generation of the point.
         """
         ...
 
@@ -102,10 +101,10 @@ class Collection(Protocol):
         ...
 
     async def is_current(self, *, wait: bool = True) -> bool:
-        """Return whether this is still the collection of its name. The answer may be a second old.
+        """Return whether this is still the collection of its name. The result may be a second old.
 
         Args:
-            wait: Whether to ask the store if the known answer is older. If not, a search may raise Replaced.
+            wait: Whether to query the store if the known result is older. If not, a search may raise Replaced.
         """
         ...
 
@@ -123,19 +122,21 @@ class Collection(Protocol):
 
     async def dense(
         self, vector: Sequence[float], limit: int, scope: Scope, ids: Sequence[str] | None = None
-    ) -> list[Hit]:
-        """Return the chunks with the highest cosines, in any order. ``ids`` limits the search to these chunks."""
+    ) -> dict[str, float]:
+        """Return the highest cosines by chunk id. ``ids`` limits the search to these chunks."""
         ...
 
-    async def sparse(self, terms: Terms, limit: int, scope: Scope, ids: Sequence[str] | None = None) -> list[Hit]:
-        """Return the chunks with the highest BM25 scores that share a term, in any order.
+    async def sparse(
+        self, terms: Terms, limit: int, scope: Scope, ids: Sequence[str] | None = None
+    ) -> dict[str, float]:
+        """Return the highest BM25 scores by chunk id. Chunks without a term of the query have no score.
 
         Term frequencies are counted in ``scope.corpus``.
         """
         ...
 
     async def chunks(self, ids: Sequence[str]) -> Mapping[str, StoredChunk]:
-        """Return the chunks by id. Missing ones are left out."""
+        """Return the chunks by id, without those that do not exist."""
         ...
 
     async def chunks_of(self, version: Version, first: int, count: int) -> list[StoredChunk]:
@@ -166,7 +167,7 @@ class Collection(Protocol):
         """Write the catalogue's record of a document atomically.
 
         Raises:
-            Unavailable: This process had marked the document, and another process has taken it over.
+            Unavailable: This process had marked the document, and another process has taken over the mark.
         """
         ...
 
@@ -175,7 +176,7 @@ class Collection(Protocol):
         ...
 
     async def records(self, document_ids: Sequence[str]) -> Mapping[str, Document]:
-        """Return the records by document id. Missing ones are left out."""
+        """Return the records by document id, without those that do not exist."""
         ...
 
     async def document_ids(self, scope: Scope) -> list[str]:
@@ -194,12 +195,12 @@ class Collection(Protocol):
         """Note that the document's chunks may not agree with its record.
 
         Raises:
-            Unavailable: Another process works on it.
+            Unavailable: Another process holds the mark of the document.
         """
         ...
 
     async def unmark(self, document_id: str) -> None:
-        """Remove the mark unless another process holds it."""
+        """Remove the mark if no other process holds it."""
         ...
 
     async def marked(self) -> list[str]:
@@ -216,7 +217,7 @@ class Collection(Protocol):
         Their earlier commits are visible when this returns.
 
         Raises:
-            TimeoutError: Commits of other processes did not end within the seconds.
+            TimeoutError: Commits of other processes did not end within this time.
         """
         ...
 
@@ -294,8 +295,8 @@ class Store(Protocol):
 
         Args:
             spec: The specification of the index.
-            beside: Whether it will replace an existing collection. If not, another process that creates a
-                collection of this name gets the same one.
+            beside: Whether it will replace an existing collection. If not, processes that create a collection
+                of this name at the same time get the same collection.
 
         Raises:
             Unavailable: The collection cannot be created.

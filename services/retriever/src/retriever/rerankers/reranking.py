@@ -34,7 +34,8 @@ class Reranking:
         self._rerankers = rerankers
 
     def reranker_for(self, query: Query) -> ResilientReranker | None:
-        """Return the reranker of a query. Return None if the query asks for none or none is configured.
+        """Return the reranker of a query. Return None if the query does not request reranking, or no reranker
+        is configured.
 
         Raises:
             NotFound: The query names a reranker that does not exist.
@@ -44,8 +45,8 @@ class Reranking:
     async def reranked(self, query: Query, passages: Sequence[Passage]) -> Reranked:
         """Return the passages ordered by the reranker's scores, without those below the minimum score.
 
-        Passages that the reranker did not get follow without a score. If there is a minimum score, they are left
-        out. If the reranker fails, the passages are unchanged.
+        Passages that the reranker did not receive follow without a score, or are left out if there is a minimum
+        score. If the reranker fails, the passages are unchanged.
 
         Raises:
             CausewayError: The reranker failed, and its configuration requires it.
@@ -53,9 +54,9 @@ class Reranking:
         reranker = self.reranker_for(query)
         if reranker is None or query.rerank is None or not passages:
             return Reranked(list(passages))
-        given, rest = passages[: reranker.candidates], passages[reranker.candidates :]
+        sent, unsent = passages[: reranker.candidates], passages[reranker.candidates :]
         try:
-            ratings = await reranker.rate(query.text, [passage.text for passage in given])
+            ratings = await reranker.rate(query.text, [passage.text for passage in sent])
         except CausewayError as error:
             if reranker.required:
                 raise
@@ -63,13 +64,13 @@ class Reranking:
             return Reranked(list(passages), not_reranked=error.message)
         rated = [
             replace(passage, reranker_score=rating.score, captions=_captions(query, passage, rating))
-            for passage, rating in zip(given, ratings, strict=True)
+            for passage, rating in zip(sent, ratings, strict=True)
         ]
         least = query.rerank.minimum_score
         if least is not None:
-            rated, rest = [each for each in rated if _score(each) >= least], []
+            rated, unsent = [each for each in rated if _score(each) >= least], []
         rated.sort(key=lambda passage: (-_score(passage), passage.id))
-        return Reranked([*rated, *rest], reranker=reranker.name)
+        return Reranked([*rated, *unsent], reranker=reranker.name)
 
 
 def _captions(query: Query, passage: Passage, rating: Rating) -> tuple[str, ...]:

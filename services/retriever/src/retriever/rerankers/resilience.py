@@ -18,14 +18,14 @@ class ResilientReranker:
     """A reranker with a time-out, a concurrency limit and a circuit breaker.
 
     The time-out includes the wait for a slot. After three consecutive failures the circuit breaker opens, so that a
-    dead server does not delay every search. After ``rest`` seconds one search tries again.
+    dead server does not delay every search. After ``rest`` seconds, one search calls the reranker again.
 
     Args:
         reranker: The reranker to call.
         name: The name of the reranker.
-        candidates: Maximum number of passages that it gets.
+        candidates: Maximum number of passages that the reranker receives.
         required: Whether a search fails if the reranker fails.
-        timeout: Seconds for one answer.
+        timeout: Maximum seconds of a call.
         concurrency: Maximum number of concurrent calls; others wait.
         rest: Seconds that the circuit breaker stays open.
         now: The clock.
@@ -48,15 +48,15 @@ class ResilientReranker:
         self.required = required
         self._reranker = reranker
         self._timeout = timeout
-        self._turns = asyncio.Semaphore(concurrency)
+        self._slots = asyncio.Semaphore(concurrency)
         self._rest = rest
         self._now = now
         self._failures = 0
-        self._rests_until = 0.0
+        self._open_until = 0.0
 
     def is_resting(self) -> bool:
         """Return whether the circuit breaker is open."""
-        return self._failures >= _FAILURES and self._now() < self._rests_until
+        return self._failures >= _FAILURES and self._now() < self._open_until
 
     async def rate(self, query: str, texts: Sequence[str]) -> list[Rating]:
         """Rate texts; see `ports.reranker.Reranker.rate`.
@@ -67,9 +67,9 @@ class ResilientReranker:
         if self.is_resting():
             raise Unavailable(f"The reranker '{self.name}' has failed several times and is not called for a while.")
         if self._failures >= _FAILURES:
-            self._rests_until = self._now() + self._rest  # other searches wait while this one tries
+            self._open_until = self._now() + self._rest  # meanwhile, other searches do not try
         try:
-            async with asyncio.timeout(self._timeout), self._turns:
+            async with asyncio.timeout(self._timeout), self._slots:
                 ratings = await self._reranker.rate(query, texts)
         except TimeoutError as error:
             failure = DeadlineExceeded(f"The reranker '{self.name}' did not answer within {self._timeout:g} s.")
@@ -88,13 +88,13 @@ class ResilientReranker:
         return ratings
 
     async def aclose(self) -> None:
-        """Close it."""
+        """Close the reranker."""
         await self._reranker.aclose()
 
     def _failed(self, error: CausewayError) -> None:
         self._failures += 1
         if self._failures >= _FAILURES:
-            self._rests_until = self._now() + self._rest
+            self._open_until = self._now() + self._rest
             _log.warning(
                 "the reranker is not called for a while",
                 reranker=self.name,

@@ -1,112 +1,18 @@
 """The candidates that the searches of all indexes found, with their scores, fused into one order."""
 
-import asyncio
 from collections.abc import Iterable, Mapping, Sequence
-from dataclasses import dataclass, replace
 
-from servicekit.principal import Principal
-
-from retriever.concurrency.together import together
 from retriever.domain.document import Document
-from retriever.domain.index import Fusion
-from retriever.domain.query import Mode, Passage, Query, Source
+from retriever.domain.query import Mode, Passage, Source
 from retriever.domain.ranking import Hit, ranked
-from retriever.embedding.query_vectors import QueryVector, Vectors
 from retriever.indexes.open_index import Index
-from retriever.ports.remote_searches import RemoteSearches, Scored
+from retriever.ports.remote_searches import Scored
 from retriever.ports.store import StoredChunk, Terms
 from retriever.ports.term_encoder import TermEncoder
 from retriever.search import expansion
-from retriever.search.fusion import combined, reciprocal_rank
-from retriever.search.ranking_options import RankingOptions
+from retriever.search.fusion import combined, contenders, reciprocal_rank
+from retriever.search.index_search import Found, Request, with_similarities
 from retriever.search.step_timer import StepTimer
-
-_LEAST_CANDIDATES = 50
-_CANDIDATES_FACTOR = 4
-
-
-@dataclass(frozen=True, slots=True)
-class Request:
-    """A query with its resolved options, vectors and terms.
-
-    Attributes:
-        pool: Number of passages to read: as many as the query asks for, or as many as the reranker gets.
-        terms: The query's terms for each index. They differ between indexes in different languages.
-    """
-
-    query: Query
-    options: RankingOptions
-    principal: Principal
-    pool: int
-    vectors: Vectors
-    terms: Mapping[Index, Terms]
-
-    @property
-    def depth(self) -> int:
-        """The number of candidates that each search returns."""
-        return max(_CANDIDATES_FACTOR * self.query.top, self.pool, _LEAST_CANDIDATES)
-
-    @property
-    def fuses_scores(self) -> bool:
-        """Whether this is a hybrid search that fuses scores."""
-        return self.query.mode is Mode.HYBRID and self.options.fusion is Fusion.SCORES
-
-    def remote(self, index: Index) -> RemoteSearches | None:
-        """Return the index's searches that find candidates with both scores in one call.
-
-        Return None if the store is in this process, or if the query does not need both scores.
-        """
-        return index.collection.remote if self.fuses_scores and not self.query.skip_missing_scores else None
-
-
-@dataclass(frozen=True, slots=True)
-class Found:
-    """The results of the searches of one index, at one of its revisions.
-
-    Attributes:
-        revision: The revision of the index.
-        dense: Hits by cosine.
-        sparse: Hits by BM25.
-        scored: The missing scores and the chunks. None if each search was a separate call.
-    """
-
-    revision: int
-    dense: list[Hit]
-    sparse: list[Hit]
-    scored: Scored | None = None
-
-
-async def search_all(indexes: Sequence[Index], request: Request, timer: StepTimer) -> dict[Index, Found]:
-    """Search the indexes: those on a server concurrently, those in this process one after the other."""
-    remote = [index for index in indexes if index.collection.remote is not None]
-    found = dict(zip(remote, await together(*(_search(each, request, timer) for each in remote)), strict=True))
-    for index in indexes:
-        if index not in found:
-            if found:
-                await asyncio.sleep(0)  # lets other tasks run between two indexes
-            found[index] = await _search(index, request, timer)
-    return {index: found[index] for index in indexes}
-
-
-async def _search(index: Index, request: Request, timer: StepTimer) -> Found:
-    revision = index.revision
-    scope = index.scope(request.principal, request.query.filter)
-    remote = request.remote(index)
-    if remote is not None:
-        with timer.time("dense"), timer.time("sparse"):
-            vector, terms = request.vectors[index.spec.space], request.terms[index]
-            scored = _compared(vector, await remote.hybrid(vector.numbers, terms, request.depth, scope))
-        return Found(revision, scored.dense, scored.sparse, scored)
-    dense: list[Hit] = []
-    sparse: list[Hit] = []
-    if request.query.mode is not Mode.TEXT:
-        with timer.time("dense"):
-            vector = request.vectors[index.spec.space]
-            dense = vector.similarities(await index.collection.dense(vector.numbers, request.depth, scope))
-    if request.query.mode is not Mode.VECTORS:
-        with timer.time("sparse"):
-            sparse = await index.collection.sparse(request.terms[index], request.depth, scope)
-    return Found(revision, dense, sparse)
 
 
 class Candidates:
@@ -122,42 +28,46 @@ class Candidates:
     def __init__(
         self, found: Mapping[Index, Found], request: Request, encoder: TermEncoder, timer: StepTimer
     ) -> None:
+        self._request = request
+        self._encoder = encoder
+        self._timer = timer
         self.dense: dict[str, float] = {}
         self.sparse: dict[str, float] = {}
-        self._home: dict[str, Index] = {}
+        self._index_by_id: dict[str, Index] = {}
         for index, each in found.items():
-            dense, sparse = dict(each.dense), dict(each.sparse)
-            self.dense |= dense
-            self.sparse |= sparse
-            self._home |= dict.fromkeys((dense | sparse), index)
+            self.dense |= each.dense
+            self.sparse |= each.sparse
+            self._index_by_id |= dict.fromkeys(each.dense, index) | dict.fromkeys(each.sparse, index)
         self._only_index = next(iter(found)) if len(found) == 1 else None
-        self._by_meaning, self._by_words = frozenset(self.dense), frozenset(self.sparse)
+        self._bound = max(self._lowest(each.sparse) for each in found.values())
+        self._dense_ids, self._sparse_ids = frozenset(self.dense), frozenset(self.sparse)
         self._chunks: dict[str, StoredChunk] = {}
         self._documents: dict[str, Document] = {}
         for each in found.values():
             if each.scored is not None:
-                self._learn(each.scored)
+                self._add_scored(each.scored)
                 self.sparse = {**each.scored.words, **self.sparse}
-        self._request = request
-        self._encoder = encoder
-        self._timer = timer
 
-    async def order(self, most: int | None = None) -> list[Hit]:
-        """Return all candidates, or the best ``most``, ordered by the mode's own score or by the fused score."""
+    async def order(self, limit: int | None = None) -> list[Hit]:
+        """Return the candidates, at most ``limit``, ordered by the score of the mode: cosine, BM25 or fused."""
         query = self._request.query
         if query.mode is Mode.VECTORS:
             with self._timer.time("fuse"):
                 by_meaning = [ranked(map(Hit._make, each.items())) for each in self._by_model()]
             return by_meaning[0] if len(by_meaning) == 1 else reciprocal_rank(by_meaning)
         words: Mapping[str, float] = self.sparse
+        expands = self._request.options.expand and len(self._index_by_id) >= expansion.LEAST_BACKGROUND
         if self._request.fuses_scores and not query.skip_missing_scores:
-            await self.add_missing(self._home)
-        if self._request.options.expand and len(self._home) >= expansion.LEAST_BACKGROUND:
+            await self.add_dense(self._index_by_id)
+            with self._timer.time("sparse"):
+                needed = expansion.BACKGROUND if expands else limit
+                await self._add_words(self.sparse, self._request.terms, self._bound, needed)
+        if expands:
             with self._timer.time("fuse"):
                 first = self._fused(words, expansion.BACKGROUND)
-            words = await self._with_more_words(first)
+            words = await self._expanded_scores(first, limit)
         with self._timer.time("fuse"):
-            return self._fused(words, most)
+            return self._fused(words, limit)
 
     async def add_missing(self, ids: Iterable[str]) -> None:
         """Add the missing BM25 scores of these chunks, and the missing cosines if the query has a vector."""
@@ -166,7 +76,26 @@ class Candidates:
             await self.add_dense(ids)
         with self._timer.time("sparse"):
             for index, missing in self._missing(ids, self.sparse).items():
-                self.sparse.update(await self._among(index, self._request.terms[index], missing))
+                self.sparse.update(await self._sparse_scores(index, self._request.terms[index], missing))
+
+    async def _add_words(
+        self, words: dict[str, float], terms: Mapping[Index, Terms], bound: float, limit: int | None
+    ) -> None:
+        """Add the missing BM25 scores of the candidates that can be among the best ``limit``.
+
+        Args:
+            words: The known scores. The missing scores are added.
+            terms: The terms for each index.
+            bound: No missing score is higher.
+            limit: Number of candidates that are needed; None: all.
+        """
+        needed_ids: Iterable[str] = self._index_by_id
+        if self._request.fuses_scores:
+            needed_ids = contenders(self._by_model(), words, self._request.options.dense_weight, bound, limit)
+        for index, missing in self._missing(needed_ids, words).items():
+            words |= (
+                await self._sparse_scores(index, terms[index], missing) if bound else dict.fromkeys(missing, 0.0)
+            )
 
     async def add_dense(self, ids: Iterable[str]) -> None:
         """Add the missing cosines of these chunks."""
@@ -175,33 +104,33 @@ class Candidates:
                 vector = self._request.vectors.get(index.spec.space)
                 if vector is not None:
                     scope = index.scope(self._request.principal)
-                    hits = await index.collection.dense(vector.numbers, len(missing), scope, missing)
-                    self.dense.update(vector.similarities(hits))
+                    cosines = await index.collection.dense(vector.numbers, len(missing), scope, missing)
+                    self.dense |= vector.similarities(cosines)
 
     async def passages(self, hits: Sequence[Hit]) -> list[Passage]:
         """Read the passages of these hits. Leave out passages that were removed meanwhile."""
         with self._timer.time("fuse"):
             await self._read([hit.id for hit in hits])
             self._forget_older_versions()
-        names = {index: index.spec.name for index in set(self._home.values())}
+        names = {index: index.spec.name for index in set(self._index_by_id.values())}
         return [self._passage(hit, names) for hit in hits if hit.id in self._documents]
 
     def _forget_older_versions(self) -> None:
         """Keep only the newest version of each document, because the reads may have seen different versions."""
         newest: dict[tuple[Index, str], int] = {}
         for id_, document in self._documents.items():
-            key = (self._home[id_], document.document_id)
+            key = (self._index_by_id[id_], document.document_id)
             newest[key] = max(newest.get(key, 0), document.generation)
         for id_, document in list(self._documents.items()):
-            index = self._home[id_]
+            index = self._index_by_id[id_]
             if document.generation < newest[index, document.document_id]:
                 del self._documents[id_], self._chunks[id_]
                 index.collection.outdated(document.document_id)
 
-    def _fused(self, words: Mapping[str, float], most: int | None) -> list[Hit]:
+    def _fused(self, words: Mapping[str, float], limit: int | None) -> list[Hit]:
         weight = self._request.options.dense_weight
         if self._request.fuses_scores:
-            return combined(self._by_model(), words, weight, most)
+            return combined(self._by_model(), words, weight, limit)
         by_words = [hit for hit in ranked(map(Hit._make, words.items())) if hit.score > 0]
         if self._request.query.mode is Mode.TEXT:
             return by_words
@@ -209,48 +138,56 @@ class Candidates:
         weights = [2 * weight] * len(by_meaning)
         return reciprocal_rank((*by_meaning, by_words), (*weights, 2 * (1 - weight)))
 
-    async def _with_more_words(self, first: Sequence[Hit]) -> Mapping[str, float]:
+    def _lowest(self, found: Mapping[str, float]) -> float:
+        """Return the highest possible BM25 score of the chunks that a search did not find."""
+        return min(found.values()) if len(found) >= self._request.depth else 0.0
+
+    async def _expanded_scores(self, first: Sequence[Hit], limit: int | None) -> Mapping[str, float]:
         """Return BM25 scores for the expanded query, and add the chunks that it finds to the candidates."""
         best = [hit.id for hit in first[: expansion.BACKGROUND]]
         with self._timer.time("expand"):
             await self._read_chunks(best)
-            # The record says the language of the chunk.
+            # The record has the language of a chunk that has none.
             await self._read_records(id_ for id_ in best if id_ in self._chunks and not self._chunks[id_].analysis)
-            feedback = self._words_of(best)
+            feedback = self._terms_of(best)
             terms = {each: expansion.expanded(own, feedback) for each, own in self._request.terms.items()}
             words: dict[str, float] = {}
-            known = set(self._home)
-            for index in dict.fromkeys(self._home.values()):
-                further = dict(await self._by_further_words(index, terms[index], words, known))
-                words |= further
-                self._home |= dict.fromkeys(further.keys() - self._home.keys(), index)
-            for index, missing in self._missing(known, words).items():
-                words.update(await self._among(index, terms[index], missing))
+            known = set(self._index_by_id)
+            bound = 0.0
+            for index in dict.fromkeys(self._index_by_id.values()):
+                sparse = await self._search_expanded(index, terms[index], words, known)
+                bound = max(bound, self._lowest(sparse))
+                words |= sparse
+                self._index_by_id |= dict.fromkeys(sparse.keys() - self._index_by_id.keys(), index)
         if self._request.fuses_scores:
             await self.add_dense(id_ for id_ in words if id_ not in known)
+        with self._timer.time("expand"):
+            await self._add_words(words, terms, bound, limit)
         return words
 
-    async def _by_further_words(
+    async def _search_expanded(
         self, index: Index, terms: Terms, words: dict[str, float], known: set[str]
-    ) -> list[Hit]:
-        """Search an index with the expanded query. Add the other scores that the store returns to ``words``."""
+    ) -> Mapping[str, float]:
+        """Search an index with the expanded query. Add further scores that the store returns to ``words``."""
         scope = index.scope(self._request.principal, self._request.query.filter)
         remote = self._request.remote(index)
         if remote is None:
             return await index.collection.sparse(terms, self._request.depth, scope)
         vector = self._request.vectors[index.spec.space]
-        here = [id_ for id_ in known if self._home[id_] is index]
-        scored = _compared(vector, await remote.further(vector.numbers, terms, self._request.depth, scope, here))
-        self._learn(scored)
+        ids = [id_ for id_ in known if self._index_by_id[id_] is index]
+        scored = with_similarities(
+            vector, await remote.further(vector.numbers, terms, self._request.depth, scope, ids)
+        )
+        self._add_scored(scored)
         words.update(scored.words)
         return scored.sparse
 
-    def _learn(self, scored: Scored) -> None:
+    def _add_scored(self, scored: Scored) -> None:
         """Add the cosines and the chunks that a remote search returned with its hits."""
         self.dense = {**scored.cosines, **self.dense}
         self._chunks = {**scored.chunks, **self._chunks}
 
-    def _words_of(self, ids: Iterable[str]) -> list[Terms]:
+    def _terms_of(self, ids: Iterable[str]) -> list[Terms]:
         """Return the terms of the candidates that were read and whose language the encoder supports."""
         found = [
             (self._chunks[id_].text, self._chunks[id_].analysis or self._documents[id_].analysis)
@@ -263,11 +200,10 @@ class Candidates:
             if self._encoder.fits(text, language)
         ]
 
-    async def _among(self, index: Index, terms: Terms, ids: list[str]) -> dict[str, float]:
+    async def _sparse_scores(self, index: Index, terms: Terms, ids: list[str]) -> dict[str, float]:
         """Return the BM25 scores of these chunks; 0 for chunks that have none of the terms."""
-        scores = dict.fromkeys(ids, 0.0)
-        scores.update(await index.collection.sparse(terms, len(ids), index.scope(self._request.principal), ids))
-        return scores
+        scope = index.scope(self._request.principal)
+        return dict.fromkeys(ids, 0.0) | await index.collection.sparse(terms, len(ids), scope, ids)
 
     async def _read(self, ids: Sequence[str]) -> None:
         """Read chunks and their documents. Leave out chunks of versions that are not visible."""
@@ -276,16 +212,16 @@ class Candidates:
 
     async def _read_chunks(self, ids: Iterable[str]) -> None:
         for index, missing in self._missing(ids, self._chunks).items():
-            here = await index.collection.chunks(missing)
-            if len(here) < len(missing):
+            found = await index.collection.chunks(missing)
+            if len(found) < len(missing):
                 index.collection.outdated()
-            self._chunks.update(here)
+            self._chunks.update(found)
 
     async def _read_records(self, ids: Iterable[str]) -> None:
         """Read the documents of chunks. Remove each chunk whose version differs from its document's record."""
         for index, missing in self._missing(ids, self._documents).items():
-            names = {self._chunks[id_].document_id for id_ in missing}
-            records = await index.collection.records(list(names))
+            document_ids = {self._chunks[id_].document_id for id_ in missing}
+            records = await index.collection.records(list(document_ids))
             for id_ in missing:
                 record = records.get(self._chunks[id_].document_id)
                 if record is not None and self._chunks[id_].generation in (None, record.generation):
@@ -295,12 +231,12 @@ class Candidates:
 
     def _by_model(self) -> list[dict[str, float]]:
         """Return the cosines, separately for each embedding model."""
-        names = {index: index.spec.embedding_model for index in set(self._home.values())}
+        names = {index: index.spec.embedding_model for index in set(self._index_by_id.values())}
         models: dict[str, dict[str, float]] = {}
         if len(set(names.values())) == 1:
             return [self.dense] if self.dense else []
         for id_, cosine in self.dense.items():
-            models.setdefault(names[self._home[id_]], {})[id_] = cosine
+            models.setdefault(names[self._index_by_id[id_]], {})[id_] = cosine
         return list(models.values())
 
     def _missing(self, ids: Iterable[str], known: Mapping[str, object]) -> dict[Index, list[str]]:
@@ -309,20 +245,20 @@ class Candidates:
             return {self._only_index: missing} if missing else {}
         grouped: dict[Index, list[str]] = {}
         for id_ in missing:
-            grouped.setdefault(self._home[id_], []).append(id_)
+            grouped.setdefault(self._index_by_id[id_], []).append(id_)
         return grouped
 
     def _source(self, id_: str) -> Source:
         """Return which searches found a chunk. Expansion terms count as sparse search."""
-        if id_ not in self._by_meaning:
+        if id_ not in self._dense_ids:
             return Source.SPARSE
-        return Source.BOTH if id_ in self._by_words else Source.DENSE
+        return Source.BOTH if id_ in self._sparse_ids else Source.DENSE
 
     def _passage(self, hit: Hit, names: Mapping[Index, str]) -> Passage:
         chunk = self._chunks[hit.id]
         return Passage(
             id=hit.id,
-            index=names[self._home[hit.id]],
+            index=names[self._index_by_id[hit.id]],
             document=self._documents[hit.id],
             number=chunk.number,
             page=chunk.page,
@@ -335,11 +271,3 @@ class Candidates:
             first=chunk.number,
             last=chunk.number,
         )
-
-
-def _compared(vector: QueryVector, scored: Scored) -> Scored:
-    """Return the result of a remote search with its cosines scaled as by `QueryVector.similarities`."""
-    if not vector.model.cosine_floor:
-        return scored
-    cosines = {id_: vector.model.similarity(cosine) for id_, cosine in scored.cosines.items()}
-    return replace(scored, dense=vector.similarities(scored.dense), cosines=cosines)

@@ -17,17 +17,17 @@ _LEAST_CHARACTERS = 12
 def captioned(terms: Terms, passages: Sequence[Passage], encoder: TermEncoder) -> list[Passage]:
     """Return the passages with captions, up to two sentences each, in the order of the text.
 
-    A passage that has captions keeps them. A passage without a word of the query gets none. Words that are rare in
-    the sentences have a higher weight.
+    A passage that already has captions is unchanged. A passage without a word of the query gets no captions. Words
+    that are rare in the sentences have a higher weight.
     """
     split = [() if passage.captions else _sentences(passage.text) for passage in passages]
     words = [
         encoder.passages(each, passage.document.analysis) if each else []
         for passage, each in zip(passages, split, strict=True)
     ]
-    everything = [each for group in words for each in group]
-    having = {index: sum(index in each.indices for each in everything) for index in terms.indices}
-    weights = {index: rarity(count, len(everything)) for index, count in having.items() if count}
+    all_sentences = [each for group in words for each in group]
+    frequencies = {index: sum(index in each.indices for each in all_sentences) for index in terms.indices}
+    weights = {index: rarity(count, len(all_sentences)) for index, count in frequencies.items() if count}
     return [
         passage if passage.captions else replace(passage, captions=_best(group, rated, weights))
         for passage, group, rated in zip(passages, split, words, strict=True)

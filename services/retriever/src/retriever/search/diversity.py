@@ -1,7 +1,7 @@
 """Diversity of passages by maximal marginal relevance.
 
-Carbonell and Goldstein 1998, https://doi.org/10.1145/290941.291025. The likeness
-of two passages is computed from their terms, which are available in every mode and for every embedding model.
+Carbonell and Goldstein 1998, https://doi.org/10.1145/290941.291025. The
+similarity of two passages is computed from their terms, which every mode and every embedding model have.
 """
 
 import math
@@ -13,9 +13,9 @@ from retriever.ports.store import Terms
 def diverse(scores: Sequence[float], words: Sequence[Terms], diversity: float, count: int) -> list[int]:
     """Return the positions of the passages to show, in their order.
 
-    Each step takes the passage with the highest ``(1 - diversity) * relevance - diversity * likeness``. Relevance
-    is the score divided by the best score, after a shift if the lowest score is negative. Likeness is the cosine to
-    the most similar passage taken before.
+    Each step takes the passage with the highest ``(1 - diversity) * relevance - diversity * similarity``. Relevance
+    is the score divided by the best score, after a shift if the lowest score is negative. Similarity is the
+    cosine to the most similar passage that was taken before.
 
     Args:
         scores: The scores of the passages, best first.
@@ -26,15 +26,15 @@ def diverse(scores: Sequence[float], words: Sequence[Terms], diversity: float, c
     vectors = [_unit(each) for each in words]
     least, best = min((0.0, *scores)), max(scores, default=0.0)
     relevance = [(score - least) / (best - least) if best > least else 1.0 for score in scores]
-    alike = [0.0] * len(scores)
+    similarity = [0.0] * len(scores)
     left = list(range(len(scores)))
     taken: list[int] = []
     while left and len(taken) < count:
-        next_ = max(left, key=lambda at: ((1 - diversity) * relevance[at] - diversity * alike[at], -at))
+        next_ = max(left, key=lambda at: ((1 - diversity) * relevance[at] - diversity * similarity[at], -at))
         left.remove(next_)
         taken.append(next_)
         for at in left:
-            alike[at] = max(alike[at], _dot(vectors[at], vectors[next_]))
+            similarity[at] = max(similarity[at], _dot(vectors[at], vectors[next_]))
     return taken
 
 
@@ -43,7 +43,7 @@ def _unit(terms: Terms) -> dict[int, float]:
     return {index: weight / length for index, weight in zip(terms.indices, terms.weights, strict=True)}
 
 
-def _dot(one: dict[int, float], other: dict[int, float]) -> float:
-    if len(other) < len(one):
-        one, other = other, one
-    return sum(weight * other.get(index, 0.0) for index, weight in one.items())
+def _dot(left: dict[int, float], right: dict[int, float]) -> float:
+    if len(right) < len(left):
+        left, right = right, left
+    return sum(weight * right.get(index, 0.0) for index, weight in left.items())

@@ -18,11 +18,11 @@ from retriever.ports.store import Terms
 FEEDBACK = 5
 """Number of best passages that supply the words."""
 BACKGROUND = 30
-"""Number of best candidates to compare with. A word that most of them have is ignored."""
+"""Number of best candidates to compare with. A word that most candidates have gets a low score."""
 LEAST_BACKGROUND = 15
-"""With fewer candidates, words of the best ones cannot be told apart from words of all."""
+"""With fewer candidates, the query is not expanded: the words of the best and of all do not differ enough."""
 _WORDS = 10
-_WEIGHT = 0.1  # of the best word; the query's own have 1
+_WEIGHT = 0.1  # weight of the best added word; words of the query have weight 1
 
 
 def expanded(query: Terms, candidates: Sequence[Terms]) -> Terms:
@@ -34,10 +34,13 @@ def expanded(query: Terms, candidates: Sequence[Terms]) -> Terms:
     """
     if len(candidates) < LEAST_BACKGROUND:
         return query
-    frequency = Counter(itertools.chain.from_iterable(each.indices for each in candidates))
+    feedback = candidates[:FEEDBACK]
+    # Only the words of the best passages are counted: most words are in other candidates alone.
+    counted = set(itertools.chain.from_iterable(each.indices for each in feedback))
+    frequency = Counter(itertools.chain.from_iterable(counted.intersection(each.indices) for each in candidates))
     rarities = {each: rarity(each, len(candidates)) for each in set(frequency.values())}
     scores: dict[int, float] = {}
-    for each in candidates[:FEEDBACK]:
+    for each in feedback:
         for index, weight in zip(each.indices, each.weights, strict=True):
             scores[index] = scores.get(index, 0.0) + weight * rarities[frequency[index]]
     best = [index for _, index in heapq.nsmallest(_WORDS, zip(map(neg, scores.values()), scores, strict=True))]

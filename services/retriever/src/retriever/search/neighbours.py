@@ -1,4 +1,4 @@
-"""Extension of passages by their neighbours: the chunks before and after them in the same page and section.
+"""Extension of passages by their neighbours: chunks before and after them on the same page, in the same section.
 
 Neighbours belong to the same version of the document. So a caller that may see the passage may see them.
 """
@@ -11,7 +11,7 @@ from retriever.domain.query import Passage
 from retriever.indexes.open_index import Index
 from retriever.ports.store import StoredChunk
 
-_MOST_AHEAD = 64
+_MAX_READ_AHEAD = 64
 """Number of passages whose neighbours are read concurrently."""
 
 
@@ -20,8 +20,8 @@ async def extended(
 ) -> list[Passage]:
     """Return the ``top`` best passages, each extended by up to ``count`` chunks on either side.
 
-    Each chunk is in one passage only, the best one. A passage whose chunk is part of a better passage is left out,
-    and the next passage takes its place.
+    Each chunk is part of one passage only, the best one that includes it. A passage whose chunk is part of a better
+    passage is left out, and the next passage replaces it.
 
     Args:
         passages: Best first.
@@ -35,14 +35,14 @@ async def extended(
     for passage in passages:
         if len(result) == top:
             break
-        place = passage.index, passage.document.document_id
-        used = taken.setdefault(place, set())
+        key = passage.index, passage.document.document_id
+        used = taken.setdefault(key, set())
         if passage.number in used:
             continue
         chunks = read[passage.id] if passage.id in read else await _read(passage, count, indexes)
-        here = _around(passage, {chunk.number: chunk for chunk in chunks if chunk.number not in used})
-        used.update(chunk.number for chunk in here)
-        result.append(_joined(passage, here))
+        extent = _around(passage, {chunk.number: chunk for chunk in chunks if chunk.number not in used})
+        used.update(chunk.number for chunk in extent)
+        result.append(_joined(passage, extent))
     return result
 
 
@@ -58,9 +58,9 @@ async def _read_ahead(
 ) -> dict[str, list[StoredChunk]]:
     """Read the neighbours in remote stores concurrently.
 
-    Some may not be needed, because a passage may turn out to be part of a better one.
+    Some may not be needed, because a passage may be part of a better passage.
     """
-    ahead = [each for each in passages if indexes[each.index].collection.remote is not None][:_MOST_AHEAD]
+    ahead = [each for each in passages if indexes[each.index].collection.remote is not None][:_MAX_READ_AHEAD]
     return dict(
         zip(
             (each.id for each in ahead),

@@ -13,8 +13,8 @@ class QueryWords:
     """Makes the sparse vectors of queries.
 
     A query is too short to detect its language reliably. So it is analysed in the index's language. If an index has
-    several languages of the Latin script, the language is detected among these. If several are likely, the terms of
-    all of them are used.
+    several languages of the Latin script, the language is detected among these. If several languages are likely,
+    the terms of all likely languages are used.
 
     Args:
         encoder: Makes the sparse vectors.
@@ -27,13 +27,13 @@ class QueryWords:
 
     async def of(self, text: str, indexes: Iterable[Index]) -> Mapping[Index, Terms]:
         """Return the terms of a query for each index."""
-        made: dict[tuple[str, ...], Terms] = {}
+        by_languages: dict[tuple[str, ...], Terms] = {}
         words: dict[Index, Terms] = {}
         for index in indexes:
             languages = await self._languages(text, index)
-            if languages not in made:
-                made[languages] = merged(self._encoder.query(text, each) for each in languages)
-            words[index] = made[languages]
+            if languages not in by_languages:
+                by_languages[languages] = merged(self._encoder.query(text, each) for each in languages)
+            words[index] = by_languages[languages]
         return words
 
     async def _languages(self, text: str, index: Index) -> tuple[str, ...]:
@@ -54,10 +54,10 @@ class QueryWords:
         return tuple(unspaced or sorted(known) or (DEFAULT,))
 
 
-def merged(each: Iterable[Terms]) -> Terms:
+def merged(analyses: Iterable[Terms]) -> Terms:
     """Return the union of the terms of several analyses of one query."""
     weights: dict[int, float] = {}
-    for terms in each:
+    for terms in analyses:
         weights.update(zip(terms.indices, terms.weights, strict=True))
     indices = sorted(weights)
     return Terms(indices, [weights[index] for index in indices])

@@ -1,4 +1,4 @@
-"""Ranking options of a search, from the query, else from its indexes, else the defaults."""
+"""Ranking options of a search: from the query, its indexes or the defaults, in this order."""
 
 from collections.abc import Iterable
 from dataclasses import dataclass
@@ -18,7 +18,7 @@ class RankingOptions:
 
     Attributes:
         fusion: How a hybrid search fuses its rankings.
-        dense_weight: Weight of the dense ranking, 0 to 1. The sparse ranking has the rest.
+        dense_weight: Weight of the dense ranking, 0 to 1. The weight of the sparse ranking is 1 minus this weight.
         expand: Whether the query is expanded.
     """
 
@@ -48,9 +48,9 @@ def resolve_options(query: Query, settings: Iterable[IndexSettings]) -> RankingO
 
 
 def _agreed(values: Iterable[T]) -> T | None:
-    different = set(values)
-    return different.pop() if len(different) == 1 else None
+    distinct = set(values)
+    return distinct.pop() if len(distinct) == 1 else None
 
 
-def _first(requested: T | None, agreed: T | None, otherwise: T) -> T:
-    return next((each for each in (requested, agreed) if each is not None), otherwise)
+def _first(requested: T | None, agreed: T | None, default: T) -> T:
+    return next((each for each in (requested, agreed) if each is not None), default)

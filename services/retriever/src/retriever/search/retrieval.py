@@ -1,12 +1,12 @@
 """Retrieval: embed the query, run dense and sparse search, fuse, read the passages, and order them.
 
-The query is embedded first, in a thread of the embedder. Then all searches of one index run without giving up the
-event loop. Searches of the embedded store take one or two milliseconds and hold the interpreter's lock, so
+The query is embedded first, in a thread of the embedder. Then all searches of one index run without yielding to
+the event loop. Searches of the embedded store take one or two milliseconds and hold the interpreter's lock, so
 concurrency would gain nothing, and no document can change between them. Between two indexes, and in a remote store,
-other tasks run. If an index's revision has changed afterwards, a new version of a document has become visible, and
+other tasks run. If the revision of an index changes meanwhile, a new version of a document has become visible. Then
 the index is searched again. So a search always sees exactly one version of a document.
 
-The later steps work on the passages that were read: reranking, diversity, neighbours, captions.
+Reranking, diversity, neighbours and captions are later steps. They process the passages that were read.
 """
 
 import contextlib
@@ -26,7 +26,8 @@ from retriever.ports.store import Terms
 from retriever.ports.term_encoder import TermEncoder
 from retriever.rerankers.reranking import Reranking
 from retriever.search import captions, diversity, neighbours
-from retriever.search.candidates import Candidates, Found, Request, search_all
+from retriever.search.candidates import Candidates
+from retriever.search.index_search import Found, Request, search_all
 from retriever.search.metrics import SearchSpan
 from retriever.search.query_words import QueryWords, merged
 from retriever.search.ranking_options import resolve_options
@@ -37,8 +38,8 @@ MAX_NEIGHBOURS = 10
 MAX_QUERY_LENGTH = 100_000  # code points
 _DIVERSE_POOL = 50
 """Minimum number of passages that diverse ones are chosen from."""
-_MOST_PLACES = 4
-_MOST_ROUNDS = 20
+_MAX_PASSAGES_PER_RESULT = 4
+_MAX_ROUNDS = 20
 """Limit of repeated searches while documents are replaced."""
 
 
@@ -77,15 +78,16 @@ class Retrieval:
     async def retrieve(self, principal: Principal, query: Query) -> Retrieved:
         """Return the passages that answer the query best.
 
-        Each passage has both scores, unless the query skips the missing ones. If the query cannot be embedded, a
-        sparse search returns passages without cosines, unless the query sets a minimum cosine. Cosines of different
-        models are not comparable. So each is divided by the best cosine of its model, or replaced by its rank.
+        Each passage has both scores, except if the query skips missing scores. If the query cannot be embedded, a
+        sparse search returns passages without cosines, or fails if the query sets a minimum cosine. Cosines of
+        different models are not comparable. So each cosine is divided by the best cosine of its model, or replaced
+        by its rank.
 
         Raises:
             InvalidRequest: A field is wrong.
             NotFound: An index or the reranker does not exist.
             Conflict: The embedding model of an index is not configured.
-            Unavailable, DeadlineExceeded, RateLimited: A model does not answer.
+            Unavailable, DeadlineExceeded, RateLimited: A model server does not respond.
         """
         _check(query)
         timer = StepTimer()
@@ -101,7 +103,7 @@ class Retrieval:
             passages = await self._found(principal, query, pool, timer)
         with timer.time("rerank") if query.rerank is not None else contextlib.nullcontext():
             reranked = await self._reranking.reranked(query, passages)
-        best = self._chosen(query, reranked.passages, top * _places(query), timer)
+        best = self._chosen(query, reranked.passages, top * _passages_per_result(query), timer)
         if query.neighbours:
             with timer.time("neighbours"):
                 names = dict.fromkeys(passage.index for passage in best)
@@ -121,7 +123,7 @@ class Retrieval:
         """Return how many passages are read before the best are chosen."""
         reranker = self._reranking.reranker_for(query)
         return max(
-            top * _places(query),
+            top * _passages_per_result(query),
             reranker.candidates if reranker else 0,
             _DIVERSE_POOL if query.diversity else 0,
         )
@@ -130,7 +132,7 @@ class Retrieval:
         if not query.diversity:
             return passages[:top]
         with timer.time("diversify"):
-            # Passages that the reranker did not get have no comparable score.
+            # Passages that the reranker did not receive have no comparable score.
             comparable = [each for each in passages if each.reranker_score is not None] or passages
             scores = [_relevance(passage) for passage in comparable]
             words = [self._encoder.passages([each.text], each.document.analysis)[0] for each in comparable]
@@ -145,7 +147,7 @@ class Retrieval:
         options = resolve_options(query, [index.spec.settings for index in indexes])
         request = Request(query, options, principal, pool, vectors, await self._words.of(query.text, indexes))
         found: dict[Index, Found] = {}
-        for _ in range(_MOST_ROUNDS):
+        for _ in range(_MAX_ROUNDS):
             old = [index for index in indexes if index not in found or found[index].revision != index.revision]
             found |= await search_all(old, request, timer)
             passages = await self._passages(found, request, timer)
@@ -178,9 +180,9 @@ class Retrieval:
         return await candidates.passages(best)
 
 
-def _places(query: Query) -> int:
-    """Return how many passages to read for each result, because neighbours may merge passages."""
-    return min(1 + 2 * query.neighbours, _MOST_PLACES)
+def _passages_per_result(query: Query) -> int:
+    """Return the number of passages to read for each result. Neighbours may merge several passages."""
+    return min(1 + 2 * query.neighbours, _MAX_PASSAGES_PER_RESULT)
 
 
 def _relevance(passage: Passage) -> float:
@@ -189,7 +191,7 @@ def _relevance(passage: Passage) -> float:
 
 def _check(query: Query) -> None:
     if not query.indexes:
-        raise InvalidRequest("No index is named.", field="indexes")
+        raise InvalidRequest("Name at least one index.", field="indexes")
     if len(query.indexes) > MAX_INDEXES:
         raise InvalidRequest(f"At most {MAX_INDEXES} indexes can be searched together.", field="indexes")
     if not query.text.strip():

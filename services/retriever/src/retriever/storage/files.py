@@ -13,8 +13,8 @@ from pathlib import Path
 from servicekit.errors import Unavailable
 
 _COPY_BYTES = 1024 * 1024
-_LONGEST_OWNER = 512
-_LOOK_SECONDS = 0.05
+_MAX_OWNER_BYTES = 512
+_POLL_SECONDS = 0.05
 
 
 def own(directory: Path) -> int:
@@ -28,11 +28,11 @@ def own(directory: Path) -> int:
     try:
         fcntl.flock(descriptor, fcntl.LOCK_EX | fcntl.LOCK_NB)
     except BlockingIOError as error:
-        owner = os.pread(descriptor, _LONGEST_OWNER, 0).decode(errors="replace").strip() or "another process"
+        owner = os.pread(descriptor, _MAX_OWNER_BYTES, 0).decode(errors="replace").strip() or "another process"
         os.close(descriptor)
         raise Unavailable(
-            f"The store in {directory} is open in {owner}. It has one owner at a time; several retrievers share a "
-            "Qdrant server (CAUSEWAY_QDRANT_URL)."
+            f"The store in {directory} is in use by {owner}. Stop that process first. To run several retrievers, "
+            "use a Qdrant server (CAUSEWAY_QDRANT_URL)."
         ) from error
     os.ftruncate(descriptor, 0)
     os.pwrite(descriptor, f"process {os.getpid()} on {socket.gethostname()}\n".encode(), 0)
@@ -40,13 +40,13 @@ def own(directory: Path) -> int:
 
 
 async def until_free(directory: Path, seconds: float) -> None:
-    """Wait until no process owns a directory, or the time is over."""
-    end = time.monotonic() + seconds
-    while time.monotonic() < end:
+    """Wait until no process owns a directory, at most for this time."""
+    deadline = time.monotonic() + seconds
+    while time.monotonic() < deadline:
         try:
             disown(own(directory))
         except Unavailable:
-            await asyncio.sleep(_LOOK_SECONDS)
+            await asyncio.sleep(_POLL_SECONDS)
         else:
             return
 
@@ -79,13 +79,13 @@ def sync_tree(directory: Path) -> None:
     for path in sorted(directory.rglob("*")):
         try:
             _sync_path(path)
-        except FileNotFoundError:  # a segment of the log was renamed meanwhile: look again
+        except FileNotFoundError:  # a segment of the log was renamed meanwhile: list the files again
             return sync_tree(directory)
     return _sync_path(directory)
 
 
 def copy_tree(source: Path, target: Path) -> None:
-    """Copy the files under a directory while writers wait. Copies stay sparse: a log is mostly a hole."""
+    """Copy the files under a directory while writers wait. Copies remain sparse: most of a log is a hole."""
     shutil.copytree(source, target, copy_function=_copy_file)
 
 
@@ -121,7 +121,7 @@ def size_of(directory: Path) -> int:
 
 
 def numbered(directory: Path) -> Path:
-    """Create a directory inside a directory, named by the next number."""
+    """Create a subdirectory whose name is the next number, and return it."""
     while True:
         taken = [int(path.name) for path in directory.iterdir() if path.name.isdecimal()]
         new = directory / str(max(taken, default=0) + 1)

@@ -1,4 +1,4 @@
-"""Reads snapshots (`storage.snapshot_writer`). It does not trust them: they may be damaged or forged.
+"""Reads snapshots (`storage.snapshot_writer`) and checks them, because they may be damaged or forged.
 
 The functions block: call them from a thread or a child process.
 """
@@ -24,9 +24,9 @@ from retriever.domain.language import AUTO, LANGUAGES, LEGACY
 from retriever.ports.store import ChunkPoint, Terms
 from retriever.storage.snapshot_writer import KIND, MANIFEST, POINTS, PREFIX, VERSION, ChunkEntry, Manifest, Record
 
-_LONGEST_FRAME = 64 * 1024 * 1024
-_LONGEST_MANIFEST = 64 * 1024
-_LEAST_BYTES = 16  # of a record or a chunk
+_MAX_FRAME_BYTES = 64 * 1024 * 1024
+_MAX_MANIFEST_BYTES = 64 * 1024
+_MIN_ENTRY_BYTES = 16  # of a record or a chunk
 _UNIT_TOLERANCE = 0.01
 
 _decoder = msgspec.msgpack.Decoder(Record | ChunkEntry)
@@ -52,7 +52,7 @@ def read_manifest(directory: Path) -> Manifest:
         raise NoSnapshot
     try:
         with _open(directory / MANIFEST) as file:
-            raw = file.read(_LONGEST_MANIFEST)
+            raw = file.read(_MAX_MANIFEST_BYTES)
         manifest = msgspec.json.decode(raw, type=Manifest)
     except (OSError, ValueError, RecursionError) as error:
         raise damaged("it has no manifest that can be read") from error
@@ -70,7 +70,7 @@ def read_manifest(directory: Path) -> Manifest:
 def read(directory: Path, manifest: Manifest, spec: IndexSpec) -> Iterator[tuple[Document, ChunkPoint | None]]:
     """Yield each record with None, then each chunk with its document, with their ids in the index ``spec``.
 
-    The checksum is verified at the end. Do not use the items before the iterator has ended.
+    The checksum is verified at the end. Do not use the items until the iterator has ended.
 
     Raises:
         InvalidRequest: The snapshot is damaged.
@@ -78,9 +78,9 @@ def read(directory: Path, manifest: Manifest, spec: IndexSpec) -> Iterator[tuple
     try:
         with _open(directory / manifest.points) as file:
             if os.fstat(file.fileno()).st_size != manifest.size:
-                raise damaged("it is cut off")
-            if (manifest.documents + manifest.chunks) * _LEAST_BYTES > manifest.size:
-                raise damaged("its numbers are wrong")
+                raise damaged("it is truncated")
+            if (manifest.documents + manifest.chunks) * _MIN_ENTRY_BYTES > manifest.size:
+                raise damaged("its numbers of documents and chunks are wrong")
             yield from _checked(_frames(file, manifest), manifest, spec)
     except OSError as error:
         raise damaged("its points cannot be read") from error
@@ -91,9 +91,9 @@ def _frames(file: BinaryIO, manifest: Manifest) -> Iterator[Record | ChunkEntry]
     size = 0
     while prefix := file.read(PREFIX):
         length = int.from_bytes(prefix, "big")
-        body = file.read(min(length, _LONGEST_FRAME))
+        body = file.read(min(length, _MAX_FRAME_BYTES))
         if len(prefix) < PREFIX or len(body) < length:
-            raise damaged("it is cut off")
+            raise damaged("it is truncated")
         digest.update(prefix)
         digest.update(body)
         size += PREFIX + length
@@ -119,7 +119,7 @@ def _checked(
             if document.document_id in documents:
                 raise damaged("a document is in it twice")
             if chunks + document.chunk_count > manifest.chunks:
-                raise damaged("its numbers are wrong")
+                raise damaged("its numbers of documents and chunks are wrong")
             _check(document)
             documents[document.document_id] = document
             chunks += document.chunk_count
@@ -132,7 +132,7 @@ def _checked(
             missing[entry.document_id].remove(entry.number)
             yield document, _point(collection, document, entry, spec.dimension)
     if chunks != manifest.chunks or len(documents) != manifest.documents or any(missing.values()):
-        raise damaged("its numbers are wrong")
+        raise damaged("its numbers of documents and chunks are wrong")
 
 
 def _check(document: Document) -> None:
@@ -173,7 +173,7 @@ def _is_sparse_vector(indices: list[int], weights: list[float]) -> bool:
     return (
         len(indices) == len(weights)
         and all(_is_unsigned(index, 32) for index in indices)
-        and all(one < other for one, other in itertools.pairwise(indices))
+        and all(index < following for index, following in itertools.pairwise(indices))
         and all(map(math.isfinite, weights))
     )
 

@@ -53,8 +53,8 @@ def stored(root: Path) -> list[StoredSnapshot]:
 def _described(place: Path, path: str) -> StoredSnapshot:
     manifest = place / MANIFEST
     written = datetime.fromtimestamp(manifest.stat().st_mtime, UTC)
-    own = [manifest, *(each for each in place.iterdir() if POINTS.fullmatch(each.name))]
-    size = sum(each.stat().st_blocks * 512 for each in own)
+    own_files = [manifest, *(each for each in place.iterdir() if POINTS.fullmatch(each.name))]
+    size = sum(each.stat().st_blocks * 512 for each in own_files)
     try:
         read = snapshot_reader.read_manifest(place)
     except InvalidRequest:
@@ -78,7 +78,7 @@ def delete(place: Path, root: Path) -> bool:
     for each in place.iterdir():
         if POINTS.fullmatch(each.name):
             each.unlink(missing_ok=True)
-    with contextlib.suppress(OSError):  # something else is in it
+    with contextlib.suppress(OSError):  # the directory is not empty
         while place != root:
             place.rmdir()
             place = place.parent

@@ -11,6 +11,7 @@ The methods block: call them from a thread or a child process.
 """
 
 import array
+import contextlib
 import hashlib
 import os
 import re
@@ -151,7 +152,8 @@ class Writer:
     def __exit__(self, *_error: object) -> None:
         """Remove the points if they were not committed."""
         if not self._file.closed:
-            self._file.close()
+            with contextlib.suppress(OSError):  # a full disk cannot store the buffer
+                self._file.close()
             (self._directory / self._name).unlink()
 
     def _write(self, body: bytes) -> None:

@@ -21,12 +21,12 @@ _MOST_BYTES = 32 * 1024 * 1024
 _WORD_BYTES = 72
 """Size of a word in `Terms`: an integer, a float, and their slots in two lists."""
 _KANA = re.compile("[\u3040-\u30ff]")
-_MARK = "の"
+_KANA_HINT = "の"
 _HANGUL = re.compile("[\uac00-\ud7af]{3,}")
 
 
 class Bm25Encoder:
-    """The encoder of `ports.term_encoder.TermEncoder`. The store multiplies by the IDF."""
+    """Implements `ports.term_encoder.TermEncoder`. The store multiplies the weights by the IDF."""
 
     def __init__(self, scheduler: Scheduler) -> None:
         self._scheduler = scheduler
@@ -66,15 +66,15 @@ class Bm25Encoder:
 
     def _terms(self, language: str, text: str, *, is_query: bool = False) -> Terms:
         if language == "ko":
-            text = _HANGUL.sub(_pairs, text)
-        is_marked = language == "ja" and not _KANA.search(text)
-        if is_marked:  # without kana the engine would split it as Chinese
-            text = f"{text} {_MARK}"
+            text = _HANGUL.sub(_bigrams, text)
+        has_hint = language == "ja" and not _KANA.search(text)
+        if has_hint:  # without kana the engine would split it as Chinese
+            text = f"{text} {_KANA_HINT}"
         model = self._model(language)
         vector = model.embed_query(text) if is_query else model.embed_document(text)
-        if not is_marked:
+        if not has_hint:
             return Terms(vector.indices, vector.values)
-        return _without(vector, model.embed_query(_MARK).indices[0])
+        return _without(vector, model.embed_query(_KANA_HINT).indices[0])
 
     def _model(self, language: str) -> Bm25:
         model = self._models.get(language)
@@ -89,9 +89,9 @@ def _config(language: str) -> Bm25Config:
     return Bm25Config(language="en" if language in (LEGACY, "ko") else language)
 
 
-def _pairs(word: re.Match[str]) -> str:
-    signs = word.group()
-    return " ".join(signs[at : at + 2] for at in range(len(signs) - 1))
+def _bigrams(word: re.Match[str]) -> str:
+    characters = word.group()
+    return " ".join(characters[at : at + 2] for at in range(len(characters) - 1))
 
 
 def _without(vector: SparseVector, index: int) -> Terms:

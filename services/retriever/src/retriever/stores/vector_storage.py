@@ -7,7 +7,7 @@ Quantization = Literal["none", "scalar", "binary"]
 
 QUANTILE = 0.99
 """Share of the numbers that scalar quantization maps to 256 values. It clips the other numbers."""
-OVERSAMPLING = 2.0
+_OVERSAMPLING: dict[Quantization, float] = {"scalar": 2.0, "binary": 4.0}
 """Candidates for each result that a search finds by quantized vectors and rescores by full vectors."""
 
 
@@ -23,3 +23,8 @@ class VectorStorage:
 
     quantization: Quantization = "none"
     on_disk: bool = False
+
+    @property
+    def oversampling(self) -> float | None:
+        """The number of candidates that a search rescores for each result; None for full vectors."""
+        return _OVERSAMPLING.get(self.quantization)

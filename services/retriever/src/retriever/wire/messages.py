@@ -1,7 +1,5 @@
 """Conversion of messages of ``retriever/v1``. `wire.filters` converts filters."""
 
-from collections.abc import Sequence
-
 from causeway.retriever.v1 import document_pb2, retriever_pb2
 from embedding.port import Embedder
 from servicekit.errors import InvalidRequest
@@ -91,19 +89,29 @@ def to_step(request: retriever_pb2.UpsertRequest) -> UpsertStep:
     """
     match request.WhichOneof("step"):
         case "begin":
-            return Begin(
-                Principal.from_proto(request.begin.principal),
-                request.begin.index,
-                to_document(request.begin.document),
-                request.begin.embedding_model,
-                request.begin.dimension,
-            )
+            return _to_begin(request.begin)
         case "chunks":
             return [_to_chunk(each) for each in request.chunks.chunks]
         case "commit":
             return Commit(request.commit.chunk_count)
         case _:
-            raise InvalidRequest("The message holds no step.", field="step")
+            raise InvalidRequest("The message has no step: begin, chunks or commit.", field="step")
+
+
+def to_steps(request: retriever_pb2.StoreDocumentRequest) -> list[UpsertStep]:
+    """Return the steps of an upsert in one message."""
+    chunks = [_to_chunk(each) for each in request.chunks]
+    return [_to_begin(request.begin), chunks, Commit(len(chunks))]
+
+
+def _to_begin(message: retriever_pb2.UpsertBegin) -> Begin:
+    return Begin(
+        Principal.from_proto(message.principal),
+        message.index,
+        to_document(message.document),
+        message.embedding_model,
+        message.dimension,
+    )
 
 
 def to_document(message: document_pb2.Document) -> Document:
@@ -173,25 +181,31 @@ def from_upserted(upserted: Upserted) -> retriever_pb2.UpsertResponse:
     )
 
 
+def from_stored(upserted: Upserted) -> retriever_pb2.StoreDocumentResponse:
+    """Return the message of an upsert's outcome, without the record."""
+    return retriever_pb2.StoreDocumentResponse(outcome=_OUTCOMES[upserted.outcome])
+
+
 def from_retrieved(retrieved: Retrieved) -> retriever_pb2.RetrieveResponse:
     """Return the message of passages and steps."""
-    return retriever_pb2.RetrieveResponse(
-        passages=_from_passages(retrieved.passages),
+    message = retriever_pb2.RetrieveResponse(
         steps=[retriever_pb2.Step(name=each.name, duration_ms=each.milliseconds) for each in retrieved.steps],
         reranker=retrieved.reranker,
         not_reranked=retrieved.not_reranked,
     )
+    # Each document is converted once.
+    documents = {id(each.document): each.document for each in retrieved.passages}
+    converted = {key: from_document(each) for key, each in documents.items()}
+    for each in retrieved.passages:
+        _add_passage(message, each, converted[id(each.document)])
+    return message
 
 
-def _from_passages(passages: Sequence[Passage]) -> list[retriever_pb2.Passage]:
-    """Return the messages of passages; each document is converted once."""
-    documents = {id(each.document): each.document for each in passages}
-    messages = {key: from_document(each) for key, each in documents.items()}
-    return [_from_passage(each, messages[id(each.document)]) for each in passages]
-
-
-def _from_passage(passage: Passage, document: document_pb2.Document) -> retriever_pb2.Passage:
-    return retriever_pb2.Passage(
+def _add_passage(
+    message: retriever_pb2.RetrieveResponse, passage: Passage, document: document_pb2.Document
+) -> None:
+    # `add` makes the message in its place. The constructor of the response would copy a list of messages.
+    message.passages.add(
         id=passage.id,
         index=passage.index,
         document=document,

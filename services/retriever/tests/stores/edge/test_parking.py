@@ -1,5 +1,6 @@
 """The embedded store bounds its open indexes. The layers above the store do not notice."""
 
+import asyncio
 import os
 from pathlib import Path
 
@@ -11,6 +12,7 @@ from retriever.concurrency.scheduler import Scheduler
 from retriever.domain.document import Document
 from retriever.domain.query import Query
 from retriever.storage import files
+from retriever.stores.edge import parking
 from retriever.stores.edge.loading import damaged, load
 from retriever.stores.edge.manifest import Manifest
 from retriever.stores.edge.parking import Room
@@ -57,11 +59,11 @@ async def test_the_number_of_open_indexes_is_bounded(tmp_path: Path) -> None:
     """An index that is opened closes the least recently used one, with its thread and its descriptor."""
     before = resources()
     store, bench = await filled(tmp_path, Room(shards=MOST))
-    assert are_open(store) == ["index4", "index5"]
+    await eventually(lambda: are_open(store) == ["index4", "index5"])
     assert [index.spec.name for index in await bench.indexes.of("local")] == [f"index{n}" for n in range(COUNT)]
     for number in (0, 1, 0, 2):
         assert await found(bench, f"index{number}") == [f"the ferry {number}"]
-    assert are_open(store) == ["index0", "index2"]
+    await eventually(lambda: are_open(store) == ["index0", "index2"])
     # The engine's threads end a moment after the index is closed. The lock of the directory is one descriptor.
     await eventually(
         lambda: all(has - had <= MOST + 1 for had, has in zip(before, resources(), strict=True)), within=30
@@ -78,7 +80,50 @@ async def test_an_index_that_opens_for_the_first_time_closes_another_one(tmp_pat
     bench = await Bench.open(store)
     for number in range(COUNT):
         assert await found(bench, f"index{number}") == [f"the ferry {number}"]
-    assert are_open(store) == ["index4", "index5"]
+    await eventually(lambda: are_open(store) == ["index4", "index5"])
+    await bench.aclose()
+
+
+async def test_each_index_is_closed_in_a_slice_of_its_own(tmp_path: Path, monkeypatch: pytest.MonkeyPatch) -> None:
+    """Closing many indexes does not hold up other tasks: each closing is a slice of the scheduler."""
+    store, bench = await filled(tmp_path)
+    turns: list[int] = []
+    turn = 0
+    park = LiveShard.park
+
+    def parked(shard: LiveShard) -> bool:
+        turns.append(turn)
+        return park(shard)
+
+    async def count_turns() -> None:
+        nonlocal turn
+        while True:
+            turn += 1
+            await asyncio.sleep(0)
+
+    monkeypatch.setattr(LiveShard, "park", parked)
+    counting = asyncio.create_task(count_turns())
+    store.parking._room = Room(shards=1)
+    store.parking.make_room()
+    await eventually(lambda: are_open(store) == ["index5"])
+    counting.cancel()
+    assert len(turns) == len(set(turns)) == COUNT - 1
+    await bench.aclose()
+
+
+async def test_indexes_that_open_faster_than_others_close(tmp_path: Path, monkeypatch: pytest.MonkeyPatch) -> None:
+    """The excess is bounded: beyond it, each index that opens closes another one at once."""
+    monkeypatch.setattr(parking, "_MAX_WAITING", 1)
+    scheduler = Scheduler()
+    store = EdgeStore(tmp_path, scheduler, room=Room(shards=MOST))
+    bench = await Bench.open(store)
+    for number in range(COUNT):
+        await bench.put(Document("d", generation=1), [f"the ferry {number}"], f"index{number}")
+    await eventually(lambda: len(are_open(store)) == MOST)
+    async with scheduler.slice():
+        for shard in shards(store).values():
+            assert shard.shard.info().points_count
+            assert len(are_open(store)) <= MOST + 1
     await bench.aclose()
 
 
@@ -96,9 +141,9 @@ async def test_the_memory_of_open_indexes_is_bounded(tmp_path: Path) -> None:
     await store.parking.look()
     assert are_open(store) == ["large"]
     await found(bench, "index0")
-    assert are_open(store) == ["index0"]
+    await eventually(lambda: are_open(store) == ["index0"])
     await found(bench, "large")
-    assert are_open(store) == ["large"]
+    await eventually(lambda: are_open(store) == ["large"])
     await bench.aclose()
 
 
@@ -235,7 +280,7 @@ async def test_an_index_that_cannot_be_closed(tmp_path: Path, monkeypatch: pytes
     monkeypatch.setattr(LiveShard, "park", fail)
     for number in (0, 5, 1, 0):
         assert await found(bench, f"index{number}") == [f"the ferry {number}"]
-    assert are_open(store) == ["index0", "index1"]
+    await eventually(lambda: are_open(store) == ["index0", "index1"])
     await bench.aclose()
 
 

@@ -69,7 +69,7 @@ def built(collection: EdgeCollection) -> dict[str, Any]:
 async def nearest(collection: EdgeCollection) -> list[tuple[str, float]]:
     """Return the hits of a search."""
     hits = await collection.dense(QUERY.tolist(), 10, EVERYTHING)
-    return [(hit.id, round(hit.score, 4)) for hit in hits]
+    return [(id_, round(cosine, 4)) for id_, cosine in hits.items()]
 
 
 def exactly() -> list[tuple[str, float]]:

@@ -15,8 +15,8 @@ from retriever.domain.index import IndexSpec
 from retriever.domain.scope import EVERYTHING
 from retriever.ports.store import Terms
 from retriever.stores.qdrant.connection import Connection
+from retriever.stores.qdrant.failures import Missing
 from retriever.stores.qdrant.layout import Layout
-from retriever.stores.qdrant.node import Missing
 from retriever.stores.qdrant.store import QdrantStore
 from servicekit.errors import Unavailable
 

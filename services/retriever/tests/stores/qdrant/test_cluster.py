@@ -117,32 +117,6 @@ async def test_nodes_are_restarted_in_turn() -> None:
         await bench.indexes.aclose()
 
 
-async def test_a_write_waits_until_a_hanging_node_is_excluded() -> None:
-    """The leader of the writes hangs. The first write takes as long as the other nodes need to exclude it. It is
-    not refused.
-    """
-    async with running(forward_seconds=1.0) as cluster, opened(cluster, 0.1) as store:
-        bench = await Bench.open(store)
-        await bench.put(Document("a", generation=1), ["the ferry"])
-        cluster.freeze(cluster.nodes[2])
-        await bench.put(Document("a", generation=2), ["the ferry"])
-        assert len(cluster.nodes[2].outdated) == 1
-        assert [passage.document.generation for passage in await bench.ask("ferry")] == [2]
-        await bench.indexes.aclose()
-
-
-async def test_a_write_is_repeated_where_the_leader_is_excluded() -> None:
-    """The leader of the writes is dead. The called node reports it, excludes it, and takes the write again."""
-    async with running() as cluster, opened(cluster) as store:
-        collection = await store.create(SPEC)
-        await cluster.kill(cluster.nodes[2])
-        before = cluster.nodes[0].calls.count("Upsert")
-        await collection.put_record(Document("d", generation=1))
-        assert cluster.nodes[0].calls.count("Upsert") == before + 2
-        assert cluster.nodes[1].calls.count("Upsert") == 0
-        assert await collection.versions() == {"d": 1}
-
-
 @pytest.mark.parametrize("number", [0, 2], ids=["first", "highest"])
 async def test_a_node_that_is_parted_from_the_others(number: int) -> None:
     """A node that clients reach, but not the other nodes, has an old copy and does not notice. Writes go on, and
@@ -204,8 +178,8 @@ async def test_lost_copies_are_no_reason_to_avoid_a_node() -> None:
                     while node.is_avoided:  # noqa: ASYNC110  # no event tells
                         await asyncio.sleep(0.05)
         events = [line["event"] for line in logs if line.get("server.port") == cluster.nodes[0].port]
-        assert events.count("a Qdrant node does not answer") == 1
-        assert events.count("a Qdrant node answers again") == 1
+        assert events.count("a Qdrant node is avoided") == 1
+        assert events.count("a Qdrant node is used again") == 1
 
 
 async def test_a_slow_node_is_not_preferred() -> None:
@@ -307,7 +281,7 @@ async def test_a_collection_that_is_there_is_no_fault() -> None:
     """Creating a collection that exists raises Unavailable and logs no error."""
     async with running() as cluster, opened(cluster) as store:
         collection = await store.create(SPEC)
-        with structlog.testing.capture_logs() as logs, pytest.raises(Unavailable, match="there already"):
+        with structlog.testing.capture_logs() as logs, pytest.raises(Unavailable, match="exists already"):
             await collection.location.collection._create(SPEC.dimension, None)
         assert [each for each in logs if each["log_level"] == "error"] == []
 
@@ -322,7 +296,7 @@ async def test_every_node_is_new_enough() -> None:
             assert store is not None
         await cluster.start(cluster.nodes[0])
         cluster.nodes[2].version = "1.18.0"
-        with pytest.raises(Unavailable, match=r"1\.18\.0, 1\.19 or newer"):
+        with pytest.raises(Unavailable, match=r"1\.18\.0\. Use version 1\.19 or newer"):
             async with opened(cluster):
                 raise AssertionError("an old node was taken")
 

@@ -29,7 +29,7 @@ async def test_the_key_is_sent() -> None:
 
 async def test_a_key_that_is_rotated(tmp_path: Path, monkeypatch: pytest.MonkeyPatch) -> None:
     """The retriever reads a key file again when it changes. A wrong key is an error."""
-    monkeypatch.setattr("servicekit.secret_file.LOOK_SECONDS", 0.0)
+    monkeypatch.setattr("servicekit.secret_file.CHECK_SECONDS", 0.0)
     (tmp_path / "key").write_text("sesame\n")
     async with serving() as server:
         server.api_key = "sesame"

@@ -64,7 +64,7 @@ async def test_creating_an_index_takes_a_constant_number_of_calls() -> None:
             counts.append(Counter(server.calls))
         assert counts[0] == counts[1]
         assert sum(counts[0].values()) <= 8
-        space = next(iter(store._spaces.values()))
+        space = next(iter(store._locations.spaces.values()))
         assert len(await space.held("index:of-none")) == 0
         await store.aclose()
 

@@ -128,16 +128,16 @@ async def test_a_batch_equals_single_searches() -> None:
         vector = (await bench.embedder.embed(["harbour fare"]))[0].tolist()
         terms = bench.encoder.query("harbour fare", "en")
         scored = await collection.remote.hybrid(vector, terms, 5, EVERYTHING)
-        assert sorted(scored.dense) == sorted(await collection.dense(vector, 5, EVERYTHING))
-        assert sorted(scored.sparse) == sorted(await collection.sparse(terms, 5, EVERYTHING))
-        best, near = [hit.id for hit in scored.sparse], [hit.id for hit in scored.dense]
-        assert dict(await collection.dense(vector, 5, EVERYTHING, best)) == scored.cosines
-        words = dict.fromkeys(near, 0.0) | dict(await collection.sparse(terms, 5, EVERYTHING, near))
+        assert scored.dense == await collection.dense(vector, 5, EVERYTHING)
+        assert scored.sparse == await collection.sparse(terms, 5, EVERYTHING)
+        best, near = list(scored.sparse), list(scored.dense)
+        assert await collection.dense(vector, 5, EVERYTHING, best) == scored.cosines
+        words = dict.fromkeys(near, 0.0) | await collection.sparse(terms, 5, EVERYTHING, near)
         assert words == scored.words
         assert scored.chunks == await collection.chunks([*best, *near])
         further = await collection.remote.further(vector, terms, 5, EVERYTHING, near)
         assert (further.sparse, further.cosines) == (scored.sparse, scored.cosines)
-        assert further.words == words | dict(scored.sparse)
+        assert further.words == {**words, **scored.sparse}
 
 
 async def test_a_search_notices_writes_of_another_retriever() -> None:

@@ -2,7 +2,7 @@
 
 import asyncio
 import uuid
-from collections.abc import AsyncIterator, Sequence
+from collections.abc import AsyncIterator, Mapping, Sequence
 from contextlib import AsyncExitStack, asynccontextmanager
 from dataclasses import dataclass, replace
 
@@ -64,6 +64,10 @@ async def put(collection: Collection, document: str, generation: int, count: int
     await collection.unmark(document)
 
 
+def _rounded(scores: Mapping[str, float]) -> dict[str, float]:
+    return {id_: round(score, 4) for id_, score in scores.items()}
+
+
 async def seen(collection: Collection) -> object:
     """Return everything that a collection's reads return."""
     every = [point.id for document in "abc" for point in points(document, 1, 3) + points(document, 2, 3)]
@@ -77,9 +81,9 @@ async def seen(collection: Collection) -> object:
         for point in some
     ]
     return (
-        sorted((hit.id, round(hit.score, 4)) for hit in near),
-        sorted((hit.id, round(hit.score, 4)) for hit in best),
-        sorted((hit.id, round(hit.score, 4)) for hit in await collection.dense([1.0, 0.0], 100, EVERYTHING, every)),
+        _rounded(near),
+        _rounded(best),
+        _rounded(await collection.dense([1.0, 0.0], 100, EVERYTHING, every)),
         {id_: chunk.text for id_, chunk in (await collection.chunks(every)).items()},
         [chunk.text for chunk in await collection.chunks_of(Version("a", 1), 0, 9)],
         sorted(whole),

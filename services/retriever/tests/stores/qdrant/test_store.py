@@ -35,6 +35,13 @@ async def test_collections_are_made_as_configured() -> None:
         assert dense.quantization_config.WhichOneof("quantization") == "binary"
 
 
+def test_searches_rescore_more_candidates_of_coarser_vectors() -> None:
+    """Searches rescore the candidates of quantized vectors, twice as many of binary ones as of scalar ones."""
+    params = [Layout(vectors=VectorStorage(each)).search for each in ("none", "scalar", "binary")]
+    found = [each and each.quantization and each.quantization.model_dump(exclude_unset=True) for each in params]
+    assert found == [None, {"rescore": True, "oversampling": 2.0}, {"rescore": True, "oversampling": 4.0}]
+
+
 async def test_prefixes_keep_installations_apart() -> None:
     """Two installations with different prefixes have indexes of the same name on one server."""
     async with serving() as server, opened(server, Layout("a")) as one, opened(server, Layout("b")) as other:

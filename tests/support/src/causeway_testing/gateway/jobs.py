@@ -104,7 +104,9 @@ class FakeJobs:
 
 def _start(token: str) -> int:
     if token and not (token.isascii() and token.isdecimal() and int(token) > 0):
-        raise InvalidRequest("The token comes from no earlier page.", field="page_token")
+        raise InvalidRequest(
+            "page_token: the token is invalid. Send the token of the previous page.", field="page_token"
+        )
     return int(token or 0)
 
 

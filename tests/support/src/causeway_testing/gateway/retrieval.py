@@ -127,7 +127,7 @@ class FakeRetriever:
         """See `ports.documents.Catalogue`."""
         found = await self.find(principal, index, {}, deadline)
         if token and not any(each.document_id == token for each in found):
-            raise InvalidRequest("The token comes from no earlier page.", field="page_token")
+            raise InvalidRequest("page_token: the token is invalid.", field="page_token")
         rest = [each for each in found if each.document_id > token]
         return StoredPage(tuple(rest[:count]), rest[count - 1].document_id if len(rest) > count else "")
 

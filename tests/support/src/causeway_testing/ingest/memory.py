@@ -143,6 +143,12 @@ class TextParser:
             if "damaged" in text:
                 raise UnreadableDocument(f"The document is damaged: page {number + 1} cannot be read.")
 
+    def read_short(self, content: bytes, sourcefile: str) -> Sequence[Part] | None:
+        """See `ingest.ports.Parser.read_short`. Only a name that begins with ``short`` is one of a short text."""
+        if not sourcefile.startswith("short"):
+            return None
+        return Head("text/plain"), Page(0, (Section((), content.decode()),))
+
 
 class MemoryIndex:
     """The retriever's side of an upsert with its rules."""
@@ -178,7 +184,7 @@ class MemoryIndex:
     async def update(self, job: Job, document: Document) -> bool:
         """See `ingest.ports.Index.update`."""
         there = await self.find(job, document.document_id)
-        if there is None or not there.reads_as(document):
+        if there is None or not there.has_same_content_as(document):
             raise NotFound("No such document.")
         _check_age(there, document)
         key = (job.principal.tenant, job.index, document.document_id)

@@ -8,7 +8,6 @@ from pathlib import Path
 from retriever.domain.document import Document, Version
 from retriever.domain.fields import fields_of
 from retriever.domain.index import Contents, IndexSettings, IndexSpec, Replaced, no_such_index
-from retriever.domain.ranking import Hit
 from retriever.domain.scope import Scope
 from retriever.ports.store import ChunkPoint, StoredChunk, Terms
 from retriever.storage import snapshot_reader, snapshot_writer
@@ -111,17 +110,19 @@ class MemoryCollection:
 
     async def dense(
         self, vector: Sequence[float], limit: int, scope: Scope, ids: Sequence[str] | None = None
-    ) -> list[Hit]:
-        """Return the nearest chunks by cosine."""
+    ) -> dict[str, float]:
+        """Return the highest cosines."""
         length = math.hypot(*vector)
-        hits = (
-            Hit(point.id, _dot(vector, point.chunk.vector) / (length * math.hypot(*point.chunk.vector)))
+        cosines = {
+            point.id: _dot(vector, point.chunk.vector) / (length * math.hypot(*point.chunk.vector))
             for point in self._in_scope(scope, ids)
-        )
-        return _best(hits, limit)
+        }
+        return _highest(cosines, limit)
 
-    async def sparse(self, terms: Terms, limit: int, scope: Scope, ids: Sequence[str] | None = None) -> list[Hit]:
-        """Return the best chunks by BM25."""
+    async def sparse(
+        self, terms: Terms, limit: int, scope: Scope, ids: Sequence[str] | None = None
+    ) -> dict[str, float]:
+        """Return the highest BM25 scores."""
         self._check()
         everything = (point for point, _ in self._points.values())
         counted = everything if scope.corpus is None else self._in_scope(scope.corpus, None)
@@ -130,13 +131,13 @@ class MemoryCollection:
         for term in terms.indices:
             having = sum(term in text for text in texts)
             idf[term] = math.log(1 + (len(texts) - having + 0.5) / (having + 0.5))
-        hits = []
+        scores = {}
         for point in self._in_scope(scope, ids):
             weights = dict(zip(point.terms.indices, point.terms.weights, strict=True))
             common = [term for term in terms.indices if term in weights]
             if common:
-                hits.append(Hit(point.id, sum(idf[term] * weights[term] for term in common)))
-        return _best(hits, limit)
+                scores[point.id] = sum(idf[term] * weights[term] for term in common)
+        return _highest(scores, limit)
 
     async def chunks(self, ids: Sequence[str]) -> Mapping[str, StoredChunk]:
         """Return chunks by id."""
@@ -310,8 +311,8 @@ def _stored(point: ChunkPoint, document: Document) -> StoredChunk:
     )
 
 
-def _best(hits: Iterable[Hit], limit: int) -> list[Hit]:
-    return sorted(hits, key=lambda hit: -hit.score)[:limit]
+def _highest(scores: Mapping[str, float], limit: int) -> dict[str, float]:
+    return dict(sorted(scores.items(), key=lambda each: -each[1])[:limit])
 
 
 def _dot(one: Sequence[float], other: Sequence[float]) -> float:

@@ -29,22 +29,22 @@ class _EventKindEnumTypeWrapper(_enum_type_wrapper._EnumTypeWrapper[_EventKind.V
     EVENT_KIND_UNSPECIFIED: _EventKind.ValueType  # 0
     """Unspecified."""
     EVENT_KIND_START: _EventKind.ValueType  # 1
-    """The answer begins. `raw_json` contains the model server's `id`, `created`, `model`, `system_fingerprint` and
-    other members outside `choices`, if it sends any. It may come again with further members: some servers send
+    """The start of the answer. `raw_json` contains the model server's `id`, `created`, `model`, `system_fingerprint`
+    and other members outside `choices`. The event may occur again with further members, because some servers send
     their filters first and their id later, or citations last.
     """
     EVENT_KIND_TEXT: _EventKind.ValueType  # 2
-    """`text` is the next piece of a choice's content; `raw_json` contains the choice's other members (logprobs, …)."""
+    """The next piece of a choice's content in `text`; `raw_json` contains the choice's other members (logprobs, …)."""
     EVENT_KIND_DELTA: _EventKind.ValueType  # 3
-    """A choice's delta without content, as `raw_json`: tool calls, reasoning, refusals, vendor fields."""
+    """A choice's delta without content in `raw_json`: tool calls, reasoning, refusals, vendor fields."""
     EVENT_KIND_FINISH: _EventKind.ValueType  # 4
-    """The choice is complete: `text` is the finish reason; `raw_json` contains the choice's other members."""
+    """The end of a choice, with the finish reason in `text`; `raw_json` contains the choice's other members."""
     EVENT_KIND_USAGE: _EventKind.ValueType  # 5
-    """`usage` is set; `raw_json` contains the model server's object, if it sends one."""
+    """The token counts in `usage`; `raw_json` contains the model server's usage object, if any."""
     EVENT_KIND_CHUNK: _EventKind.ValueType  # 6
-    """Only for an OpenAI request: `raw_json` is a whole chunk, as the model server sent it."""
+    """Only for an OpenAI request: an unchanged chunk of the model server in `raw_json`."""
     EVENT_KIND_COMPLETION: _EventKind.ValueType  # 7
-    """Only for an OpenAI request: `raw_json` is the whole answer as the model server sent it."""
+    """Only for an answer in one piece: the unchanged response of the model server in `raw_json`."""
 
 class EventKind(_EventKind, metaclass=_EventKindEnumTypeWrapper):
     """The kind of an event."""
@@ -52,22 +52,22 @@ class EventKind(_EventKind, metaclass=_EventKindEnumTypeWrapper):
 EVENT_KIND_UNSPECIFIED: EventKind.ValueType  # 0
 """Unspecified."""
 EVENT_KIND_START: EventKind.ValueType  # 1
-"""The answer begins. `raw_json` contains the model server's `id`, `created`, `model`, `system_fingerprint` and
-other members outside `choices`, if it sends any. It may come again with further members: some servers send
+"""The start of the answer. `raw_json` contains the model server's `id`, `created`, `model`, `system_fingerprint`
+and other members outside `choices`. The event may occur again with further members, because some servers send
 their filters first and their id later, or citations last.
 """
 EVENT_KIND_TEXT: EventKind.ValueType  # 2
-"""`text` is the next piece of a choice's content; `raw_json` contains the choice's other members (logprobs, …)."""
+"""The next piece of a choice's content in `text`; `raw_json` contains the choice's other members (logprobs, …)."""
 EVENT_KIND_DELTA: EventKind.ValueType  # 3
-"""A choice's delta without content, as `raw_json`: tool calls, reasoning, refusals, vendor fields."""
+"""A choice's delta without content in `raw_json`: tool calls, reasoning, refusals, vendor fields."""
 EVENT_KIND_FINISH: EventKind.ValueType  # 4
-"""The choice is complete: `text` is the finish reason; `raw_json` contains the choice's other members."""
+"""The end of a choice, with the finish reason in `text`; `raw_json` contains the choice's other members."""
 EVENT_KIND_USAGE: EventKind.ValueType  # 5
-"""`usage` is set; `raw_json` contains the model server's object, if it sends one."""
+"""The token counts in `usage`; `raw_json` contains the model server's usage object, if any."""
 EVENT_KIND_CHUNK: EventKind.ValueType  # 6
-"""Only for an OpenAI request: `raw_json` is a whole chunk, as the model server sent it."""
+"""Only for an OpenAI request: an unchanged chunk of the model server in `raw_json`."""
 EVENT_KIND_COMPLETION: EventKind.ValueType  # 7
-"""Only for an OpenAI request: `raw_json` is the whole answer as the model server sent it."""
+"""Only for an answer in one piece: the unchanged response of the model server in `raw_json`."""
 Global___EventKind: _TypeAlias = EventKind  # noqa: Y015
 
 @_typing.final
@@ -81,10 +81,10 @@ class GenerateRequest(_message.Message):
     CONVERSATION_FIELD_NUMBER: _builtins.int
     OPENAI_REQUEST_JSON_FIELD_NUMBER: _builtins.int
     model: _builtins.str
-    """Public name of the model; empty means the default one. An unknown one is NOT_FOUND."""
+    """The public name of the model; empty: the default model. An unknown name is NOT_FOUND."""
     openai_request_json: _builtins.bytes
-    """A chat completion request of the OpenAI API, as the client sent it. It goes to the model server unchanged
-    except for the model's name, and its answer comes back as CHUNK or COMPLETION events.
+    """A client's chat completion request of the OpenAI API. The generator changes only the name of the model, and
+    returns the model server's response as CHUNK or COMPLETION events.
     """
     @_builtins.property
     def principal(self) -> _principal_pb2.Principal:
@@ -114,7 +114,7 @@ Global___GenerateRequest: _TypeAlias = GenerateRequest  # noqa: Y015
 
 @_typing.final
 class Conversation(_message.Message):
-    """Messages and their sources."""
+    """The messages of a conversation, and passages."""
 
     DESCRIPTOR: _descriptor.Descriptor
 
@@ -126,30 +126,32 @@ class Conversation(_message.Message):
     IN_ONE_PIECE_FIELD_NUMBER: _builtins.int
     UNARY_FIELD_NUMBER: _builtins.int
     parameters_json: _builtins.bytes
-    """Members of the OpenAI chat completion request besides `messages`, `model` and `stream` (temperature,
-    max_tokens, stop, n, …), as one JSON object; unknown members are passed on unchanged.
+    """The members of the OpenAI chat completion request except `messages`, `model` and `stream` (temperature,
+    max_tokens, stop, n, …), as one JSON object. The generator passes unknown members on unchanged.
     """
     question: _builtins.str
     """The user's question, without sources."""
     plain: _builtins.bool
-    """The only message is a text to continue, not a turn of a conversation. It gets no chat template, and an OpenAI
-    server gets a text completion request, for which the parameters are meant.
+    """The only message is a text that the model continues, without a chat template. An OpenAI server gets a text
+    completion request, and the parameters are those of a text completion.
     """
     in_one_piece: _builtins.bool
-    """The answer is sent in one piece: an OpenAI server gets a request without streaming, and its answer is one
-    EVENT_KIND_COMPLETION. Other models still answer in events.
+    """Return the answer in one piece: an OpenAI server gets a request without streaming, and its response is one
+    EVENT_KIND_COMPLETION. For other models, the flag has no effect.
     """
     unary: _builtins.bool
-    """The answer is only needed when it is complete: an OpenAI server gets a request without streaming, and the
-    events, which are the same as those of a stream, come together.
+    """Return the answer when it is complete: an OpenAI server gets a request without streaming. The events are the
+    same as those of a stream.
     """
     @_builtins.property
     def messages(self) -> _containers.RepeatedCompositeFieldContainer[Global___ChatMessage]:
-        """Oldest first."""
+        """The messages, oldest first."""
 
     @_builtins.property
     def sources(self) -> _containers.RepeatedCompositeFieldContainer[Global___Source]:
-        """Passages for the last message. The messages' text contains them too, for models that read only the text."""
+        """The passages for the last message. The text of the messages also contains the passages, for models that read
+        only text.
+        """
 
     def __init__(
         self,
@@ -181,13 +183,13 @@ class ChatMessage(_message.Message):
     CONTENT_JSON_FIELD_NUMBER: _builtins.int
     EXTRA_JSON_FIELD_NUMBER: _builtins.int
     role: _builtins.str
-    """`system`, `user`, `assistant`, `developer`, `tool`."""
+    """The role: `system`, `user`, `assistant`, `developer` or `tool`."""
     text: _builtins.str
-    """Its text, if the content is text."""
+    """The content, if it is a text."""
     content_json: _builtins.bytes
-    """Its content as JSON, if it is a list of parts; then `text` is empty."""
+    """The content as JSON, if it is a list of parts; `text` is then empty."""
     extra_json: _builtins.bytes
-    """Its other members (name, tool_calls, …) as one JSON object; empty means none."""
+    """The message's other members (name, tool_calls, …) as one JSON object; empty means none."""
     def __init__(
         self,
         *,
@@ -215,13 +217,13 @@ class Source(_message.Message):
     SCORE_FIELD_NUMBER: _builtins.int
     DENSE_SCORE_FIELD_NUMBER: _builtins.int
     name: _builtins.str
-    """Its citation, for example `file.pdf#page=3`."""
+    """The passage's citation, for example `file.pdf#page=3`."""
     text: _builtins.str
-    """Its text."""
+    """The passage's text."""
     score: _builtins.float
-    """Relevance to the question, higher is better."""
+    """The relevance to the question; a higher score is better."""
     dense_score: _builtins.float
-    """Cosine of the vectors of the question and the passage; absent if no search by meaning found it."""
+    """The cosine of the vectors of question and passage; absent if the dense search did not find the passage."""
     def __init__(
         self,
         *,
@@ -249,7 +251,7 @@ class GenerateResponse(_message.Message):
     EVENTS_FIELD_NUMBER: _builtins.int
     @_builtins.property
     def events(self) -> _containers.RepeatedCompositeFieldContainer[Global___GenerateEvent]:
-        """At least one."""
+        """The events; at least one."""
 
     def __init__(
         self,
@@ -266,7 +268,7 @@ Global___GenerateResponse: _TypeAlias = GenerateResponse  # noqa: Y015
 
 @_typing.final
 class GenerateEvent(_message.Message):
-    """One event of an answer. It is flat, so that batches are cheap to build and to read."""
+    """An event of an answer. The message is flat, because building and reading batches then takes less time."""
 
     DESCRIPTOR: _descriptor.Descriptor
 
@@ -276,7 +278,7 @@ class GenerateEvent(_message.Message):
     RAW_JSON_FIELD_NUMBER: _builtins.int
     USAGE_FIELD_NUMBER: _builtins.int
     choice: _builtins.int
-    """The index of its choice among the `n` choices, from 0."""
+    """The index of the choice, from 0."""
     kind: Global___EventKind.ValueType
     """The kind."""
     text: _builtins.str
@@ -306,7 +308,7 @@ Global___GenerateEvent: _TypeAlias = GenerateEvent  # noqa: Y015
 
 @_typing.final
 class Usage(_message.Message):
-    """Numbers of tokens."""
+    """Token counts."""
 
     DESCRIPTOR: _descriptor.Descriptor
 
@@ -314,11 +316,11 @@ class Usage(_message.Message):
     COMPLETION_TOKENS_FIELD_NUMBER: _builtins.int
     EXACT_FIELD_NUMBER: _builtins.int
     prompt_tokens: _builtins.int
-    """In the prompt."""
+    """The number of tokens of the prompt."""
     completion_tokens: _builtins.int
-    """In all choices of the answer."""
+    """The number of tokens of all choices of the answer."""
     exact: _builtins.bool
-    """The model server has counted them."""
+    """The model or its server has counted the tokens; otherwise the counts are estimates."""
     def __init__(
         self,
         *,
@@ -345,18 +347,18 @@ class CountTokensRequest(_message.Message):
     TEXTS_FIELD_NUMBER: _builtins.int
     MESSAGES_FIELD_NUMBER: _builtins.int
     model: _builtins.str
-    """Public name of the model; empty means the default one."""
+    """The public name of the model; empty: the default model."""
     @_builtins.property
     def principal(self) -> _principal_pb2.Principal:
         """The caller."""
 
     @_builtins.property
     def texts(self) -> _containers.RepeatedScalarFieldContainer[_builtins.str]:
-        """Plain texts, each counted by itself, without the tokens of a chat template."""
+        """Plain texts, which are counted separately and without the tokens of a chat template."""
 
     @_builtins.property
     def messages(self) -> _containers.RepeatedCompositeFieldContainer[Global___ChatMessage]:
-        """A conversation, counted as a whole with the tokens of the chat template."""
+        """A conversation, which is counted with the tokens of the chat template."""
 
     def __init__(
         self,
@@ -389,19 +391,19 @@ class CountTokensResponse(_message.Message):
     COUNTING_FIELD_NUMBER: _builtins.int
     CALLS_TOOLS_FIELD_NUMBER: _builtins.int
     messages_count: _builtins.int
-    """Count of the conversation."""
+    """The count of the conversation."""
     context_window: _builtins.int
     """The model's context window in tokens."""
     exact: _builtins.bool
-    """Counted with the model's tokenizer; otherwise estimated."""
+    """The counts come from the model's tokenizer; otherwise they are estimates."""
     only_quotes: _builtins.bool
-    """The model answers with sentences of its sources and follows no instructions, so it cannot write search queries
-    or questions. This is here because callers that need it also count tokens for the same prompt.
+    """The model answers with sentences of its sources and follows no instructions, so that it cannot write search
+    queries or questions. This property is in this message, because its callers also count tokens for the prompt.
     """
     takes_pictures: _builtins.bool
     """The model accepts pictures among a message's parts."""
     counting: _builtins.str
-    """Identifies the way of counting: while it is the same, so is the count of a text. Empty: no guarantee."""
+    """The name of the counting method. With an equal name, the count of a text is equal. Empty: counts may change."""
     calls_tools: _builtins.bool
     """The model can call the tools of a request."""
     @_builtins.property
@@ -454,7 +456,7 @@ Global___ListModelsRequest: _TypeAlias = ListModelsRequest  # noqa: Y015
 
 @_typing.final
 class ListModelsResponse(_message.Message):
-    """The models, the default one first."""
+    """The models, the default model first."""
 
     DESCRIPTOR: _descriptor.Descriptor
 
@@ -489,17 +491,17 @@ class Model(_message.Message):
     READY_FIELD_NUMBER: _builtins.int
     TAKES_PICTURES_FIELD_NUMBER: _builtins.int
     name: _builtins.str
-    """Public name."""
+    """The public name."""
     context_window: _builtins.int
-    """Context window in tokens; 0 if it is not known."""
+    """The context window in tokens; 0 if unknown."""
     owned_by: _builtins.str
-    """The OpenAI API's `owned_by`."""
+    """The owner, which is `owned_by` in the OpenAI API."""
     created: _builtins.int
-    """When it was created, in seconds since 1970; 0 if it is not known."""
+    """The creation time in seconds since 1970; 0 if unknown."""
     ready: _builtins.bool
-    """At least one of its deployments can be reached."""
+    """At least one deployment of the model can be reached."""
     takes_pictures: _builtins.bool
-    """It accepts pictures among a message's parts."""
+    """The model accepts pictures among a message's parts."""
     def __init__(
         self,
         *,

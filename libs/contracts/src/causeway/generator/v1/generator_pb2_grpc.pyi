@@ -27,37 +27,39 @@ GRPC_GENERATED_VERSION: str
 GRPC_VERSION: str
 
 class GeneratorServiceStub:
-    """Answers prompts, counts tokens, lists the models."""
+    """Generates answers, counts tokens, and lists the models."""
 
     @_typing.overload
     def __new__(cls, channel: _grpc.Channel) -> _Self: ...
     @_typing.overload
     def __new__(cls, channel: _aio.Channel) -> GeneratorServiceAsyncStub: ...
     Generate: _grpc.UnaryStreamMultiCallable[_generator_pb2.GenerateRequest, _generator_pb2.GenerateResponse]
-    """Returns the answer to a prompt while it is generated. Each message contains all events that have arrived. If a
-    model server refuses before the first event, that is the call's status; a later failure ends the stream.
+    """Returns the answer to a prompt as a stream of events. Each message contains all events that have arrived since
+    the previous message. If a model server refuses the request before the first event, the call has the status of
+    the refusal. A later failure ends the stream.
     """
     CountTokens: _grpc.UnaryUnaryMultiCallable[_generator_pb2.CountTokensRequest, _generator_pb2.CountTokensResponse]
-    """Returns the numbers of tokens, as a model counts them, and its context window."""
+    """Returns the token counts of texts for a model, and properties of the model."""
     ListModels: _grpc.UnaryUnaryMultiCallable[_generator_pb2.ListModelsRequest, _generator_pb2.ListModelsResponse]
     """Returns the available models."""
 
 @_typing.type_check_only
 class GeneratorServiceAsyncStub(GeneratorServiceStub):
-    """Answers prompts, counts tokens, lists the models."""
+    """Generates answers, counts tokens, and lists the models."""
 
     def __init__(self, channel: _aio.Channel) -> None: ...
     Generate: _aio.UnaryStreamMultiCallable[_generator_pb2.GenerateRequest, _generator_pb2.GenerateResponse]  # type: ignore[assignment]
-    """Returns the answer to a prompt while it is generated. Each message contains all events that have arrived. If a
-    model server refuses before the first event, that is the call's status; a later failure ends the stream.
+    """Returns the answer to a prompt as a stream of events. Each message contains all events that have arrived since
+    the previous message. If a model server refuses the request before the first event, the call has the status of
+    the refusal. A later failure ends the stream.
     """
     CountTokens: _aio.UnaryUnaryMultiCallable[_generator_pb2.CountTokensRequest, _generator_pb2.CountTokensResponse]  # type: ignore[assignment]
-    """Returns the numbers of tokens, as a model counts them, and its context window."""
+    """Returns the token counts of texts for a model, and properties of the model."""
     ListModels: _aio.UnaryUnaryMultiCallable[_generator_pb2.ListModelsRequest, _generator_pb2.ListModelsResponse]  # type: ignore[assignment]
     """Returns the available models."""
 
 class GeneratorServiceServicer(metaclass=_abc_1.ABCMeta):
-    """Answers prompts, counts tokens, lists the models."""
+    """Generates answers, counts tokens, and lists the models."""
 
     @_abc_1.abstractmethod
     def Generate(
@@ -65,8 +67,9 @@ class GeneratorServiceServicer(metaclass=_abc_1.ABCMeta):
         request: _generator_pb2.GenerateRequest,
         context: _ServicerContext,
     ) -> _typing.Union[_abc.Iterator[_generator_pb2.GenerateResponse], _abc.AsyncIterator[_generator_pb2.GenerateResponse]]:
-        """Returns the answer to a prompt while it is generated. Each message contains all events that have arrived. If a
-        model server refuses before the first event, that is the call's status; a later failure ends the stream.
+        """Returns the answer to a prompt as a stream of events. Each message contains all events that have arrived since
+        the previous message. If a model server refuses the request before the first event, the call has the status of
+        the refusal. A later failure ends the stream.
         """
 
     @_abc_1.abstractmethod
@@ -75,7 +78,7 @@ class GeneratorServiceServicer(metaclass=_abc_1.ABCMeta):
         request: _generator_pb2.CountTokensRequest,
         context: _ServicerContext,
     ) -> _typing.Union[_generator_pb2.CountTokensResponse, _abc.Awaitable[_generator_pb2.CountTokensResponse]]:
-        """Returns the numbers of tokens, as a model counts them, and its context window."""
+        """Returns the token counts of texts for a model, and properties of the model."""
 
     @_abc_1.abstractmethod
     def ListModels(

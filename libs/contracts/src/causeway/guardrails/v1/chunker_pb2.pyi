@@ -32,9 +32,9 @@ class ChunkRequest(_message.Message):
     text: _builtins.str
     """The text to append; may be empty."""
     last: _builtins.bool
-    """The text is complete: its end is the end of a chunk. No piece follows."""
+    """The text is complete. The end of the text is the end of a chunk, and no further piece follows."""
     chunker_id: _builtins.str
-    """With the first piece: the chunker of the server; empty: the only one, or the default."""
+    """Only in the first piece: the server's name of the chunker; empty: the server's default chunker."""
     def __init__(
         self,
         *,
@@ -59,13 +59,13 @@ class ChunkResponse(_message.Message):
     ENDS_FIELD_NUMBER: _builtins.int
     TAKEN_FIELD_NUMBER: _builtins.int
     taken: _builtins.int
-    """Number of processed code points. All sent text must be processed within the client's time-out, whether or not a
-    chunk ends in it. One answer may cover several pieces.
+    """The number of processed code points. The server must process all text within the client's time-out, even if no
+    chunk ends. One response may acknowledge several pieces.
     """
     @_builtins.property
     def ends(self) -> _containers.RepeatedScalarFieldContainer[_builtins.int]:
-        """The code point after each chunk's last one, counted from the beginning of the text; greater than all earlier
-        ends. With the last piece, the end of the text is among them, unless the text is empty.
+        """The code point after the end of each chunk, counted from the beginning of the text, ascending. After the last
+        piece, the ends include the end of the text if the text is not empty.
         """
 
     def __init__(

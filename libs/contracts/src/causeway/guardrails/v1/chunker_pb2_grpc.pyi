@@ -36,10 +36,9 @@ class ChunkerServiceStub:
     @_typing.overload
     def __new__(cls, channel: _aio.Channel) -> ChunkerServiceAsyncStub: ...
     Chunk: _grpc.StreamStreamMultiCallable[_chunker_pb2.ChunkRequest, _chunker_pb2.ChunkResponse]
-    """Splits one growing text: the client sends pieces, and the server returns the ends of chunks as soon as they are
-    certain. The chunks do not depend on how the text is divided into pieces, and together they are the text. An
-    uncertain chunk waits; the client limits the length of chunks, and cancels the call if it does not want to
-    wait.
+    """Splits one growing text. The client sends pieces, and the server returns the ends of chunks as soon as the ends
+    are certain. The chunks do not depend on the division of the text into pieces. Together they are the text. The
+    client limits the length of chunks and the time for a chunk, and cancels the call above a limit.
     """
 
 @_typing.type_check_only
@@ -48,10 +47,9 @@ class ChunkerServiceAsyncStub(ChunkerServiceStub):
 
     def __init__(self, channel: _aio.Channel) -> None: ...
     Chunk: _aio.StreamStreamMultiCallable[_chunker_pb2.ChunkRequest, _chunker_pb2.ChunkResponse]  # type: ignore[assignment]
-    """Splits one growing text: the client sends pieces, and the server returns the ends of chunks as soon as they are
-    certain. The chunks do not depend on how the text is divided into pieces, and together they are the text. An
-    uncertain chunk waits; the client limits the length of chunks, and cancels the call if it does not want to
-    wait.
+    """Splits one growing text. The client sends pieces, and the server returns the ends of chunks as soon as the ends
+    are certain. The chunks do not depend on the division of the text into pieces. Together they are the text. The
+    client limits the length of chunks and the time for a chunk, and cancels the call above a limit.
     """
 
 class ChunkerServiceServicer(metaclass=_abc_1.ABCMeta):
@@ -63,10 +61,9 @@ class ChunkerServiceServicer(metaclass=_abc_1.ABCMeta):
         request_iterator: _MaybeAsyncIterator[_chunker_pb2.ChunkRequest],
         context: _ServicerContext,
     ) -> _typing.Union[_abc.Iterator[_chunker_pb2.ChunkResponse], _abc.AsyncIterator[_chunker_pb2.ChunkResponse]]:
-        """Splits one growing text: the client sends pieces, and the server returns the ends of chunks as soon as they are
-        certain. The chunks do not depend on how the text is divided into pieces, and together they are the text. An
-        uncertain chunk waits; the client limits the length of chunks, and cancels the call if it does not want to
-        wait.
+        """Splits one growing text. The client sends pieces, and the server returns the ends of chunks as soon as the ends
+        are certain. The chunks do not depend on the division of the text into pieces. Together they are the text. The
+        client limits the length of chunks and the time for a chunk, and cancels the call above a limit.
         """
 
 def add_ChunkerServiceServicer_to_server(servicer: ChunkerServiceServicer, server: _typing.Union[_grpc.Server, _aio.Server]) -> None: ...

@@ -57,19 +57,19 @@ class _ActionEnumTypeWrapper(_enum_type_wrapper._EnumTypeWrapper[_Action.ValueTy
     ACTION_UNSPECIFIED: _Action.ValueType  # 0
     """No finding; in a configuration: report."""
     ACTION_REPORT: _Action.ValueType  # 1
-    """Report it; the text is unchanged."""
+    """Report the finding; the text is unchanged."""
     ACTION_REDACT: _Action.ValueType  # 2
     """Replace the span."""
     ACTION_BLOCK: _Action.ValueType  # 3
     """Block the text."""
 
 class Action(_Action, metaclass=_ActionEnumTypeWrapper):
-    """The action for a finding. The strictest one applies: block, then redact, then report."""
+    """The action for a finding. The strictest action applies: block, then redact, then report."""
 
 ACTION_UNSPECIFIED: Action.ValueType  # 0
 """No finding; in a configuration: report."""
 ACTION_REPORT: Action.ValueType  # 1
-"""Report it; the text is unchanged."""
+"""Report the finding; the text is unchanged."""
 ACTION_REDACT: Action.ValueType  # 2
 """Replace the span."""
 ACTION_BLOCK: Action.ValueType  # 3
@@ -85,7 +85,7 @@ class _DetectorKindEnumTypeWrapper(_enum_type_wrapper._EnumTypeWrapper[_Detector
     DETECTOR_KIND_UNSPECIFIED: _DetectorKind.ValueType  # 0
     """Unspecified."""
     DETECTOR_KIND_TEXT_CONTENTS: _DetectorKind.ValueType  # 1
-    """Texts by themselves."""
+    """Texts without context."""
     DETECTOR_KIND_TEXT_CHAT: _DetectorKind.ValueType  # 2
     """A conversation."""
     DETECTOR_KIND_TEXT_CONTEXT_DOC: _DetectorKind.ValueType  # 3
@@ -99,7 +99,7 @@ class DetectorKind(_DetectorKind, metaclass=_DetectorKindEnumTypeWrapper):
 DETECTOR_KIND_UNSPECIFIED: DetectorKind.ValueType  # 0
 """Unspecified."""
 DETECTOR_KIND_TEXT_CONTENTS: DetectorKind.ValueType  # 1
-"""Texts by themselves."""
+"""Texts without context."""
 DETECTOR_KIND_TEXT_CHAT: DetectorKind.ValueType  # 2
 """A conversation."""
 DETECTOR_KIND_TEXT_CONTEXT_DOC: DetectorKind.ValueType  # 3
@@ -117,11 +117,11 @@ class _ChunkingEnumTypeWrapper(_enum_type_wrapper._EnumTypeWrapper[_Chunking.Val
     CHUNKING_UNSPECIFIED: _Chunking.ValueType  # 0
     """Minimal."""
     CHUNKING_MINIMAL: _Chunking.ValueType  # 1
-    """Any parts: text that cannot belong to a finding is released at once."""
+    """Any parts: text that cannot belong to a finding is released immediately."""
     CHUNKING_SENTENCE: _Chunking.ValueType  # 2
-    """Sentences; one response for each sentence."""
+    """Sentences, with one response for each sentence."""
     CHUNKING_WHOLE: _Chunking.ValueType  # 3
-    """The whole text at once."""
+    """The whole text."""
 
 class Chunking(_Chunking, metaclass=_ChunkingEnumTypeWrapper):
     """The parts in which a growing text is released."""
@@ -129,11 +129,11 @@ class Chunking(_Chunking, metaclass=_ChunkingEnumTypeWrapper):
 CHUNKING_UNSPECIFIED: Chunking.ValueType  # 0
 """Minimal."""
 CHUNKING_MINIMAL: Chunking.ValueType  # 1
-"""Any parts: text that cannot belong to a finding is released at once."""
+"""Any parts: text that cannot belong to a finding is released immediately."""
 CHUNKING_SENTENCE: Chunking.ValueType  # 2
-"""Sentences; one response for each sentence."""
+"""Sentences, with one response for each sentence."""
 CHUNKING_WHOLE: Chunking.ValueType  # 3
-"""The whole text at once."""
+"""The whole text."""
 Global___Chunking: _TypeAlias = Chunking  # noqa: Y015
 
 class _DetectorHealth:
@@ -143,21 +143,21 @@ class _DetectorHealth:
 class _DetectorHealthEnumTypeWrapper(_enum_type_wrapper._EnumTypeWrapper[_DetectorHealth.ValueType], _builtins.type):
     DESCRIPTOR: _descriptor.EnumDescriptor
     DETECTOR_HEALTH_UNSPECIFIED: _DetectorHealth.ValueType  # 0
-    """It was not checked."""
+    """The health was not checked."""
     DETECTOR_HEALTH_HEALTHY: _DetectorHealth.ValueType  # 1
-    """It can judge."""
+    """The detector can judge texts."""
     DETECTOR_HEALTH_UNHEALTHY: _DetectorHealth.ValueType  # 2
-    """It cannot."""
+    """The detector cannot judge texts."""
 
 class DetectorHealth(_DetectorHealth, metaclass=_DetectorHealthEnumTypeWrapper):
     """The health of a detector."""
 
 DETECTOR_HEALTH_UNSPECIFIED: DetectorHealth.ValueType  # 0
-"""It was not checked."""
+"""The health was not checked."""
 DETECTOR_HEALTH_HEALTHY: DetectorHealth.ValueType  # 1
-"""It can judge."""
+"""The detector can judge texts."""
 DETECTOR_HEALTH_UNHEALTHY: DetectorHealth.ValueType  # 2
-"""It cannot."""
+"""The detector cannot judge texts."""
 Global___DetectorHealth: _TypeAlias = DetectorHealth  # noqa: Y015
 
 class _OnError:
@@ -195,13 +195,13 @@ class DetectorConfig(_message.Message):
     ON_ERROR_FIELD_NUMBER: _builtins.int
     PARAMS_JSON_FIELD_NUMBER: _builtins.int
     detector_id: _builtins.str
-    """Identifies the detector; an unknown one is NOT_FOUND."""
+    """The id of the detector; an unknown id is NOT_FOUND."""
     action: Global___Action.ValueType
-    """The action for its findings."""
+    """The action for the detector's findings."""
     on_error: Global___OnError.ValueType
-    """The effect of its failure."""
+    """The effect of the detector's failure."""
     params_json: _builtins.bytes
-    """Its parameters: one JSON object; empty means `{}`."""
+    """The detector's parameters: one JSON object; empty means `{}`."""
     def __init__(
         self,
         *,
@@ -220,7 +220,7 @@ Global___DetectorConfig: _TypeAlias = DetectorConfig  # noqa: Y015
 
 @_typing.final
 class Surroundings(_message.Message):
-    """The context of texts. If a detector needs a missing part of it, the detector fails."""
+    """The context of texts. A detector fails if it needs a part that is missing."""
 
     DESCRIPTOR: _descriptor.Descriptor
 
@@ -251,11 +251,13 @@ class Surroundings(_message.Message):
     TOOLS_JSON_FIELD_NUMBER: _builtins.int
     HEADERS_FIELD_NUMBER: _builtins.int
     passages_are_urls: _builtins.bool
-    """The passages are addresses of documents and not their texts."""
+    """The passages are URLs of documents, not texts."""
     prompt: _builtins.str
     """The prompt that the texts answer."""
     messages_json: _builtins.bytes
-    """The conversation that contains the texts, or that they answer: one JSON list of messages in OpenAI's format."""
+    """The conversation that contains the texts, or that the texts answer: one JSON list of messages in OpenAI's
+    format.
+    """
     tools_json: _builtins.bytes
     """The tools of the conversation: one JSON list; empty means none."""
     @_builtins.property
@@ -264,7 +266,7 @@ class Surroundings(_message.Message):
 
     @_builtins.property
     def headers(self) -> _containers.ScalarMap[_builtins.str, _builtins.str]:
-        """The caller's headers, in lower case; a remote detector gets those allowed by its configuration."""
+        """The caller's headers, in lower case. A remote detector gets the headers that its configuration allows."""
 
     def __init__(
         self,
@@ -301,7 +303,7 @@ class DetectTextRequest(_message.Message):
     direction: Global___Direction.ValueType
     """The place of the texts in a turn."""
     beside: _builtins.bool
-    """The texts are not the content of messages; see `DetectPiece`."""
+    """The texts are tool arguments or reasoning; see `DetectPiece`."""
     @_builtins.property
     def principal(self) -> _principal_pb2.Principal:
         """The caller."""
@@ -312,23 +314,23 @@ class DetectTextRequest(_message.Message):
 
     @_builtins.property
     def texts(self) -> _containers.RepeatedScalarFieldContainer[_builtins.str]:
-        """The texts, each judged by itself."""
+        """The texts, which are judged separately."""
 
     @_builtins.property
     def passages(self) -> _containers.RepeatedScalarFieldContainer[_builtins.str]:
-        """Passages of the texts, for detectors that compare; those of the surroundings are added."""
+        """Passages of the texts, in addition to those of the surroundings."""
 
     @_builtins.property
     def surroundings(self) -> Global___Surroundings:
         """The context of the texts. A detector of conversations judges the conversation once, and its findings belong to
-        the last text. For output, it judges one conversation for each text, with the text as the assistant's latest
-        message.
+        the last text. For the direction output, the detector judges one conversation for each text, with the text as
+        the assistant's last message.
         """
 
     @_builtins.property
     def replies_json(self) -> _containers.RepeatedScalarFieldContainer[_builtins.bytes]:
-        """For each text, a JSON object with the members of its message other than the content (tool calls); may be
-        shorter.
+        """For each text, a JSON object with the members of its message except the content (tool calls). The last texts
+        may have no entry.
         """
 
     def __init__(
@@ -365,7 +367,7 @@ class DetectTextResponse(_message.Message):
 
     @_builtins.property
     def failures(self) -> _containers.RepeatedCompositeFieldContainer[Global___DetectorFailure]:
-        """Detectors that failed; their `on_error` determines whether the texts count as blocked."""
+        """The detectors that failed; `on_error` of a detector determines whether its failure blocks the texts."""
 
     def __init__(
         self,
@@ -396,7 +398,7 @@ class Verdict(_message.Message):
     """The text with replaced spans, if the action is redact."""
     @_builtins.property
     def findings(self) -> _containers.RepeatedCompositeFieldContainer[Global___Finding]:
-        """Ordered by start; findings without a span come last."""
+        """The findings, ordered by start; findings without a span are last."""
 
     def __init__(
         self,
@@ -430,25 +432,25 @@ class Finding(_message.Message):
     REPLACEMENT_FIELD_NUMBER: _builtins.int
     EXTRA_JSON_FIELD_NUMBER: _builtins.int
     start: _builtins.int
-    """First code point of the span; absent if the finding is about the whole text."""
+    """The first code point of the span; absent if the finding refers to the whole text."""
     end: _builtins.int
-    """Code point after the span's last one."""
+    """The code point after the end of the span."""
     text: _builtins.str
     """The span's text."""
     detection_type: _builtins.str
-    """Type of the detection, for example `pii`."""
+    """The type of the detection, for example `pii`."""
     detection: _builtins.str
-    """Name of the detection, for example `email_address`."""
+    """The name of the detection, for example `email_address`."""
     detector_id: _builtins.str
     """The detector."""
     score: _builtins.float
-    """Confidence, 0 to 1."""
+    """The confidence, 0 to 1."""
     action: Global___Action.ValueType
     """The action for this finding."""
     replacement: _builtins.str
     """The replacement of the span, if the action is redact."""
     extra_json: _builtins.bytes
-    """Further members of the detector's answer (evidence, metadata), one JSON object; empty means none."""
+    """Further members of the detector's response (evidence, metadata), one JSON object; empty means none."""
     def __init__(
         self,
         *,
@@ -493,10 +495,10 @@ class DetectorFailure(_message.Message):
     message: _builtins.str
     """The reason, for the client."""
     status: _builtins.int
-    """The HTTP status of a remote detector's answer, 504 for a time-out; 0 without a status."""
+    """The HTTP status of a remote detector's response; 504 for a time-out; 0 without a status."""
     not_asked: _builtins.bool
-    """The detector was not called, because there are no passages to compare the text with. This has no effect if it
-    would only report.
+    """The detector was not called, because the request has no passages to compare the text with. For the action
+    report, the text passes without this detector.
     """
     def __init__(
         self,
@@ -528,7 +530,7 @@ class DetectRequest(_message.Message):
 
     @_builtins.property
     def piece(self) -> Global___DetectPiece:
-        """A further piece of a choice's text."""
+        """The next piece of a choice's text."""
 
     def __init__(
         self,
@@ -564,7 +566,7 @@ class DetectConfig(_message.Message):
     chunking: Global___Chunking.ValueType
     """The parts in which the text is released."""
     all_hold: _builtins.bool
-    """Text also waits for detectors that only report, unless they judge only complete texts."""
+    """Text also waits for detectors that only report, except for detectors of complete texts."""
     @_builtins.property
     def principal(self) -> _principal_pb2.Principal:
         """The caller."""
@@ -575,7 +577,7 @@ class DetectConfig(_message.Message):
 
     @_builtins.property
     def passages(self) -> _containers.RepeatedScalarFieldContainer[_builtins.str]:
-        """Passages of the text; those of the surroundings are added."""
+        """Passages of the text, in addition to those of the surroundings."""
 
     @_builtins.property
     def surroundings(self) -> Global___Surroundings:
@@ -618,12 +620,12 @@ class DetectPiece(_message.Message):
     last: _builtins.bool
     """The choice is complete."""
     reply_json: _builtins.bytes
-    """With the last piece: a JSON object with the members of the message other than the content (tool calls); or
+    """Only in the last piece: a JSON object with the members of the message except the content (tool calls), or
     empty.
     """
     beside: _builtins.bool
-    """The text is not the content of an answer, but tool arguments, reasoning or a refusal, and has its own number.
-    Detectors of texts judge it; detectors of whole answers do not.
+    """The text has tool arguments, reasoning or a refusal, and a separate number as its choice. Detectors of texts
+    judge it. Detectors of whole answers ignore it.
     """
     def __init__(
         self,
@@ -644,7 +646,7 @@ Global___DetectPiece: _TypeAlias = DetectPiece  # noqa: Y015
 
 @_typing.final
 class DetectResponse(_message.Message):
-    """How far a choice may be released."""
+    """The position up to which a choice may be released."""
 
     DESCRIPTOR: _descriptor.Descriptor
 
@@ -657,22 +659,22 @@ class DetectResponse(_message.Message):
     choice: _builtins.int
     """The choice."""
     cleared_until: _builtins.int
-    """The text is cleared up to this code point; never decreases."""
+    """The text may be released up to this code point, which never decreases."""
     action: Global___Action.ValueType
-    """Block: no further text of any choice may be released. Redact: the spans of the findings must be replaced before
-    the release. Unspecified without findings.
+    """Block: the caller must not release further text of any choice. Redact: the caller must replace the spans of the
+    findings before the release. Unspecified: no findings.
     """
     judged: _builtins.bool
-    """The choice is complete and judged to its end, and no further answer follows. If a text beside the content is
-    judged and not cleared, no detector that redacts or blocks judges it.
+    """The choice is complete and judged to its end, and no further response for it follows. If a text with `beside`
+    is judged and not cleared, no redacting or blocking detector judges it.
     """
     @_builtins.property
     def findings(self) -> _containers.RepeatedCompositeFieldContainer[Global___Finding]:
-        """New findings that end within the text that is now cleared, and findings that block."""
+        """New findings that end within the cleared text, and findings that block."""
 
     @_builtins.property
     def failures(self) -> _containers.RepeatedCompositeFieldContainer[Global___DetectorFailure]:
-        """Detectors that failed; their `on_error` determines whether the text counts as blocked."""
+        """The detectors that failed; `on_error` of a detector determines whether its failure blocks the text."""
 
     def __init__(
         self,
@@ -701,7 +703,7 @@ class ListDetectorsRequest(_message.Message):
     PRINCIPAL_FIELD_NUMBER: _builtins.int
     WITHOUT_HEALTH_FIELD_NUMBER: _builtins.int
     without_health: _builtins.bool
-    """Do not check the health of the detectors, which takes as long as the slowest one."""
+    """Omit the health checks, which take the time of the slowest detector."""
     @_builtins.property
     def principal(self) -> _principal_pb2.Principal:
         """The caller."""
@@ -734,7 +736,7 @@ class ListDetectorsResponse(_message.Message):
 
     @_builtins.property
     def limits(self) -> Global___JudgingLimits:
-        """The limits of all judging."""
+        """The limits on texts and detectors."""
 
     def __init__(
         self,
@@ -752,7 +754,7 @@ Global___ListDetectorsResponse: _TypeAlias = ListDetectorsResponse  # noqa: Y015
 
 @_typing.final
 class JudgingLimits(_message.Message):
-    """The limits within which the service judges texts."""
+    """The limits on texts and detectors."""
 
     DESCRIPTOR: _descriptor.Descriptor
 
@@ -762,15 +764,15 @@ class JudgingLimits(_message.Message):
     DETECTIONS_FIELD_NUMBER: _builtins.int
     SECONDS_FIELD_NUMBER: _builtins.int
     longest_text: _builtins.int
-    """Maximum number of characters of one request's texts, or of one piece of a growing text."""
+    """The maximum number of characters of one request's texts, or of one piece of a growing text."""
     held_back: _builtins.int
-    """Maximum number of characters of a sentence, or of a possible match, that are held back."""
+    """The maximum number of held-back characters of a sentence or of a possible match."""
     held_whole: _builtins.int
-    """Maximum number of characters of a text that is held back as a whole."""
+    """The maximum number of held-back characters of a text, for detectors of whole texts."""
     detections: _builtins.int
-    """Maximum number of detections of a detector in one text."""
+    """The maximum number of detections of a detector in one text."""
     seconds: _builtins.float
-    """Maximum number of seconds of a detector for one text or piece."""
+    """The maximum number of seconds of a detector for one text or piece."""
     def __init__(
         self,
         *,
@@ -804,26 +806,26 @@ class Detector(_message.Message):
     REMOTE_FIELD_NUMBER: _builtins.int
     LIBRARY_DIGEST_FIELD_NUMBER: _builtins.int
     detector_id: _builtins.str
-    """Its id."""
+    """The detector's id."""
     description: _builtins.str
-    """Its purpose, in a sentence."""
+    """The detector's purpose, in a sentence."""
     params_schema_json: _builtins.bytes
-    """JSON Schema of its parameters."""
+    """The JSON Schema of the parameters."""
     streaming: _builtins.bool
-    """It can judge a growing text before the text is complete."""
+    """The detector can judge a growing text before the text is complete."""
     health: Global___DetectorHealth.ValueType
-    """Its health."""
+    """The detector's health."""
     health_reason: _builtins.str
-    """Why it is unhealthy, for the client."""
+    """The reason why the detector is unhealthy, for the client."""
     remote: _builtins.bool
-    """It calls another server."""
+    """The detector calls another server."""
     library_digest: _builtins.str
-    """The digest of the library that the detector consists of. A caller whose library has the same digest may judge
-    texts itself, within the limits of the response. Empty: only the service can judge.
+    """The digest of the library with the detector. A caller with the same library may judge texts in its own process,
+    within the limits of the response. Empty: only the service can judge texts.
     """
     @_builtins.property
     def kinds(self) -> _containers.RepeatedScalarFieldContainer[Global___DetectorKind.ValueType]:
-        """The kinds of its input."""
+        """The kinds of input."""
 
     def __init__(
         self,

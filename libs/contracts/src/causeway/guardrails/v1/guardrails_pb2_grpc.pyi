@@ -36,8 +36,8 @@ class GuardrailsServiceStub:
     DetectText: _grpc.UnaryUnaryMultiCallable[_guardrails_pb2.DetectTextRequest, _guardrails_pb2.DetectTextResponse]
     """Judges whole texts."""
     Detect: _grpc.StreamStreamMultiCallable[_guardrails_pb2.DetectRequest, _guardrails_pb2.DetectResponse]
-    """Judges texts while they grow: one `config`, then pieces of text. The answers say how far each choice may be
-    released; text after `cleared_until` must be held back.
+    """Judges growing texts: one `config`, then pieces of text. The responses contain the position up to which each
+    choice may be released. The caller must hold back the text after `cleared_until`.
     """
     ListDetectors: _grpc.UnaryUnaryMultiCallable[_guardrails_pb2.ListDetectorsRequest, _guardrails_pb2.ListDetectorsResponse]
     """Returns the available detectors."""
@@ -52,8 +52,8 @@ class GuardrailsServiceAsyncStub(GuardrailsServiceStub):
     DetectText: _aio.UnaryUnaryMultiCallable[_guardrails_pb2.DetectTextRequest, _guardrails_pb2.DetectTextResponse]  # type: ignore[assignment]
     """Judges whole texts."""
     Detect: _aio.StreamStreamMultiCallable[_guardrails_pb2.DetectRequest, _guardrails_pb2.DetectResponse]  # type: ignore[assignment]
-    """Judges texts while they grow: one `config`, then pieces of text. The answers say how far each choice may be
-    released; text after `cleared_until` must be held back.
+    """Judges growing texts: one `config`, then pieces of text. The responses contain the position up to which each
+    choice may be released. The caller must hold back the text after `cleared_until`.
     """
     ListDetectors: _aio.UnaryUnaryMultiCallable[_guardrails_pb2.ListDetectorsRequest, _guardrails_pb2.ListDetectorsResponse]  # type: ignore[assignment]
     """Returns the available detectors."""
@@ -77,8 +77,8 @@ class GuardrailsServiceServicer(metaclass=_abc_1.ABCMeta):
         request_iterator: _MaybeAsyncIterator[_guardrails_pb2.DetectRequest],
         context: _ServicerContext,
     ) -> _typing.Union[_abc.Iterator[_guardrails_pb2.DetectResponse], _abc.AsyncIterator[_guardrails_pb2.DetectResponse]]:
-        """Judges texts while they grow: one `config`, then pieces of text. The answers say how far each choice may be
-        released; text after `cleared_until` must be held back.
+        """Judges growing texts: one `config`, then pieces of text. The responses contain the position up to which each
+        choice may be released. The caller must hold back the text after `cleared_until`.
         """
 
     @_abc_1.abstractmethod

@@ -27,7 +27,7 @@ from causeway.retriever.v1 import document_pb2 as causeway_dot_retriever_dot_v1_
 from google.protobuf import timestamp_pb2 as google_dot_protobuf_dot_timestamp__pb2
 
 
-DESCRIPTOR = _descriptor_pool.Default().AddSerializedFile(b'\n\x1f\x63\x61useway/ingest/v1/ingest.proto\x12\x12\x63\x61useway.ingest.v1\x1a$causeway/identity/v1/principal.proto\x1a$causeway/retriever/v1/document.proto\x1a\x1fgoogle/protobuf/timestamp.proto\"\xf6\x01\n\tIngestJob\x12\x0e\n\x06job_id\x18\x01 \x01(\t\x12\x32\n\tprincipal\x18\x02 \x01(\x0b\x32\x1f.causeway.identity.v1.Principal\x12\r\n\x05index\x18\x03 \x01(\t\x12\x31\n\x08\x64ocument\x18\x04 \x01(\x0b\x32\x1f.causeway.retriever.v1.Document\x12\x13\n\x0bobject_name\x18\x05 \x01(\t\x12,\n\x05texts\x18\x06 \x01(\x0b\x32\x1d.causeway.ingest.v1.TextBatch\x12\x0b\n\x03url\x18\x07 \x01(\t\x12\x13\n\x0b\x61\x63\x63\x65ss_only\x18\x08 \x01(\x08\"U\n\tTextBatch\x12\r\n\x05\x63ount\x18\x01 \x01(\r\x12\x12\n\nsize_bytes\x18\x02 \x01(\x04\x12\x0e\n\x06sha256\x18\x03 \x01(\t\x12\x15\n\rexisting_only\x18\x04 \x01(\x08\"X\n\x0cTextDocument\x12\x13\n\x0b\x64ocument_id\x18\x01 \x01(\t\x12\x0c\n\x04text\x18\x02 \x01(\t\x12\x15\n\rmetadata_json\x18\x03 \x01(\x0c\x12\x0e\n\x06suffix\x18\x04 \x01(\t\"\xfd\x04\n\x03Job\x12\x0e\n\x06job_id\x18\x01 \x01(\t\x12\x32\n\tprincipal\x18\x02 \x01(\x0b\x32\x1f.causeway.identity.v1.Principal\x12\r\n\x05index\x18\x03 \x01(\t\x12\x13\n\x0b\x64ocument_id\x18\x04 \x01(\t\x12\x12\n\nsourcefile\x18\x05 \x01(\t\x12+\n\x05state\x18\x06 \x01(\x0e\x32\x1c.causeway.ingest.v1.JobState\x12.\n\x08progress\x18\x07 \x01(\x0b\x32\x1c.causeway.ingest.v1.Progress\x12+\n\x05\x65rror\x18\x08 \x01(\x0b\x32\x1c.causeway.ingest.v1.JobError\x12\x0f\n\x07\x61ttempt\x18\t \x01(\r\x12.\n\ncreated_at\x18\n \x01(\x0b\x32\x1a.google.protobuf.Timestamp\x12.\n\nupdated_at\x18\x0b \x01(\x0b\x32\x1a.google.protobuf.Timestamp\x12\x10\n\x08trace_id\x18\x0c \x01(\t\x12\x31\n\x08outcomes\x18\r \x03(\x0e\x32\x1f.causeway.ingest.v1.TextOutcome\x12\x12\n\ncommitting\x18\x0e \x01(\x08\x12\x18\n\x10\x63ounted_attempts\x18\x0f \x01(\r\x12\x31\n\rwaiting_since\x18\x10 \x01(\x0b\x32\x1a.google.protobuf.Timestamp\x12\x30\n\x08warnings\x18\x11 \x03(\x0b\x32\x1e.causeway.ingest.v1.JobWarning\x12\x15\n\rwarning_count\x18\x12 \x01(\r\x12\x10\n\x08given_up\x18\x13 \x01(\x08\"I\n\nJobWarning\x12\x0e\n\x06reason\x18\x01 \x01(\t\x12\x0f\n\x07message\x18\x02 \x01(\t\x12\x0c\n\x04page\x18\x03 \x01(\r\x12\x0c\n\x04part\x18\x04 \x01(\t\"\xa1\x01\n\x08Progress\x12\x12\n\npages_done\x18\x01 \x01(\r\x12\x13\n\x0bpages_total\x18\x02 \x01(\r\x12\x13\n\x0b\x63hunks_done\x18\x03 \x01(\r\x12\x14\n\x0c\x63hunks_total\x18\x04 \x01(\r\x12\x16\n\x0e\x64ocuments_done\x18\x05 \x01(\r\x12\x17\n\x0f\x64ocuments_total\x18\x06 \x01(\r\x12\x10\n\x08\x66\x65tching\x18\x07 \x01(\x08\"+\n\x08JobError\x12\x0e\n\x06reason\x18\x01 \x01(\t\x12\x0f\n\x07message\x18\x02 \x01(\t*\x99\x01\n\x0bTextOutcome\x12\x1c\n\x18TEXT_OUTCOME_UNSPECIFIED\x10\x00\x12\x17\n\x13TEXT_OUTCOME_STORED\x10\x01\x12\x1a\n\x16TEXT_OUTCOME_UNCHANGED\x10\x02\x12\x1a\n\x16TEXT_OUTCOME_NOT_FOUND\x10\x03\x12\x1b\n\x17TEXT_OUTCOME_SUPERSEDED\x10\x04*\xcb\x01\n\x08JobState\x12\x19\n\x15JOB_STATE_UNSPECIFIED\x10\x00\x12\x14\n\x10JOB_STATE_QUEUED\x10\x01\x12\x15\n\x11JOB_STATE_PARSING\x10\x02\x12\x16\n\x12JOB_STATE_INDEXING\x10\x03\x12\x17\n\x13JOB_STATE_SUCCEEDED\x10\x04\x12\x17\n\x13JOB_STATE_UNCHANGED\x10\x05\x12\x14\n\x10JOB_STATE_FAILED\x10\x06\x12\x17\n\x13JOB_STATE_CANCELLED\x10\x07\x42O\n\x1binternal.causeway.ingest.v1P\x01Z.causeway.internal/contracts/ingest/v1;ingestv1b\x06proto3')
+DESCRIPTOR = _descriptor_pool.Default().AddSerializedFile(b'\n\x1f\x63\x61useway/ingest/v1/ingest.proto\x12\x12\x63\x61useway.ingest.v1\x1a$causeway/identity/v1/principal.proto\x1a$causeway/retriever/v1/document.proto\x1a\x1fgoogle/protobuf/timestamp.proto\"\x87\x02\n\tIngestJob\x12\x0e\n\x06job_id\x18\x01 \x01(\t\x12\x32\n\tprincipal\x18\x02 \x01(\x0b\x32\x1f.causeway.identity.v1.Principal\x12\r\n\x05index\x18\x03 \x01(\t\x12\x31\n\x08\x64ocument\x18\x04 \x01(\x0b\x32\x1f.causeway.retriever.v1.Document\x12\x13\n\x0bobject_name\x18\x05 \x01(\t\x12,\n\x05texts\x18\x06 \x01(\x0b\x32\x1d.causeway.ingest.v1.TextBatch\x12\x0b\n\x03url\x18\x07 \x01(\t\x12\x13\n\x0b\x61\x63\x63\x65ss_only\x18\x08 \x01(\x08\x12\x0f\n\x07\x63ontent\x18\t \x01(\x0c\"U\n\tTextBatch\x12\r\n\x05\x63ount\x18\x01 \x01(\r\x12\x12\n\nsize_bytes\x18\x02 \x01(\x04\x12\x0e\n\x06sha256\x18\x03 \x01(\t\x12\x15\n\rexisting_only\x18\x04 \x01(\x08\"X\n\x0cTextDocument\x12\x13\n\x0b\x64ocument_id\x18\x01 \x01(\t\x12\x0c\n\x04text\x18\x02 \x01(\t\x12\x15\n\rmetadata_json\x18\x03 \x01(\x0c\x12\x0e\n\x06suffix\x18\x04 \x01(\t\"\xfd\x04\n\x03Job\x12\x0e\n\x06job_id\x18\x01 \x01(\t\x12\x32\n\tprincipal\x18\x02 \x01(\x0b\x32\x1f.causeway.identity.v1.Principal\x12\r\n\x05index\x18\x03 \x01(\t\x12\x13\n\x0b\x64ocument_id\x18\x04 \x01(\t\x12\x12\n\nsourcefile\x18\x05 \x01(\t\x12+\n\x05state\x18\x06 \x01(\x0e\x32\x1c.causeway.ingest.v1.JobState\x12.\n\x08progress\x18\x07 \x01(\x0b\x32\x1c.causeway.ingest.v1.Progress\x12+\n\x05\x65rror\x18\x08 \x01(\x0b\x32\x1c.causeway.ingest.v1.JobError\x12\x0f\n\x07\x61ttempt\x18\t \x01(\r\x12.\n\ncreated_at\x18\n \x01(\x0b\x32\x1a.google.protobuf.Timestamp\x12.\n\nupdated_at\x18\x0b \x01(\x0b\x32\x1a.google.protobuf.Timestamp\x12\x10\n\x08trace_id\x18\x0c \x01(\t\x12\x31\n\x08outcomes\x18\r \x03(\x0e\x32\x1f.causeway.ingest.v1.TextOutcome\x12\x12\n\ncommitting\x18\x0e \x01(\x08\x12\x18\n\x10\x63ounted_attempts\x18\x0f \x01(\r\x12\x31\n\rwaiting_since\x18\x10 \x01(\x0b\x32\x1a.google.protobuf.Timestamp\x12\x30\n\x08warnings\x18\x11 \x03(\x0b\x32\x1e.causeway.ingest.v1.JobWarning\x12\x15\n\rwarning_count\x18\x12 \x01(\r\x12\x10\n\x08given_up\x18\x13 \x01(\x08\"I\n\nJobWarning\x12\x0e\n\x06reason\x18\x01 \x01(\t\x12\x0f\n\x07message\x18\x02 \x01(\t\x12\x0c\n\x04page\x18\x03 \x01(\r\x12\x0c\n\x04part\x18\x04 \x01(\t\"\xa1\x01\n\x08Progress\x12\x12\n\npages_done\x18\x01 \x01(\r\x12\x13\n\x0bpages_total\x18\x02 \x01(\r\x12\x13\n\x0b\x63hunks_done\x18\x03 \x01(\r\x12\x14\n\x0c\x63hunks_total\x18\x04 \x01(\r\x12\x16\n\x0e\x64ocuments_done\x18\x05 \x01(\r\x12\x17\n\x0f\x64ocuments_total\x18\x06 \x01(\r\x12\x10\n\x08\x66\x65tching\x18\x07 \x01(\x08\"+\n\x08JobError\x12\x0e\n\x06reason\x18\x01 \x01(\t\x12\x0f\n\x07message\x18\x02 \x01(\t*\x99\x01\n\x0bTextOutcome\x12\x1c\n\x18TEXT_OUTCOME_UNSPECIFIED\x10\x00\x12\x17\n\x13TEXT_OUTCOME_STORED\x10\x01\x12\x1a\n\x16TEXT_OUTCOME_UNCHANGED\x10\x02\x12\x1a\n\x16TEXT_OUTCOME_NOT_FOUND\x10\x03\x12\x1b\n\x17TEXT_OUTCOME_SUPERSEDED\x10\x04*\xcb\x01\n\x08JobState\x12\x19\n\x15JOB_STATE_UNSPECIFIED\x10\x00\x12\x14\n\x10JOB_STATE_QUEUED\x10\x01\x12\x15\n\x11JOB_STATE_PARSING\x10\x02\x12\x16\n\x12JOB_STATE_INDEXING\x10\x03\x12\x17\n\x13JOB_STATE_SUCCEEDED\x10\x04\x12\x17\n\x13JOB_STATE_UNCHANGED\x10\x05\x12\x14\n\x10JOB_STATE_FAILED\x10\x06\x12\x17\n\x13JOB_STATE_CANCELLED\x10\x07\x42O\n\x1binternal.causeway.ingest.v1P\x01Z.causeway.internal/contracts/ingest/v1;ingestv1b\x06proto3')
 
 _globals = globals()
 _builder.BuildMessageAndEnumDescriptors(DESCRIPTOR, _globals)
@@ -35,22 +35,22 @@ _builder.BuildTopDescriptorsAndMessages(DESCRIPTOR, 'causeway.ingest.v1.ingest_p
 if not _descriptor._USE_C_DESCRIPTORS:
   _globals['DESCRIPTOR']._loaded_options = None
   _globals['DESCRIPTOR']._serialized_options = b'\n\033internal.causeway.ingest.v1P\001Z.causeway.internal/contracts/ingest/v1;ingestv1'
-  _globals['_TEXTOUTCOME']._serialized_start=1515
-  _globals['_TEXTOUTCOME']._serialized_end=1668
-  _globals['_JOBSTATE']._serialized_start=1671
-  _globals['_JOBSTATE']._serialized_end=1874
+  _globals['_TEXTOUTCOME']._serialized_start=1532
+  _globals['_TEXTOUTCOME']._serialized_end=1685
+  _globals['_JOBSTATE']._serialized_start=1688
+  _globals['_JOBSTATE']._serialized_end=1891
   _globals['_INGESTJOB']._serialized_start=165
-  _globals['_INGESTJOB']._serialized_end=411
-  _globals['_TEXTBATCH']._serialized_start=413
-  _globals['_TEXTBATCH']._serialized_end=498
-  _globals['_TEXTDOCUMENT']._serialized_start=500
-  _globals['_TEXTDOCUMENT']._serialized_end=588
-  _globals['_JOB']._serialized_start=591
-  _globals['_JOB']._serialized_end=1228
-  _globals['_JOBWARNING']._serialized_start=1230
-  _globals['_JOBWARNING']._serialized_end=1303
-  _globals['_PROGRESS']._serialized_start=1306
-  _globals['_PROGRESS']._serialized_end=1467
-  _globals['_JOBERROR']._serialized_start=1469
-  _globals['_JOBERROR']._serialized_end=1512
+  _globals['_INGESTJOB']._serialized_end=428
+  _globals['_TEXTBATCH']._serialized_start=430
+  _globals['_TEXTBATCH']._serialized_end=515
+  _globals['_TEXTDOCUMENT']._serialized_start=517
+  _globals['_TEXTDOCUMENT']._serialized_end=605
+  _globals['_JOB']._serialized_start=608
+  _globals['_JOB']._serialized_end=1245
+  _globals['_JOBWARNING']._serialized_start=1247
+  _globals['_JOBWARNING']._serialized_end=1320
+  _globals['_PROGRESS']._serialized_start=1323
+  _globals['_PROGRESS']._serialized_end=1484
+  _globals['_JOBERROR']._serialized_start=1486
+  _globals['_JOBERROR']._serialized_end=1529
 # @@protoc_insertion_point(module_scope)

@@ -41,38 +41,42 @@ class Document(_message.Message):
     HAS_PICTURES_FIELD_NUMBER: _builtins.int
     ORIGINAL_FIELD_NUMBER: _builtins.int
     document_id: _builtins.str
-    """Identifies the document within its index; chosen by the caller, or derived from the content."""
+    """The id of the document within its index. The caller chooses it, or it is derived from the content."""
     sourcefile: _builtins.str
     """The document's name for users, for example `handbook.pdf`."""
     content_type: _builtins.str
-    """Media type, detected from the content, for example `application/pdf`."""
+    """The media type, detected from the content, for example `application/pdf`."""
     sha256: _builtins.str
-    """Lower-case hex SHA-256 of the original bytes."""
+    """The SHA-256 of the original, in lower-case hex digits."""
     size_bytes: _builtins.int
-    """Length of the original in bytes."""
+    """The length of the original in bytes."""
     metadata_json: _builtins.bytes
-    """The caller's metadata: one JSON object, stored unchanged. Empty means `{}`."""
+    """The caller's metadata: one JSON object, which is stored unchanged. Empty means `{}`."""
     category: _builtins.str
-    """The caller's category; empty without one."""
+    """The caller's category; empty if the document has none."""
     language: _builtins.str
-    """BCP 47 tag of the text's language; empty if it is not known."""
+    """The BCP 47 tag of the text's language; empty if unknown."""
     generation: _builtins.int
-    """Orders the versions of a document: a higher generation replaces a lower one, and a lower one is refused."""
+    """The number that orders the versions of a document. A higher generation replaces a lower one. A lower generation
+    is refused.
+    """
     page_count: _builtins.int
-    """Number of pages of the original; 0 if the format has none."""
+    """The number of pages of the original; 0 if the format has no pages."""
     chunk_count: _builtins.int
-    """Number of chunks of this generation. Set by the retriever."""
+    """The number of chunks of this generation. The retriever sets it."""
     has_pictures: _builtins.bool
-    """Pictures of its pages are stored (servicekit/keys.py has their names), for models that accept pictures."""
+    """The object store has pictures of the pages (servicekit/keys.py has the names), for models that accept pictures."""
     original: _builtins.str
-    """Name of the original in the object store, which is removed with the document. Empty without an original."""
+    """The name of the original in the object store. The original is removed with the document. Empty without an
+    original.
+    """
     @_builtins.property
     def access(self) -> Global___AccessControl:
-        """Who may see the document."""
+        """The access list of the document."""
 
     @_builtins.property
     def updated_at(self) -> _timestamp_pb2.Timestamp:
-        """When this generation became visible. Set by the retriever."""
+        """The time when this generation became visible. The retriever sets it."""
 
     def __init__(
         self,
@@ -103,7 +107,9 @@ Global___Document: _TypeAlias = Document  # noqa: Y015
 
 @_typing.final
 class AccessControl(_message.Message):
-    """Who may see a document besides the administrators of its tenant. With both lists empty: the whole tenant."""
+    """The users who may see a document, in addition to the administrators of its tenant. If both lists are empty, all
+    users of the tenant may see the document.
+    """
 
     DESCRIPTOR: _descriptor.Descriptor
 
@@ -111,11 +117,11 @@ class AccessControl(_message.Message):
     GROUPS_FIELD_NUMBER: _builtins.int
     @_builtins.property
     def oids(self) -> _containers.RepeatedScalarFieldContainer[_builtins.str]:
-        """Object ids of users."""
+        """The object ids of users."""
 
     @_builtins.property
     def groups(self) -> _containers.RepeatedScalarFieldContainer[_builtins.str]:
-        """Names of groups."""
+        """The names of groups."""
 
     def __init__(
         self,
@@ -146,26 +152,29 @@ class Chunk(_message.Message):
     OVERLAP_FIELD_NUMBER: _builtins.int
     SEPARATOR_FIELD_NUMBER: _builtins.int
     number: _builtins.int
-    """Position within the document, counted from 0 without gaps."""
+    """The position within the document, counted from 0 without gaps."""
     text: _builtins.str
-    """The text to show, to cite and to give to a model."""
+    """The text for users, citations and models."""
     indexed_text: _builtins.str
-    """The text to index: the chunk's text after file name and headings."""
+    """The text to index: the file name, the headings, and the text of the chunk."""
     page: _builtins.int
-    """Page of the original, counted from 1; 0 if the format has no pages."""
+    """The page of the original, counted from 1; 0 if the format has no pages."""
     overlap: _builtins.int
-    """Code points at the beginning of `text` that repeat the end of the previous chunk; not all of them."""
+    """The number of code points at the beginning of `text` that repeat the end of the previous chunk; less than the
+    length of `text`.
+    """
     separator: _builtins.str
-    """The text of the document between the previous chunk and this one, if they do not overlap; usually white space.
-    Absent: a blank line. A document's text is each chunk's separator and its text after the overlap, in order.
+    """The text of the document between the previous chunk and this chunk, if they do not overlap; usually white
+    space. Absent: a blank line. The text of a document consists of each chunk's separator and its text after the
+    overlap.
     """
     @_builtins.property
     def headings(self) -> _containers.RepeatedScalarFieldContainer[_builtins.str]:
-        """Path of headings above the chunk, outermost first."""
+        """The headings above the chunk, outermost first."""
 
     @_builtins.property
     def vector(self) -> _containers.RepeatedScalarFieldContainer[_builtins.float]:
-        """L2-normalised embedding of `indexed_text`, of the index's dimension."""
+        """The L2-normalised vector of `indexed_text`, with the dimension of the index."""
 
     def __init__(
         self,
@@ -191,7 +200,7 @@ Global___Chunk: _TypeAlias = Chunk  # noqa: Y015
 
 @_typing.final
 class DocumentText(_message.Message):
-    """A document's text, joined from its chunks."""
+    """The text of a document, joined from its chunks."""
 
     DESCRIPTOR: _descriptor.Descriptor
 

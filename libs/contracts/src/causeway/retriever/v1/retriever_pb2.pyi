@@ -33,11 +33,11 @@ class _RetrievalModeEnumTypeWrapper(_enum_type_wrapper._EnumTypeWrapper[_Retriev
     RETRIEVAL_MODE_UNSPECIFIED: _RetrievalMode.ValueType  # 0
     """The default, hybrid."""
     RETRIEVAL_MODE_HYBRID: _RetrievalMode.ValueType  # 1
-    """By meaning and by words; the results are fused."""
+    """Dense and sparse search, with fused results."""
     RETRIEVAL_MODE_VECTORS: _RetrievalMode.ValueType  # 2
-    """By meaning: nearest embeddings."""
+    """Dense search: the nearest vectors."""
     RETRIEVAL_MODE_TEXT: _RetrievalMode.ValueType  # 3
-    """By words: BM25."""
+    """Sparse search: BM25."""
 
 class RetrievalMode(_RetrievalMode, metaclass=_RetrievalModeEnumTypeWrapper):
     """The search method."""
@@ -45,11 +45,11 @@ class RetrievalMode(_RetrievalMode, metaclass=_RetrievalModeEnumTypeWrapper):
 RETRIEVAL_MODE_UNSPECIFIED: RetrievalMode.ValueType  # 0
 """The default, hybrid."""
 RETRIEVAL_MODE_HYBRID: RetrievalMode.ValueType  # 1
-"""By meaning and by words; the results are fused."""
+"""Dense and sparse search, with fused results."""
 RETRIEVAL_MODE_VECTORS: RetrievalMode.ValueType  # 2
-"""By meaning: nearest embeddings."""
+"""Dense search: the nearest vectors."""
 RETRIEVAL_MODE_TEXT: RetrievalMode.ValueType  # 3
-"""By words: BM25."""
+"""Sparse search: BM25."""
 Global___RetrievalMode: _TypeAlias = RetrievalMode  # noqa: Y015
 
 class _Fusion:
@@ -61,17 +61,17 @@ class _FusionEnumTypeWrapper(_enum_type_wrapper._EnumTypeWrapper[_Fusion.ValueTy
     FUSION_UNSPECIFIED: _Fusion.ValueType  # 0
     """The setting of the index; by default, by scores."""
     FUSION_SCORES: _Fusion.ValueType  # 1
-    """The weighted mean of cosine and BM25 score, each as a share of the best one; 0 to 1."""
+    """The weighted mean of cosine and BM25 score, each as a share of the best score; 0 to 1."""
     FUSION_RANKS: _Fusion.ValueType  # 2
     """Reciprocal rank fusion: the weighted sum of 1 / (60 + rank)."""
 
 class Fusion(_Fusion, metaclass=_FusionEnumTypeWrapper):
-    """How a hybrid search fuses its two rankings."""
+    """The method that fuses the two rankings of a hybrid search."""
 
 FUSION_UNSPECIFIED: Fusion.ValueType  # 0
 """The setting of the index; by default, by scores."""
 FUSION_SCORES: Fusion.ValueType  # 1
-"""The weighted mean of cosine and BM25 score, each as a share of the best one; 0 to 1."""
+"""The weighted mean of cosine and BM25 score, each as a share of the best score; 0 to 1."""
 FUSION_RANKS: Fusion.ValueType  # 2
 """Reciprocal rank fusion: the weighted sum of 1 / (60 + rank)."""
 Global___Fusion: _TypeAlias = Fusion  # noqa: Y015
@@ -115,9 +115,9 @@ class _UpsertOutcomeEnumTypeWrapper(_enum_type_wrapper._EnumTypeWrapper[_UpsertO
     UPSERT_OUTCOME_CREATED: _UpsertOutcome.ValueType  # 1
     """The document is new."""
     UPSERT_OUTCOME_REPLACED: _UpsertOutcome.ValueType  # 2
-    """An older generation was replaced."""
+    """The document replaced an older generation."""
     UPSERT_OUTCOME_UNCHANGED: _UpsertOutcome.ValueType  # 3
-    """The index already had this generation; nothing changed."""
+    """The index already had this generation and is unchanged."""
 
 class UpsertOutcome(_UpsertOutcome, metaclass=_UpsertOutcomeEnumTypeWrapper):
     """The result of an upsert."""
@@ -127,9 +127,9 @@ UPSERT_OUTCOME_UNSPECIFIED: UpsertOutcome.ValueType  # 0
 UPSERT_OUTCOME_CREATED: UpsertOutcome.ValueType  # 1
 """The document is new."""
 UPSERT_OUTCOME_REPLACED: UpsertOutcome.ValueType  # 2
-"""An older generation was replaced."""
+"""The document replaced an older generation."""
 UPSERT_OUTCOME_UNCHANGED: UpsertOutcome.ValueType  # 3
-"""The index already had this generation; nothing changed."""
+"""The index already had this generation and is unchanged."""
 Global___UpsertOutcome: _TypeAlias = UpsertOutcome  # noqa: Y015
 
 class _UpdateOutcome:
@@ -141,9 +141,9 @@ class _UpdateOutcomeEnumTypeWrapper(_enum_type_wrapper._EnumTypeWrapper[_UpdateO
     UPDATE_OUTCOME_UNSPECIFIED: _UpdateOutcome.ValueType  # 0
     """Unspecified."""
     UPDATE_OUTCOME_UPDATED: _UpdateOutcome.ValueType  # 1
-    """Something other than the generation has changed."""
+    """A field other than the generation has changed."""
     UPDATE_OUTCOME_UNCHANGED: _UpdateOutcome.ValueType  # 2
-    """Nothing has changed, except possibly the generation."""
+    """No field except the generation has changed."""
 
 class UpdateOutcome(_UpdateOutcome, metaclass=_UpdateOutcomeEnumTypeWrapper):
     """The result of an update."""
@@ -151,9 +151,9 @@ class UpdateOutcome(_UpdateOutcome, metaclass=_UpdateOutcomeEnumTypeWrapper):
 UPDATE_OUTCOME_UNSPECIFIED: UpdateOutcome.ValueType  # 0
 """Unspecified."""
 UPDATE_OUTCOME_UPDATED: UpdateOutcome.ValueType  # 1
-"""Something other than the generation has changed."""
+"""A field other than the generation has changed."""
 UPDATE_OUTCOME_UNCHANGED: UpdateOutcome.ValueType  # 2
-"""Nothing has changed, except possibly the generation."""
+"""No field except the generation has changed."""
 Global___UpdateOutcome: _TypeAlias = UpdateOutcome  # noqa: Y015
 
 class _RebuildState:
@@ -165,7 +165,7 @@ class _RebuildStateEnumTypeWrapper(_enum_type_wrapper._EnumTypeWrapper[_RebuildS
     REBUILD_STATE_UNSPECIFIED: _RebuildState.ValueType  # 0
     """Unspecified."""
     REBUILD_STATE_RUNNING: _RebuildState.ValueType  # 1
-    """It is running, and continues after a restart."""
+    """The rebuild is running, and continues after a restart."""
     REBUILD_STATE_SUCCEEDED: _RebuildState.ValueType  # 2
     """The index has the new vectors."""
     REBUILD_STATE_FAILED: _RebuildState.ValueType  # 3
@@ -177,7 +177,7 @@ class RebuildState(_RebuildState, metaclass=_RebuildStateEnumTypeWrapper):
 REBUILD_STATE_UNSPECIFIED: RebuildState.ValueType  # 0
 """Unspecified."""
 REBUILD_STATE_RUNNING: RebuildState.ValueType  # 1
-"""It is running, and continues after a restart."""
+"""The rebuild is running, and continues after a restart."""
 REBUILD_STATE_SUCCEEDED: RebuildState.ValueType  # 2
 """The index has the new vectors."""
 REBUILD_STATE_FAILED: RebuildState.ValueType  # 3
@@ -211,36 +211,40 @@ class RetrieveRequest(_message.Message):
     mode: Global___RetrievalMode.ValueType
     """The search method."""
     top: _builtins.int
-    """Maximum number of passages to return, 1 to 1000; 0 means 10."""
+    """The maximum number of passages to return, 1 to 1000; 0 means 10."""
     minimum_dense_score: _builtins.float
-    """If set, passages with a lower cosine similarity are left out."""
+    """If set, the minimum cosine similarity of a passage."""
     minimum_score: _builtins.float
-    """If set, passages with a lower fused score are left out."""
+    """If set, the minimum fused score of a passage."""
     skip_missing_scores: _builtins.bool
-    """Do not compute the cosine of passages that only the sparse search found, nor the BM25 score of those that only
-    the dense search found. This saves a search, and in text mode the embedding of the query.
+    """Omit the cosine of passages that only the sparse search found, and the BM25 score of passages that only the
+    dense search found. This saves a search, and in text mode the embedding of the query.
     """
     fusion: Global___Fusion.ValueType
-    """How a hybrid search fuses."""
+    """The fusion of a hybrid search."""
     dense_weight: _builtins.float
-    """Weight of meaning in a hybrid search, 0 to 1; words have the rest. Absent: the setting of the index, else 0.5."""
+    """The weight of the dense search in a hybrid search, 0 to 1; the sparse search has the remaining weight. Absent:
+    the setting of the index, else 0.5.
+    """
     expand: _builtins.bool
-    """Also search for words that the best passages have in common. Absent: the setting of the index; by default, if a
-    hybrid search fuses scores.
+    """Also search for words that the best passages have in common. Absent: the setting of the index; its default is
+    true for a hybrid search that fuses scores.
     """
     diversity: _builtins.float
-    """Weight of new content in a passage in relation to its score, 0 (none) to 1."""
+    """The weight of new content in a passage relative to its score, 0 (none) to 1."""
     neighbours: _builtins.int
-    """Add the text of this many chunks before and after each passage, of the same page and section; at most 10."""
+    """The number of neighbouring chunks of the same page and section whose text is added before and after each
+    passage; at most 10.
+    """
     captions: _builtins.bool
     """Return the sentences of each passage that answer the query best."""
     @_builtins.property
     def principal(self) -> _principal_pb2.Principal:
-        """The caller; documents that the caller may not see are not searched."""
+        """The caller. The search omits documents that the caller may not see."""
 
     @_builtins.property
     def indexes(self) -> _containers.RepeatedScalarFieldContainer[_builtins.str]:
-        """Indexes to search together; at least one. An unknown one is NOT_FOUND."""
+        """The indexes to search; at least one. An unknown index is NOT_FOUND."""
 
     @_builtins.property
     def filter(self) -> _filter_pb2.Filter:
@@ -248,7 +252,7 @@ class RetrieveRequest(_message.Message):
 
     @_builtins.property
     def rerank(self) -> Global___Rerank:
-        """Let a reranker order the passages; absent: no reranker."""
+        """The reranker that orders the passages; absent: no reranker."""
 
     def __init__(
         self,
@@ -295,16 +299,18 @@ Global___RetrieveRequest: _TypeAlias = RetrieveRequest  # noqa: Y015
 
 @_typing.final
 class Rerank(_message.Message):
-    """A request to a reranker, which gets the best passages of the search, as many as it is configured for."""
+    """A request to a reranker. The reranker gets the best passages of the search, up to its configured number."""
 
     DESCRIPTOR: _descriptor.Descriptor
 
     RERANKER_FIELD_NUMBER: _builtins.int
     MINIMUM_SCORE_FIELD_NUMBER: _builtins.int
     reranker: _builtins.str
-    """Its name; empty: the default. An unknown one is NOT_FOUND. Without any configured reranker, nothing happens."""
+    """The name of the reranker; empty: the default reranker. An unknown name is NOT_FOUND. Without any configured
+    reranker, the request has no effect.
+    """
     minimum_score: _builtins.float
-    """If set, passages with a lower reranker score are left out."""
+    """If set, the minimum reranker score of a passage."""
     def __init__(
         self,
         *,
@@ -323,7 +329,7 @@ Global___Rerank: _TypeAlias = Rerank  # noqa: Y015
 
 @_typing.final
 class RetrieveResponse(_message.Message):
-    """Passages, best first; ties are ordered by id."""
+    """The passages, best first. Passages with equal scores are ordered by id."""
 
     DESCRIPTOR: _descriptor.Descriptor
 
@@ -334,7 +340,7 @@ class RetrieveResponse(_message.Message):
     reranker: _builtins.str
     """The reranker that ordered the passages; empty if the order is that of the search."""
     not_reranked: _builtins.str
-    """Why the requested reranker did not order them, for users; empty if it did, or if none was requested."""
+    """The reason why the requested reranker did not order the passages, for users; otherwise empty."""
     @_builtins.property
     def passages(self) -> _containers.RepeatedCompositeFieldContainer[Global___Passage]:
         """The passages."""
@@ -368,9 +374,9 @@ class Step(_message.Message):
     NAME_FIELD_NUMBER: _builtins.int
     DURATION_MS_FIELD_NUMBER: _builtins.int
     name: _builtins.str
-    """`embed`, `dense`, `sparse`, `expand`, `fuse`, `rerank`, `diversify`, `neighbours`, `captions`."""
+    """The step: `embed`, `dense`, `sparse`, `expand`, `fuse`, `rerank`, `diversify`, `neighbours` or `captions`."""
     duration_ms: _builtins.float
-    """Wall time in milliseconds."""
+    """The wall time in milliseconds."""
     def __init__(
         self,
         *,
@@ -387,7 +393,7 @@ Global___Step: _TypeAlias = Step  # noqa: Y015
 
 @_typing.final
 class Passage(_message.Message):
-    """A chunk that was found, with its document and scores."""
+    """A found chunk, with its document and scores."""
 
     DESCRIPTOR: _descriptor.Descriptor
 
@@ -408,46 +414,46 @@ class Passage(_message.Message):
     LAST_CHUNK_NUMBER_FIELD_NUMBER: _builtins.int
     CAPTIONS_FIELD_NUMBER: _builtins.int
     id: _builtins.str
-    """Identifies the chunk: a UUID derived only from index, document, number and content."""
+    """The id of the chunk: a UUID that is derived only from index, document, number and content."""
     index: _builtins.str
-    """The index with the chunk."""
+    """The index that has the chunk."""
     chunk_number: _builtins.int
-    """Position in the document."""
+    """The position in the document."""
     page: _builtins.int
-    """Page of the original, from 1; 0 without pages."""
+    """The page of the original, from 1; 0 without pages."""
     text: _builtins.str
     """The text."""
     sourcepage: _builtins.str
-    """The citation: `file.pdf#page=3`, or the file's name without pages. If the document's original can be opened,
+    """The citation: `file.pdf#page=3`, or the name of a file without pages. If the document's original can be opened,
     characters that would end the name in a URL are encoded: `C%23.pdf`.
     """
     score: _builtins.float
     """The score that determines the order: the fused score in hybrid mode, and for indexes with different models;
-    else the score of the mode.
+    otherwise the score of the mode.
     """
     dense_score: _builtins.float
-    """Cosine similarity, -1 to 1, if known."""
+    """The cosine similarity, -1 to 1; absent if unknown."""
     sparse_score: _builtins.float
-    """BM25 score, if known; 0 if no word of the query occurs."""
+    """The BM25 score; 0 if no word of the query occurs; absent if unknown."""
     reranker_score: _builtins.float
-    """The score of the reranker, if one ran."""
+    """The score of the reranker; absent without a reranker."""
     source: Global___PassageSource.ValueType
-    """The searches that found it."""
+    """The searches that found the passage."""
     first_chunk_number: _builtins.int
-    """Number of the first chunk in the text; differs from `chunk_number` only if neighbours were requested."""
+    """The number of the first chunk in the text. With neighbours, it may be lower than `chunk_number`."""
     last_chunk_number: _builtins.int
-    """Number of the last chunk in the text."""
+    """The number of the last chunk in the text."""
     @_builtins.property
     def document(self) -> _document_pb2.Document:
-        """Its document."""
+        """The passage's document."""
 
     @_builtins.property
     def headings(self) -> _containers.RepeatedScalarFieldContainer[_builtins.str]:
-        """Headings above it, outermost first."""
+        """The headings above the passage, outermost first."""
 
     @_builtins.property
     def captions(self) -> _containers.RepeatedScalarFieldContainer[_builtins.str]:
-        """The sentences that answer the query best, in the order of the text, if they were requested."""
+        """If requested: the sentences that answer the query best, in the order of the text."""
 
     def __init__(
         self,
@@ -503,11 +509,11 @@ class UpsertRequest(_message.Message):
 
     @_builtins.property
     def chunks(self) -> Global___UpsertChunks:
-        """Further chunks, in order."""
+        """The next chunks, in order."""
 
     @_builtins.property
     def commit(self) -> Global___UpsertCommit:
-        """Makes the document visible."""
+        """The commit, which makes the document visible."""
 
     def __init__(
         self,
@@ -528,7 +534,7 @@ Global___UpsertRequest: _TypeAlias = UpsertRequest  # noqa: Y015
 
 @_typing.final
 class UpsertBegin(_message.Message):
-    """The head of an upsert."""
+    """The start of an upsert."""
 
     DESCRIPTOR: _descriptor.Descriptor
 
@@ -538,11 +544,11 @@ class UpsertBegin(_message.Message):
     EMBEDDING_MODEL_FIELD_NUMBER: _builtins.int
     DIMENSION_FIELD_NUMBER: _builtins.int
     index: _builtins.str
-    """Index to write to; created if it does not exist."""
+    """The index to write to; created if it does not exist."""
     embedding_model: _builtins.str
-    """Name of the model of the vectors; must be the model of the index."""
+    """The model of the vectors, which must be the model of the index."""
     dimension: _builtins.int
-    """Length of the vectors; must be that of the index."""
+    """The length of the vectors, which must be the dimension of the index."""
     @_builtins.property
     def principal(self) -> _principal_pb2.Principal:
         """The caller."""
@@ -577,7 +583,7 @@ class UpsertChunks(_message.Message):
     CHUNKS_FIELD_NUMBER: _builtins.int
     @_builtins.property
     def chunks(self) -> _containers.RepeatedCompositeFieldContainer[_document_pb2.Chunk]:
-        """At most 64."""
+        """The chunks, at most 64."""
 
     def __init__(
         self,
@@ -600,7 +606,7 @@ class UpsertCommit(_message.Message):
 
     CHUNK_COUNT_FIELD_NUMBER: _builtins.int
     chunk_count: _builtins.int
-    """Number of chunks sent; INVALID_ARGUMENT if another number arrived."""
+    """The number of sent chunks. INVALID_ARGUMENT if a different number arrived."""
     def __init__(
         self,
         *,
@@ -643,6 +649,58 @@ class UpsertResponse(_message.Message):
 Global___UpsertResponse: _TypeAlias = UpsertResponse  # noqa: Y015
 
 @_typing.final
+class StoreDocumentRequest(_message.Message):
+    """A whole document."""
+
+    DESCRIPTOR: _descriptor.Descriptor
+
+    BEGIN_FIELD_NUMBER: _builtins.int
+    CHUNKS_FIELD_NUMBER: _builtins.int
+    @_builtins.property
+    def begin(self) -> Global___UpsertBegin:
+        """The document and its target."""
+
+    @_builtins.property
+    def chunks(self) -> _containers.RepeatedCompositeFieldContainer[_document_pb2.Chunk]:
+        """All chunks, in order."""
+
+    def __init__(
+        self,
+        *,
+        begin: Global___UpsertBegin | None = ...,
+        chunks: _abc.Iterable[_document_pb2.Chunk] | None = ...,
+    ) -> None: ...
+    _HasFieldArgType: _TypeAlias = _typing.Literal["begin", b"begin"]  # noqa: Y015
+    def HasField(self, field_name: _HasFieldArgType) -> _builtins.bool: ...
+    _ClearFieldArgType: _TypeAlias = _typing.Literal["begin", b"begin", "chunks", b"chunks"]  # noqa: Y015
+    def ClearField(self, field_name: _ClearFieldArgType) -> None: ...
+    def WhichOneof(self, oneof_group: _Never) -> None: ...
+
+Global___StoreDocumentRequest: _TypeAlias = StoreDocumentRequest  # noqa: Y015
+
+@_typing.final
+class StoreDocumentResponse(_message.Message):
+    """The result of storing a document."""
+
+    DESCRIPTOR: _descriptor.Descriptor
+
+    OUTCOME_FIELD_NUMBER: _builtins.int
+    outcome: Global___UpsertOutcome.ValueType
+    """The result."""
+    def __init__(
+        self,
+        *,
+        outcome: Global___UpsertOutcome.ValueType = ...,
+    ) -> None: ...
+    _HasFieldArgType: _TypeAlias = _Never  # noqa: Y015
+    def HasField(self, field_name: _HasFieldArgType) -> _builtins.bool: ...
+    _ClearFieldArgType: _TypeAlias = _typing.Literal["outcome", b"outcome"]  # noqa: Y015
+    def ClearField(self, field_name: _ClearFieldArgType) -> None: ...
+    def WhichOneof(self, oneof_group: _Never) -> None: ...
+
+Global___StoreDocumentResponse: _TypeAlias = StoreDocumentResponse  # noqa: Y015
+
+@_typing.final
 class UpdateDocumentRequest(_message.Message):
     """The changes of a document."""
 
@@ -652,16 +710,16 @@ class UpdateDocumentRequest(_message.Message):
     INDEX_FIELD_NUMBER: _builtins.int
     DOCUMENT_FIELD_NUMBER: _builtins.int
     index: _builtins.str
-    """Its index."""
+    """The document's index."""
     @_builtins.property
     def principal(self) -> _principal_pb2.Principal:
         """The caller."""
 
     @_builtins.property
     def document(self) -> _document_pb2.Document:
-        """`document_id` identifies it. `sha256` must be that of the stored document, and so must `sourcefile` if it is
-        set, because the chunks were indexed with it. `metadata_json`, `access`, `category`, `language` and
-        `generation` are all replaced; other fields are unchanged.
+        """The document with the id `document_id`. `sha256` and, if set, `sourcefile` must be equal to those of the stored
+        document, because the chunks depend on them. The update replaces `metadata_json`, `access`, `category`,
+        `language` and `generation`. Other fields are unchanged.
         """
 
     def __init__(
@@ -717,14 +775,14 @@ class DeleteDocumentsRequest(_message.Message):
     INDEX_FIELD_NUMBER: _builtins.int
     DOCUMENT_IDS_FIELD_NUMBER: _builtins.int
     index: _builtins.str
-    """Their index."""
+    """The index of the documents."""
     @_builtins.property
     def principal(self) -> _principal_pb2.Principal:
         """The caller."""
 
     @_builtins.property
     def document_ids(self) -> _containers.RepeatedScalarFieldContainer[_builtins.str]:
-        """Their ids; at least one."""
+        """The ids of the documents; at least one."""
 
     def __init__(
         self,
@@ -755,7 +813,7 @@ class DeleteDocumentsResponse(_message.Message):
 
     @_builtins.property
     def not_found_ids(self) -> _containers.RepeatedScalarFieldContainer[_builtins.str]:
-        """Ids that do not exist in the index, or that the caller may not see."""
+        """The ids of documents that do not exist in the index, or that the caller may not see."""
 
     def __init__(
         self,
@@ -785,17 +843,17 @@ class GetDocumentRequest(_message.Message):
     FIRST_PAGE_FIELD_NUMBER: _builtins.int
     LAST_PAGE_FIELD_NUMBER: _builtins.int
     index: _builtins.str
-    """Its index."""
+    """The document's index."""
     document_id: _builtins.str
-    """Its id."""
+    """The document's id."""
     text_length: _builtins.int
-    """Return this many code points of its text, at most 1,000,000; absent: no text."""
+    """The number of code points of the text to return, at most 1,000,000; absent: no text."""
     text_offset: _builtins.int
-    """Code points of the text to skip, with `text_length`."""
+    """The number of code points of the text to skip; only with `text_length`."""
     first_page: _builtins.int
-    """First page of the text, counted from 1; 0: from the beginning. Formats without pages have no text then."""
+    """The first page of the text, counted from 1; 0: the beginning. With a page, formats without pages have no text."""
     last_page: _builtins.int
-    """Last page of the text; 0: to the end."""
+    """The last page of the text; 0: the end."""
     @_builtins.property
     def principal(self) -> _principal_pb2.Principal:
         """The caller; a document that the caller may not see is NOT_FOUND."""
@@ -835,7 +893,7 @@ class GetDocumentResponse(_message.Message):
 
     @_builtins.property
     def text(self) -> _document_pb2.DocumentText:
-        """Its text, if `text_length` was set."""
+        """The document's text, if `text_length` was set."""
 
     def __init__(
         self,
@@ -865,16 +923,16 @@ class ListDocumentsRequest(_message.Message):
     OFFSET_FIELD_NUMBER: _builtins.int
     TEXT_LENGTH_FIELD_NUMBER: _builtins.int
     index: _builtins.str
-    """Their index."""
+    """The index of the documents."""
     page_size: _builtins.int
-    """Maximum number of records to return, 1 to 1000; 0 means 100."""
+    """The maximum number of records to return, 1 to 1000; 0 means 100."""
     page_token: _builtins.str
     """The `next_page_token` of the previous page; empty for the first page."""
     offset: _builtins.int
-    """Records to skip, for clients that count pages; not allowed with `page_token`."""
+    """The number of records to skip, for clients that count pages; not allowed with `page_token`."""
     text_length: _builtins.int
-    """Return this many code points of each document's text, at most 1,000,000 for the whole page (`page_size` times
-    this); absent: no text.
+    """The number of code points of each document's text to return; absent: no text. `page_size` times `text_length`
+    must be at most 1,000,000.
     """
     @_builtins.property
     def principal(self) -> _principal_pb2.Principal:
@@ -882,7 +940,7 @@ class ListDocumentsRequest(_message.Message):
 
     @_builtins.property
     def filter(self) -> _filter_pb2.Filter:
-        """Conditions."""
+        """The conditions."""
 
     def __init__(
         self,
@@ -921,9 +979,9 @@ class ListDocumentsResponse(_message.Message):
     TOTAL_FIELD_NUMBER: _builtins.int
     TEXTS_FIELD_NUMBER: _builtins.int
     next_page_token: _builtins.str
-    """Token of the next page; empty on the last page."""
+    """The token of the next page; empty on the last page."""
     total: _builtins.int
-    """Number of records on all pages."""
+    """The number of records on all pages."""
     @_builtins.property
     def documents(self) -> _containers.RepeatedCompositeFieldContainer[_document_pb2.Document]:
         """The records."""
@@ -960,13 +1018,13 @@ class ListChunksRequest(_message.Message):
     FIRST_NUMBER_FIELD_NUMBER: _builtins.int
     PAGE_SIZE_FIELD_NUMBER: _builtins.int
     index: _builtins.str
-    """Index of the document."""
+    """The index of the document."""
     document_id: _builtins.str
-    """Id of the document."""
+    """The id of the document."""
     first_number: _builtins.int
-    """Number of the first chunk, counted from 0."""
+    """The number of the first chunk, counted from 0."""
     page_size: _builtins.int
-    """Maximum number of chunks to return, 1 to 100; 0 means 50."""
+    """The maximum number of chunks to return, 1 to 100; 0 means 50."""
     @_builtins.property
     def principal(self) -> _principal_pb2.Principal:
         """The caller; a document that the caller may not see is NOT_FOUND."""
@@ -1002,7 +1060,7 @@ class ListChunksResponse(_message.Message):
 
     @_builtins.property
     def chunks(self) -> _containers.RepeatedCompositeFieldContainer[Global___ListedChunk]:
-        """The chunks; empty if the document has fewer than `first_number`."""
+        """The chunks; empty if the document has fewer chunks than `first_number`."""
 
     def __init__(
         self,
@@ -1031,18 +1089,18 @@ class ListedChunk(_message.Message):
     TEXT_FIELD_NUMBER: _builtins.int
     SOURCEPAGE_FIELD_NUMBER: _builtins.int
     id: _builtins.str
-    """As in Passage."""
+    """The id, as in Passage."""
     number: _builtins.int
-    """Position in the document."""
+    """The position in the document."""
     page: _builtins.int
-    """Page of the original, from 1; 0 without pages."""
+    """The page of the original, from 1; 0 without pages."""
     text: _builtins.str
     """The text."""
     sourcepage: _builtins.str
-    """As in Passage."""
+    """The citation, as in Passage."""
     @_builtins.property
     def headings(self) -> _containers.RepeatedScalarFieldContainer[_builtins.str]:
-        """Headings above it, outermost first."""
+        """The headings above the chunk, outermost first."""
 
     def __init__(
         self,
@@ -1073,11 +1131,11 @@ class GetIndexRequest(_message.Message):
     COUNT_FIELD_NUMBER: _builtins.int
     DOCUMENT_ID_FIELD_NUMBER: _builtins.int
     index: _builtins.str
-    """Its name; one that does not exist is NOT_FOUND."""
+    """The name of the index; an unknown name is NOT_FOUND."""
     count: _builtins.bool
     """Count the documents and chunks that the principal may see."""
     document_id: _builtins.str
-    """Also look up this document; empty: no document."""
+    """The id of a document whose record is also returned; empty: no document."""
     @_builtins.property
     def principal(self) -> _principal_pb2.Principal:
         """The caller."""
@@ -1107,7 +1165,7 @@ class DocumentLookup(_message.Message):
     DOCUMENT_FIELD_NUMBER: _builtins.int
     @_builtins.property
     def document(self) -> _document_pb2.Document:
-        """Its record; absent if the document does not exist or the principal may not see it."""
+        """The document's record; absent if the document does not exist or the principal may not see it."""
 
     def __init__(
         self,
@@ -1135,20 +1193,20 @@ class GetIndexResponse(_message.Message):
     CHUNK_COUNT_FIELD_NUMBER: _builtins.int
     LOOKUP_FIELD_NUMBER: _builtins.int
     embedding_model: _builtins.str
-    """Model of its vectors."""
+    """The embedding model of the index."""
     dimension: _builtins.int
-    """Length of its vectors."""
+    """The length of the vectors."""
     document_count: _builtins.int
-    """Number of documents, if requested."""
+    """If requested: the number of documents."""
     chunk_count: _builtins.int
-    """Number of chunks, if requested."""
+    """If requested: the number of chunks."""
     @_builtins.property
     def settings(self) -> Global___IndexSettings:
-        """Its settings."""
+        """The index's settings."""
 
     @_builtins.property
     def lookup(self) -> Global___DocumentLookup:
-        """The requested document. Absent if the request names no document, or from a server that does not know the field."""
+        """If requested: the record of the document. Absent from an earlier version of the server."""
 
     def __init__(
         self,
@@ -1183,30 +1241,30 @@ class IndexSettings(_message.Message):
     LANGUAGE_FIELD_NUMBER: _builtins.int
     OCR_FIELD_NUMBER: _builtins.int
     embedding_model: _builtins.str
-    """Model of its vectors. Empty in a request: the default model, or the current one."""
+    """The embedding model. Empty in a request: the default model, or the current model."""
     chunk_tokens: _builtins.int
-    """Maximum number of tokens of a chunk's text, 16 to 8192, or fewer if the model's limit is lower; absent: the
-    setting of ingest. Applies to documents that are added later.
+    """The maximum number of tokens of a chunk's text, 16 to 8192, but at most the limit of the model; absent: the
+    setting of ingest. A change applies to documents that are added later.
     """
     chunk_overlap: _builtins.int
-    """Maximum overlap of a chunk with the previous one in tokens, less than its own tokens; absent: the setting of
-    ingest.
+    """The maximum overlap of a chunk with the previous chunk, in tokens, less than `chunk_tokens`; absent: the
+    setting of ingest.
     """
     fusion: Global___Fusion.ValueType
-    """Default of how its searches fuse. For a search in several indexes, a setting applies if it is the same in all
-    of them.
+    """The default fusion of searches. For a search in several indexes, a setting applies if it is equal in all
+    indexes.
     """
     dense_weight: _builtins.float
-    """Default weight of meaning in a hybrid search, 0 to 1."""
+    """The default weight of the dense search in a hybrid search, 0 to 1."""
     expand: _builtins.bool
-    """Default of whether a search also uses further words."""
+    """The default of `expand` in a search."""
     language: _builtins.str
-    """Language of its texts for text search: `auto` (each document's language) or an ISO 639-1 code. Empty in a
-    request: `auto`, or the current one. `legacy` is the value of an index of an earlier version, which treats all
-    words as English until it is rebuilt.
+    """The language of the texts for the sparse search: `auto` (each document's language) or an ISO 639-1 code. Empty
+    in a request: `auto`, or the current language. `legacy` is the value of an index of an earlier version. Until a
+    rebuild, such an index treats all words as English.
     """
     ocr: _builtins.bool
-    """Whether text in images is recognised, in documents that are added later; absent: if the worker supports it."""
+    """Whether ingest recognises text in images, in documents that are added later; absent: if the worker supports it."""
     def __init__(
         self,
         *,
@@ -1256,14 +1314,14 @@ class CreateIndexRequest(_message.Message):
     INDEX_FIELD_NUMBER: _builtins.int
     SETTINGS_FIELD_NUMBER: _builtins.int
     index: _builtins.str
-    """Its name."""
+    """The index's name."""
     @_builtins.property
     def principal(self) -> _principal_pb2.Principal:
         """The caller."""
 
     @_builtins.property
     def settings(self) -> Global___IndexSettings:
-        """Its settings."""
+        """The index's settings."""
 
     def __init__(
         self,
@@ -1315,7 +1373,7 @@ class UpdateIndexRequest(_message.Message):
     SETTINGS_FIELD_NUMBER: _builtins.int
     UPDATE_MASK_FIELD_NUMBER: _builtins.int
     index: _builtins.str
-    """Its name."""
+    """The index's name."""
     @_builtins.property
     def principal(self) -> _principal_pb2.Principal:
         """The caller."""
@@ -1326,8 +1384,8 @@ class UpdateIndexRequest(_message.Message):
 
     @_builtins.property
     def update_mask(self) -> _field_mask_pb2.FieldMask:
-        """Fields of `settings` to change; a field without a value there gets its default again. `embedding_model` and
-        `language` are not allowed.
+        """The fields of `settings` to change. A field without a value in `settings` gets its default. `embedding_model`
+        and `language` are not allowed.
         """
 
     def __init__(
@@ -1355,7 +1413,7 @@ class UpdateIndexResponse(_message.Message):
     SETTINGS_FIELD_NUMBER: _builtins.int
     @_builtins.property
     def settings(self) -> Global___IndexSettings:
-        """All its settings."""
+        """All settings of the index."""
 
     def __init__(
         self,
@@ -1380,14 +1438,14 @@ class RebuildIndexRequest(_message.Message):
     INDEX_FIELD_NUMBER: _builtins.int
     SETTINGS_FIELD_NUMBER: _builtins.int
     index: _builtins.str
-    """Its name."""
+    """The index's name."""
     @_builtins.property
     def principal(self) -> _principal_pb2.Principal:
         """The caller."""
 
     @_builtins.property
     def settings(self) -> Global___IndexSettings:
-        """Its new settings; missing ones are unchanged."""
+        """The new settings of the index; missing settings are unchanged."""
 
     def __init__(
         self,
@@ -1496,9 +1554,9 @@ class IndexRebuild(_message.Message):
     state: Global___RebuildState.ValueType
     """The state."""
     documents_done: _builtins.int
-    """Documents with new vectors."""
+    """The number of documents with new vectors."""
     documents_total: _builtins.int
-    """All documents."""
+    """The number of all documents."""
     error: _builtins.str
     """The reason of a failure, for users; otherwise empty."""
     @_builtins.property
@@ -1507,11 +1565,11 @@ class IndexRebuild(_message.Message):
 
     @_builtins.property
     def started_at(self) -> _timestamp_pb2.Timestamp:
-        """When it was requested."""
+        """The time of the request."""
 
     @_builtins.property
     def finished_at(self) -> _timestamp_pb2.Timestamp:
-        """When it ended; absent before."""
+        """The time of the end; absent while the rebuild is running."""
 
     def __init__(
         self,
@@ -1593,18 +1651,18 @@ class Index(_message.Message):
     CHUNK_COUNT_FIELD_NUMBER: _builtins.int
     SETTINGS_FIELD_NUMBER: _builtins.int
     name: _builtins.str
-    """Its name."""
+    """The index's name."""
     embedding_model: _builtins.str
-    """Model of its vectors."""
+    """The embedding model of the index."""
     dimension: _builtins.int
-    """Length of its vectors."""
+    """The length of the vectors."""
     document_count: _builtins.int
-    """Number of documents."""
+    """The number of documents."""
     chunk_count: _builtins.int
-    """Number of chunks."""
+    """The number of chunks."""
     @_builtins.property
     def settings(self) -> Global___IndexSettings:
-        """Its settings."""
+        """The index's settings."""
 
     def __init__(
         self,
@@ -1633,7 +1691,7 @@ class DeleteIndexRequest(_message.Message):
     PRINCIPAL_FIELD_NUMBER: _builtins.int
     INDEX_FIELD_NUMBER: _builtins.int
     index: _builtins.str
-    """Its name."""
+    """The index's name."""
     @_builtins.property
     def principal(self) -> _principal_pb2.Principal:
         """The caller."""
@@ -1681,8 +1739,8 @@ class PersistIndexRequest(_message.Message):
     index: _builtins.str
     """The index."""
     path: _builtins.str
-    """The directory below which the snapshot is written under the index's name: relative to the tenant's snapshot
-    directory, or absolute and below it. Empty: the tenant's snapshot directory.
+    """The directory in which the snapshot is written under the name of the index. The path is relative to the
+    tenant's snapshot directory, or is absolute and below that directory. Empty: the tenant's snapshot directory.
     """
     @_builtins.property
     def principal(self) -> _principal_pb2.Principal:
@@ -1712,9 +1770,9 @@ class PersistIndexResponse(_message.Message):
     DOCUMENT_COUNT_FIELD_NUMBER: _builtins.int
     CHUNK_COUNT_FIELD_NUMBER: _builtins.int
     document_count: _builtins.int
-    """Number of documents in it."""
+    """The number of documents in the snapshot."""
     chunk_count: _builtins.int
-    """Number of chunks in it."""
+    """The number of chunks in the snapshot."""
     def __init__(
         self,
         *,
@@ -1762,7 +1820,7 @@ class ListSnapshotsResponse(_message.Message):
     SNAPSHOTS_FIELD_NUMBER: _builtins.int
     @_builtins.property
     def snapshots(self) -> _containers.RepeatedCompositeFieldContainer[Global___Snapshot]:
-        """Ordered by path."""
+        """The snapshots, ordered by path."""
 
     def __init__(
         self,
@@ -1790,18 +1848,18 @@ class Snapshot(_message.Message):
     SIZE_BYTES_FIELD_NUMBER: _builtins.int
     CREATED_AT_FIELD_NUMBER: _builtins.int
     path: _builtins.str
-    """Its path below the tenant's snapshot directory."""
+    """The snapshot's path below the tenant's snapshot directory."""
     index: _builtins.str
-    """Its index. Empty: the snapshot is damaged, and all numbers except its size are 0."""
+    """The snapshot's index. Empty: the snapshot is damaged, and all numbers except its size are 0."""
     document_count: _builtins.int
-    """Number of documents in it."""
+    """The number of documents in the snapshot."""
     chunk_count: _builtins.int
-    """Number of chunks in it."""
+    """The number of chunks in the snapshot."""
     size_bytes: _builtins.int
-    """Its bytes on the disk."""
+    """The size on the disk in bytes."""
     @_builtins.property
     def created_at(self) -> _timestamp_pb2.Timestamp:
-        """When it was written."""
+        """The time when the snapshot was written."""
 
     def __init__(
         self,
@@ -1830,7 +1888,7 @@ class DeleteSnapshotRequest(_message.Message):
     PRINCIPAL_FIELD_NUMBER: _builtins.int
     PATH_FIELD_NUMBER: _builtins.int
     path: _builtins.str
-    """Its path, as in Snapshot.path."""
+    """The snapshot's path, as in Snapshot.path."""
     @_builtins.property
     def principal(self) -> _principal_pb2.Principal:
         """The caller."""
@@ -1877,9 +1935,9 @@ class LoadIndexRequest(_message.Message):
     INDEX_FIELD_NUMBER: _builtins.int
     OVERWRITE_FIELD_NUMBER: _builtins.int
     path: _builtins.str
-    """As in PersistIndexRequest."""
+    """The directory of the snapshot, as in PersistIndexRequest."""
     index: _builtins.str
-    """Name of the index to create, which may differ from that of the persisted index."""
+    """The name of the new index, which may differ from the name of the persisted index."""
     overwrite: _builtins.bool
     """Whether an index with this name may be replaced with all its content."""
     @_builtins.property
@@ -1935,7 +1993,7 @@ class CompactIndexRequest(_message.Message):
     PRINCIPAL_FIELD_NUMBER: _builtins.int
     INDEX_FIELD_NUMBER: _builtins.int
     index: _builtins.str
-    """Its name."""
+    """The index's name."""
     @_builtins.property
     def principal(self) -> _principal_pb2.Principal:
         """The caller."""
@@ -1986,14 +2044,14 @@ class EmbedRequest(_message.Message):
     MODEL_FIELD_NUMBER: _builtins.int
     TEXTS_FIELD_NUMBER: _builtins.int
     model: _builtins.str
-    """Name of the model, one of ListEmbeddingModels; empty: the first one. An unknown one is NOT_FOUND."""
+    """The name of a model of ListEmbeddingModels; empty: the first model. An unknown name is NOT_FOUND."""
     @_builtins.property
     def principal(self) -> _principal_pb2.Principal:
         """The caller."""
 
     @_builtins.property
     def texts(self) -> _containers.RepeatedScalarFieldContainer[_builtins.str]:
-        """1 to 256 texts, none of them blank; at most 100,000 code points each, and 1,000,000 in total."""
+        """The texts: 1 to 256 texts that are not blank, with at most 100,000 code points each and 1,000,000 in total."""
 
     def __init__(
         self,
@@ -2012,17 +2070,17 @@ Global___EmbedRequest: _TypeAlias = EmbedRequest  # noqa: Y015
 
 @_typing.final
 class EmbedResponse(_message.Message):
-    """The texts' vectors."""
+    """The vectors of the texts."""
 
     DESCRIPTOR: _descriptor.Descriptor
 
     MODEL_FIELD_NUMBER: _builtins.int
     EMBEDDINGS_FIELD_NUMBER: _builtins.int
     model: _builtins.str
-    """Name of the model."""
+    """The name of the model."""
     @_builtins.property
     def embeddings(self) -> _containers.RepeatedCompositeFieldContainer[Global___Embedding]:
-        """One for each text, in the same order."""
+        """One entry for each text, in the same order."""
 
     def __init__(
         self,
@@ -2040,7 +2098,7 @@ Global___EmbedResponse: _TypeAlias = EmbedResponse  # noqa: Y015
 
 @_typing.final
 class Embedding(_message.Message):
-    """A text's vector."""
+    """The vector of a text."""
 
     DESCRIPTOR: _descriptor.Descriptor
 
@@ -2048,12 +2106,12 @@ class Embedding(_message.Message):
     TOKEN_COUNT_FIELD_NUMBER: _builtins.int
     EMBEDDED_TOKEN_COUNT_FIELD_NUMBER: _builtins.int
     token_count: _builtins.int
-    """Tokens of the text, counted by the model's tokenizer."""
+    """The number of tokens of the text, counted by the model's tokenizer."""
     embedded_token_count: _builtins.int
-    """Tokens that the vector was computed from: the beginning of the text, up to the model's limit."""
+    """The number of embedded tokens, which is at most the model's limit; the vector ignores further tokens."""
     @_builtins.property
     def vector(self) -> _containers.RepeatedScalarFieldContainer[_builtins.float]:
-        """L2-normalised, of the model's dimension."""
+        """The L2-normalised vector, with the dimension of the model."""
 
     def __init__(
         self,
@@ -2103,7 +2161,7 @@ class ListEmbeddingModelsResponse(_message.Message):
     MODELS_FIELD_NUMBER: _builtins.int
     @_builtins.property
     def models(self) -> _containers.RepeatedCompositeFieldContainer[Global___EmbeddingModel]:
-        """The models, the default first."""
+        """The models, the default model first."""
 
     def __init__(
         self,
@@ -2128,11 +2186,11 @@ class EmbeddingModel(_message.Message):
     DIMENSION_FIELD_NUMBER: _builtins.int
     MAX_TOKENS_FIELD_NUMBER: _builtins.int
     name: _builtins.str
-    """Its name."""
+    """The model's name."""
     dimension: _builtins.int
-    """Length of its vectors."""
+    """The length of the vectors."""
     max_tokens: _builtins.int
-    """Limit of the tokens of a text; the rest is cut off."""
+    """The maximum number of tokens of a text; longer texts are truncated."""
     def __init__(
         self,
         *,

@@ -26,7 +26,7 @@ if _version_not_supported:
 
 
 class RetrieverServiceStub:
-    """Finds passages and stores documents. Names of other tenants do not exist for the caller: they are NOT_FOUND.
+    """Finds passages and stores documents. Names of other tenants are NOT_FOUND for the caller.
     """
 
     def __init__(self, channel):
@@ -44,6 +44,11 @@ class RetrieverServiceStub:
                 '/causeway.retriever.v1.RetrieverService/Upsert',
                 request_serializer=causeway_dot_retriever_dot_v1_dot_retriever__pb2.UpsertRequest.SerializeToString,
                 response_deserializer=causeway_dot_retriever_dot_v1_dot_retriever__pb2.UpsertResponse.FromString,
+                _registered_method=True)
+        self.StoreDocument = channel.unary_unary(
+                '/causeway.retriever.v1.RetrieverService/StoreDocument',
+                request_serializer=causeway_dot_retriever_dot_v1_dot_retriever__pb2.StoreDocumentRequest.SerializeToString,
+                response_deserializer=causeway_dot_retriever_dot_v1_dot_retriever__pb2.StoreDocumentResponse.FromString,
                 _registered_method=True)
         self.UpdateDocument = channel.unary_unary(
                 '/causeway.retriever.v1.RetrieverService/UpdateDocument',
@@ -143,20 +148,27 @@ class RetrieverServiceStub:
 
 
 class RetrieverServiceServicer:
-    """Finds passages and stores documents. Names of other tenants do not exist for the caller: they are NOT_FOUND.
+    """Finds passages and stores documents. Names of other tenants are NOT_FOUND for the caller.
     """
 
     def Retrieve(self, request, context):
-        """Returns the best passages of one or more indexes for a query, best first.
+        """Returns the passages of one or more indexes for a query, best first.
         """
         context.set_code(grpc.StatusCode.UNIMPLEMENTED)
         context.set_details('Method not implemented!')
         raise NotImplementedError('Method not implemented!')
 
     def Upsert(self, request_iterator, context):
-        """Stores one generation of a document: begin, then its chunks, then commit. Before the commit, nothing of it can
-        be found. The commit makes it visible and removes older generations in one step. Creates the index if it does
-        not exist. A stream that ends without a commit has no effect.
+        """Stores one generation of a document: `begin`, then chunks, then `commit`. The commit makes the generation
+        visible and removes older generations in one step. Searches do not find the generation before the commit.
+        Creates the index if it does not exist. A stream without a commit has no effect.
+        """
+        context.set_code(grpc.StatusCode.UNIMPLEMENTED)
+        context.set_details('Method not implemented!')
+        raise NotImplementedError('Method not implemented!')
+
+    def StoreDocument(self, request, context):
+        """Does the same as `Upsert` for a document of at most 64 chunks, in one message.
         """
         context.set_code(grpc.StatusCode.UNIMPLEMENTED)
         context.set_details('Method not implemented!')
@@ -164,8 +176,8 @@ class RetrieverServiceServicer:
 
     def UpdateDocument(self, request, context):
         """Changes the metadata, access list, category or language of a stored document, raises its generation, and keeps
-        its chunks. NOT_FOUND if the index does not have the document, or has other content: then it must be upserted.
-        FAILED_PRECONDITION (STALE_GENERATION) if the index has a higher generation.
+        its chunks. NOT_FOUND if the index does not have the document, or has different content; the caller must then
+        upsert the document. FAILED_PRECONDITION (STALE_GENERATION) if the index has a higher generation.
         """
         context.set_code(grpc.StatusCode.UNIMPLEMENTED)
         context.set_details('Method not implemented!')
@@ -200,7 +212,7 @@ class RetrieverServiceServicer:
         raise NotImplementedError('Method not implemented!')
 
     def GetIndex(self, request, context):
-        """Returns the properties of an index. Its documents and chunks are counted only on request.
+        """Returns the properties of an index. On request, it also counts documents and chunks.
         """
         context.set_code(grpc.StatusCode.UNIMPLEMENTED)
         context.set_details('Method not implemented!')
@@ -214,7 +226,7 @@ class RetrieverServiceServicer:
         raise NotImplementedError('Method not implemented!')
 
     def UpdateIndex(self, request, context):
-        """Changes the settings of an index, except for its model. Its content is unchanged. FAILED_PRECONDITION
+        """Changes the settings of an index, except for the model, without a change of the content. FAILED_PRECONDITION
         (CONFLICT) during a rebuild. For administrators.
         """
         context.set_code(grpc.StatusCode.UNIMPLEMENTED)
@@ -222,17 +234,17 @@ class RetrieverServiceServicer:
         raise NotImplementedError('Method not implemented!')
 
     def RebuildIndex(self, request, context):
-        """Starts to compute new vectors for an index, with another model, in the background. The index keeps its old
-        vectors until all new ones exist, and then switches in one step. Writes during the rebuild are included. A
-        repeated request returns the progress; FAILED_PRECONDITION (CONFLICT) during another rebuild. For
-        administrators.
+        """Starts a rebuild of an index in the background, which computes new vectors with another model. The index keeps
+        its old vectors until all new vectors exist, and then switches in one step. The rebuild includes concurrent
+        writes. A repeated request returns the progress. FAILED_PRECONDITION (CONFLICT) during a rebuild with other
+        settings. For administrators.
         """
         context.set_code(grpc.StatusCode.UNIMPLEMENTED)
         context.set_details('Method not implemented!')
         raise NotImplementedError('Method not implemented!')
 
     def GetIndexRebuild(self, request, context):
-        """Returns the progress of an index's rebuild, or the result of the last one. NOT_FOUND without a rebuild.
+        """Returns the progress of an index's rebuild, or the result of the last rebuild. NOT_FOUND without a rebuild.
         """
         context.set_code(grpc.StatusCode.UNIMPLEMENTED)
         context.set_details('Method not implemented!')
@@ -253,7 +265,7 @@ class RetrieverServiceServicer:
         raise NotImplementedError('Method not implemented!')
 
     def PersistIndex(self, request, context):
-        """Writes a snapshot of an index into the tenant's snapshot directory; replaces an existing one.
+        """Writes a snapshot of an index to the tenant's snapshot directory, and replaces an existing snapshot.
         """
         context.set_code(grpc.StatusCode.UNIMPLEMENTED)
         context.set_details('Method not implemented!')
@@ -261,7 +273,7 @@ class RetrieverServiceServicer:
 
     def LoadIndex(self, request, context):
         """Creates an index from a snapshot, in one step. FAILED_PRECONDITION (CONFLICT) if the index exists and must not
-        be overwritten; NOT_FOUND without a snapshot; INVALID_ARGUMENT if the snapshot is damaged or is not a snapshot.
+        be overwritten. NOT_FOUND if the path has no snapshot. INVALID_ARGUMENT if the snapshot is invalid.
         """
         context.set_code(grpc.StatusCode.UNIMPLEMENTED)
         context.set_details('Method not implemented!')
@@ -275,23 +287,23 @@ class RetrieverServiceServicer:
         raise NotImplementedError('Method not implemented!')
 
     def DeleteSnapshot(self, request, context):
-        """Deletes a snapshot. NOT_FOUND if the path has no snapshot; FAILED_PRECONDITION (CONFLICT) while it is being
-        written. For administrators.
+        """Deletes a snapshot. NOT_FOUND if the path has no snapshot. FAILED_PRECONDITION (CONFLICT) while the snapshot is
+        being written. For administrators.
         """
         context.set_code(grpc.StatusCode.UNIMPLEMENTED)
         context.set_details('Method not implemented!')
         raise NotImplementedError('Method not implemented!')
 
     def CompactIndex(self, request, context):
-        """Removes deleted data from an index by rebuilding it, while it serves. This also happens automatically when it
-        is worthwhile. For administrators.
+        """Removes deleted data from an index, while searches continue. The retriever also does this automatically. For
+        administrators.
         """
         context.set_code(grpc.StatusCode.UNIMPLEMENTED)
         context.set_details('Method not implemented!')
         raise NotImplementedError('Method not implemented!')
 
     def Embed(self, request, context):
-        """Returns the vectors of texts by a model of the indexes, without a prefix.
+        """Returns the vectors of texts for an embedding model, without a prefix.
         """
         context.set_code(grpc.StatusCode.UNIMPLEMENTED)
         context.set_details('Method not implemented!')
@@ -316,6 +328,11 @@ def add_RetrieverServiceServicer_to_server(servicer, server):
                     servicer.Upsert,
                     request_deserializer=causeway_dot_retriever_dot_v1_dot_retriever__pb2.UpsertRequest.FromString,
                     response_serializer=causeway_dot_retriever_dot_v1_dot_retriever__pb2.UpsertResponse.SerializeToString,
+            ),
+            'StoreDocument': grpc.unary_unary_rpc_method_handler(
+                    servicer.StoreDocument,
+                    request_deserializer=causeway_dot_retriever_dot_v1_dot_retriever__pb2.StoreDocumentRequest.FromString,
+                    response_serializer=causeway_dot_retriever_dot_v1_dot_retriever__pb2.StoreDocumentResponse.SerializeToString,
             ),
             'UpdateDocument': grpc.unary_unary_rpc_method_handler(
                     servicer.UpdateDocument,
@@ -421,7 +438,7 @@ def add_RetrieverServiceServicer_to_server(servicer, server):
 
  # This class is part of an EXPERIMENTAL API.
 class RetrieverService:
-    """Finds passages and stores documents. Names of other tenants do not exist for the caller: they are NOT_FOUND.
+    """Finds passages and stores documents. Names of other tenants are NOT_FOUND for the caller.
     """
 
     @staticmethod
@@ -468,6 +485,33 @@ class RetrieverService:
             '/causeway.retriever.v1.RetrieverService/Upsert',
             causeway_dot_retriever_dot_v1_dot_retriever__pb2.UpsertRequest.SerializeToString,
             causeway_dot_retriever_dot_v1_dot_retriever__pb2.UpsertResponse.FromString,
+            options,
+            channel_credentials,
+            insecure,
+            call_credentials,
+            compression,
+            wait_for_ready,
+            timeout,
+            metadata,
+            _registered_method=True)
+
+    @staticmethod
+    def StoreDocument(request,
+            target,
+            options=(),
+            channel_credentials=None,
+            call_credentials=None,
+            insecure=False,
+            compression=None,
+            wait_for_ready=None,
+            timeout=None,
+            metadata=None):
+        return grpc.experimental.unary_unary(
+            request,
+            target,
+            '/causeway.retriever.v1.RetrieverService/StoreDocument',
+            causeway_dot_retriever_dot_v1_dot_retriever__pb2.StoreDocumentRequest.SerializeToString,
+            causeway_dot_retriever_dot_v1_dot_retriever__pb2.StoreDocumentResponse.FromString,
             options,
             channel_credentials,
             insecure,

@@ -27,23 +27,25 @@ GRPC_GENERATED_VERSION: str
 GRPC_VERSION: str
 
 class RetrieverServiceStub:
-    """Finds passages and stores documents. Names of other tenants do not exist for the caller: they are NOT_FOUND."""
+    """Finds passages and stores documents. Names of other tenants are NOT_FOUND for the caller."""
 
     @_typing.overload
     def __new__(cls, channel: _grpc.Channel) -> _Self: ...
     @_typing.overload
     def __new__(cls, channel: _aio.Channel) -> RetrieverServiceAsyncStub: ...
     Retrieve: _grpc.UnaryUnaryMultiCallable[_retriever_pb2.RetrieveRequest, _retriever_pb2.RetrieveResponse]
-    """Returns the best passages of one or more indexes for a query, best first."""
+    """Returns the passages of one or more indexes for a query, best first."""
     Upsert: _grpc.StreamUnaryMultiCallable[_retriever_pb2.UpsertRequest, _retriever_pb2.UpsertResponse]
-    """Stores one generation of a document: begin, then its chunks, then commit. Before the commit, nothing of it can
-    be found. The commit makes it visible and removes older generations in one step. Creates the index if it does
-    not exist. A stream that ends without a commit has no effect.
+    """Stores one generation of a document: `begin`, then chunks, then `commit`. The commit makes the generation
+    visible and removes older generations in one step. Searches do not find the generation before the commit.
+    Creates the index if it does not exist. A stream without a commit has no effect.
     """
+    StoreDocument: _grpc.UnaryUnaryMultiCallable[_retriever_pb2.StoreDocumentRequest, _retriever_pb2.StoreDocumentResponse]
+    """Does the same as `Upsert` for a document of at most 64 chunks, in one message."""
     UpdateDocument: _grpc.UnaryUnaryMultiCallable[_retriever_pb2.UpdateDocumentRequest, _retriever_pb2.UpdateDocumentResponse]
     """Changes the metadata, access list, category or language of a stored document, raises its generation, and keeps
-    its chunks. NOT_FOUND if the index does not have the document, or has other content: then it must be upserted.
-    FAILED_PRECONDITION (STALE_GENERATION) if the index has a higher generation.
+    its chunks. NOT_FOUND if the index does not have the document, or has different content; the caller must then
+    upsert the document. FAILED_PRECONDITION (STALE_GENERATION) if the index has a higher generation.
     """
     DeleteDocuments: _grpc.UnaryUnaryMultiCallable[_retriever_pb2.DeleteDocumentsRequest, _retriever_pb2.DeleteDocumentsResponse]
     """Removes documents with their chunks."""
@@ -54,62 +56,64 @@ class RetrieverServiceStub:
     ListChunks: _grpc.UnaryUnaryMultiCallable[_retriever_pb2.ListChunksRequest, _retriever_pb2.ListChunksResponse]
     """Returns some chunks of a document, in order."""
     GetIndex: _grpc.UnaryUnaryMultiCallable[_retriever_pb2.GetIndexRequest, _retriever_pb2.GetIndexResponse]
-    """Returns the properties of an index. Its documents and chunks are counted only on request."""
+    """Returns the properties of an index. On request, it also counts documents and chunks."""
     CreateIndex: _grpc.UnaryUnaryMultiCallable[_retriever_pb2.CreateIndexRequest, _retriever_pb2.CreateIndexResponse]
     """Creates an empty index with settings. FAILED_PRECONDITION (CONFLICT) if an index with this name exists."""
     UpdateIndex: _grpc.UnaryUnaryMultiCallable[_retriever_pb2.UpdateIndexRequest, _retriever_pb2.UpdateIndexResponse]
-    """Changes the settings of an index, except for its model. Its content is unchanged. FAILED_PRECONDITION
+    """Changes the settings of an index, except for the model, without a change of the content. FAILED_PRECONDITION
     (CONFLICT) during a rebuild. For administrators.
     """
     RebuildIndex: _grpc.UnaryUnaryMultiCallable[_retriever_pb2.RebuildIndexRequest, _retriever_pb2.RebuildIndexResponse]
-    """Starts to compute new vectors for an index, with another model, in the background. The index keeps its old
-    vectors until all new ones exist, and then switches in one step. Writes during the rebuild are included. A
-    repeated request returns the progress; FAILED_PRECONDITION (CONFLICT) during another rebuild. For
-    administrators.
+    """Starts a rebuild of an index in the background, which computes new vectors with another model. The index keeps
+    its old vectors until all new vectors exist, and then switches in one step. The rebuild includes concurrent
+    writes. A repeated request returns the progress. FAILED_PRECONDITION (CONFLICT) during a rebuild with other
+    settings. For administrators.
     """
     GetIndexRebuild: _grpc.UnaryUnaryMultiCallable[_retriever_pb2.GetIndexRebuildRequest, _retriever_pb2.GetIndexRebuildResponse]
-    """Returns the progress of an index's rebuild, or the result of the last one. NOT_FOUND without a rebuild."""
+    """Returns the progress of an index's rebuild, or the result of the last rebuild. NOT_FOUND without a rebuild."""
     ListIndexes: _grpc.UnaryUnaryMultiCallable[_retriever_pb2.ListIndexesRequest, _retriever_pb2.ListIndexesResponse]
     """Returns the tenant's indexes, ordered by name."""
     DeleteIndex: _grpc.UnaryUnaryMultiCallable[_retriever_pb2.DeleteIndexRequest, _retriever_pb2.DeleteIndexResponse]
     """Removes an index with all its content."""
     PersistIndex: _grpc.UnaryUnaryMultiCallable[_retriever_pb2.PersistIndexRequest, _retriever_pb2.PersistIndexResponse]
-    """Writes a snapshot of an index into the tenant's snapshot directory; replaces an existing one."""
+    """Writes a snapshot of an index to the tenant's snapshot directory, and replaces an existing snapshot."""
     LoadIndex: _grpc.UnaryUnaryMultiCallable[_retriever_pb2.LoadIndexRequest, _retriever_pb2.LoadIndexResponse]
     """Creates an index from a snapshot, in one step. FAILED_PRECONDITION (CONFLICT) if the index exists and must not
-    be overwritten; NOT_FOUND without a snapshot; INVALID_ARGUMENT if the snapshot is damaged or is not a snapshot.
+    be overwritten. NOT_FOUND if the path has no snapshot. INVALID_ARGUMENT if the snapshot is invalid.
     """
     ListSnapshots: _grpc.UnaryUnaryMultiCallable[_retriever_pb2.ListSnapshotsRequest, _retriever_pb2.ListSnapshotsResponse]
     """Returns the tenant's snapshots, ordered by path. For administrators."""
     DeleteSnapshot: _grpc.UnaryUnaryMultiCallable[_retriever_pb2.DeleteSnapshotRequest, _retriever_pb2.DeleteSnapshotResponse]
-    """Deletes a snapshot. NOT_FOUND if the path has no snapshot; FAILED_PRECONDITION (CONFLICT) while it is being
-    written. For administrators.
+    """Deletes a snapshot. NOT_FOUND if the path has no snapshot. FAILED_PRECONDITION (CONFLICT) while the snapshot is
+    being written. For administrators.
     """
     CompactIndex: _grpc.UnaryUnaryMultiCallable[_retriever_pb2.CompactIndexRequest, _retriever_pb2.CompactIndexResponse]
-    """Removes deleted data from an index by rebuilding it, while it serves. This also happens automatically when it
-    is worthwhile. For administrators.
+    """Removes deleted data from an index, while searches continue. The retriever also does this automatically. For
+    administrators.
     """
     Embed: _grpc.UnaryUnaryMultiCallable[_retriever_pb2.EmbedRequest, _retriever_pb2.EmbedResponse]
-    """Returns the vectors of texts by a model of the indexes, without a prefix."""
+    """Returns the vectors of texts for an embedding model, without a prefix."""
     ListEmbeddingModels: _grpc.UnaryUnaryMultiCallable[_retriever_pb2.ListEmbeddingModelsRequest, _retriever_pb2.ListEmbeddingModelsResponse]
     """Returns the models of `Embed`."""
 
 @_typing.type_check_only
 class RetrieverServiceAsyncStub(RetrieverServiceStub):
-    """Finds passages and stores documents. Names of other tenants do not exist for the caller: they are NOT_FOUND."""
+    """Finds passages and stores documents. Names of other tenants are NOT_FOUND for the caller."""
 
     def __init__(self, channel: _aio.Channel) -> None: ...
     Retrieve: _aio.UnaryUnaryMultiCallable[_retriever_pb2.RetrieveRequest, _retriever_pb2.RetrieveResponse]  # type: ignore[assignment]
-    """Returns the best passages of one or more indexes for a query, best first."""
+    """Returns the passages of one or more indexes for a query, best first."""
     Upsert: _aio.StreamUnaryMultiCallable[_retriever_pb2.UpsertRequest, _retriever_pb2.UpsertResponse]  # type: ignore[assignment]
-    """Stores one generation of a document: begin, then its chunks, then commit. Before the commit, nothing of it can
-    be found. The commit makes it visible and removes older generations in one step. Creates the index if it does
-    not exist. A stream that ends without a commit has no effect.
+    """Stores one generation of a document: `begin`, then chunks, then `commit`. The commit makes the generation
+    visible and removes older generations in one step. Searches do not find the generation before the commit.
+    Creates the index if it does not exist. A stream without a commit has no effect.
     """
+    StoreDocument: _aio.UnaryUnaryMultiCallable[_retriever_pb2.StoreDocumentRequest, _retriever_pb2.StoreDocumentResponse]  # type: ignore[assignment]
+    """Does the same as `Upsert` for a document of at most 64 chunks, in one message."""
     UpdateDocument: _aio.UnaryUnaryMultiCallable[_retriever_pb2.UpdateDocumentRequest, _retriever_pb2.UpdateDocumentResponse]  # type: ignore[assignment]
     """Changes the metadata, access list, category or language of a stored document, raises its generation, and keeps
-    its chunks. NOT_FOUND if the index does not have the document, or has other content: then it must be upserted.
-    FAILED_PRECONDITION (STALE_GENERATION) if the index has a higher generation.
+    its chunks. NOT_FOUND if the index does not have the document, or has different content; the caller must then
+    upsert the document. FAILED_PRECONDITION (STALE_GENERATION) if the index has a higher generation.
     """
     DeleteDocuments: _aio.UnaryUnaryMultiCallable[_retriever_pb2.DeleteDocumentsRequest, _retriever_pb2.DeleteDocumentsResponse]  # type: ignore[assignment]
     """Removes documents with their chunks."""
@@ -120,48 +124,48 @@ class RetrieverServiceAsyncStub(RetrieverServiceStub):
     ListChunks: _aio.UnaryUnaryMultiCallable[_retriever_pb2.ListChunksRequest, _retriever_pb2.ListChunksResponse]  # type: ignore[assignment]
     """Returns some chunks of a document, in order."""
     GetIndex: _aio.UnaryUnaryMultiCallable[_retriever_pb2.GetIndexRequest, _retriever_pb2.GetIndexResponse]  # type: ignore[assignment]
-    """Returns the properties of an index. Its documents and chunks are counted only on request."""
+    """Returns the properties of an index. On request, it also counts documents and chunks."""
     CreateIndex: _aio.UnaryUnaryMultiCallable[_retriever_pb2.CreateIndexRequest, _retriever_pb2.CreateIndexResponse]  # type: ignore[assignment]
     """Creates an empty index with settings. FAILED_PRECONDITION (CONFLICT) if an index with this name exists."""
     UpdateIndex: _aio.UnaryUnaryMultiCallable[_retriever_pb2.UpdateIndexRequest, _retriever_pb2.UpdateIndexResponse]  # type: ignore[assignment]
-    """Changes the settings of an index, except for its model. Its content is unchanged. FAILED_PRECONDITION
+    """Changes the settings of an index, except for the model, without a change of the content. FAILED_PRECONDITION
     (CONFLICT) during a rebuild. For administrators.
     """
     RebuildIndex: _aio.UnaryUnaryMultiCallable[_retriever_pb2.RebuildIndexRequest, _retriever_pb2.RebuildIndexResponse]  # type: ignore[assignment]
-    """Starts to compute new vectors for an index, with another model, in the background. The index keeps its old
-    vectors until all new ones exist, and then switches in one step. Writes during the rebuild are included. A
-    repeated request returns the progress; FAILED_PRECONDITION (CONFLICT) during another rebuild. For
-    administrators.
+    """Starts a rebuild of an index in the background, which computes new vectors with another model. The index keeps
+    its old vectors until all new vectors exist, and then switches in one step. The rebuild includes concurrent
+    writes. A repeated request returns the progress. FAILED_PRECONDITION (CONFLICT) during a rebuild with other
+    settings. For administrators.
     """
     GetIndexRebuild: _aio.UnaryUnaryMultiCallable[_retriever_pb2.GetIndexRebuildRequest, _retriever_pb2.GetIndexRebuildResponse]  # type: ignore[assignment]
-    """Returns the progress of an index's rebuild, or the result of the last one. NOT_FOUND without a rebuild."""
+    """Returns the progress of an index's rebuild, or the result of the last rebuild. NOT_FOUND without a rebuild."""
     ListIndexes: _aio.UnaryUnaryMultiCallable[_retriever_pb2.ListIndexesRequest, _retriever_pb2.ListIndexesResponse]  # type: ignore[assignment]
     """Returns the tenant's indexes, ordered by name."""
     DeleteIndex: _aio.UnaryUnaryMultiCallable[_retriever_pb2.DeleteIndexRequest, _retriever_pb2.DeleteIndexResponse]  # type: ignore[assignment]
     """Removes an index with all its content."""
     PersistIndex: _aio.UnaryUnaryMultiCallable[_retriever_pb2.PersistIndexRequest, _retriever_pb2.PersistIndexResponse]  # type: ignore[assignment]
-    """Writes a snapshot of an index into the tenant's snapshot directory; replaces an existing one."""
+    """Writes a snapshot of an index to the tenant's snapshot directory, and replaces an existing snapshot."""
     LoadIndex: _aio.UnaryUnaryMultiCallable[_retriever_pb2.LoadIndexRequest, _retriever_pb2.LoadIndexResponse]  # type: ignore[assignment]
     """Creates an index from a snapshot, in one step. FAILED_PRECONDITION (CONFLICT) if the index exists and must not
-    be overwritten; NOT_FOUND without a snapshot; INVALID_ARGUMENT if the snapshot is damaged or is not a snapshot.
+    be overwritten. NOT_FOUND if the path has no snapshot. INVALID_ARGUMENT if the snapshot is invalid.
     """
     ListSnapshots: _aio.UnaryUnaryMultiCallable[_retriever_pb2.ListSnapshotsRequest, _retriever_pb2.ListSnapshotsResponse]  # type: ignore[assignment]
     """Returns the tenant's snapshots, ordered by path. For administrators."""
     DeleteSnapshot: _aio.UnaryUnaryMultiCallable[_retriever_pb2.DeleteSnapshotRequest, _retriever_pb2.DeleteSnapshotResponse]  # type: ignore[assignment]
-    """Deletes a snapshot. NOT_FOUND if the path has no snapshot; FAILED_PRECONDITION (CONFLICT) while it is being
-    written. For administrators.
+    """Deletes a snapshot. NOT_FOUND if the path has no snapshot. FAILED_PRECONDITION (CONFLICT) while the snapshot is
+    being written. For administrators.
     """
     CompactIndex: _aio.UnaryUnaryMultiCallable[_retriever_pb2.CompactIndexRequest, _retriever_pb2.CompactIndexResponse]  # type: ignore[assignment]
-    """Removes deleted data from an index by rebuilding it, while it serves. This also happens automatically when it
-    is worthwhile. For administrators.
+    """Removes deleted data from an index, while searches continue. The retriever also does this automatically. For
+    administrators.
     """
     Embed: _aio.UnaryUnaryMultiCallable[_retriever_pb2.EmbedRequest, _retriever_pb2.EmbedResponse]  # type: ignore[assignment]
-    """Returns the vectors of texts by a model of the indexes, without a prefix."""
+    """Returns the vectors of texts for an embedding model, without a prefix."""
     ListEmbeddingModels: _aio.UnaryUnaryMultiCallable[_retriever_pb2.ListEmbeddingModelsRequest, _retriever_pb2.ListEmbeddingModelsResponse]  # type: ignore[assignment]
     """Returns the models of `Embed`."""
 
 class RetrieverServiceServicer(metaclass=_abc_1.ABCMeta):
-    """Finds passages and stores documents. Names of other tenants do not exist for the caller: they are NOT_FOUND."""
+    """Finds passages and stores documents. Names of other tenants are NOT_FOUND for the caller."""
 
     @_abc_1.abstractmethod
     def Retrieve(
@@ -169,7 +173,7 @@ class RetrieverServiceServicer(metaclass=_abc_1.ABCMeta):
         request: _retriever_pb2.RetrieveRequest,
         context: _ServicerContext,
     ) -> _typing.Union[_retriever_pb2.RetrieveResponse, _abc.Awaitable[_retriever_pb2.RetrieveResponse]]:
-        """Returns the best passages of one or more indexes for a query, best first."""
+        """Returns the passages of one or more indexes for a query, best first."""
 
     @_abc_1.abstractmethod
     def Upsert(
@@ -177,10 +181,18 @@ class RetrieverServiceServicer(metaclass=_abc_1.ABCMeta):
         request_iterator: _MaybeAsyncIterator[_retriever_pb2.UpsertRequest],
         context: _ServicerContext,
     ) -> _typing.Union[_retriever_pb2.UpsertResponse, _abc.Awaitable[_retriever_pb2.UpsertResponse]]:
-        """Stores one generation of a document: begin, then its chunks, then commit. Before the commit, nothing of it can
-        be found. The commit makes it visible and removes older generations in one step. Creates the index if it does
-        not exist. A stream that ends without a commit has no effect.
+        """Stores one generation of a document: `begin`, then chunks, then `commit`. The commit makes the generation
+        visible and removes older generations in one step. Searches do not find the generation before the commit.
+        Creates the index if it does not exist. A stream without a commit has no effect.
         """
+
+    @_abc_1.abstractmethod
+    def StoreDocument(
+        self,
+        request: _retriever_pb2.StoreDocumentRequest,
+        context: _ServicerContext,
+    ) -> _typing.Union[_retriever_pb2.StoreDocumentResponse, _abc.Awaitable[_retriever_pb2.StoreDocumentResponse]]:
+        """Does the same as `Upsert` for a document of at most 64 chunks, in one message."""
 
     @_abc_1.abstractmethod
     def UpdateDocument(
@@ -189,8 +201,8 @@ class RetrieverServiceServicer(metaclass=_abc_1.ABCMeta):
         context: _ServicerContext,
     ) -> _typing.Union[_retriever_pb2.UpdateDocumentResponse, _abc.Awaitable[_retriever_pb2.UpdateDocumentResponse]]:
         """Changes the metadata, access list, category or language of a stored document, raises its generation, and keeps
-        its chunks. NOT_FOUND if the index does not have the document, or has other content: then it must be upserted.
-        FAILED_PRECONDITION (STALE_GENERATION) if the index has a higher generation.
+        its chunks. NOT_FOUND if the index does not have the document, or has different content; the caller must then
+        upsert the document. FAILED_PRECONDITION (STALE_GENERATION) if the index has a higher generation.
         """
 
     @_abc_1.abstractmethod
@@ -231,7 +243,7 @@ class RetrieverServiceServicer(metaclass=_abc_1.ABCMeta):
         request: _retriever_pb2.GetIndexRequest,
         context: _ServicerContext,
     ) -> _typing.Union[_retriever_pb2.GetIndexResponse, _abc.Awaitable[_retriever_pb2.GetIndexResponse]]:
-        """Returns the properties of an index. Its documents and chunks are counted only on request."""
+        """Returns the properties of an index. On request, it also counts documents and chunks."""
 
     @_abc_1.abstractmethod
     def CreateIndex(
@@ -247,7 +259,7 @@ class RetrieverServiceServicer(metaclass=_abc_1.ABCMeta):
         request: _retriever_pb2.UpdateIndexRequest,
         context: _ServicerContext,
     ) -> _typing.Union[_retriever_pb2.UpdateIndexResponse, _abc.Awaitable[_retriever_pb2.UpdateIndexResponse]]:
-        """Changes the settings of an index, except for its model. Its content is unchanged. FAILED_PRECONDITION
+        """Changes the settings of an index, except for the model, without a change of the content. FAILED_PRECONDITION
         (CONFLICT) during a rebuild. For administrators.
         """
 
@@ -257,10 +269,10 @@ class RetrieverServiceServicer(metaclass=_abc_1.ABCMeta):
         request: _retriever_pb2.RebuildIndexRequest,
         context: _ServicerContext,
     ) -> _typing.Union[_retriever_pb2.RebuildIndexResponse, _abc.Awaitable[_retriever_pb2.RebuildIndexResponse]]:
-        """Starts to compute new vectors for an index, with another model, in the background. The index keeps its old
-        vectors until all new ones exist, and then switches in one step. Writes during the rebuild are included. A
-        repeated request returns the progress; FAILED_PRECONDITION (CONFLICT) during another rebuild. For
-        administrators.
+        """Starts a rebuild of an index in the background, which computes new vectors with another model. The index keeps
+        its old vectors until all new vectors exist, and then switches in one step. The rebuild includes concurrent
+        writes. A repeated request returns the progress. FAILED_PRECONDITION (CONFLICT) during a rebuild with other
+        settings. For administrators.
         """
 
     @_abc_1.abstractmethod
@@ -269,7 +281,7 @@ class RetrieverServiceServicer(metaclass=_abc_1.ABCMeta):
         request: _retriever_pb2.GetIndexRebuildRequest,
         context: _ServicerContext,
     ) -> _typing.Union[_retriever_pb2.GetIndexRebuildResponse, _abc.Awaitable[_retriever_pb2.GetIndexRebuildResponse]]:
-        """Returns the progress of an index's rebuild, or the result of the last one. NOT_FOUND without a rebuild."""
+        """Returns the progress of an index's rebuild, or the result of the last rebuild. NOT_FOUND without a rebuild."""
 
     @_abc_1.abstractmethod
     def ListIndexes(
@@ -293,7 +305,7 @@ class RetrieverServiceServicer(metaclass=_abc_1.ABCMeta):
         request: _retriever_pb2.PersistIndexRequest,
         context: _ServicerContext,
     ) -> _typing.Union[_retriever_pb2.PersistIndexResponse, _abc.Awaitable[_retriever_pb2.PersistIndexResponse]]:
-        """Writes a snapshot of an index into the tenant's snapshot directory; replaces an existing one."""
+        """Writes a snapshot of an index to the tenant's snapshot directory, and replaces an existing snapshot."""
 
     @_abc_1.abstractmethod
     def LoadIndex(
@@ -302,7 +314,7 @@ class RetrieverServiceServicer(metaclass=_abc_1.ABCMeta):
         context: _ServicerContext,
     ) -> _typing.Union[_retriever_pb2.LoadIndexResponse, _abc.Awaitable[_retriever_pb2.LoadIndexResponse]]:
         """Creates an index from a snapshot, in one step. FAILED_PRECONDITION (CONFLICT) if the index exists and must not
-        be overwritten; NOT_FOUND without a snapshot; INVALID_ARGUMENT if the snapshot is damaged or is not a snapshot.
+        be overwritten. NOT_FOUND if the path has no snapshot. INVALID_ARGUMENT if the snapshot is invalid.
         """
 
     @_abc_1.abstractmethod
@@ -319,8 +331,8 @@ class RetrieverServiceServicer(metaclass=_abc_1.ABCMeta):
         request: _retriever_pb2.DeleteSnapshotRequest,
         context: _ServicerContext,
     ) -> _typing.Union[_retriever_pb2.DeleteSnapshotResponse, _abc.Awaitable[_retriever_pb2.DeleteSnapshotResponse]]:
-        """Deletes a snapshot. NOT_FOUND if the path has no snapshot; FAILED_PRECONDITION (CONFLICT) while it is being
-        written. For administrators.
+        """Deletes a snapshot. NOT_FOUND if the path has no snapshot. FAILED_PRECONDITION (CONFLICT) while the snapshot is
+        being written. For administrators.
         """
 
     @_abc_1.abstractmethod
@@ -329,8 +341,8 @@ class RetrieverServiceServicer(metaclass=_abc_1.ABCMeta):
         request: _retriever_pb2.CompactIndexRequest,
         context: _ServicerContext,
     ) -> _typing.Union[_retriever_pb2.CompactIndexResponse, _abc.Awaitable[_retriever_pb2.CompactIndexResponse]]:
-        """Removes deleted data from an index by rebuilding it, while it serves. This also happens automatically when it
-        is worthwhile. For administrators.
+        """Removes deleted data from an index, while searches continue. The retriever also does this automatically. For
+        administrators.
         """
 
     @_abc_1.abstractmethod
@@ -339,7 +351,7 @@ class RetrieverServiceServicer(metaclass=_abc_1.ABCMeta):
         request: _retriever_pb2.EmbedRequest,
         context: _ServicerContext,
     ) -> _typing.Union[_retriever_pb2.EmbedResponse, _abc.Awaitable[_retriever_pb2.EmbedResponse]]:
-        """Returns the vectors of texts by a model of the indexes, without a prefix."""
+        """Returns the vectors of texts for an embedding model, without a prefix."""
 
     @_abc_1.abstractmethod
     def ListEmbeddingModels(

@@ -6,17 +6,17 @@ from dataclasses import replace
 
 from detection.detectors.patterns.engine import Regex
 from detection.detectors.patterns.matching import MEMORY, Limits, Matcher, union
-from detection.detectors.patterns.search import Search, place
+from detection.detectors.patterns.search import Search, span_of
 from detection.detectors.patterns.view import View, is_plain
 from detection.detectors.port import DetectorStream
 from detection.domain import Detection
 
-# At most 7 ms with the named patterns, on texts made to be slow.
+# Code points of a text that the event loop may search: at most 7 ms with the named patterns, on adversarial texts.
 _INLINE = 16_384
-# The same for callers' patterns: instructions times characters. RE2 takes up to 8 ns for each. A search in a
-# growing text has three to four times the instructions, and the text may have to be searched in two forms.
+# The same limit for callers' patterns, as instructions times characters. RE2 takes up to 8 ns for each of them. A
+# search in a growing text has three to four times the instructions, and may run on the text and on its view.
 _INLINE_WORK = 2_500_000
-# Whole texts are scanned in slices, with a check of the time limit after each slice.
+# The detector scans whole texts in slices, and checks the time limit after each slice.
 _SLICE = 65_536
 
 
@@ -27,7 +27,7 @@ class PatternDetector:
         matchers: The patterns.
         limits: The limits for one text.
         memory: The memory limit in bytes of the combined pattern; see `union`.
-        as_read: Also search the text as people read it; see `view`.
+        as_read: Also search the view of the text as people read it; see `detection.detectors.patterns.view`.
 
     Raises:
         Unsupported: The patterns together are too large.
@@ -56,7 +56,7 @@ class PatternDetector:
                 raise limits.too_many()
             if time.monotonic() > deadline:
                 raise limits.too_slow()
-        found.sort(key=place)
+        found.sort(key=span_of)
         return found
 
     def stream(self) -> DetectorStream:
@@ -65,9 +65,9 @@ class PatternDetector:
 
 
 class PatternStream:
-    """Searches a growing text and, from where they differ, its view as people read it.
+    """Searches a growing text, and its view as people read it from the first difference on.
 
-    Most texts therefore cost only one search. A match that both searches find is returned once.
+    Most texts therefore need only one search. A match that both searches find counts once.
     """
 
     def __init__(self, matchers: Sequence[Matcher], any_pattern: Regex, limits: Limits, *, as_read: bool) -> None:
@@ -103,9 +103,10 @@ class _Reading:
 
     def __init__(self, search: Search) -> None:
         self._search = search.copy()
-        self._first, self._text = search.kept  # the text that may have detections, and its position
+        self._first, self._text = search.kept  # the position and the content of the text that may have detections
         self._view = View(self._text[-1:], search.length)
-        self._counts: dict[Detection, list[int]] = {}  # how often each search found it: the text's, the view's
+        # For each detection, the number of times that the text's search and the view's search found it.
+        self._counts: dict[Detection, list[int]] = {}
 
     @property
     def decided(self) -> int:
@@ -113,11 +114,11 @@ class _Reading:
         return self._view.start(self._search.decided)
 
     def feed(self, text: str, last: bool, known: Sequence[Detection]) -> list[Detection]:
-        """Search the next piece; return the detections of both searches that were not returned before."""
+        """Search the next piece; return the new detections of both searches."""
         self._text += text
         found = [self._in_text(each) for each in self._search.feed(self._view.feed(text), last)]
-        new = [*self._untold(known, 0), *self._untold(found, 1)]
-        new.sort(key=place)
+        new = [*self._unreported(known, 0), *self._unreported(found, 1)]
+        new.sort(key=span_of)
         self._view.forget(self._search.decided)
         first = self.decided
         self._text = self._text[first - self._first :]
@@ -125,19 +126,19 @@ class _Reading:
         return new
 
     def is_over(self, search: Search) -> bool:
-        """Return whether both searches will find the same from here on; drop old entries."""
+        """Return whether both searches will find the same in further text; remove old entries."""
         decided = min(search.decided, self.decided)
-        self._counts = {each: counts for each, counts in self._counts.items() if place(each)[0] >= decided}
-        if not search.goes_on_like(self._search):
+        self._counts = {each: counts for each, counts in self._counts.items() if span_of(each)[0] >= decided}
+        if not search.continues_like(self._search):
             return False
-        return self._view.is_same_behind(self._view.length - len(search.kept[1]))
+        return self._view.is_same_from(self._view.length - len(search.kept[1]))
 
     def _in_text(self, detection: Detection) -> Detection:
-        start, end = place(detection)
+        start, end = span_of(detection)
         start, end = self._view.start(start), self._view.end(end)
         return replace(detection, text=self._text[start - self._first : end - self._first], start=start, end=end)
 
-    def _untold(self, found: Sequence[Detection], by: int) -> list[Detection]:
+    def _unreported(self, found: Sequence[Detection], by: int) -> list[Detection]:
         new = []
         for each in found:
             counts = self._counts.setdefault(each, [0, 0])

@@ -1,15 +1,15 @@
-"""The regular expression engine RE2: for every pattern, the time of a search is linear in the length of the text.
+"""The regular expression engine RE2. For every pattern, the time of a search is linear in the length of the text.
 
-Texts are UTF-8 bytes, and positions are byte offsets. This module calls the wrapper's binding directly, because the
-wrapper's ``re``-like classes have an unbounded cache and double the time of a search. A search runs for every piece
-of every stream.
+Texts are UTF-8 bytes, and positions are byte offsets. This module calls the binding of the package ``re2``
+directly. The ``re``-like classes of the package have an unbounded cache and double the time of a search, and every
+piece of every stream causes a search.
 """
 
 from re2 import Options, _re2  # type: ignore[import-untyped]  # shipped without types
 
 _ANYWHERE = _re2.RE2.Anchor.UNANCHORED
-_HERE = _re2.RE2.Anchor.ANCHOR_START
-_EXACTLY = _re2.RE2.Anchor.ANCHOR_BOTH
+_AT_START = _re2.RE2.Anchor.ANCHOR_START
+_FULL_MATCH = _re2.RE2.Anchor.ANCHOR_BOTH
 
 
 class Unsupported(ValueError):
@@ -20,12 +20,12 @@ class Regex:
     """A compiled pattern. It is safe to use from several threads; searches release the interpreter lock.
 
     Args:
-        pattern: In RE2's syntax.
-        memory: Limit on the memory of the compiled program and its automata, in bytes.
-        group: Whether `group_at` is needed; without it searches are faster.
+        pattern: The pattern in RE2's syntax.
+        memory: The maximum memory of the compiled program and its automata, in bytes.
+        group: Whether `group_at` is needed. Searches without groups are faster.
 
     Attributes:
-        size: Number of instructions. The longest search is proportional to this number times the text length.
+        size: The number of instructions. The time of a search is at most proportional to size times text length.
 
     Raises:
         Unsupported: The pattern is malformed, is not a regular language, or takes too much memory.
@@ -52,16 +52,16 @@ class Regex:
 
     def group_at(self, text: bytes, start: int) -> tuple[int, int]:
         """Return the first group of the match that begins exactly at ``start``."""
-        span: tuple[int, int] = self._match(_HERE, text, start, len(text))[1]
+        span: tuple[int, int] = self._match(_AT_START, text, start, len(text))[1]
         return span
 
-    def matches_nothing(self) -> bool:
-        """Return whether the pattern can match the empty string in some text."""
-        # An empty match depends only on its neighbours: on each side nothing, a newline, a word
-        # character, or another character.
+    def matches_empty(self) -> bool:
+        """Return whether the pattern can match the empty string in any text."""
+        # An empty match depends only on the characters beside it: nothing, a newline, a word character, or another
+        # character.
         neighbours = (b"", b"\n", b"a", b" ")
         return any(
-            self._match(_EXACTLY, before + after, len(before), len(before))[0] != (-1, -1)
+            self._match(_FULL_MATCH, before + after, len(before), len(before))[0] != (-1, -1)
             for before in neighbours
             for after in neighbours
         )

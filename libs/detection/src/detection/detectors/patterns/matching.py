@@ -3,19 +3,18 @@
 import time
 from collections.abc import Callable, Sequence
 from dataclasses import dataclass
-from functools import cached_property
 
 from detection.detectors.patterns.engine import Regex
 from detection.detectors.patterns.partial import partial
 from detection.detectors.patterns.view import canonical
 from detection.detectors.port import DetectorFailed
 
-# Memory limit in bytes of RE2 for a pattern's program and automata.
+# The maximum memory, in bytes, of RE2 for a pattern's program and automata.
 _MEMORY = 4 * 1024 * 1024
 MEMORY = 2 * _MEMORY
 """The memory limit for a few patterns together."""
 MUCH_MEMORY = 8 * MEMORY
-"""The memory limit for many patterns together, in detectors that are built once."""
+"""The memory limit for many patterns together, for detectors that are built once per process."""
 
 Accept = Callable[[bytes, int, int], bool]
 """Decides whether a match in a text is a detection."""
@@ -28,11 +27,11 @@ class Pattern:
     Attributes:
         type: Type of the detection, for example ``pii``.
         name: Name of the detection, for example ``email_address``.
-        expression: In RE2's syntax.
-        accept: A check that regular expressions cannot express. After a refused match, the search continues one
-            character further, so that overlapping matches are not missed.
-        grouped: The first group of the expression is the detection; the rest is only context.
-        overlapping: The search also continues one character further after an accepted match.
+        expression: The expression in RE2's syntax.
+        accept: A check that regular expressions cannot express. After a rejected match, the search continues at the
+            next character, so that it does not miss overlapping matches.
+        grouped: The first group of the expression is the detection; the remaining match is context.
+        overlapping: After an accepted match, the search also continues at the next character.
         behind: The number of bytes before a match that ``accept`` may read.
         foreign: A caller's pattern, which may be expensive on purpose.
     """
@@ -49,12 +48,12 @@ class Pattern:
 
 @dataclass(frozen=True, slots=True)
 class Limits:
-    """Limits of one detector for one text. The detector fails above any of them.
+    """The limits of one detector for one text. Above a limit, the detector fails.
 
     Attributes:
-        held: Held-back code points of a growing text.
-        detections: Detections of one pattern in a text, or in one piece of it.
-        seconds: Time for a text, or for one piece of it.
+        held: The maximum number of held-back code points of a growing text.
+        detections: The maximum number of detections of one pattern in a text or in a piece.
+        seconds: The maximum time for a text or for a piece.
     """
 
     held: int = 8192
@@ -92,20 +91,17 @@ class Matcher:
         expression = canonical(pattern.expression)
         self._whole = Regex(expression, memory=_MEMORY, group=pattern.grouped)
         self.partial_expression = partial(expression)
+        self._partial = Regex(self.partial_expression, memory=_MEMORY)
         self.size = self._whole.size
 
-    @cached_property
-    def _partial(self) -> Regex:
-        return Regex(self.partial_expression, memory=_MEMORY)
-
-    def matches_nothing(self) -> bool:
-        """Return whether the pattern can match the empty string; such matches mean nothing."""
-        return self._whole.matches_nothing()
+    def matches_empty(self) -> bool:
+        """Return whether the pattern can match the empty string."""
+        return self._whole.matches_empty()
 
     def scan(
         self, text: bytes, start: int, end: int, limits: Limits, deadline: float
     ) -> tuple[list[tuple[int, int]], int]:
-        """Return the certain matches from ``start`` on, and the start of the undecided rest.
+        """Return the certain matches from ``start`` on, and the start of the undecided text.
 
         Args:
             text: UTF-8; complete, or with the `SENTINEL` at its end.
@@ -142,17 +138,17 @@ class Matcher:
 
 
 def union(matchers: Sequence[Matcher], memory: int = MEMORY) -> Regex:
-    """Return a pattern for the first certain or possible match of any of the patterns in a text with a sentinel.
+    """Return a pattern that finds the first certain or possible match of all patterns in a text with a sentinel.
 
     Args:
         matchers: The patterns.
-        memory: Memory limit in bytes. RE2 is fifty times slower if its automaton does not fit.
+        memory: The memory limit in bytes. RE2 is fifty times slower if its automaton exceeds the limit.
     """
     return Regex("|".join(f"(?:{matcher.partial_expression})" for matcher in matchers), memory=memory)
 
 
 def following(text: bytes, position: int) -> int:
-    """Return the start of the character after the one at ``position``."""
+    """Return the start of the next character after the character at ``position``."""
     position += 1
     while position < len(text) and text[position] & 0xC0 == 0x80:
         position += 1

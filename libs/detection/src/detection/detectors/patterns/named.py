@@ -1,7 +1,7 @@
 r"""The named patterns, in RE2's syntax.
 
-All are bounded, so that at most a few hundred characters are held back, even of a text with very long words.
-``\b`` and ``\d`` are ASCII in RE2; numbers of these kinds are written in ASCII digits.
+All patterns are bounded, so that a stream holds back at most a few hundred characters, even in very long words.
+``\b`` and ``\d`` are ASCII in RE2. This is enough, because these kinds of numbers have ASCII digits.
 """
 
 import re
@@ -10,34 +10,36 @@ from collections.abc import Mapping, Sequence
 from detection.detectors.patterns.matching import Accept, Pattern
 
 _PII = "pii"
-_BESIDE = 64  # bytes before and after a number that are searched for a word that identifies it
+_KEYWORD_BYTES = 64  # a keyword may be within this number of bytes before or after a number
 
 
-def _beside(name: str, number: str, before: str, after: str, check: Accept | None = None) -> Pattern:
-    """Return a pattern of a number without separators. It counts only if a word beside it names its kind.
+def _near_keyword(name: str, number: str, before: str, after: str, check: Accept | None = None) -> Pattern:
+    """Return a pattern of a number without separators, which needs a keyword before or after it.
 
     Args:
-        name: Name of the detection.
-        number: Expression of the number.
-        before: Expression of the text before the number, up to the number; in Python's syntax.
-        after: Expression of the text after the number, from the number on; in RE2's and in Python's syntax.
+        name: The name of the detection.
+        number: The expression of the number.
+        before: The expression of the keyword and the text between keyword and number, in Python's syntax.
+        after: The expression of the text between number and keyword, followed by the keyword; valid in RE2's and in
+            Python's syntax.
         check: A further check of the number.
     """
-    said_before = re.compile(rf"(?i)(?:{before})\Z".encode())
-    said_after = re.compile(rf"(?i){after}".encode())
+    keyword_before = re.compile(rf"(?i)(?:{before})\Z".encode())
+    keyword_after = re.compile(rf"(?i){after}".encode())
 
     def accept(text: bytes, start: int, end: int) -> bool:
         if check is not None and not check(text, start, end):
             return False
-        around = text[max(start - _BESIDE, 0) : start], text[end : end + _BESIDE]
-        return said_before.search(around[0]) is not None or said_after.match(around[1]) is not None
+        around = text[max(start - _KEYWORD_BYTES, 0) : start], text[end : end + _KEYWORD_BYTES]
+        return keyword_before.search(around[0]) is not None or keyword_after.match(around[1]) is not None
 
-    # The expression includes the text after the number, so that in a stream the number waits for it.
-    return Pattern(_PII, name, rf"\b({number})\b(?i:{after})?", accept, grouped=True, behind=_BESIDE)
+    # The expression includes the text after the number, so that a stream holds the number back until this text
+    # arrives.
+    return Pattern(_PII, name, rf"\b({number})\b(?i:{after})?", accept, grouped=True, behind=_KEYWORD_BYTES)
 
 
-# Digits, either without separators or in the usual groups. The first four identify the issuer of the card.
-# For each prefix only one length is possible, so that the digits after a card cannot hide it from the check.
+# A card number has no separators, or the usual groups. The first four digits identify the issuer of the card. Each
+# prefix has only one length, so that digits after a card number cannot hide the number from the check.
 _APART = "(?: - |[-. ])"
 _MASTERCARD = r"(?:5[1-5]\d\d|222[1-9]|22[3-9]\d|2[3-6]\d\d|27[01]\d|2720)"
 _TO_19_DIGITS = (
@@ -51,12 +53,12 @@ _CARD = (
     rf"|(?:4\d{{3}}|{_MASTERCARD}|{_TO_19_DIGITS})(?:{_APART}\d{{4}}){{3}}"
     rf"|3[47]\d\d{_APART}\d{{6}}{_APART}\d{{5}}|{_DINERS}{_APART}\d{{6}}{_APART}\d{{4}})\b"
 )
-# These have as many digits as trade item numbers (EAN, GTIN).
+# These card numbers have as many digits as trade item numbers (EAN, GTIN), so they need a keyword.
 _SHORT_CARD = rf"4\d{{12}}|{_DINERS}\d{{10}}"
 _CARD_BEFORE = r"\b(?:cards?|visa|credit|debit)\b[^\d\n]{0,24}"
 _CARD_AFTER = r"[^\d\n]{0,8}?(?:credit|debit|visa)"
 
-# Names and their domains may have Latin letters with marks, composed or decomposed.
+# Local parts and domains of addresses may have Latin letters with diacritics, composed or decomposed.
 _LATIN = r"A-Za-z\x{C0}-\x{24F}\x{300}-\x{36F}"
 # RFC 5321, section 4.5.3.1, bounds the local part (64) and the domain (255).
 _EMAIL = rf"[{_LATIN}0-9._%+-]{{1,64}}@[{_LATIN}0-9.-]{{1,251}}\.[A-Za-z]{{2,63}}"
@@ -67,17 +69,17 @@ _H = "[0-9A-Fa-f]{1,4}"
 
 
 def _ipv6() -> str:
-    # RFC 4291, section 2.2. The longest form comes first.
+    # RFC 4291, section 2.2. The longest form is first.
     forms = [rf"\b(?:{_H}:){{6}}{_V4}\b", rf"\b(?:{_H}:){{7}}{_H}\b"]
     forms += [rf"\b(?:{_H}:){{1,{left}}}(?::{_H}){{0,{5 - left}}}:{_V4}\b" for left in range(1, 6)]
     forms += [rf"\b(?:{_H}:){{1,{left}}}(?::{_H}){{1,{7 - left}}}\b" for left in range(1, 7)]
-    # \B before or after "::" excludes letters there: "::" also occurs in names of programs.
+    # \B excludes letters before and after "::", because "::" also occurs in source code.
     forms += [rf"\B:(?::{_H}){{0,5}}:{_V4}\b", rf"\B:(?::{_H}){{1,7}}\b", rf"\b(?:{_H}:){{1,7}}:\B"]
     return "|".join(forms)
 
 
-# Countries by the length of their account numbers (ISO 13616, the registry of SWIFT). As with cards, only one
-# length is possible for each prefix.
+# Countries by the length of their account numbers (ISO 13616, the registry of SWIFT). Each prefix has only one
+# length.
 _IBAN_LENGTHS = {
     15: "NO",
     16: "BE",
@@ -110,7 +112,7 @@ def _iban() -> str:
 
 
 def _account_number(text: bytes, start: int, end: int) -> bool:
-    # ISO 7064, MOD 97-10: country and check digits are moved to the end, and letters count as two digits.
+    # ISO 7064, MOD 97-10: move country and check digits to the end, and replace each letter by two digits.
     compact = text[start:end].translate(None, b"- ")
     return int("".join(str(int(chr(byte), 36)) for byte in compact[4:] + compact[:4])) % 97 == 1
 
@@ -132,7 +134,7 @@ _PHONE_AFTER = (
 _SSN = r"\b(?:\d{3}(?: - |[- ])\d{2}(?: - |[- ])\d{4}|\d{3}\.\d{2}\.\d{4})\b"
 _SSN_WORD = "(?:ssn|social[ -]security)"
 
-# Royal Mail's format with its areas (https://www.royalmail.com). The inward code has no C, I, K, M, O or V.
+# Royal Mail's format with the postcode areas (https://www.royalmail.com). The inward code has no C, I, K, M, O, V.
 _AREA = (
     "(?:A[BL]|B[ABDHLNRST]?|C[ABFHMORTVW]|D[ADEGHLNTY]|E[CHNX]?|F[KY]|G[LUY]?|H[ADGPRSUX]|I[GMPV]|JE|K[ATWY]"
     "|L[ADELNSU]?|M[EKL]?|N[EGNPRW]?|O[LX]|P[AEHLOR]|R[GHM]|S[AEGKLMNOPRSTWY]?|T[ADFNQRSW]|UB|W[ACDFNRSV]?|YO|ZE)"
@@ -142,7 +144,7 @@ _POST_CODE = "(?:post ?code|postal code)"
 
 
 def luhn(digits: bytes) -> bool:
-    """Return whether the last digit is the check digit of the others (ISO/IEC 7812-1, annex B)."""
+    """Return whether the last digit is the check digit of the other digits (ISO/IEC 7812-1, annex B)."""
     total = 0
     for place, digit in enumerate(reversed(digits)):
         value = digit - ord("0")
@@ -157,7 +159,7 @@ def _card_number(text: bytes, start: int, end: int) -> bool:
 NAMED: Mapping[str, Sequence[Pattern]] = {
     "credit-card": (
         Pattern(_PII, "credit_card", _CARD, _card_number),
-        _beside("credit_card", _SHORT_CARD, _CARD_BEFORE, _CARD_AFTER, _card_number),
+        _near_keyword("credit_card", _SHORT_CARD, _CARD_BEFORE, _CARD_AFTER, _card_number),
     ),
     "email": (Pattern(_PII, "email_address", _EMAIL),),
     "ipv4": (Pattern(_PII, "ipv4", rf"\b{_V4}\b"),),
@@ -166,19 +168,21 @@ NAMED: Mapping[str, Sequence[Pattern]] = {
     # ITU-T E.164 with its plus sign, or the North American form.
     "phone-number": (
         Pattern(_PII, "phone_number", rf"\+[1-9](?:[-. ()/]{{0,2}}\d){{7,14}}\b|{_US_PHONE}"),
-        _beside("phone_number", _BARE_PHONE, _PHONE_BEFORE, _PHONE_AFTER),
+        _near_keyword("phone_number", _BARE_PHONE, _PHONE_BEFORE, _PHONE_AFTER),
     ),
     "us-phone-number": (
         Pattern(_PII, "us_phone_number", _US_PHONE),
-        _beside("us_phone_number", _BARE_PHONE, _PHONE_BEFORE, _PHONE_AFTER),
+        _near_keyword("us_phone_number", _BARE_PHONE, _PHONE_BEFORE, _PHONE_AFTER),
     ),
     "us-social-security-number": (
         Pattern(_PII, "social_security_number", _SSN),
-        _beside("social_security_number", r"\d{9}", rf"{_SSN_WORD}[^\n]{{0,48}}", rf"[^\d\n]{{0,24}}?{_SSN_WORD}"),
+        _near_keyword(
+            "social_security_number", r"\d{9}", rf"{_SSN_WORD}[^\n]{{0,48}}", rf"[^\d\n]{{0,24}}?{_SSN_WORD}"
+        ),
     ),
     "uk-post-code": (
         Pattern(_PII, "uk_post_code", rf"\b(?:GIR ?0AA|{_OUTWARD} {_INWARD})\b"),
-        _beside(
+        _near_keyword(
             "uk_post_code",
             f"{_OUTWARD}{_INWARD}",
             rf"\b{_POST_CODE}s?[^\n]{{0,16}}",

@@ -8,29 +8,29 @@ from detection.detectors.patterns.matching import Limits, Matcher, boundary
 from detection.detectors.patterns.partial import SENTINEL
 from detection.domain import Detection
 
-# If one pattern holds back more bytes than this, the other patterns are searched on their own.
-_PROMPT = 512
+# If one pattern holds back more bytes, the search runs separately for each pattern.
+_MAX_PENDING_BYTES = 512
 
 
 class Search:
     """Searches one growing text for several patterns, and holds back as little text as possible.
 
-    A match is uncertain if it is incomplete, may grow, or depends on the next character. The text is held back from
-    the first character at which the preferred match of a pattern may begin and is uncertain. The text before it is
-    decided. Checks beyond the expression (a card number's check digit) run when a match is certain; until then its
-    text is held back.
+    A match is uncertain if it is incomplete, may grow, or depends on the next character. The search holds back the
+    text from the first character of an uncertain match on. The text before this character is decided. Further
+    checks (for example of a card number's check digit) run when a match is certain. Until then, its text is held
+    back.
 
-    Each piece takes one search of the new and the held-back text for all patterns together. The patterns are
-    searched one by one only if that search finds a certain match.
+    Each piece causes one search of the held-back and the new text for all patterns together. If this search finds a
+    certain match, separate searches for each pattern follow.
 
     Args:
         matchers: The patterns.
-        any_pattern: Their `union`.
+        any_pattern: The `union` of the patterns.
         limits: The limits of the search.
 
     Attributes:
-        length: Code points so far.
-        decided: Decided code points.
+        length: The number of code points so far.
+        decided: The number of decided code points.
     """
 
     def __init__(self, matchers: Sequence[Matcher], any_pattern: Regex, limits: Limits) -> None:
@@ -40,11 +40,11 @@ class Search:
         self._any = any_pattern
         self._limits = limits
         self._behind = max((matcher.pattern.behind for matcher in matchers), default=1)
-        self._text = b""  # the decided text that patterns may still look at, and the undecided rest
-        self._base = 0  # bytes before `_text`
-        self._origin = 0  # code points before `_text`
-        self._start = 0  # byte position in the whole text before which all patterns are done
-        self._starts: tuple[int, ...] = (0,) * len(matchers)  # the same for each pattern, if it is further
+        self._text = b""  # the decided text that patterns may still read, and the undecided text
+        self._base = 0  # the number of bytes before `_text`
+        self._origin = 0  # the number of code points before `_text`
+        self._start = 0  # the byte position in the whole text from which all patterns continue
+        self._starts: tuple[int, ...] = (0,) * len(matchers)  # the position of each pattern if it is greater
 
     @property
     def kept(self) -> tuple[int, str]:
@@ -53,12 +53,12 @@ class Search:
 
     def copy(self) -> "Search":
         """Return an independent copy."""
-        twin = Search.__new__(Search)
-        twin.__dict__.update(self.__dict__)  # values are replaced and never changed in place
-        return twin
+        duplicate = Search.__new__(Search)
+        duplicate.__dict__.update(self.__dict__)  # values are replaced and never changed in place
+        return duplicate
 
-    def goes_on_like(self, other: "Search") -> bool:
-        """Return whether both searches will find the same in the text that follows."""
+    def continues_like(self, other: "Search") -> bool:
+        """Return whether both searches will find the same in further text."""
         return self._text == other._text and self._places() == other._places()
 
     def _places(self) -> tuple[int, ...]:
@@ -81,8 +81,8 @@ class Search:
             return detections
         data += SENTINEL
         begin, stop = self._any.search(data, self._start - self._base)
-        if stop > end and end - begin <= _PROMPT:
-            begin = min(begin, end)  # a match cannot begin at the end
+        if stop > end and end - begin <= _MAX_PENDING_BYTES:
+            begin = min(begin, end)  # a match cannot begin after the end
             self._start = self._base + begin
         else:
             self._scan(data, end, deadline, detections)
@@ -110,14 +110,14 @@ class Search:
                 )
         self._starts = tuple(starts)
         self._start = min(starts)
-        detections.sort(key=place)
+        detections.sort(key=span_of)
 
 
 def _length(text: bytes) -> int:
     return len(text) if text.isascii() else len(text.decode())
 
 
-def place(detection: Detection) -> tuple[int, int]:
+def span_of(detection: Detection) -> tuple[int, int]:
     """Return the span of a detection as a sort key."""
     assert detection.start is not None
     assert detection.end is not None

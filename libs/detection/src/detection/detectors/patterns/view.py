@@ -1,14 +1,14 @@
-"""The view of a text as people read it: look-alike characters are unified, invisible characters removed.
+"""The view of a text as people read it, with unified look-alike characters and without invisible characters.
 
-Patterns are searched for in the text and in this view. Each code point is converted by itself, with NFKC, so that a
-growing text does not have to wait for the next character:
+Detectors search the text and this view. NFKC converts each code point separately, so that a growing text does not
+wait for the next character:
 
 - dashes become ``-``, dots in the middle or at the foot of a line become ``.``, spaces become a space;
 - characters without a width (Unicode's Default_Ignorable_Code_Point) are removed;
-- a combining mark on an ASCII character is removed, unless Unicode has a composed character for both.
+- a combining mark on an ASCII character is removed if Unicode has no composed character for both.
 
-A letter and its mark that are two characters in the text stay two characters: `canonical` makes patterns accept
-both spellings.
+A letter and a mark that are two characters in the text remain two characters. `canonical` changes patterns so that
+they accept both spellings.
 """
 
 import re
@@ -26,9 +26,9 @@ _IGNORABLE_RANGES = (
     (0xFFA0, 0xFFA0), (0xFFF0, 0xFFF8), (0x1BCA0, 0x1BCA3), (0x1D173, 0x1D17A), (0xE0000, 0xE0FFF),
 )  # fmt: skip
 _IGNORABLE = frozenset(chr(code) for first, last in _IGNORABLE_RANGES for code in range(first, last + 1))
-_LAST_OF_MARKS = 0x20000  # all marks above are ignorable
+_LAST_OF_MARKS = 0x20000  # all marks above this code point are ignorable
 _CATEGORIES: dict[str, list[str]] = {"Pd": [], "Zs": [], "Mn": [], "Me": []}
-for _point in map(chr, range(0x80, _LAST_OF_MARKS)):  # one pass, because it delays the import
+for _point in map(chr, range(0x80, _LAST_OF_MARKS)):  # one pass for all categories, because it delays the import
     if (_points := _CATEGORIES.get(unicodedata.category(_point))) is not None:
         _points.append(_point)
 _DASHES = frozenset(_CATEGORIES["Pd"]) | set("\u02d7\u2043\u2212")
@@ -36,11 +36,11 @@ _DOTS = frozenset("\u00b7\u0387\u2022\u2027\u2219\u22c5\u3002\u30fb")
 _SPACES = frozenset(_CATEGORIES["Zs"])
 _MARKS = frozenset(_CATEGORIES["Mn"] + _CATEGORIES["Me"]) - _IGNORABLE
 _FOLDED = {**dict.fromkeys(_DASHES, "-"), **dict.fromkeys(_DOTS, "."), **dict.fromkeys(_SPACES, " ")}
-_REMEMBERED = 8192  # characters
+_CACHE_SIZE = 8192  # characters
 
 
 def _class(points: Iterable[str]) -> str:
-    """Return a character class of ranges. The engine is slow with thousands of single characters."""
+    """Return a character class of ranges, because the engine is slow with thousands of single characters."""
     ranges: list[list[int]] = []
     for code in sorted(map(ord, points)):
         if ranges and ranges[-1][1] == code - 1:
@@ -51,17 +51,17 @@ def _class(points: Iterable[str]) -> str:
 
 
 _SUSPECT = re.compile(_class(_IGNORABLE | _MARKS | set(_FOLDED)))
-_READ_OTHERWISE = re.compile(rf"{_class(_IGNORABLE | set(_FOLDED))}|(?:\A|[\0-\x7f]){_class(_MARKS)}")
+_READ_DIFFERENTLY = re.compile(rf"{_class(_IGNORABLE | set(_FOLDED))}|(?:\A|[\0-\x7f]){_class(_MARKS)}")
 
 _RUN = re.compile(r"[\0-\x7f]+|[^\0-\x7f]+")
 
 
 def is_plain(text: str) -> bool:
-    """Return whether the view of a text is certainly the text itself, even if the text continues."""
+    """Return whether the view of a text equals the text, for any further text."""
     if text.isascii():
         return True
     suspect = _SUSPECT.search(text)
-    if suspect is not None and _READ_OTHERWISE.search(text, max(suspect.start() - 1, 0)) is not None:
+    if suspect is not None and _READ_DIFFERENTLY.search(text, max(suspect.start() - 1, 0)) is not None:
         return False
     return unicodedata.is_normalized("NFKC", text)
 
@@ -75,8 +75,8 @@ def canonical(expression: str) -> str:
     r"""Return a pattern that also matches the decomposed spelling of its letters with marks.
 
     Args:
-        expression: In RE2's syntax. Letters in classes (``[é]``) are unchanged, because a class matches one
-            character.
+        expression: The expression in RE2's syntax. Letters in classes (``[é]``) are unchanged, because a class
+            matches one character.
     """
     if expression.isascii():
         return expression
@@ -95,7 +95,7 @@ def _spellings(character: str, expression: str) -> str:
     return expression if decomposed == character else f"(?:{expression}|{decomposed})"
 
 
-@lru_cache(maxsize=_REMEMBERED)
+@lru_cache(maxsize=_CACHE_SIZE)
 def _read(character: str) -> str:
     normal = unicodedata.normalize("NFKC", character)
     return "".join(_FOLDED.get(each, each) for each in normal if each not in _IGNORABLE)
@@ -108,14 +108,15 @@ class View:
         before: The character before the first piece; empty at the beginning of the text.
 
     Attributes:
-        length: Code points of the view so far.
-        text_length: Code points of the text so far.
+        length: The number of code points of the view so far.
+        text_length: The number of code points of the text so far.
     """
 
     def __init__(self, before: str, length: int = 0) -> None:
         self.length = self.text_length = length
         self._before = before
-        # Segments: the start of each in the view and in the text, and whether its characters are the same in both.
+        # For each segment: its start in the view, its start in the text, and whether its characters are equal in
+        # both.
         self._views = [0]
         self._texts = [0]
         self._same = [True]
@@ -147,7 +148,7 @@ class View:
         at = bisect_right(self._views, place - 1) - 1
         return self._texts[at] + (place - self._views[at] if self._same[at] else 1)
 
-    def is_same_behind(self, place: int) -> bool:
+    def is_same_from(self, place: int) -> bool:
         """Return whether view and text have the same characters from a position of the view on."""
         return (
             self._same[-1]
@@ -156,7 +157,7 @@ class View:
         )
 
     def forget(self, place: int) -> None:
-        """Drop the segments before a position of the view."""
+        """Remove the segments before a position of the view."""
         first = max(bisect_right(self._views, place) - 1, 0)
         del self._views[:first], self._texts[:first], self._same[:first]
 

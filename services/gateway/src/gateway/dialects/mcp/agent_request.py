@@ -19,7 +19,7 @@ from gateway.frontends.profiles import Frontend
 SCOPE_KEY = "causeway.mcp"
 """The member of a request's ASGI scope that holds its `AgentRequest`."""
 MOST_PASSAGES = 50
-USUAL_PASSAGES = 10
+DEFAULT_PASSAGES = 10
 
 
 @dataclass(slots=True)
@@ -27,12 +27,12 @@ class AgentRequest:
     """One request of an agent.
 
     Attributes:
-        frontend: The profile, narrowed to what agents reach.
-        principal: The principal for looking up documents.
+        frontend: The profile, narrowed to the indexes of agents.
+        principal: The principal with which the request reads documents.
         deadline: When the request must end.
-        timeline: Notes the steps.
+        timeline: Records the steps.
         base_url: Address of the front end, without a trailing slash; the addresses of documents begin with it.
-        headers: The headers that detectors may get, in lower case.
+        headers: The headers that detectors may receive, with names in lower case.
         log: Members of the request's log line.
         sources: The passages that a search returned.
         done: The last event of a complete answer.
@@ -49,25 +49,27 @@ class AgentRequest:
     done: Done | None = None
 
     def indexes(self, requested: str, field: str = "index") -> tuple[str, ...]:
-        """Return the indexes of a call: the one that it names, else the profile's.
+        """Return the indexes of a call: the named index, or else the default indexes of the profile.
 
         Raises:
-            InvalidRequest: The call names none, and the profile has no default.
+            InvalidRequest: The call names no index, and the profile has no default index.
             PermissionDenied: The profile does not offer the index.
         """
         chosen = self.frontend.indexes_for((requested,) if requested else (), field)
         if not chosen:
-            raise InvalidRequest(f"{field}: there is no default index: name one.", field=field)
+            raise InvalidRequest(
+                f"{field} is missing: this front end has no default index. Name an index.", field=field
+            )
         self.log["index"] = ",".join(chosen)
         return chosen
 
     def offers(self, index: str) -> bool:
         """Return whether a call may name an index."""
-        own = (self.frontend.default_index, *self.frontend.indexes_beside)
-        return index in own or self.frontend.indexes is None or index in self.frontend.indexes
+        defaults = (self.frontend.default_index, *self.frontend.further_indexes)
+        return index in defaults or self.frontend.indexes is None or index in self.frontend.indexes
 
     def turn(self, question: str, indexes: tuple[str, ...], metadata: tuple[Equals, ...] = ()) -> Turn:
-        """Return a turn with the profile's options."""
+        """Return the turn of a search or of a read, with the profile's options."""
         frontend = self.frontend
         settings = Fields(dict(frontend.overrides), "overrides")
         retrieval = turn_settings.retrieval(settings, frontend, indexes, MOST_PASSAGES)
@@ -82,28 +84,28 @@ class AgentRequest:
         )
 
     def question(self, question: str, indexes: tuple[str, ...], language: str) -> Turn:
-        """Return a turn for a model, with the profile's options."""
+        """Return the turn of a question to a model, with the profile's options."""
         frontend = self.frontend
         settings = Fields(dict(frontend.overrides), "overrides")
-        settings_given: dict[str, Any] = {"language": language or turn_settings.language(settings)}
+        chosen_language: dict[str, Any] = {"language": language or turn_settings.language(settings)}
         turn = self.turn(question, indexes)
         return replace(
             turn,
             model=frontend.model_for("", "model"),
             only_default_model=frontend.only_default_model,
-            retrieval=replace(turn.retrieval, top=turn.retrieval.top or USUAL_PASSAGES),
+            retrieval=replace(turn.retrieval, top=turn.retrieval.top or DEFAULT_PASSAGES),
             parameters_json=msgspec.json.encode(turn_settings.parameters(settings)),
-            max_tokens=settings.integer("max_tokens", 1, turn_settings.LONGEST_ANSWER),
+            max_tokens=settings.integer("max_tokens", 1, turn_settings.MOST_ANSWER_TOKENS),
             prompting=PromptOptions(
                 system_prompt=frontend.system_prompt,
-                language=turn_settings.language(Fields(settings_given)),
+                language=turn_settings.language(Fields(chosen_language)),
             ),
         )
 
 
 def for_agents(frontend: Frontend) -> Frontend:
-    """Return the profile for agents: narrowed to their indexes if it names some."""
+    """Return the profile for agents, narrowed to the indexes of its ``mcp`` block."""
     if not frontend.agents.indexes:
         return frontend
     first, *others = frontend.agents.indexes
-    return replace(frontend, default_index=first, indexes_beside=tuple(others), indexes=frozenset())
+    return replace(frontend, default_index=first, further_indexes=tuple(others), indexes=frozenset())

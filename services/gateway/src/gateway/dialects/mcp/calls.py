@@ -1,4 +1,4 @@
-"""The calls of tools: validated arguments in, structured results out."""
+"""Validates the arguments of tool calls, runs the tools, and returns structured results."""
 
 import re
 from collections.abc import Awaitable, Callable, Mapping, Sequence
@@ -25,7 +25,7 @@ from gateway.dialects import upstream_errors
 from gateway.dialects.answer import Answer
 from gateway.dialects.json_fields import Fields
 from gateway.dialects.mcp import links, tools
-from gateway.dialects.mcp.agent_request import MOST_PASSAGES, USUAL_PASSAGES, AgentRequest
+from gateway.dialects.mcp.agent_request import DEFAULT_PASSAGES, MOST_PASSAGES, AgentRequest
 from gateway.dialects.ragengine.documents import conditions
 from gateway.domain import Context, Delta, Done, Passage
 from gateway.domain.documents import ReadDocument, TextRange
@@ -33,14 +33,14 @@ from gateway.ports.index_management import Indexes
 
 _log = structlog.get_logger(__name__)
 _CITATION = re.compile(r"\[([^\[\]]{1,1000})\]")
-_STOPPED = "content_filter"
-_UNJUDGED = (Unavailable, DeadlineExceeded, RateLimited)
+_BLOCKED = "content_filter"
+_DETECTOR_FAILURES = (Unavailable, DeadlineExceeded, RateLimited)
 
 _Json = dict[str, Any]
 
 
 class Progress(Protocol):
-    """Reports the progress of a call; does nothing if the client does not want it."""
+    """Reports the progress of a call, if the client requests progress."""
 
     async def __call__(self, progress: float, total: float | None = None, message: str | None = None) -> None:
         """Report the progress."""
@@ -70,7 +70,7 @@ class Calls:
     async def call(
         self, agent: AgentRequest, name: str, arguments: Mapping[str, Any], progress: Progress
     ) -> types.CallToolResult:
-        """Return the result of a tool; an error is a result, too, so that the agent reads it.
+        """Return the result of a tool. An error is also a result, so that the agent receives it.
 
         Args:
             agent: The request.
@@ -87,11 +87,11 @@ class Calls:
             return types.CallToolResult(content=[types.TextContent(text=failure)], is_error=True)
 
     async def _search(self, agent: AgentRequest, fields: Fields, _progress: Progress) -> types.CallToolResult:
-        query = _words(fields, "query")
+        query = _query_text(fields, "query")
         turn = agent.turn(
             query, agent.indexes(fields.text("index")), conditions(fields.get("filters"), fields.path("filters"))
         )
-        top = fields.integer("top", 1, MOST_PASSAGES) or turn.retrieval.top or USUAL_PASSAGES
+        top = fields.integer("top", 1, MOST_PASSAGES) or turn.retrieval.top or DEFAULT_PASSAGES
         passages = await self._reading.search(turn, top, agent.timeline, agent.deadline)
         agent.sources = passages
         results = [_result(agent, each) | {"score": each.relevance} for each in passages]
@@ -118,12 +118,12 @@ class Calls:
         )
 
     async def read(self, agent: AgentRequest, name: str, fields: Fields) -> tuple[str, ReadDocument, TextRange]:
-        """Return a part of a document, with its index and its range.
+        """Return a part of a document, with the document's index and the range of the part.
 
         Args:
             agent: The request.
-            name: The document's id, as made by `links.document_name`.
-            fields: May select the part.
+            name: The document's id from `links.document_name`.
+            fields: The arguments, which may select the part.
 
         Raises:
             CausewayError: The document does not exist for the caller, or a detector blocks it.
@@ -131,7 +131,7 @@ class Calls:
         index, document_id = links.parse_name(name, fields.path("id"))
         agent.indexes(index, fields.path("id"))
         part = TextRange(
-            fields.integer("length", 1, tools.LONGEST_TEXT) or tools.USUAL_LENGTH,
+            fields.integer("length", 1, tools.LONGEST_TEXT) or tools.DEFAULT_LENGTH,
             fields.integer("offset", 0, tools.LARGEST_OFFSET) or 0,
             fields.integer("first_page", 1, tools.LARGEST_PAGE) or 0,
             fields.integer("last_page", 1, tools.LARGEST_PAGE) or 0,
@@ -144,21 +144,21 @@ class Calls:
 
     async def _ask(self, agent: AgentRequest, fields: Fields, progress: Progress) -> types.CallToolResult:
         turn = agent.question(
-            _words(fields, "question"), agent.indexes(fields.text("index")), fields.text("language")
+            _query_text(fields, "question"), agent.indexes(fields.text("index")), fields.text("language")
         )
         answer = Answer()
-        told_so_far = 0
+        reports = 0
         events = self._pipeline.answer(turn, agent.deadline, agent.timeline)
         async with aclosing(events) as batches:
             async for batch in batches:
                 answer.take(batch)
                 if isinstance(last := batch[-1], Done):
                     agent.done = last
-                if message := _news(batch):
-                    told_so_far += 1
-                    await progress(told_so_far, None, message)
+                if message := _progress_message(batch):
+                    reports += 1
+                    await progress(reports, None, message)
         choice = answer.choices.get(0)
-        if choice is not None and choice.finish_reason == _STOPPED:
+        if choice is not None and choice.finish_reason == _BLOCKED:
             raise Blocked(agent.frontend.blocked_message)
         text = choice.text if choice is not None else ""
         passages = answer.context.passages if answer.context else ()
@@ -173,24 +173,24 @@ class Calls:
     async def _list_indexes(
         self, agent: AgentRequest, _fields: Fields, _progress: Progress
     ) -> types.CallToolResult:
-        own = agent.frontend.indexes_for((), "index")
-        found = await self._indexes.summaries(agent.principal, agent.deadline)
+        defaults = agent.frontend.indexes_for((), "index")
+        summaries = await self._indexes.summaries(agent.principal, agent.deadline)
         listed = [
-            {"name": each.name, "documents": each.documents, "default": each.name in own}
-            for each in found
+            {"name": each.name, "documents": each.documents, "default": each.name in defaults}
+            for each in summaries
             if agent.offers(each.name)
         ]
         return _structured({"indexes": listed})
 
 
 def client_message(error: Exception, agent: AgentRequest) -> str:
-    """Return the error message for an agent; the log gets the cause of a defect."""
+    """Return the error message for an agent; log the cause of a defect."""
     if isinstance(error, CausewayError):
-        if isinstance(error, Blocked) and not isinstance(error, _UNJUDGED):
+        if isinstance(error, Blocked) and not isinstance(error, _DETECTOR_FAILURES):
             return agent.frontend.blocked_message
         if isinstance(error, NotFound) and error.field == "index" and "list_indexes" in agent.frontend.agents.tools:
             return f"{error.message} list_indexes returns the names of the existing ones."
-        return upstream_errors.translated(error).message
+        return upstream_errors.client_error(error).message
     if isinstance(error, TimeoutError):
         return "The call took longer than its deadline."
     _log.exception("call failed", error=str(error))
@@ -201,8 +201,8 @@ def _fields(name: str, arguments: Mapping[str, Any]) -> Fields:
     schema = tools.input_schema(name) or {}
     for each in arguments:
         if each not in schema["properties"]:
-            known = ", ".join(schema["properties"]) or "nothing"
-            raise InvalidRequest(f"{name} has no argument {each[:200]!r}; it has {known}.", field=each)
+            known = ", ".join(schema["properties"]) or "none"
+            raise InvalidRequest(f"{name} has no argument {each[:200]!r}; its arguments are {known}.", field=each)
     try:
         msgspec.json.encode(arguments)
     except (UnicodeEncodeError, OverflowError, RecursionError, TypeError):
@@ -212,7 +212,7 @@ def _fields(name: str, arguments: Mapping[str, Any]) -> Fields:
     return Fields(dict(arguments))
 
 
-def _words(fields: Fields, name: str) -> str:
+def _query_text(fields: Fields, name: str) -> str:
     text = fields.text(name)
     if not text.strip():
         raise fields.wrong(name, "must be text that is not blank")
@@ -233,12 +233,12 @@ def _result(agent: AgentRequest, passage: Passage) -> _Json:
 
 
 def _structured(result: _Json) -> types.CallToolResult:
-    """Return the result; also as text, for clients that do not read structured results."""
+    """Return a structured result, with the same JSON as text for clients that do not read structured results."""
     text = msgspec.json.encode(result).decode()
     return types.CallToolResult(content=[types.TextContent(text=text)], structured_content=result)
 
 
-def _news(batch: Sequence[Any]) -> str:
+def _progress_message(batch: Sequence[Any]) -> str:
     """Return the progress message for a batch of events: the number of passages, or the next text."""
     for event in batch:
         if isinstance(event, Context):

@@ -1,4 +1,4 @@
-"""The names of documents: ids for tools, URIs of resources, addresses that a person can open."""
+"""The names of documents: ids for tools, URIs of resources, and web addresses."""
 
 from urllib.parse import quote, unquote, urlsplit
 
@@ -27,16 +27,16 @@ def parse_name(name: str, field: str) -> tuple[str, str]:
     """Return the index and the document of an id.
 
     Raises:
-        InvalidRequest: The text is no id of a search result.
+        InvalidRequest: The text is not the id of a search result.
     """
     index, _, document_id = name.partition("/")
-    wrong = InvalidRequest(f"{field} must be an id that a search returned, like handbook/guide.pdf.", field=field)
+    invalid = InvalidRequest(f"{field} must be an id that a search returned, like handbook/guide.pdf.", field=field)
     if not document_id:
-        raise wrong
+        raise invalid
     try:
         return keys.index_name(index), document_id
     except InvalidRequest:
-        raise wrong from None
+        raise invalid from None
 
 
 def uri(index: str, document_id: str) -> str:
@@ -57,19 +57,19 @@ def parse_uri(text: str) -> tuple[str, dict[str, int]]:
     >>> parse_uri("causeway://handbook/a%2Fb%20c.pdf?offset=10")
     ('handbook/a/b c.pdf', {'offset': 10})
     """
-    wrong = InvalidRequest(f"The URI must be of the template {TEMPLATE}.", field="uri")
+    invalid = InvalidRequest(f"The URI must be of the template {TEMPLATE}.", field="uri")
     try:
         parts = urlsplit(text)
         path = unquote(parts.path, errors="strict")
     except ValueError:
-        raise wrong from None
+        raise invalid from None
     if parts.scheme != SCHEME or not parts.netloc or len(path) < 2 or parts.fragment:
-        raise wrong
+        raise invalid
     numbers: dict[str, int] = {}
     for member in filter(None, parts.query.split("&")):
         name, _, value = member.partition("=")
         if name not in _NUMBERS or not (value.isascii() and value.isdigit()) or len(value) > _MOST_DIGITS:
-            raise wrong
+            raise invalid
         numbers[name] = int(value)
     # A URI's host is case-insensitive; names of indexes are not.
     index = text[len(SCHEME) + 3 :].partition("/")[0]
@@ -77,14 +77,14 @@ def parse_uri(text: str) -> tuple[str, dict[str, int]]:
 
 
 def url(base_url: str, index: str, sourcefile: str, metadata_json: bytes, page: int = 0) -> str:
-    """Return the address of a document: its source URL, else the gateway's address of its original.
+    """Return the address of a document: its source URL, or else the gateway's address of the original.
 
     The address has no signature: the gateway checks the caller.
     """
-    fetched = metadata(metadata_json).get("url")
+    source_url = metadata(metadata_json).get("url")
     fragment = f"#page={page}" if page else ""
-    if isinstance(fetched, str) and fetched.startswith(("https://", "http://")):
-        return fetched + ("" if "#" in fetched else fragment)
+    if isinstance(source_url, str) and source_url.startswith(("https://", "http://")):
+        return source_url + ("" if "#" in source_url else fragment)
     return f"{base_url}/content/{quote(sourcefile)}?index={quote(index)}{fragment}"
 
 

@@ -26,7 +26,7 @@ _MESSAGE: Schema = {
     },
     "example": {"jsonrpc": "2.0", "id": 1, "method": "tools/list"},
 }
-_ANSWER: Schema = {"type": "object"}
+_RESPONSE: Schema = {"type": "object"}
 _ERROR: Schema = {
     "type": "object",
     "properties": {
@@ -41,7 +41,7 @@ _ERROR: Schema = {
 
 
 def error_body(_frontend: Frontend, _headers: Mapping[bytes, bytes], error: CausewayError) -> bytes:
-    """Return an error before the protocol has read the request: an answer to no message."""
+    """Return the body of an error that occurs before the MCP server reads the message."""
     code = _INTERNAL if http_status(error) >= _SERVER_FAULT else _INVALID_REQUEST
     return msgspec.json.encode({"jsonrpc": "2.0", "id": None, "error": {"code": code, "message": error.message}})
 
@@ -54,7 +54,7 @@ ROUTE = Route(
     AdmissionClass.INTERACTIVE,
     QuotaUnit.TOKENS,
     errors=error_body,
-    takes_slash=True,
+    accepts_trailing_slash=True,
     is_resource=True,
 )
 
@@ -64,7 +64,7 @@ def registration() -> Registration:
     refusals = {
         "400": "The message is invalid",
         "404": "The method does not exist",
-        "406": "The client must accept application/json, and text/event-stream if the answer is a stream",
+        "406": "The client must accept application/json, and text/event-stream if the response is a stream",
         "413": "The body is too large",
         "415": "The media type of the body is not supported",
         "429": "Over a quota; see Retry-After and x-ratelimit-…",
@@ -78,8 +78,8 @@ def registration() -> Registration:
         "requestBody": {"required": True, "content": {"application/json": {"schema": _MESSAGE}}},
         "responses": {
             "200": {
-                "description": "The answer",
-                "content": {"application/json": {"schema": _ANSWER}, "text/event-stream": {}},
+                "description": "The response",
+                "content": {"application/json": {"schema": _RESPONSE}, "text/event-stream": {}},
             },
             "202": {"description": "A notification was accepted"},
             **{

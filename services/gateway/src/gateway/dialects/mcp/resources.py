@@ -16,7 +16,7 @@ from gateway.ports.documents import Catalogue
 from gateway.ports.index_management import Indexes
 
 PAGE = 100
-"""Documents in one page of the list."""
+"""The maximum number of documents in a page of the list."""
 _TEXT = "text/plain"
 _META = "causeway/"
 _LONGEST_CURSOR = 4096
@@ -28,9 +28,9 @@ class Resources:
     """Lists documents and reads their texts.
 
     Args:
-            calls: Reads documents, like the tool fetch.
-            catalogue: Lists and reads documents.
-            indexes: Lists the indexes.
+        calls: Reads documents, like the tool ``fetch``.
+        catalogue: Lists the documents of an index.
+        indexes: Lists the indexes.
     """
 
     def __init__(self, calls: Calls, catalogue: Catalogue, indexes: Indexes) -> None:
@@ -39,7 +39,7 @@ class Resources:
         self._indexes = indexes
 
     def templates(self) -> list[types.ResourceTemplate]:
-        """Return the one template: a document's text, whole or in part."""
+        """Return the only template, the text of a document or of a part of it."""
         return [
             types.ResourceTemplate(
                 name="document",
@@ -58,12 +58,12 @@ class Resources:
             InvalidRequest: The cursor is invalid.
         """
         index, token = _from_cursor(cursor) if cursor else ("", "")
-        found = await self._indexes.summaries(agent.principal, agent.deadline)
-        names = sorted(each.name for each in found if agent.offers(each.name) and each.name >= index)
+        summaries = await self._indexes.summaries(agent.principal, agent.deadline)
+        names = sorted(each.name for each in summaries if agent.offers(each.name) and each.name >= index)
         listed: list[types.Resource] = []
         for name in names:
-            behind = token if name == index else ""
-            page = await self._catalogue.page(agent.principal, name, PAGE - len(listed), behind, agent.deadline)
+            page_token = token if name == index else ""
+            page = await self._catalogue.page(agent.principal, name, PAGE - len(listed), page_token, agent.deadline)
             listed += [
                 types.Resource(
                     name=links.document_name(name, each.document_id),
@@ -108,4 +108,4 @@ def _from_cursor(cursor: str) -> tuple[str, str]:
             raise ValueError
         return _cursor.decode(base64.b64decode(cursor, altchars=b"-_", validate=True))
     except (binascii.Error, ValueError):
-        raise InvalidRequest("cursor must come from an earlier page.", field="cursor") from None
+        raise InvalidRequest("cursor must be the nextCursor of an earlier page.", field="cursor") from None

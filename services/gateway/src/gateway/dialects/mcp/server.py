@@ -14,7 +14,7 @@ from gateway.dialects.mcp.agent_request import AgentRequest
 from gateway.dialects.mcp.calls import Calls, client_message
 from gateway.dialects.mcp.resources import Resources
 
-_NOT_THERE = -32002
+_RESOURCE_NOT_FOUND = -32002
 """The error code of a missing resource for clients of the earlier generation."""
 _INSTRUCTIONS = (
     "Documents of an organisation. Use search to find passages and fetch to read more of a document. Cite the url "
@@ -23,16 +23,16 @@ _INSTRUCTIONS = (
 
 _Context = ServerRequestContext[Any, Any]
 AgentRequestOf = Callable[[Any], AgentRequest]
-"""Returns the context of a request of the transport."""
+"""Returns the `AgentRequest` of an HTTP request."""
 
 
 def mcp_server(calls: Calls, resources: Resources, agent_request_of: AgentRequestOf, version: str) -> Server[Any]:
-    """Return the server of all front ends; the profile of each request decides which tools it offers.
+    """Return the server of all front ends. The profile of each request selects its tools and prompts.
 
     Args:
         calls: Runs the tools.
         resources: Lists and reads documents.
-        agent_request_of: Returns the context of a request.
+        agent_request_of: Returns the `AgentRequest` of an HTTP request.
         version: The version of Causeway.
     """
     handlers = _Handlers(calls, resources, agent_request_of)
@@ -135,16 +135,16 @@ class _Handlers:
         for argument in prompt.arguments:
             if argument.required and argument.name not in values:
                 raise MCPError(types.INVALID_PARAMS, f"The argument {argument.name!r} is missing.")
-        text = types.TextContent(text=prompt.filled(values))
+        text = types.TextContent(text=prompt.fill(values))
         return types.GetPromptResult(
             description=prompt.description or None, messages=[types.PromptMessage(role="user", content=text)]
         )
 
 
 def _failure(error: Exception, agent: AgentRequest) -> MCPError:
-    """Return the error of a resource, which has no error results."""
+    """Return the protocol error of a failed resource request. Only tools have results for errors."""
     if isinstance(error, NotFound):
-        code = _NOT_THERE
+        code = _RESOURCE_NOT_FOUND
     else:
         code = types.INVALID_PARAMS if isinstance(error, CausewayError) else types.INTERNAL_ERROR
     return MCPError(code, client_message(error, agent))

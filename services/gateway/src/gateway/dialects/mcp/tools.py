@@ -4,12 +4,12 @@ from typing import Any
 
 import mcp_types as types
 
-from gateway.dialects.mcp.agent_request import MOST_PASSAGES, USUAL_PASSAGES
+from gateway.dialects.mcp.agent_request import DEFAULT_PASSAGES, MOST_PASSAGES
 from gateway.frontends.mcp_block import TOOLS
 
 LONGEST_QUERY = 10_000
 """The maximum number of characters of a query or a question."""
-USUAL_LENGTH = 20_000
+DEFAULT_LENGTH = 20_000
 LONGEST_TEXT = 100_000
 """The maximum number of characters of a document's text in one result."""
 LARGEST_OFFSET = 2**31 - 1
@@ -19,7 +19,7 @@ _TEXT: dict[str, Any] = {"type": "string"}
 _NUMBER: dict[str, Any] = {"type": "integer"}
 _INDEX = {
     "type": "string",
-    "description": "Index to look in; left out: the usual one. list_indexes has their names.",
+    "description": "Index to search; the default index if it is missing. list_indexes returns the names.",
 }
 
 
@@ -35,9 +35,9 @@ def _list(items: dict[str, Any]) -> dict[str, Any]:
     return {"type": "array", "items": items}
 
 
-def _within(least: int, most: int, usual: int | None = None, **more: Any) -> dict[str, Any]:
-    default = {} if usual is None else {"default": usual}
-    return {"type": "integer", "minimum": least, "maximum": most, **default, **more}
+def _within(least: int, most: int, default: int | None = None, **more: Any) -> dict[str, Any]:
+    optional = {} if default is None else {"default": default}
+    return {"type": "integer", "minimum": least, "maximum": most, **optional, **more}
 
 
 def _query(description: str) -> dict[str, Any]:
@@ -46,7 +46,7 @@ def _query(description: str) -> dict[str, Any]:
 
 PARTS = {
     "offset": _within(0, LARGEST_OFFSET, 0, description="Characters to skip: next_offset of the previous part"),
-    "length": _within(1, LONGEST_TEXT, USUAL_LENGTH, description="Maximum number of characters of the text"),
+    "length": _within(1, LONGEST_TEXT, DEFAULT_LENGTH, description="Maximum number of characters of the text"),
     "first_page": _within(1, LARGEST_PAGE, description="First page, if the document has pages"),
     "last_page": _within(1, LARGEST_PAGE, description="Last page"),
 }
@@ -66,7 +66,7 @@ _DEFINITIONS = {
             ["query"],
             query=_query("What to look for, in a few words or a sentence"),
             index=_INDEX,
-            top=_within(1, MOST_PASSAGES, USUAL_PASSAGES, description="Maximum number of results"),
+            top=_within(1, MOST_PASSAGES, DEFAULT_PASSAGES, description="Maximum number of results"),
             filters={
                 "type": "object",
                 "description": "All of these values must be in the document's metadata",

@@ -1,11 +1,11 @@
-"""OpenAI chat completions, with retrieval if the request names an index.
+"""OpenAI's chat completions, with retrieval if the request names an index.
 
-Sources: the OpenAI API reference for chat completions; the RAGEngine chat completion algorithm for ``index_name``,
-``context_token_ratio``, the splitting of messages and the cases that are passed through to the model.
+Sources: the OpenAI API reference for chat completions. RAGEngine's chat completion algorithm defines
+``index_name``, ``context_token_ratio``, the splitting of messages, and which requests pass through to the model
+unchanged.
 """
 
 import contextlib
-from collections.abc import Sequence
 from dataclasses import replace
 
 import msgspec
@@ -31,32 +31,31 @@ from gateway.domain import (
 )
 from gateway.frontends.profiles import Frontend
 
-OURS = ("index_name", "context_token_ratio", "detectors", "retrieval")
-"""Members of a request for the platform, which never reach a model server."""
+PLATFORM_MEMBERS = ("index_name", "context_token_ratio", "detectors", "retrieval")
+"""Members of a request for the platform. A model server never receives them."""
 
-MODES = tuple(mode.value for mode in RetrievalMode)
-_LEAST_RATIO, _MOST_RATIO = 0.2, 0.8
-_LONGEST_QUOTE = 100
+_MINIMUM_RATIO, _MAXIMUM_RATIO = 0.2, 0.8
+_MAX_QUOTED = 100
 
-# The members of a passed-through request that the gateway reads; the model server validates the others.
-_READ_FIRST = ("index_name", "model", "stream")
-_LIMITS = ("max_tokens", "max_completion_tokens")
-_READ_OF_A_CONVERSATION = ("index_name", "retrieval", "stream_options", *_LIMITS)
+# The gateway reads these members of every request. The model server validates the others of a passed-through
+# request.
+_FIRST_FIELDS = ("index_name", "model", "stream")
+_CONVERSATION_FIELDS = ("index_name", "retrieval", "stream_options", *frontend_turn.TOKEN_LIMITS)
 
 _SHORTEST_MESSAGE = len(b"{},")
 _listed = msgspec.json.Decoder(list[msgspec.Raw])
 
 Raw = dict[str, msgspec.Raw]
 
-_NAMES = {"index": "index_name"}
+_FIELD_NAMES = {"index": "index_name"}
 
 
 class OpenAiChat:
     """`Dialect` of ``POST /v1/chat/completions``.
 
     Args:
-        similarity_threshold: The default minimum cosine similarity of a passage to the question; None: none.
-        exchange: Renders the answers.
+        similarity_threshold: The default minimum cosine similarity of a passage to the question; None: no minimum.
+        exchange: The class that renders the answers.
     """
 
     name = "openai"
@@ -64,38 +63,39 @@ class OpenAiChat:
         unary=b"application/json",
         stream=b"text/event-stream; charset=utf-8",
         heartbeat=b": \n\n",
-        breaks_off=True,
-        shows_text=True,
+        omits_end_on_failure=True,
+        text_only=True,
     )
 
     def __init__(
         self, similarity_threshold: float | None = None, exchange: type[OpenAiExchange] = OpenAiExchange
     ) -> None:
         self._threshold = similarity_threshold
-        self._made = exchange
+        self._exchange_type = exchange
 
-    def parse(self, request: ChatRequest, searched: tuple[str, ...] = (), *, limited: bool = True) -> Exchange:
-        """See `Dialect`; the body's ``stream`` decides.
+    def parse(self, request: ChatRequest, searched: tuple[str, ...] = (), *, check_limits: bool = True) -> Exchange:
+        """See `Dialect`.
 
-        If a request names an index, the pipeline raises its errors, after it has checked that the index exists.
+        If a request names an index, the pipeline first checks that the index exists, and then raises the error of
+        an invalid request.
 
         Args:
             request: The request.
-            searched: Indexes that are always searched, also if the chat has tools. The profile allows them.
-            limited: Check the limits of the profile; else another dialect has checked them.
+            searched: Indexes, allowed by the profile, that are searched even if the chat has tools.
+            check_limits: Whether to check the profile's limits; false if another dialect has checked them.
         """
         raw = json_fields.members(request.body)
-        known = _fields(raw, _READ_FIRST)
+        known = json_fields.pick(raw, _FIRST_FIELDS)
         model = request.model or known.text("model")
         frontend = request.frontend.serving(model, request.principal)
         stream = known.flag("stream") if request.streaming is None else request.streaming
-        if limited:
+        if check_limits:
             _check_limits(raw, frontend)
         indexes = searched or _indexes(known, frontend)
-        usual = Fields(dict(frontend.overrides) if frontend.always_searches else {}, "context.overrides")
+        defaults = Fields(dict(frontend.overrides) if frontend.always_searches else {}, "context.overrides")
         turn = Turn(
             principal=frontend.principal_for(
-                request.principal, filter_requested=turn_settings.asks_for_filter(usual)
+                request.principal, filter_requested=turn_settings.requests_access_filter(defaults)
             ),
             question="",
             model=frontend.model_for(model, "model"),
@@ -105,18 +105,22 @@ class OpenAiChat:
             answers_blocked=frontend.answers_blocked,
             headers=request.headers,
             original=OriginalRequest(
-                json=request.body if raw.keys().isdisjoint(OURS) else json_fields.without(raw, OURS),
+                json=request.body
+                if raw.keys().isdisjoint(PLATFORM_MEMBERS)
+                else json_fields.without(raw, PLATFORM_MEMBERS),
                 passthrough=True,
                 in_one_piece=not stream,
                 required_indexes=indexes,
             ),
         )
         try:
-            return self._exchange(turn, raw, indexes, frontend, usual, streaming=stream, must_search=bool(searched))
+            return self._exchange(
+                turn, raw, indexes, frontend, defaults, streaming=stream, must_search=bool(searched)
+            )
         except InvalidRequest as error:
             if not indexes:
                 raise
-            return self._made(
+            return self._exchange_type(
                 replace(turn, original=replace(turn.original, objection=error)), streaming=stream, sources=True
             )
 
@@ -126,97 +130,96 @@ class OpenAiChat:
         raw: Raw,
         indexes: tuple[str, ...],
         frontend: Frontend,
-        usual: Fields,
+        defaults: Fields,
         *,
         streaming: bool,
         must_search: bool,
     ) -> Exchange:
         ratio = _ratio(raw)
-        detectors = frontend.detectors_for(detectors_block.parse(_fields(raw, ("detectors",)).object("detectors")))
-        requested = frontend_turn.prompting(frontend, usual)
-        parameters = turn_settings.parameters(usual)
-        takes_all = must_search or (frontend.always_searches and frontend.searches_with_tools)
+        detectors = frontend.detectors_for(
+            detectors_block.parse(json_fields.pick(raw, ("detectors",)).object("detectors"))
+        )
+        options = frontend_turn.prompting(frontend, defaults)
+        parameters = turn_settings.parameters(defaults)
+        always_searches = must_search or (frontend.always_searches and frontend.searches_with_tools)
         tools = b"".join(bytes(raw[name]) for name in ("tools", "functions") if _has_items(raw, name))
-        searches = bool(indexes) and (takes_all or not tools)
+        searches = bool(indexes) and (always_searches or not tools)
         usage = False
-        adds = requested != PromptOptions() or bool(parameters) or bool(frontend.assistant) or self._made.composed
-        reads = adds or detectors != Detectors()
+        composed = self._exchange_type.composed
+        has_profile = options != PromptOptions() or bool(parameters) or bool(frontend.assistant)
+        reads_messages = composed or has_profile or detectors != Detectors()
         if policy := frontend.detectors != Detectors():
             frontend.check_unjudged(name for name, value in raw.items() if bytes(value) != b"null")
             conversation.check_names(turn.original.json)
-        if searches or reads:
+        if searches or reads_messages:
             messages = conversation.messages(raw)
-            searches = searches and (takes_all or all(map(conversation.searchable, messages)))
-        if searches or reads:
-            known = _fields(raw, _READ_OF_A_CONVERSATION)
+            searches = searches and (always_searches or all(map(conversation.searchable, messages)))
+        if searches or reads_messages:
+            known = json_fields.pick(raw, _CONVERSATION_FIELDS)
             usage = known.object("stream_options").flag("include_usage")
             if detectors != Detectors():
                 conversation.check_readable(messages, policy=policy)
-            kept = b"" if self._made.composed else turn.original.json
-            turn = _conversation(turn, raw, known, messages, tools, detectors, kept)
+            json = b"" if composed else turn.original.json
+            turn = _conversation(turn, raw, known, messages, tools, detectors, json)
         if searches:
-            named = bool(known.text("index_name"))
-            turn = frontend_turn.with_question(turn, messages, must_ask=named and not takes_all)
+            names_index = bool(known.text("index_name"))
+            turn = frontend_turn.with_question(turn, messages, must_ask=names_index and not always_searches)
         if searches and turn.query:
-            found = turn_settings.retrieval(usual, frontend, indexes, budget.MOST_CANDIDATES)
+            retrieval = turn_settings.retrieval(defaults, frontend, indexes, budget.MOST_CANDIDATES)
             turn = replace(
                 turn,
-                retrieval=self._retrieval(found, known.object("retrieval"), ratio),
-                # The search itself refuses an unknown index.
+                retrieval=self._retrieval(retrieval, known.object("retrieval"), ratio),
+                # The search refuses an unknown index.
                 original=replace(turn.original, required_indexes=()),
             )
-        turn = frontend_turn.with_profile(turn, requested, parameters, composed=self._made.composed)
-        return self._made(turn, streaming=streaming, include_usage=usage, sources=bool(indexes))
+        turn = frontend_turn.with_profile(turn, options, parameters, composed=composed)
+        return self._exchange_type(turn, streaming=streaming, include_usage=usage, sources=bool(indexes))
 
-    def _retrieval(self, usual: Retrieval, options: Fields, ratio: float | None) -> Retrieval:
-        """Return the options of the search: those of the request, else the profile's."""
+    def _retrieval(self, defaults: Retrieval, options: Fields, ratio: float | None) -> Retrieval:
+        """Return the options of the search. The request's options have priority over the profile's."""
         threshold = options.number("similarity_threshold", -1, 1)
         score = options.number("minimum_score", -1e9, 1e9)
         return replace(
-            usual,
-            mode=RetrievalMode(options.one_of("mode", MODES) or usual.mode.value),
-            top=options.integer("top", 1, budget.MOST_CANDIDATES) or usual.top,
-            include_category=options.text("include_category") or usual.include_category,
-            exclude_category=options.text("exclude_category") or usual.exclude_category,
-            minimum_score=usual.minimum_score if score is None else score,
+            defaults,
+            mode=RetrievalMode(options.one_of("mode", turn_settings.MODES) or defaults.mode.value),
+            top=options.integer("top", 1, budget.MOST_CANDIDATES) or defaults.top,
+            include_category=options.text("include_category") or defaults.include_category,
+            exclude_category=options.text("exclude_category") or defaults.exclude_category,
+            minimum_score=defaults.minimum_score if score is None else score,
             similarity_threshold=self._threshold if threshold is None else threshold,
-            context_token_ratio=usual.context_token_ratio if ratio is None else ratio,
+            context_token_ratio=defaults.context_token_ratio if ratio is None else ratio,
         )
 
     def error(self, error: CausewayError) -> bytes:
-        """Return an error with ``error`` for OpenAI's clients and ``detail`` for RAGEngine's."""
-        return problem(error, _NAMES)
-
-
-def _fields(raw: Raw, names: Sequence[str]) -> Fields:
-    return Fields({name: json_fields.value(raw[name], name) for name in names if name in raw})
+        """Return an error body with ``error`` for OpenAI's clients and ``detail`` for RAGEngine's."""
+        return problem(error, _FIELD_NAMES)
 
 
 def _indexes(known: Fields, frontend: Frontend) -> tuple[str, ...]:
-    """Return the index that the request names, else those of a profile that answers every chat from them.
+    """Return the index that the request names, or else the indexes of a profile that searches for every chat.
 
-    An empty name requests no search.
+    If the name is empty, the request wants no search.
     """
     requested = known.text("index_name")
     if requested:
         return frontend.indexes_for((keys.index_name(requested, "index_name"),), "index_name")
-    named = known.get("index_name") is not None
-    return frontend.indexes_for((), "index_name") if frontend.always_searches and not named else ()
+    is_empty = known.get("index_name") is not None
+    return frontend.indexes_for((), "index_name") if frontend.always_searches and not is_empty else ()
 
 
 def _check_limits(raw: Raw, frontend: Frontend) -> None:
-    """Refuse what the deployment forbids, also for passed-through requests.
+    """Check the limits of the deployment, also for passed-through requests.
 
     Raises:
-        InvalidRequest: There are too many messages, or the limit of the answer is too high.
+        InvalidRequest: The request has too many messages, or its limit of tokens is too high.
     """
     raw_messages = raw.get("messages", b"")
-    # Few requests are long enough to be counted.
+    # Only a long body can have too many messages.
     if frontend.max_messages is not None and len(raw_messages) > _SHORTEST_MESSAGE * frontend.max_messages:
-        with contextlib.suppress(ValueError, RecursionError):  # not a list: a later check reports it
+        with contextlib.suppress(ValueError, RecursionError):  # a later check refuses the type
             frontend.check_messages(len(_listed.decode(raw_messages)), "messages")
     if frontend.max_answer_tokens is not None:
-        for name in _LIMITS:
+        for name in frontend_turn.TOKEN_LIMITS:
             requested = json_fields.value(raw.get(name), name)
             frontend.check_answer_tokens(requested if isinstance(requested, int) else None, name)
 
@@ -229,12 +232,12 @@ def _ratio(raw: Raw) -> float | None:
     value = json_fields.value(raw.get("context_token_ratio"), "context_token_ratio")
     if value is None:
         return None
-    right = isinstance(value, int | float) and not isinstance(value, bool)
-    if not right or not _LEAST_RATIO <= value <= _MOST_RATIO:
+    is_number = isinstance(value, int | float) and not isinstance(value, bool)
+    if not is_number or not _MINIMUM_RATIO <= value <= _MAXIMUM_RATIO:
         ratio = bytes(raw["context_token_ratio"]).decode()
-        ratio = ratio if len(ratio) <= _LONGEST_QUOTE else f"{ratio[:_LONGEST_QUOTE]}…"
+        ratio = ratio if len(ratio) <= _MAX_QUOTED else f"{ratio[:_MAX_QUOTED]}…"
         raise InvalidRequest(
-            f"Invalid context_token_ratio: {ratio}. Must be between {_LEAST_RATIO} and {_MOST_RATIO}.",
+            f"Invalid context_token_ratio: {ratio}. Must be between {_MINIMUM_RATIO} and {_MAXIMUM_RATIO}.",
             field="context_token_ratio",
         )
     return float(value)
@@ -247,9 +250,19 @@ def _conversation(
     messages: list[Message],
     tools: bytes,
     detectors: Detectors,
-    kept: bytes,
+    json: bytes,
 ) -> Turn:
-    """Return the turn with its messages, for a request that is not passed through; ``kept`` is its JSON."""
+    """Return the turn with its messages, for a request that is not passed through.
+
+    Args:
+        turn: The turn without messages.
+        raw: The members of the request.
+        known: The parsed members.
+        messages: The messages.
+        tools: The tools as JSON.
+        detectors: The detectors of the turn.
+        json: The request, if the model server may receive it unchanged; else empty.
+    """
     *history, last = messages
     asks = last.role == "user" and not last.content_json
     return replace(
@@ -258,13 +271,15 @@ def _conversation(
         history=tuple(history if asks else messages),
         style=PromptStyle.CONTEXT_IN_SYSTEM_MESSAGE,
         detectors=detectors,
-        parameters_json=json_fields.without(raw, (*OURS, "messages", "model", "stream", "stream_options")),
-        # Both names are OpenAI's; the newer one has priority.
-        max_tokens=known.integer("max_completion_tokens", 1, turn_settings.LONGEST_ANSWER)
-        or known.integer("max_tokens", 1, turn_settings.LONGEST_ANSWER),
+        parameters_json=json_fields.without(
+            raw, (*PLATFORM_MEMBERS, "messages", "model", "stream", "stream_options")
+        ),
+        # OpenAI has two names for this limit. The newer name has priority.
+        max_tokens=known.integer("max_completion_tokens", 1, turn_settings.MOST_ANSWER_TOKENS)
+        or known.integer("max_tokens", 1, turn_settings.MOST_ANSWER_TOKENS),
         original=replace(
             turn.original,
-            json=kept,
+            json=json,
             question_extra_json=last.extra_json if asks else b"",
             question_gaps=last.gaps if asks else (),
             tools_json=tools,

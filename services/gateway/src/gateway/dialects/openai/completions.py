@@ -1,4 +1,4 @@
-"""OpenAI's text completions: the prompt becomes one message of a user, by the rules of chat completions."""
+"""OpenAI's text completions. The prompt becomes one user message of a chat completion."""
 
 from collections.abc import Mapping
 from dataclasses import replace
@@ -18,8 +18,8 @@ from gateway.dialects.problem import problem
 from gateway.domain import Batch, Completion, Delta, Finish
 from gateway.domain.deltas import members_of
 
-_NAMES = {"index": "index_name", "messages": "prompt"}
-# Features that a chat request does not have, with the values that disable them.
+_FIELD_NAMES = {"index": "index_name", "messages": "prompt"}
+# Features that a chat request does not have. Only the values that disable a feature are allowed.
 _DEFAULTS: Mapping[str, tuple[Any, ...]] = {
     "suffix": (None, ""),
     "echo": (None, False),
@@ -35,7 +35,7 @@ class OpenAiCompletions:
     """`Dialect` of ``POST /v1/completions``.
 
     Args:
-        similarity_threshold: As in `OpenAiChat`.
+        similarity_threshold: See `OpenAiChat`.
     """
 
     name = "openai-completions"
@@ -45,26 +45,28 @@ class OpenAiCompletions:
         self._chat = OpenAiChat(similarity_threshold, TextExchange)
 
     def parse(self, request: ChatRequest) -> Exchange:
-        """See `Dialect`; the body's ``stream`` decides."""
+        """See `Dialect`."""
         raw = json_fields.members(request.body)
         fields = json_fields.pick(raw, ("prompt", *_DEFAULTS))
-        for name, nothing in _DEFAULTS.items():
-            if fields.get(name) not in nothing:
-                raise fields.wrong(name, "is not supported: the prompt is sent as a chat")
+        for name, disabling in _DEFAULTS.items():
+            if fields.get(name) not in disabling:
+                raise fields.wrong(
+                    name, "is not supported, because the model receives the prompt as a chat; remove it"
+                )
         messages = [{"role": "user", "content": _prompt(fields)}]
         others = {name: value for name, value in raw.items() if name != "prompt" and name not in _DEFAULTS}
         return self._chat.parse(replace(request, body=_encode(others | {"messages": messages})))
 
     def error(self, error: CausewayError) -> bytes:
         """See `Dialect`."""
-        return problem(error, _NAMES)
+        return problem(error, _FIELD_NAMES)
 
 
 def _prompt(fields: Fields) -> str:
-    """Return the prompt: a text, or the ids of its tokens, or a list of one of these.
+    """Return the text of the prompt, which may be a text, a list of token ids, or a list with one of these.
 
     Raises:
-        InvalidRequest: It is invalid, or there are several.
+        InvalidRequest: The prompt is invalid, or the list has several prompts.
     """
     prompt = fields.get("prompt")
     if isinstance(prompt, list) and len(prompt) == 1 and not token_ids.is_id(prompt[0]):
@@ -79,27 +81,27 @@ def _prompt(fields: Fields) -> str:
 
 
 class TextExchange(OpenAiExchange):
-    """`Exchange` of one text completion: like a chat, but its choices have a text instead of a message."""
+    """`Exchange` of one text completion. A choice has a text instead of a message."""
 
     prefix = "cmpl-"
     whole = chunk = "text_completion"
     composed = True
 
     def take(self, batch: Batch) -> None:
-        """See `Exchange`; convert a model server's own chat completion to a text completion."""
+        """See `Exchange`. A model server's chat completion becomes a text completion."""
         super().take([_as_text(event) if type(event) is Completion else event for event in batch])
 
     def _delta(self, event: Delta, out: list[bytes]) -> None:
         self._flush_finish(out)
-        self._begun.add(event.choice)
+        self._started.add(event.choice)
         if event.text:
-            self._text(event.choice, event.text, NOT_FINISHED, out)
+            self._write_text(event.choice, event.text, NOT_FINISHED, out)
 
-    def _last_of(self, finish: Finish, out: list[bytes]) -> None:
-        self._begun.add(finish.choice)
-        self._text(finish.choice, "", _encode(finish.reason or None), out)
+    def _write_finish(self, finish: Finish, out: list[bytes]) -> None:
+        self._started.add(finish.choice)
+        self._write_text(finish.choice, "", _encode(finish.reason or None), out)
 
-    def _text(self, choice: int, text: str, reason: bytes, out: list[bytes]) -> None:
+    def _write_text(self, choice: int, text: str, reason: bytes, out: list[bytes]) -> None:
         body = b'"choices":[{"index":%d,"text":%b,"logprobs":null,"finish_reason":%b}]' % (
             choice,
             _encode(text),

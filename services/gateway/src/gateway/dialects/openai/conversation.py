@@ -1,4 +1,4 @@
-"""The messages of an OpenAI request: read, validated, and split into the question and the history."""
+"""Reads and validates the messages of an OpenAI request, and splits them into question and history."""
 
 import itertools
 from collections.abc import Sequence
@@ -12,24 +12,24 @@ from gateway.domain import PART_BREAK, Message
 
 Raw = dict[str, msgspec.Raw]
 
-_ROLES = ("system", "user", "assistant", "developer")
-_JUDGED = ("system", "developer", "user", "assistant", "tool", "function")
-"""The roles of OpenAI's protocol. A policy allows no others, because servers treat them differently."""
+_SEARCHABLE_ROLES = ("system", "user", "assistant", "developer")
+_KNOWN_ROLES = ("system", "developer", "user", "assistant", "tool", "function")
+"""The roles of OpenAI's protocol. A policy forbids other roles, which model servers interpret differently."""
 
-_SPOKEN = ("user", "tool", "function")
+_JUDGED_ROLES = ("user", "tool", "function")
 _INVALID = "Invalid request format"
 _messages_decoder = msgspec.json.Decoder(list[dict[str, msgspec.Raw]])
 
 
 class UnknownRole(InvalidRequest):
-    """A message has a role that detectors do not support; a 400 in each dialect."""
+    """A message has a role that detectors do not support. The status is 400 in each dialect."""
 
 
 def messages(raw: Raw) -> list[Message]:
     """Return the messages of a request.
 
     Raises:
-        InvalidRequest: A message is invalid; the error names it.
+        InvalidRequest: A message is invalid; the error names its path.
     """
     try:
         items = _messages_decoder.decode(raw.get("messages", b"null"))
@@ -65,7 +65,7 @@ def _message(item: Raw, path: str) -> Message:
 
 
 def _breaks(texts: Sequence[str]) -> tuple[int, ...]:
-    """Return the positions of the line breaks between these texts."""
+    """Return the positions of the line breaks that join these texts."""
     ends = list(itertools.accumulate(map(len, texts)))[:-1]
     return tuple(end + at for at, end in enumerate(ends))
 
@@ -76,14 +76,14 @@ def _is_text(part: object) -> bool:
 
 def searchable(message: Message) -> bool:
     """Return whether RAGEngine's algorithm can handle a message."""
-    return message.role in _ROLES and not (message.role == "user" and message.content_json)
+    return message.role in _SEARCHABLE_ROLES and not (message.role == "user" and message.content_json)
 
 
 def split(messages: list[Message]) -> tuple[list[int], list[int]]:
-    """Return the positions of the question, the user's messages since the latest answer, and of all other messages.
+    """Return the positions of the question (the user's messages after the last answer) and of the other messages.
 
     Raises:
-        InvalidRequest: There is no user message since the latest answer.
+        InvalidRequest: No user message follows the last answer.
     """
     latest = max((at for at, message in enumerate(messages) if message.role == "assistant"), default=-1)
     questions = [at for at, message in enumerate(messages) if at > latest and message.role == "user"]
@@ -93,13 +93,13 @@ def split(messages: list[Message]) -> tuple[list[int], list[int]]:
 
 
 def common_extra(questions: list[Message]) -> bytes:
-    """Return the members that these messages have in common beside their text; none if they differ in any."""
+    """Return the members of these messages except the text; empty if the messages have different members."""
     first = questions[0].extra_json
     return first if all(message.extra_json == first for message in questions) else b""
 
 
 def gaps(question: Sequence[Message]) -> tuple[int, ...]:
-    """Return the gaps of the messages of a question, as positions in the question."""
+    """Return the gaps of the messages as positions in the question that they form."""
     found: list[int] = []
     begin = 0
     for message in question:
@@ -109,13 +109,13 @@ def gaps(question: Sequence[Message]) -> tuple[int, ...]:
 
 
 def check_names(body: bytes) -> None:
-    """Check that no object has a duplicate name, because detectors judge only one of the values.
+    """Check that no JSON object has a duplicate name, because detectors judge only one of its values.
 
     Raises:
         InvalidRequest: An object has a duplicate name.
     """
     if repeats_names(body):
-        raise InvalidRequest("The body must not name a member of an object twice.", field="body")
+        raise InvalidRequest("The body has an object with a duplicate name. Send each name once.", field="body")
 
 
 def check_readable(messages: list[Message], *, policy: bool) -> None:
@@ -123,19 +123,19 @@ def check_readable(messages: list[Message], *, policy: bool) -> None:
 
     Args:
         messages: All messages.
-        policy: A policy applies, which judges the messages of all roles.
+        policy: Whether a policy applies, which judges the messages of all roles.
 
     Raises:
-        InvalidRequest: A message has parts other than text, or a role that detectors do not support.
+        InvalidRequest: A message has parts other than text, or an unknown role.
     """
     for at, message in enumerate(messages):
-        if policy and message.role not in _JUDGED:
+        if policy and message.role not in _KNOWN_ROLES:
             raise UnknownRole(
-                f"messages[{at}].role must be one of {', '.join(_JUDGED)}, not {message.role[:100]!r}.",
+                f"messages[{at}].role must be one of {', '.join(_KNOWN_ROLES)}, not {message.role[:100]!r}.",
                 field=f"messages[{at}].role",
             )
-        if message.content_json and (policy or message.role in _SPOKEN):
+        if message.content_json and (policy or message.role in _JUDGED_ROLES):
             raise InvalidRequest(
-                f"messages[{at}].content holds parts other than text, which the detectors cannot read.",
+                f"messages[{at}].content has parts other than text. Send only text, because detectors judge it.",
                 field=f"messages[{at}].content",
             )

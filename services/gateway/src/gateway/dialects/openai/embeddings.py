@@ -1,4 +1,4 @@
-"""OpenAI's embeddings: requests, and answers with vectors as numbers or in base64."""
+"""Parses requests of OpenAI's embeddings API and renders the vectors as numbers or in base64."""
 
 import base64
 import struct
@@ -8,13 +8,13 @@ from typing import Any
 import msgspec
 from servicekit.errors import InvalidRequest
 
-from gateway.dialects.json_fields import Fields, members, value
+from gateway.dialects.json_fields import Fields, members, pick
 from gateway.dialects.openai import token_ids
 from gateway.domain.embeddings import EmbeddingModel, Embeddings
 
 MOST_INPUTS = 2048
-_LONGEST_INPUT = 100_000
-"""In characters; more than a model reads, and the limit of one call of the retriever."""
+_MAX_INPUT_LENGTH = 100_000
+"""The maximum length of a text in characters, as in a call of the retriever."""
 
 
 @dataclass(frozen=True, slots=True)
@@ -22,10 +22,10 @@ class EmbeddingRequest:
     """An embedding request.
 
     Attributes:
-        model: Empty: the default model.
-        texts: One or more, none of them blank.
-        in_base64: Vectors as little-endian 32-bit floats in base64, the default of OpenAI's client.
-        dimensions: The requested length of the vectors, if any.
+        model: The model; empty: the default model.
+        texts: One or more texts that are not blank.
+        in_base64: Whether to send a vector as little-endian 32-bit floats in base64, as OpenAI's client requests.
+        dimensions: The requested length of the vectors; None: the model's.
     """
 
     model: str
@@ -39,14 +39,12 @@ def parse(body: bytes, model: str = "") -> EmbeddingRequest:
 
     Args:
         body: The body.
-        model: The model in the path, which has priority over the body's; may be empty.
+        model: The model in the path, which has priority over the model in the body; may be empty.
 
     Raises:
         InvalidRequest: The request is invalid; the error names the field.
     """
-    raw = members(body)
-    names = ("model", "input", "encoding_format", "dimensions")
-    fields = Fields({name: value(raw[name], name) for name in names if name in raw})
+    fields = pick(members(body), ("model", "input", "encoding_format", "dimensions"))
     return EmbeddingRequest(
         model or fields.text("model"),
         _texts(fields.get("input"), fields),
@@ -59,19 +57,21 @@ def _texts(items: Any, fields: Fields) -> tuple[str, ...]:
     if isinstance(items, str) or (isinstance(items, list) and items and token_ids.is_id(items[0])):
         items = [items]
     if not isinstance(items, list) or not items:
-        raise fields.wrong("input", "must be a text, a list of token ids, or a list of those")
+        raise fields.wrong(
+            "input", "must be a text, a list of token ids, or a list of texts and lists of token ids"
+        )
     if len(items) > MOST_INPUTS:
         raise fields.wrong("input", f"must have at most {MOST_INPUTS} texts")
     texts: list[str] = []
-    for number, each in enumerate(items):
+    for number, item in enumerate(items):
         path = "input" if len(items) == 1 else f"input[{number}]"
-        text = _decoded(each, fields, path) if isinstance(each, list) else each
+        text = _decoded(item, fields, path) if isinstance(item, list) else item
         if not isinstance(text, str):
             raise fields.wrong(path, "must be a text")
         if not text.strip():
             raise fields.wrong(path, "must not be blank")
-        if len(text) > _LONGEST_INPUT:
-            raise fields.wrong(path, f"must have at most {_LONGEST_INPUT} characters")
+        if len(text) > _MAX_INPUT_LENGTH:
+            raise fields.wrong(path, f"must have at most {_MAX_INPUT_LENGTH} characters")
         texts.append(text)
     return tuple(texts)
 
@@ -80,27 +80,29 @@ def _decoded(ids: list[Any], fields: Fields, path: str) -> str:
     """Return the text of a list of token ids."""
     if not all(map(token_ids.is_id, ids)):
         raise fields.wrong(path, "must be a text, or a list of token ids")
-    if len(ids) > _LONGEST_INPUT:
-        raise fields.wrong(path, f"must have at most {_LONGEST_INPUT} tokens")
+    if len(ids) > _MAX_INPUT_LENGTH:
+        raise fields.wrong(path, f"must have at most {_MAX_INPUT_LENGTH} tokens")
     return token_ids.text_of(ids, fields, path)
 
 
 def check_dimensions(request: EmbeddingRequest, models: tuple[EmbeddingModel, ...]) -> None:
-    """Check that the requested length is the model's: other lengths are not supported.
+    """Check that the requested length of the vectors is the model's, which cannot change.
 
     Raises:
-        InvalidRequest: Another length is requested.
+        InvalidRequest: The request has another length.
     """
     for model in models:
         if request.model in ("", model.name):
             if request.dimensions not in (None, model.dimension):
-                message = f"dimensions must be {model.dimension} with '{model.name}', or left out."
+                message = (
+                    f"dimensions must be {model.dimension} for '{model.name}'. Set this value or remove the field."
+                )
                 raise InvalidRequest(message, field="dimensions")
             return
 
 
 def render(embeddings: Embeddings, request: EmbeddingRequest) -> bytes:
-    """Return the answer."""
+    """Return the body of the answer."""
     return msgspec.json.encode(
         {
             "object": "list",

@@ -1,4 +1,4 @@
-"""Adds the options of a front end's profile, and the question of a conversation, to an OpenAI turn."""
+"""Adds the options of a profile and the question of a conversation to an OpenAI turn."""
 
 from dataclasses import replace
 from typing import Any
@@ -11,80 +11,81 @@ from gateway.dialects.openai import conversation
 from gateway.domain import PART_BREAK, Message, PromptOptions, Turn
 from gateway.frontends.profiles import Frontend
 
-_LIMITS = ("max_tokens", "max_completion_tokens")
+TOKEN_LIMITS = ("max_tokens", "max_completion_tokens")
 _object = msgspec.json.Decoder(dict[str, msgspec.Raw])
 
 
-def prompting(frontend: Frontend, usual: Fields) -> PromptOptions:
-    """Return the prompt options of a profile with its own index; none for other profiles.
+def prompting(frontend: Frontend, defaults: Fields) -> PromptOptions:
+    """Return the prompt options of a profile that always searches; the default options for other profiles.
 
     Args:
         frontend: The profile.
-        usual: Its overrides.
+        defaults: The profile's overrides.
     """
     if not frontend.always_searches:
         return PromptOptions()
     return PromptOptions(
         system_prompt=frontend.system_prompt,
-        rewrite=usual.flag("query_rewriting"),
-        language=turn_settings.language(usual),
+        rewrite=defaults.flag("query_rewriting"),
+        language=turn_settings.language(defaults),
     )
 
 
 def with_question(turn: Turn, messages: list[Message], *, must_ask: bool) -> Turn:
-    """Return the turn with its question made from several messages, by RAGEngine's algorithm.
+    """Return the turn with a question of all user messages after the last answer (RAGEngine's algorithm).
 
-    A conversation with tools or pictures keeps its order, because the model must match the answers to the calls.
+    A conversation with tools or pictures keeps its order, because the model must match results to tool calls.
 
     Args:
         turn: The turn with the original messages.
         messages: All messages.
-        must_ask: Refuse a conversation without a question; else the model alone answers it.
+        must_ask: Whether to refuse a conversation without a question. Otherwise the model answers it without a
+            search.
 
     Raises:
-        InvalidRequest: There is no user message since the latest answer.
+        InvalidRequest: No user message follows the last answer.
     """
-    plain = all(map(conversation.searchable, messages))
-    if not plain or not (must_ask or turn.query):
+    is_plain = all(map(conversation.searchable, messages))
+    if not is_plain or not (must_ask or turn.query):
         return turn
-    asking, others = conversation.split(messages)
-    question = [messages[at] for at in asking]
+    question_positions, other_positions = conversation.split(messages)
+    question = [messages[at] for at in question_positions]
     return replace(
         turn,
         question=PART_BREAK.join(message.text for message in question),
-        history=tuple(messages[at] for at in others),
+        history=tuple(messages[at] for at in other_positions),
         original=replace(
             turn.original,
             question_extra_json=conversation.common_extra(question),
             question_gaps=conversation.gaps(question),
-            messages=tuple(messages) if len(asking) > 1 else (),
-            places=(*others, *asking),
+            messages=tuple(messages) if len(question_positions) > 1 else (),
+            places=(*other_positions, *question_positions),
         ),
     )
 
 
 def with_profile(turn: Turn, options: PromptOptions, parameters: dict[str, Any], *, composed: bool) -> Turn:
-    """Return the turn with the prompt and the parameters of its profile, if it has some.
+    """Return the turn with the prompt options and the parameters of its profile, if the profile has any.
 
     Args:
         turn: The turn of the request.
-        asking: The prompt options of the profile.
+        options: The prompt options of the profile.
         parameters: The profile's default parameters for the model.
-        composed: The model never gets the request unchanged.
+        composed: Whether the gateway always composes the request for the model server.
     """
     if not (composed or parameters or turn.answers_as or replace(options, rewrite=False) != PromptOptions()):
         return turn if options == turn.prompting else replace(turn, prompting=options)
-    plain = composed and not parameters and not turn.original.messages and b"null" not in turn.parameters_json
-    if plain and options == turn.prompting:
+    is_plain = composed and not parameters and not turn.original.messages and b"null" not in turn.parameters_json
+    if is_plain and options == turn.prompting:
         return turn
-    given = {name: raw for name, raw in _object.decode(turn.parameters_json).items() if bytes(raw) != b"null"}
-    if any(name in given for name in _LIMITS):
-        parameters = {name: value for name, value in parameters.items() if name not in _LIMITS}
+    requested = {name: raw for name, raw in _object.decode(turn.parameters_json).items() if bytes(raw) != b"null"}
+    if any(name in requested for name in TOKEN_LIMITS):
+        parameters = {name: value for name, value in parameters.items() if name not in TOKEN_LIMITS}
     return replace(
         turn,
         prompting=options,
-        parameters_json=msgspec.json.encode(parameters | given),
+        parameters_json=msgspec.json.encode(parameters | requested),
         max_tokens=turn.max_tokens or parameters.get("max_tokens"),
-        # The model gets these instructions, with or without search results.
+        # The model receives these instructions with and without search results.
         original=replace(turn.original, json=b"", messages=()),
     )

@@ -9,14 +9,14 @@ TAG = "openai"
 
 _REQUEST: Schema = {
     "type": "object",
-    "description": "A chat completion request of the OpenAI API. Without `index_name`, or with tools, it goes "
-    "to the model unchanged.",
+    "description": "A chat completion request of the OpenAI API. Without `index_name`, or with tools, the model "
+    "receives the request unchanged.",
     "required": ["messages"],
     "properties": {
         "model": {"type": "string"},
         "messages": {"type": "array", "items": {"type": "object"}, "minItems": 1},
         "stream": {"type": "boolean", "default": False},
-        "index_name": {"type": "string", "description": "Index to answer from"},
+        "index_name": {"type": "string", "description": "Index to search"},
         "context_token_ratio": {"type": "number", "minimum": 0.2, "maximum": 0.8, "default": 0.5},
         "retrieval": {
             "type": "object",
@@ -38,11 +38,11 @@ _REQUEST: Schema = {
 
 _PROMPT = {
     "type": "string",
-    "description": "One text; also as the ids of its tokens in cl100k_base, or as a list of one of these",
+    "description": "A text, or a list of its token ids in cl100k_base, or a list with one of these",
 }
 _COMPLETION: Schema = {
     "type": "object",
-    "description": "A completion request of the OpenAI API. The prompt is sent as one message of a user.",
+    "description": "A completion request of the OpenAI API. The model receives the prompt as one user message.",
     "required": ["prompt"],
     "properties": {"prompt": _PROMPT}
     | {name: schema for name, schema in _REQUEST["properties"].items() if name != "messages"},
@@ -57,18 +57,18 @@ def registration(openai: Dialect, completions: Dialect) -> Registration:
         openai: The dialect of chat completions.
         completions: The dialect of text completions.
     """
-    described = operation(
+    for_chats = operation(
         "Chat completion, with retrieval if index_name is given",
         TAG,
         {"application/json": {"schema": _REQUEST}},
         {"application/json": {"schema": {"type": "object"}}, "text/event-stream": {}},
         PROBLEM,
     )
-    of_deployment = described | {
+    for_deployments = for_chats | {
         "summary": "Chat completion by the model in the path, for Azure's clients",
         "parameters": [{"name": "model", "in": "path", "required": True, "schema": {"type": "string"}}],
     }
-    of_text = operation(
+    for_texts = operation(
         "Text completion, with retrieval if index_name is given",
         TAG,
         {"application/json": {"schema": _COMPLETION}},
@@ -77,10 +77,10 @@ def registration(openai: Dialect, completions: Dialect) -> Registration:
     )
     return Registration(
         chats=(
-            ChatRoute("/v1/completions", always(completions), of_text),
-            ChatRoute("/v1/chat/completions", always(openai), described),
-            # Azure's clients put the model in the path, and add an API version, which has no effect.
-            ChatRoute("/openai/deployments/{model:path}/chat/completions", always(openai), of_deployment),
+            ChatRoute("/v1/completions", always(completions), for_texts),
+            ChatRoute("/v1/chat/completions", always(openai), for_chats),
+            # Azure's clients send the model in the path, and an API version, which the gateway ignores.
+            ChatRoute("/openai/deployments/{model:path}/chat/completions", always(openai), for_deployments),
         ),
-        tags={TAG: "OpenAI's API; `index_name` turns retrieval on."},
+        tags={TAG: "OpenAI's API. `index_name` requests retrieval."},
     )

@@ -1,4 +1,4 @@
-"""OpenAI chat completions: the answer, in one piece or as server-sent events."""
+"""Renders OpenAI's chat completions, in one piece or as server-sent events."""
 
 import time
 import uuid
@@ -42,17 +42,18 @@ _DONE = b"data: [DONE]\n\n"
 class OpenAiExchange:
     """`Exchange` of one chat completion.
 
-    The parts of a stream that are equal in all chunks are encoded once, and members beside the content are inserted
-    unchanged: a token costs one JSON string and one join.
+    The exchange encodes the constant parts of all chunks once, and inserts members beside the content unchanged. A
+    token therefore needs one encoded JSON string and one join.
 
     Args:
         turn: The turn.
-        streaming: Whether the answer is streamed.
-        include_usage: Whether the stream ends with a chunk with the token counts.
-        sources: Whether the request names an index; then ``source_nodes`` are present, null without a search.
+        streaming: Whether the answer is a stream.
+        include_usage: Whether the last chunk of a stream has the token counts.
+        sources: Whether the answer has ``source_nodes``, because the request names an index. They are null without
+            a search.
 
     Attributes:
-        composed: The answer is always rendered here; the model server's own bytes are never sent.
+        composed: Whether the gateway always composes the answer. Otherwise it may send the model server's bytes.
     """
 
     prefix = "chatcmpl-"
@@ -66,7 +67,7 @@ class OpenAiExchange:
         self.streaming = streaming
         self._include_usage = include_usage
         self._answer = Answer()
-        # The members around the choices: the model server's own if it sends any.
+        # The members beside the choices. The model server's values replace these.
         self._envelope: dict[str, Any] = {
             "id": f"{self.prefix}{uuid.uuid4().hex}",
             "object": self.chunk if streaming else self.whole,
@@ -75,13 +76,13 @@ class OpenAiExchange:
         }
         self._head = b""
         self._tail = b',"usage":null}\n\n' if include_usage else b"}\n\n"
-        self._begun: set[int] = set()
+        self._started: set[int] = set()
         self._finish: Finish | None = None
         self._usage: Usage | None = None
-        # Members that the next chunk carries beside its choice.
+        # The members beside the choice in the next chunk.
         self._extra: dict[str, Any] = {"source_nodes": None} if sources else {}
-        self._found: list[Detections] = []
-        self._unsaid = list(directions_of(turn.detectors))
+        self._pending_detections: list[Detections] = []
+        self._pending_directions = list(directions_of(turn.detectors))
 
     # --- streamed ---------------------------------------------------------------------------------------------
 
@@ -94,7 +95,7 @@ class OpenAiExchange:
             elif type(event) is Chunk:
                 out.append(_event(self._with_extra(event.raw_json) if self._extra else event.raw_json))
             elif type(event) is Start:
-                self._know(members_of(event.raw_json))
+                self._update_envelope(members_of(event.raw_json))
             elif type(event) is Finish:
                 self._flush_finish(out)
                 self._finish = event
@@ -104,37 +105,37 @@ class OpenAiExchange:
                 if self.turn.retrieval.indexes:
                     self._extra["source_nodes"] = [source_node(passage) for passage in event.passages]
             elif type(event) is Detections:
-                self._found.append(event)
+                self._pending_detections.append(event)
             elif type(event) is Completion:
-                # The model server answered in one piece although a stream was requested.
+                # The model server answered in one piece, although the gateway requested a stream.
                 out.append(_event(self._with_extra(_as_chunk(event.raw_json))))
             elif type(event) is Done:
                 self._end(event, out)
         return b"".join(out)
 
     def render_failure(self, error: CausewayError) -> bytes:
-        """See `Exchange`: an event with the error. A ``[DONE]`` would tell clients that the answer is complete."""
+        """See `Exchange`. The stream ends without ``[DONE]``, because the answer is incomplete."""
         return _event(problem(error))
 
-    def _know(self, members: dict[str, Any]) -> None:
+    def _update_envelope(self, members: dict[str, Any]) -> None:
         entry = {name: value for name, value in members.items() if value is not None}
         self._envelope |= entry | {"object": self._envelope["object"]}
         self._head = b""
 
     def _with_extra(self, raw_json: bytes) -> bytes:
-        """Return a model server's own object with added members; all other bytes are unchanged."""
+        """Return a model server's object with the pending members. All other bytes are unchanged."""
         extra, self._extra = self._extra, {}
-        return _spliced(raw_json, extra)
+        return _with_members(raw_json, extra)
 
     def _delta(self, event: Delta, out: list[bytes]) -> None:
         if self._finish is not None:
-            # The delta belongs to another choice than the one that ended.
+            # A choice has ended, and this delta belongs to another choice.
             self._flush_finish(out)
-        if event.choice not in self._begun:
-            self._begin(event.choice, out)
-        if event.delta_json or event.choice_json or self._found or not self._head:
+        if event.choice not in self._started:
+            self._start_choice(event.choice, out)
+        if event.delta_json or event.choice_json or self._pending_detections or not self._head:
             content = b'"content":' + _encode(event.text) if event.text else b""
-            delta = b",".join(filter(None, (content, _inside(event.delta_json))))
+            delta = b",".join(filter(None, (content, _members_text(event.delta_json))))
             self._choice(event.choice, delta, event.choice_json, NOT_FINISHED, out)
         else:
             # The hot path.
@@ -143,24 +144,24 @@ class OpenAiExchange:
                 % (self._head, event.choice, _encode(event.text), self._tail)
             )
 
-    def _begin(self, choice: int, out: list[bytes]) -> None:
-        self._begun.add(choice)
+    def _start_choice(self, choice: int, out: list[bytes]) -> None:
+        self._started.add(choice)
         self._choice(choice, b'"role":"assistant","content":""', b"", NOT_FINISHED, out)
 
     def _flush_finish(self, out: list[bytes]) -> None:
         if self._finish is None:
             return
         finish, self._finish = self._finish, None
-        self._last_of(finish, out)
+        self._write_finish(finish, out)
 
-    def _last_of(self, finish: Finish, out: list[bytes]) -> None:
-        if finish.choice not in self._begun:
-            self._begin(finish.choice, out)
+    def _write_finish(self, finish: Finish, out: list[bytes]) -> None:
+        if finish.choice not in self._started:
+            self._start_choice(finish.choice, out)
         self._choice(finish.choice, b"", finish.choice_json, _encode(finish.reason or None), out)
 
     def _choice(self, index: int, delta: bytes, others: bytes, reason: bytes, out: list[bytes]) -> None:
-        """Append a chunk of one choice, with all members that wait to be sent."""
-        others = _inside(others)
+        """Append a chunk of one choice, with all pending members."""
+        others = _members_text(others)
         body = b'"choices":[{"index":%d,"delta":{%b}%b%b,"finish_reason":%b}]' % (
             index,
             delta,
@@ -178,20 +179,27 @@ class OpenAiExchange:
         return b"".join((self._head, choices, b"," if extra else b"", _encode(extra)[1:-1], tail))
 
     def _detections(self, *, last: bool = False) -> dict[str, Any]:
-        """Return the findings that were not sent yet. A requested direction is named at least once."""
-        named = [direction for direction in Direction if any(event.direction is direction for event in self._found)]
-        # Question and passages are judged before the first chunk.
-        named += [side for side in self._unsaid if side not in named and (last or side is not Direction.OUTPUT)]
-        if not named:
+        """Return the pending findings. An answer contains each requested direction at least once."""
+        pending, self._pending_detections = self._pending_detections, []
+        directions = [
+            direction for direction in Direction if any(event.direction is direction for event in pending)
+        ]
+        # Detectors judge the question and the passages before the first chunk.
+        directions += [
+            direction
+            for direction in self._pending_directions
+            if direction not in directions and (last or direction is not Direction.OUTPUT)
+        ]
+        if not directions:
             return {}
-        entry = {"detections": detections_block(self._found, named)} | _warned(self._found)
-        self._unsaid = [side for side in self._unsaid if side not in named]
-        self._found = []
-        return entry
+        self._pending_directions = [
+            direction for direction in self._pending_directions if direction not in directions
+        ]
+        return {"detections": detections_block(pending, directions)} | _warning_members(pending)
 
     def _end(self, done: Done, out: list[bytes]) -> None:
-        if self._begun or self._finish is not None:
-            # Not for a pass-through answer, which is sent unchanged.
+        if self._started or self._finish is not None:
+            # A passed-through answer gets no timings.
             last: dict[str, Any] = {"timings": _timings(done.steps)}
             if self._include_usage and self._usage is not None:
                 self._flush_finish(out)
@@ -215,28 +223,28 @@ class OpenAiExchange:
         if answer.context is not None and self.turn.retrieval.indexes:
             self._extra["source_nodes"] = [source_node(passage) for passage in answer.context.passages]
         if answer.completion:
-            return self._with_own(answer)
-        self._know(answer.start)
+            return self._upstream_answer(answer)
+        self._update_envelope(answer.start)
         body = self._envelope
         body["choices"] = [self._choice_of(index, answer) for index in sorted(answer.choices)]
         if answer.usage is not None:
             body["usage"] = usage_object(answer.usage)
-        return _encode(body | self._judged(answer) | self._extra)
+        return _encode(body | self._detection_members(answer) | self._extra)
 
-    def _judged(self, answer: Answer) -> dict[str, Any]:
-        """Return the detectors' results of a whole answer."""
+    def _detection_members(self, answer: Answer) -> dict[str, Any]:
+        """Return the members with the findings in a complete answer."""
         directions = directions_of(self.turn.detectors)
         if not directions:
             return {}
-        return {"detections": detections_block(answer.detections, directions)} | _warned(answer.detections)
+        return {"detections": detections_block(answer.detections, directions)} | _warning_members(answer.detections)
 
-    def _with_own(self, answer: Answer) -> bytes:
-        """Return a model server's whole answer with our members, which replace members of the same name."""
-        own = self._judged(answer)
+    def _upstream_answer(self, answer: Answer) -> bytes:
+        """Return a model server's answer with the platform's members, which replace members of the same name."""
+        added = self._detection_members(answer)
         raw_json = answer.completion
-        if own and not own.keys().isdisjoint(members := members_of(raw_json)):
-            raw_json = _encode({name: value for name, value in members.items() if name not in own})
-        self._extra |= own
+        if added and not added.keys().isdisjoint(members := members_of(raw_json)):
+            raw_json = _encode({name: value for name, value in members.items() if name not in added})
+        self._extra |= added
         return self._with_extra(raw_json)
 
     @staticmethod
@@ -251,10 +259,7 @@ class OpenAiExchange:
 
 
 def source_node(passage: Passage) -> dict[str, Any]:
-    """Return a passage in RAGEngine's format, in answers and from ``/retrieve``.
-
-    The metadata are the stored ones, without additions.
-    """
+    """Return a passage in RAGEngine's format, for answers and for ``/retrieve``."""
     return {
         "doc_id": passage.document_id,
         "node_id": passage.id,
@@ -271,24 +276,24 @@ def source_node(passage: Passage) -> dict[str, Any]:
     }
 
 
-def _spliced(raw_json: bytes, members: dict[str, Any]) -> bytes:
-    """Return the object with further members at its end, except those that it already has."""
+def _with_members(raw_json: bytes, members: dict[str, Any]) -> bytes:
+    """Return the object with additional members at its end, except for names that it already has."""
     try:
-        own = _object.decode(raw_json)
+        present = _object.decode(raw_json)
     except (ValueError, RecursionError):
         return raw_json  # not an object
-    missing = {name: value for name, value in members.items() if name not in own}
+    missing = {name: value for name, value in members.items() if name not in present}
     if not missing:
         return raw_json
     head, brace, tail = raw_json.rpartition(b"}")
-    return b"".join((head, b"," if own else b"", _encode(missing)[1:-1], brace, tail))
+    return b"".join((head, b"," if present else b"", _encode(missing)[1:-1], brace, tail))
 
 
 def _event(json: bytes) -> bytes:
     return b"data: %b\n\n" % one_line(json)
 
 
-def _inside(raw_json: bytes) -> bytes:
+def _members_text(raw_json: bytes) -> bytes:
     """Return the members of an object without its braces."""
     return one_line(raw_json).strip()[1:-1].strip()
 
@@ -302,7 +307,7 @@ def _as_chunk(completion: bytes) -> bytes:
     return _encode(body | {"object": "chat.completion.chunk"})
 
 
-def _warned(detections: list[Detections]) -> dict[str, Any]:
+def _warning_members(detections: list[Detections]) -> dict[str, Any]:
     warnings = warnings_of(detections)
     return {"warnings": warnings} if warnings else {}
 

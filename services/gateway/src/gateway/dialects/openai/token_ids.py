@@ -1,4 +1,4 @@
-"""Texts as token ids: clients of OpenAI's embeddings split texts with its tokenizer."""
+"""Decodes token ids: clients of OpenAI's embeddings send texts that they have tokenized."""
 
 import contextlib
 import functools
@@ -18,27 +18,27 @@ def is_id(value: object) -> bool:
 
 
 def text_of(ids: Sequence[int], fields: Fields, path: str) -> str:
-    """Return the text of tokens.
+    """Return the text of a list of token ids.
 
-    Characters that a client has split become replacement characters.
+    A character of which only some bytes are present becomes a replacement character.
 
     Raises:
-        InvalidRequest: An id is no token's; ``fields`` and ``path`` locate the ids.
+        InvalidRequest: An id is not the id of a token. ``fields`` and ``path`` name the field.
     """
     encoding = _encoding()
-    if all(0 <= each < encoding.n_vocab for each in ids):
+    if all(0 <= token_id < encoding.n_vocab for token_id in ids):
         with contextlib.suppress(KeyError):  # some ids within the range have no token
             text: str = encoding.decode(ids)
             return text
-    raise fields.wrong(path, f"has an id that no token of {_ENCODING} has")
+    raise fields.wrong(path, f"has an id that is not a token of {_ENCODING}")
 
 
 @functools.cache
 def _encoding() -> Any:
     with warnings.catch_warnings():
-        # It reads its tables in a way that the standard library deprecates.
+        # The library uses a deprecated function of the standard library.
         warnings.simplefilter("ignore", DeprecationWarning)
-        # Imported here, because it costs 80 MB, and few gateways get token ids.
+        # A lazy import, because the library needs 80 MB and few gateways receive token ids.
         import bpe_openai  # type: ignore[import-untyped]  # shipped without types
 
         return bpe_openai.get_encoding(_ENCODING)

@@ -1,7 +1,7 @@
 """Chat completions with detections: an OpenAI request with a ``detectors`` block.
 
-Source: ADR 005 of the guardrails orchestrator, or its reference implementation if the profile selects it. Besides
-OpenAI's members and ours (`openai_chat`) a request may have ``chunking`` and ``input_scope``.
+Source: ADR 005 of the guardrails orchestrator, or its reference implementation if the profile selects it. A
+request may have the members of `openai.chat` and also ``chunking`` and ``input_scope``.
 """
 
 from dataclasses import replace
@@ -15,13 +15,13 @@ from gateway.dialects.exchange import ChatRequest, Exchange, Media
 from gateway.dialects.openai.chat import OpenAiChat
 from gateway.dialects.orchestrator import errors, fields
 from gateway.dialects.orchestrator.choices import ChatForm, Form
-from gateway.dialects.orchestrator.fields import Raw, refused
+from gateway.dialects.orchestrator.fields import Raw, invalid
 from gateway.dialects.orchestrator.render import OrchestratorExchange
 from gateway.domain import Chunking, DetectionOptions, DetectorKind, Detectors, InputScope, Turn
 from gateway.frontends.profiles import GuardrailsWire
 
-OURS = ("chunking", "input_scope")
-"""Members of a request for this route, which never reach a model server."""
+PLATFORM_MEMBERS = ("chunking", "input_scope")
+"""Members of a request for this route. A model server never receives them."""
 
 CHUNKINGS = (Chunking.SENTENCE.value, Chunking.MINIMAL.value)
 SCOPES = tuple(scope.value for scope in InputScope)
@@ -37,10 +37,10 @@ def media(wire: GuardrailsWire) -> Media:
         unary=b"application/json",
         stream=b"text/event-stream; charset=utf-8",
         heartbeat=b": \n\n",
-        named=True,
+        requires_json_type=True,
         status=lambda error: errors.status(error, wire),
-        # The reference has sent its 200 before it looks up the detectors.
-        fails_inside=wire is GuardrailsWire.ORCHESTRATOR,
+        # The reference implementation sends status 200 before it looks up the detectors.
+        errors_in_stream=wire is GuardrailsWire.ORCHESTRATOR,
     )
 
 
@@ -49,7 +49,7 @@ class OrchestratorChat:
 
     Args:
         openai: Parses OpenAI's members of a request.
-        wire: The variant of the API.
+        wire: The wire format of the API.
     """
 
     name = "orchestrator-chat"
@@ -68,14 +68,16 @@ class OrchestratorChat:
         messages = fields.objects(raw, "messages")
         requested = requested_detectors(raw)
         self._check(requested, request.frontend.detectors_for(requested), messages[-1])
-        body = request.body if raw.keys().isdisjoint(OURS) else json_fields.without(raw, OURS)
+        body = (
+            request.body if raw.keys().isdisjoint(PLATFORM_MEMBERS) else json_fields.without(raw, PLATFORM_MEMBERS)
+        )
         turn = self._openai.parse(replace(request, body=body)).turn
-        spoken = _CONVERSATION if self._wire is GuardrailsWire.ADR else fields.CONTENTS
-        answered = _PASSAGES if turn.retrieval.indexes else _CONVERSATION
+        input_kinds = _CONVERSATION if self._wire is GuardrailsWire.ADR else fields.CONTENTS
+        output_kinds = _PASSAGES if turn.retrieval.indexes else _CONVERSATION
         kinds = (
-            *fields.kinds(spoken, requested.input),
+            *fields.kinds(input_kinds, requested.input),
             *fields.kinds(fields.CONTENTS, requested.context),
-            *fields.kinds(answered, requested.output),
+            *fields.kinds(output_kinds, requested.output),
         )
         turn = replace(turn, detection=DetectionOptions(kinds))
         return exchange(turn, raw, self._form, self._wire)
@@ -91,17 +93,17 @@ class OrchestratorChat:
             return
         if self._wire is GuardrailsWire.ORCHESTRATOR:
             if isinstance(last.get("content"), list):
-                raise refused("Detection on array is not supported", "messages")
+                raise invalid("Detection on array is not supported", "messages")
             if last.get("role") not in _LAST_ROLES:
-                raise refused("Last message role must be user, assistant, or system", "messages")
+                raise invalid("Last message role must be user, assistant, or system", "messages")
         if not last.get("content"):
-            raise refused(
+            raise invalid(
                 "if input detectors are provided, `content` must not be empty on last message", "messages"
             )
 
 
 def requested_detectors(raw: Raw) -> Detectors:
-    """Return the detectors that a request names, by direction.
+    """Return the detectors of a request by direction.
 
     Raises:
         InvalidRequest: A direction or a parameter is invalid.
@@ -110,13 +112,13 @@ def requested_detectors(raw: Raw) -> Detectors:
 
 
 def exchange(turn: Turn, raw: Raw, form: Form, wire: GuardrailsWire) -> Exchange:
-    """Return the exchange of a turn with the options of these routes.
+    """Return the exchange of a turn, with the options of the orchestrator's routes.
 
     Args:
         turn: The turn.
-        raw: The request's members.
+        raw: The members of the request.
         form: The kind of completion.
-        wire: The variant of the API.
+        wire: The wire format of the API.
 
     Raises:
         InvalidRequest: ``stream`` or ``stream_options`` is invalid.
@@ -135,17 +137,17 @@ def exchange(turn: Turn, raw: Raw, form: Form, wire: GuardrailsWire) -> Exchange
 
 
 def _guarded(turn: Turn, raw: Raw, wire: GuardrailsWire) -> Turn:
-    ours = wire is GuardrailsWire.ADR
+    is_adr = wire is GuardrailsWire.ADR
     chunking = fields.choice(raw, "chunking", CHUNKINGS)
     scope = fields.choice(raw, "input_scope", SCOPES)
-    usual = Chunking.SENTENCE if ours else Chunking.DETECTORS
+    default = Chunking.SENTENCE if is_adr else Chunking.DETECTORS
     return replace(
         turn,
         parameters_json=_with_stream_options(turn.parameters_json, raw),
         detection=replace(
             turn.detection,
-            chunking=(Chunking(chunking) if chunking else usual) if turn.detectors.output else None,
-            input_scope=InputScope(scope) if scope else InputScope.CONVERSATION if ours else InputScope.LAST,
+            chunking=(Chunking(chunking) if chunking else default) if turn.detectors.output else None,
+            input_scope=InputScope(scope) if scope else InputScope.CONVERSATION if is_adr else InputScope.LAST,
             blocked_is_empty=True,
         ),
     )

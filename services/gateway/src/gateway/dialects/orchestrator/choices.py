@@ -1,4 +1,4 @@
-"""The difference between chat completions and text completions with detections: the format of a choice.
+"""The formats of a choice in chat completions and in text completions with detections.
 
 Sources: the OpenAI API reference for chat completions and for (legacy) completions.
 """
@@ -10,14 +10,14 @@ from gateway.domain.deltas import drop_numbers
 
 
 class Form(Protocol):
-    """A kind of completion.
+    """The format of one kind of completion.
 
     Attributes:
         prefix: The prefix of ids.
-        whole: ``object`` of an answer in one piece.
-        chunk: ``object`` of a chunk.
+        whole: The value of ``object`` in an answer in one piece.
+        chunk: The value of ``object`` in a chunk.
         request_name: The name of the request to a model, for messages.
-        joins_finish: The finish of a choice is in the same event as its last text.
+        joins_finish: Whether the event of the last text of a choice also has the finish reason.
     """
 
     prefix: str
@@ -30,22 +30,22 @@ class Form(Protocol):
         """Return a chunk's choice.
 
         Args:
-            text: The content; None: there is none.
+            text: The content; None: no content.
             members: The members beside the content.
-            role: Add the role.
+            role: Whether to add the role.
         """
         ...
 
     def complete(self, choice: Choice) -> dict[str, Any]:
-        """Return the choice of an answer in one piece."""
+        """Return a choice of an answer in one piece."""
         ...
 
     def piece_of(self, choice: dict[str, Any]) -> dict[str, Any]:
-        """Convert a whole choice of a model server to a chunk's choice."""
+        """Convert a model server's complete choice to a chunk's choice."""
         ...
 
-    def speaks(self, choice: dict[str, Any]) -> bool:
-        """Return whether a whole choice of a model server has content."""
+    def has_content(self, choice: dict[str, Any]) -> bool:
+        """Return whether a model server's complete choice has content."""
         ...
 
 
@@ -79,7 +79,7 @@ class ChatForm:
             call.setdefault("index", number)
         return {name: value for name, value in choice.items() if name != "message"} | {"delta": delta}
 
-    def speaks(self, choice: dict[str, Any]) -> bool:
+    def has_content(self, choice: dict[str, Any]) -> bool:
         """See `Form`."""
         message = choice.get("message")
         return isinstance(message, dict) and bool(message.get("content"))
@@ -105,6 +105,6 @@ class TextForm:
         """See `Form`."""
         return choice
 
-    def speaks(self, choice: dict[str, Any]) -> bool:
+    def has_content(self, choice: dict[str, Any]) -> bool:
         """See `Form`."""
         return bool(choice.get("text"))

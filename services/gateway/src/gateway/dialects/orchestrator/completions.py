@@ -1,7 +1,7 @@
 """Text completions with detections: OpenAI's legacy completion request with one text prompt.
 
-Source: the guardrails orchestrator's API, ``/api/v2/text/completions-detection``; its answers have the shape of
-ADR 005.
+Source: the guardrails orchestrator's API, ``/api/v2/text/completions-detection``. The format of the answers is ADR
+005's.
 """
 
 from dataclasses import replace
@@ -11,12 +11,12 @@ from servicekit.errors import CausewayError
 from gateway.dialects import json_fields
 from gateway.dialects.exchange import ChatRequest, Exchange
 from gateway.dialects.orchestrator import errors, fields
-from gateway.dialects.orchestrator.chat import OURS, exchange, media, requested_detectors
+from gateway.dialects.orchestrator.chat import PLATFORM_MEMBERS, exchange, media, requested_detectors
 from gateway.dialects.orchestrator.choices import TextForm
 from gateway.domain import DetectionOptions, DetectorKind, OriginalRequest, PromptStyle, Turn
 from gateway.frontends.profiles import GuardrailsWire
 
-_OWN = (*OURS, "detectors", "model", "prompt", "stream", "stream_options")
+_GATEWAY_MEMBERS = (*PLATFORM_MEMBERS, "detectors", "model", "prompt", "stream", "stream_options")
 _OUTPUT = frozenset((DetectorKind.CONTENTS, DetectorKind.GENERATION))
 
 
@@ -24,7 +24,7 @@ class OrchestratorCompletions:
     """`Dialect` of ``POST /api/v2/text/completions-detection``.
 
     Args:
-        wire: The variant of the API.
+        wire: The wire format of the API.
     """
 
     name = "orchestrator-completions"
@@ -43,7 +43,7 @@ class OrchestratorCompletions:
             request,
             model,
             fields.text(raw, "prompt"),
-            json_fields.without(raw, _OWN),
+            json_fields.without(raw, _GATEWAY_MEMBERS),
             in_one_piece=not json_fields.pick(raw, ("stream",)).flag("stream"),
         )
         requested = requested_detectors(raw)
@@ -63,14 +63,14 @@ class OrchestratorCompletions:
 
 
 def text_turn(request: ChatRequest, model: str, prompt: str, parameters_json: bytes, *, in_one_piece: bool) -> Turn:
-    """Return the turn of a text that a model continues.
+    """Return the turn of a prompt that a model continues.
 
     Args:
         request: The request.
         model: The model.
-        prompt: The text.
+        prompt: The prompt.
         parameters_json: The parameters for the model server.
-        in_one_piece: Send the answer in one piece.
+        in_one_piece: Whether the model server sends the answer in one piece.
     """
     return Turn(
         principal=request.principal,

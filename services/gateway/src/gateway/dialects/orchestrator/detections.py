@@ -1,9 +1,9 @@
-"""``detections`` and ``warnings`` in the guardrails orchestrator's format."""
+"""Renders ``detections`` and ``warnings`` in the guardrails orchestrator's format."""
 
 from collections.abc import Iterable, Mapping
 from typing import Any
 
-from gateway.dialects.answer import detection_results
+from gateway.dialects.answer import ITEM_NAMES, detection_results
 from gateway.domain import Detections, Direction
 
 UNSUITABLE_INPUT = {
@@ -15,7 +15,6 @@ UNSUITABLE_OUTPUT = {"type": "UNSUITABLE_OUTPUT", "message": "Unsuitable output 
 NO_OUTPUT = {"type": "EMPTY_OUTPUT", "message": "No choice has content, so that `detections.output` is empty"}
 
 Results = list[dict[str, Any]]
-_ITEMS = {Direction.INPUT: "message_index", Direction.CONTEXT: "passage_index", Direction.OUTPUT: "choice_index"}
 
 
 def no_content(choice: int) -> dict[str, str]:
@@ -24,15 +23,15 @@ def no_content(choice: int) -> dict[str, str]:
 
 
 def ordered(results: Results) -> Results:
-    """Return the results in order: those with a span by their start; then the others, by detector."""
+    """Return the results in order: results with a span by start, then the others by detector."""
     return sorted(
         results,
-        key=lambda each: (0, each["start"], "") if "start" in each else (1, 0, each["detector_id"]),
+        key=lambda result: (0, result["start"], "") if "start" in result else (1, 0, result["detector_id"]),
     )
 
 
 def by_item(events: Iterable[Detections]) -> dict[int, Results]:
-    """Return the non-empty results of each item, in order."""
+    """Return the ordered results of each item that has results."""
     found: dict[int, Results] = {}
     for event in events:
         if results := detection_results(event):
@@ -41,18 +40,18 @@ def by_item(events: Iterable[Detections]) -> dict[int, Results]:
 
 
 def entries(direction: Direction, results: Mapping[int, Results]) -> list[dict[str, Any]]:
-    """Return the entries of a direction."""
-    return [{_ITEMS[direction]: item, "results": each} for item, each in results.items()]
+    """Return the entries of a direction, one for each item."""
+    return [{ITEM_NAMES[direction]: item, "results": item_results} for item, item_results in results.items()]
 
 
-def moved(results: Results, by: int) -> Results:
-    """Return the results with their spans shifted right by this many code points."""
+def shifted(results: Results, by: int) -> Results:
+    """Return the results with their spans shifted by a number of code points."""
     return [
-        each | {"start": each["start"] + by, "end": each["end"] + by} if "start" in each else each
-        for each in results
+        result | {"start": result["start"] + by, "end": result["end"] + by} if "start" in result else result
+        for result in results
     ]
 
 
 def plain_results(event: Detections) -> Results:
-    """Return the results of one text, in order, in the format of the detection-only routes."""
+    """Return the ordered results of one text in the format of the detection-only routes."""
     return ordered(detection_results(event))

@@ -1,8 +1,8 @@
-"""The errors of the guardrails orchestrator's routes: ``{"code": status, "details": text}``, one table of status.
+"""The errors of the guardrails orchestrator's routes: ``{"code": status, "details": text}``.
 
-A JSON request that the route does not accept is 422. An error of a detector or a model server keeps its status, and
-its message names the source. The reference orchestrator reports all errors that are not clearly the request's fault
-as a 500.
+An invalid request in JSON has the status 422. An error of a detector or a model server keeps its status, and its
+message names the detector or the model. The reference orchestrator uses status 500 for most errors that the request
+did not cause.
 """
 
 import msgspec
@@ -16,22 +16,22 @@ from servicekit.errors import (
     http_status,
 )
 
-from gateway.dialects.upstream_errors import words
+from gateway.dialects.upstream_errors import message_of
 from gateway.domain import Action, Detector, DetectorFailure, Detectors, Direction
 from gateway.frontends.profiles import GuardrailsWire
 
 UNEXPECTED = "unexpected error occurred while processing request"
-"""The reference's message for errors that are not the request's fault."""
+"""The reference implementation's message for errors that the request did not cause."""
 
 _UNPROCESSABLE = 422
-_NO_STATUS = 500
-# The statuses of other servers that the reference keeps.
-_KEPT = (400, 404, 422, 503)
+_INTERNAL_ERROR = 500
+# The reference implementation forwards these statuses of other servers.
+_FORWARDED_STATUSES = (400, 404, 422, 503)
 _SERVER_FAULT = 500
 
 
 class NotJson(InvalidRequest):
-    """The body is not JSON: the only invalid request with status 400."""
+    """The body is not JSON. Only this kind of invalid request has the status 400."""
 
 
 class DetectorFailed(UpstreamRejected):
@@ -39,29 +39,31 @@ class DetectorFailed(UpstreamRejected):
 
     def __init__(self, failure: DetectorFailure) -> None:
         prefix = f"detector request failed for `{failure.detector_id}`: "
-        # Remote detectors add the prefix themselves.
+        # The messages of remote detectors already have the prefix.
         message = prefix + failure.message.removeprefix(prefix)
-        super().__init__(message, status=failure.status or _NO_STATUS, body="")
+        super().__init__(message, status=failure.status or _INTERNAL_ERROR, body="")
 
 
 class Unexpected(Internal):
-    """An error whose details the reference hides."""
+    """An error whose details the reference implementation hides."""
 
 
 def check_failures(failures: tuple[DetectorFailure, ...], direction: Direction, detectors: Detectors) -> None:
     """Check that the answer may continue without the detectors that failed.
 
     Raises:
-        DetectorFailed: One of them is not allowed to fail.
+        DetectorFailed: A detector that must not fail has failed.
     """
     for failure in failures:
         configured = getattr(detectors, direction.value)
-        if not any(each.detector_id == failure.detector_id and _goes_on(each, failure) for each in configured):
+        if not any(
+            detector.detector_id == failure.detector_id and _may_fail(detector, failure) for detector in configured
+        ):
             raise DetectorFailed(failure)
 
 
-def _goes_on(detector: Detector, failure: DetectorFailure) -> bool:
-    # A detector that only reports had nothing to judge.
+def _may_fail(detector: Detector, failure: DetectorFailure) -> bool:
+    # The gateway does not call a detector that only reports if the text is empty.
     return detector.allow_on_error or (failure.not_asked and detector.action is Action.REPORT)
 
 
@@ -71,7 +73,7 @@ def status(error: CausewayError, wire: GuardrailsWire = GuardrailsWire.ADR) -> i
         return _UNPROCESSABLE
     code = http_status(error)
     if wire is GuardrailsWire.ORCHESTRATOR and _unexpected(error, code):
-        return _NO_STATUS
+        return _INTERNAL_ERROR
     return code
 
 
@@ -80,8 +82,8 @@ def body(error: CausewayError, wire: GuardrailsWire = GuardrailsWire.ADR, *, req
 
     Args:
         error: The error.
-        wire: The variant of the API.
-        request_name: The name of the request to a model, such as ``chat completion``; empty without one.
+        wire: The wire format of the API.
+        request_name: The name of the request to a model, such as ``chat completion``; empty: no request to a model.
     """
     code = status(error, wire)
     if wire is GuardrailsWire.ORCHESTRATOR and _unexpected(error, http_status(error)):
@@ -89,15 +91,15 @@ def body(error: CausewayError, wire: GuardrailsWire = GuardrailsWire.ADR, *, req
     return msgspec.json.encode({"code": code, "details": _details(error, request_name)})
 
 
-def as_raised(error: CausewayError, wire: GuardrailsWire) -> CausewayError:
-    """Return the error with its status on these routes, which its body repeats."""
+def client_error(error: CausewayError, wire: GuardrailsWire) -> CausewayError:
+    """Return the error with the type that has the status of these routes."""
     if wire is GuardrailsWire.ORCHESTRATOR and _unexpected(error, http_status(error)):
         return Unexpected()
     return unprocessable(error)
 
 
 def unprocessable(error: CausewayError) -> CausewayError:
-    """Return the error as raised by these routes: an invalid request becomes a 422."""
+    """Convert an invalid request to an error with status 422."""
     if type(error) is not InvalidRequest:
         return error
     return Unprocessable(error.message, field=error.field, resource=error.resource)
@@ -105,7 +107,7 @@ def unprocessable(error: CausewayError) -> CausewayError:
 
 def _unexpected(error: CausewayError, code: int) -> bool:
     if isinstance(error, UpstreamRejected):
-        return code not in _KEPT
+        return code not in _FORWARDED_STATUSES
     return code >= _SERVER_FAULT or isinstance(error, Internal)
 
 
@@ -114,5 +116,5 @@ def _details(error: CausewayError, request_name: str) -> str:
         return "Expected request with `Content-Type: application/json`"
     if not isinstance(error, UpstreamRejected) or isinstance(error, DetectorFailed):
         return error.message
-    message = words(error.body) or error.body or error.message
+    message = message_of(error.body) or error.body or error.message
     return f"{request_name} request failed for `{error.resource or ''}`: {message}" if request_name else message

@@ -1,4 +1,4 @@
-"""Validation of the guardrails orchestrator's request bodies, with its messages."""
+"""Validates the request bodies of the guardrails orchestrator's API, with the messages of this API."""
 
 from collections.abc import Collection, Iterable, Sequence
 from typing import Any
@@ -14,8 +14,8 @@ Raw = dict[str, msgspec.Raw]
 
 CONTENTS = frozenset((DetectorKind.CONTENTS,))
 
-# The reference joins up to this many names by "or".
-_FEW = 2
+# The reference implementation joins at most two names by "or".
+_MAX_OR_NAMES = 2
 
 _PARAMS_OBJECT = "the parameters of a detector must be an object"
 
@@ -24,8 +24,8 @@ def members(body: bytes) -> Raw:
     """Return the members of a body.
 
     Raises:
-        NotJson: It is not JSON.
-        Unprocessable: It is no object.
+        NotJson: The body is not JSON.
+        Unprocessable: The body is not an object.
     """
     try:
         return json_fields.members(body)
@@ -38,25 +38,25 @@ def members(body: bytes) -> Raw:
         raise unprocessable(error) from error
 
 
-def refused(message: str, field: str) -> Unprocessable:
-    """Return the error of a field."""
+def invalid(message: str, field: str) -> Unprocessable:
+    """Return the error for an invalid field."""
     return Unprocessable(message, field=field)
 
 
 def missing(name: str) -> Unprocessable:
-    """Return the error of a missing field."""
-    return refused(f"missing field `{name}`", name)
+    """Return the error for a missing field."""
+    return invalid(f"missing field `{name}`", name)
 
 
 def unknown(name: str, known: Sequence[str], field: str) -> Unprocessable:
-    """Return the error of an unknown field."""
-    names = [f"`{each}`" for each in known]
-    listed = " or ".join(names) if len(names) <= _FEW else f"one of {', '.join(names)}"
-    return refused(f"unknown field `{name}`, expected {listed}", field)
+    """Return the error for an unknown field."""
+    names = [f"`{known_name}`" for known_name in known]
+    listed = " or ".join(names) if len(names) <= _MAX_OR_NAMES else f"one of {', '.join(names)}"
+    return invalid(f"unknown field `{name}`, expected {listed}", field)
 
 
 def only(raw: Raw, required: Collection[str], optional: Collection[str] = ()) -> None:
-    """Check that the members are those of a route.
+    """Check that a body has all required members and no unknown member.
 
     Raises:
         Unprocessable: A member is missing or unknown.
@@ -70,101 +70,101 @@ def only(raw: Raw, required: Collection[str], optional: Collection[str] = ()) ->
 
 
 def text(raw: Raw, name: str, *, empty: bool = False) -> str:
-    """Return a string.
+    """Return a string. It may be empty only if ``empty`` is true.
 
     Raises:
-        Unprocessable: It is missing, of another type, or empty and must not be.
+        Unprocessable: The value is missing, empty or not a string.
     """
     if name not in raw:
         raise missing(name)
     value = _value(raw, name)
     if not isinstance(value, str):
-        raise refused(f"`{name}` must be a string", name)
+        raise invalid(f"`{name}` must be a string", name)
     if not value and not empty:
-        raise refused(f"`{name}` must not be empty", name)
+        raise invalid(f"`{name}` must not be empty", name)
     return value
 
 
 def texts(raw: Raw, name: str) -> tuple[str, ...]:
-    """Return a non-empty list of strings.
+    """Return a list of strings, which must not be empty.
 
     Raises:
-        Unprocessable: It is missing, of another type, or empty.
+        Unprocessable: The value is missing, empty or of another type.
     """
     value = _value(raw, name)
     if not isinstance(value, list) or not all(isinstance(each, str) for each in value):
-        raise refused(f"`{name}` must be a list of strings", name)
+        raise invalid(f"`{name}` must be a list of strings", name)
     if not value:
-        raise refused(f"`{name}` must not be empty", name)
+        raise invalid(f"`{name}` must not be empty", name)
     return tuple(value)
 
 
 def objects(raw: Raw, name: str, *, empty: bool = False) -> list[dict[str, Any]]:
-    """Return a list of objects.
+    """Return a list of objects. It may be empty only if ``empty`` is true.
 
     Raises:
-        Unprocessable: It is missing, of another type, or empty and must not be.
+        Unprocessable: The value is missing, empty or of another type.
     """
     if name not in raw:
         raise missing(name)
     value = _value(raw, name)
     if not isinstance(value, list) or not all(isinstance(each, dict) for each in value):
-        raise refused(f"`{name}` must be a list of objects", name)
+        raise invalid(f"`{name}` must be a list of objects", name)
     if not value and not empty:
-        raise refused(f"`{name}` must not be empty", name)
+        raise invalid(f"`{name}` must not be empty", name)
     return value
 
 
 def choice(raw: Raw, name: str, allowed: Collection[str]) -> str:
-    """Return one of some words; empty if absent.
+    """Return one of the allowed words; empty if absent.
 
     Raises:
-        Unprocessable: It is another word.
+        Unprocessable: The value is not an allowed word.
     """
     value = _value(raw, name) if name in raw else None
     if value is None:
         return ""
     if value not in allowed:
-        raise refused(f"`{name}` must be one of {', '.join(f'`{each}`' for each in allowed)}", name)
+        raise invalid(f"`{name}` must be one of {', '.join(f'`{each}`' for each in allowed)}", name)
     return str(value)
 
 
 def detectors(raw: Raw, name: str = "detectors") -> tuple[Detector, ...]:
-    """Return the detectors of a detection-only route: ``{id: parameters}``; their findings have no action.
+    """Return the detectors of a detection-only route, which only report: ``{id: parameters}``.
 
     Raises:
-        Unprocessable: The list is empty.
+        Unprocessable: The member is missing, empty or invalid.
     """
     if name not in raw:
         raise missing(name)
-    chosen = _value(raw, name)
-    if not isinstance(chosen, dict):
-        raise refused(f"`{name}` must be an object", name)
-    if not chosen:
-        raise refused(f"`{name}` is required", name)
-    return tuple(_detector(detector_id, params, f"{name}.{detector_id}") for detector_id, params in chosen.items())
+    by_id = _value(raw, name)
+    if not isinstance(by_id, dict):
+        raise invalid(f"`{name}` must be an object", name)
+    if not by_id:
+        raise invalid(f"`{name}` is required", name)
+    return tuple(_detector(detector_id, params, f"{name}.{detector_id}") for detector_id, params in by_id.items())
 
 
 def kinds(
     allowed: frozenset[DetectorKind], requested: Iterable[Detector]
 ) -> tuple[tuple[str, frozenset[DetectorKind]], ...]:
-    """Return `DetectionOptions.kinds` for detectors that may be of these kinds."""
-    return tuple((each.detector_id, allowed) for each in requested)
+    """Return the value of `DetectionOptions.kinds` for detectors with these allowed kinds."""
+    return tuple((detector.detector_id, allowed) for detector in requested)
 
 
 def required(requested: Detectors) -> None:
-    """Check that some direction has a detector.
+    """Check that a request has at least one detector.
 
     Raises:
-        Unprocessable: There is no detector.
+        Unprocessable: The request has no detector.
     """
     if requested == Detectors():
-        raise refused("`detectors` is required", "detectors")
+        raise invalid("`detectors` is required", "detectors")
 
 
 def _detector(detector_id: str, params: Any, field: str) -> Detector:
     if params is not None and not isinstance(params, dict):
-        raise refused(_PARAMS_OBJECT, field)
+        raise invalid(_PARAMS_OBJECT, field)
     return Detector(detector_id, Action.REPORT, params_json=msgspec.json.encode(params or {}), requested=True)
 
 

@@ -1,7 +1,7 @@
-"""A generated text, and the findings of detectors of generated texts in it.
+"""Generates a text and returns the findings of detectors in it.
 
-Source: the guardrails orchestrator's API, ``/api/v2/text/generation-detection``. The parameters are those of its
-text generation servers; they are renamed to those of an OpenAI server.
+Source: the guardrails orchestrator's API, ``/api/v2/text/generation-detection``. This module renames the
+parameters of the orchestrator's text generation servers to the parameters of an OpenAI server.
 """
 
 from dataclasses import replace
@@ -38,10 +38,10 @@ _REQUEST_NAME = "generate"
 
 
 class OrchestratorGeneration:
-    """`Dialect` of ``POST /api/v2/text/generation-detection``; its answers come in one piece.
+    """`Dialect` of ``POST /api/v2/text/generation-detection``. The gateway sends the answer in one piece.
 
     Args:
-        wire: The variant of the API.
+        wire: The wire format of the API.
     """
 
     name = "orchestrator-generation"
@@ -88,11 +88,11 @@ class _Generation:
         self._answer = Answer()
 
     def render(self, batch: Batch) -> bytes:
-        """Return nothing: these answers are not streamed."""
+        """Fail: this dialect does not stream."""
         raise NotImplementedError
 
     def render_failure(self, error: CausewayError) -> bytes:
-        """Return nothing: these answers are not streamed."""
+        """Fail: this dialect does not stream."""
         raise NotImplementedError
 
     def take(self, batch: Batch) -> None:
@@ -113,7 +113,7 @@ class _Generation:
         return msgspec.json.encode(
             {
                 "generated_text": text,
-                "detections": [each for found in results.values() for each in found],
+                "detections": [result for item_results in results.values() for result in item_results],
                 "input_token_count": tokens,
             }
         )
@@ -133,15 +133,15 @@ class _Completion(msgspec.Struct):
 
 
 def _read(completion: bytes) -> tuple[str, int]:
-    """Return the text of a model server's answer, and the tokens of its prompt.
+    """Return the text of a model server's answer and the number of tokens of the prompt.
 
     Raises:
-        Unavailable: It is no text completion.
+        Unavailable: The answer is not a text completion.
     """
     try:
         body = msgspec.json.decode(completion, type=_Completion)
-    except msgspec.ValidationError as error:
-        raise Unavailable("The model server sent no text completion.") from error
+    except msgspec.DecodeError as error:
+        raise Unavailable("The model server's answer is not a text completion.") from error
     return "".join(choice.text for choice in body.choices[:1]), body.usage.prompt_tokens if body.usage else 0
 
 

@@ -21,8 +21,8 @@ _DETECTORS: Schema = {
 }
 _SIDES: Schema = {
     "type": "object",
-    "description": "Detectors by side and id. Parameters may hold `threshold`, `action` (report, redact, block)"
-    " and `on_error` (block, allow).",
+    "description": "Detectors by direction and id. Parameters may have `threshold`, `action` (report, redact, "
+    "block) and `on_error` (block, allow).",
     "properties": {side: {"type": "object"} for side in ("input", "context", "output")},
 }
 _GUARDED = {
@@ -35,7 +35,10 @@ RESULT: Schema = {
     "type": "object",
     "required": ["detection_type", "detection", "detector_id", "score"],
     "properties": {
-        "start": {"type": "integer", "description": "First code point; absent if the finding is about all text"},
+        "start": {
+            "type": "integer",
+            "description": "First code point; absent if the finding is about the whole text",
+        },
         "end": {"type": "integer", "description": "Position after the last code point"},
         "text": _TEXT,
         "detection_type": _TEXT,
@@ -119,7 +122,7 @@ REFUSALS = {
 
 
 def paths() -> dict[str, Schema]:
-    """Return the description of each path that is not a FastAPI route."""
+    """Return the OpenAPI description of each path that is not a FastAPI route."""
     lines = {"application/x-ndjson": {"schema": {"type": "string", "description": "One JSON object on each line"}}}
     answer: Schema = {"application/json": {"schema": {"type": "object"}}, "text/event-stream": {}}
     return {
@@ -130,7 +133,7 @@ def paths() -> dict[str, Schema]:
             "Text completion with detections", {"application/json": {"schema": _TEXT_COMPLETION}}, answer
         ),
         "/api/v2/text/generation-detection": _operation(
-            "A generated text and the findings in it",
+            "Text generation with detections",
             {"application/json": {"schema": _GENERATION}},
             {"application/json": {"schema": _GENERATED_ANSWER}},
         ),

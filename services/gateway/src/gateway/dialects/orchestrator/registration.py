@@ -1,4 +1,4 @@
-"""The routes of the guardrails orchestrator that call a model, in the variant of the profile."""
+"""Registers the routes of the guardrails orchestrator that call a model, in the wire format of the profile."""
 
 from collections.abc import Mapping
 
@@ -21,9 +21,9 @@ def registration(openai: OpenAiChat) -> Registration:
     """Register the dialect.
 
     Args:
-        openai: Parses OpenAI's part of a chat.
+        openai: Parses OpenAI's members of a chat request.
     """
-    spoken: dict[str, dict[GuardrailsWire, Dialect]] = {
+    by_path: dict[str, dict[GuardrailsWire, Dialect]] = {
         "chat/completions-detection": {wire: OrchestratorChat(openai, wire) for wire in GuardrailsWire},
         "text/completions-detection": {wire: OrchestratorCompletions(wire) for wire in GuardrailsWire},
         "text/generation-detection": {wire: OrchestratorGeneration(wire) for wire in GuardrailsWire},
@@ -32,9 +32,9 @@ def registration(openai: OpenAiChat) -> Registration:
     return Registration(
         chats=tuple(
             ChatRoute(PREFIX + path, _by_wire(dialects), described[PREFIX + path])
-            for path, dialects in spoken.items()
+            for path, dialects in by_path.items()
         ),
-        tags={openapi.TAG: "The guardrails orchestrator's API: generations with detections, detections alone."},
+        tags={openapi.TAG: "The guardrails orchestrator's API: completions with detections, and detections only."},
         errors_below={PREFIX: error_body},
         operations={STREAM_CONTENT: described[STREAM_CONTENT]},
     )

@@ -1,4 +1,4 @@
-"""Completions with detections: the answer, in one piece or as server-sent events."""
+"""Renders completions with detections, in one piece or as server-sent events."""
 
 import time
 import uuid
@@ -17,15 +17,15 @@ from gateway.frontends.profiles import GuardrailsWire
 
 
 class OrchestratorExchange:
-    """`Exchange` of one completion with detections. The model server's own members do not change.
+    """`Exchange` of one completion with detections. The model server's members do not change.
 
     Args:
         turn: The turn.
         form: The kind of completion.
-        wire: The variant of the API.
-        streaming: Whether the answer is streamed.
-        include_usage: Whether a stream ends with the token counts.
-        continuous_usage: Whether each of its events has them.
+        wire: The wire format of the API.
+        streaming: Whether the answer is a stream.
+        include_usage: Whether the last event of a stream has the token counts.
+        continuous_usage: Whether every event of a stream has the token counts.
     """
 
     headers: tuple[tuple[bytes, bytes], ...] = ()
@@ -67,7 +67,7 @@ class OrchestratorExchange:
         """See `Exchange`.
 
         Raises:
-            DetectorFailed: A detector failed that is not allowed to fail.
+            DetectorFailed: A detector that must not fail has failed.
         """
         for event in batch:
             if isinstance(event, Detections):
@@ -92,37 +92,37 @@ class OrchestratorExchange:
         ]
         if answer.usage is not None:
             body["usage"] = usage_object(answer.usage)
-        return msgspec.json.encode(body | self._found())
+        return msgspec.json.encode(body | self._added_members())
 
     def _spliced(self, completion: bytes) -> bytes:
-        """Return the model server's own answer; unchanged if there are no members to add."""
-        beside = self._found()
-        return msgspec.json.encode(members_of(completion) | beside) if beside else completion
+        """Return the model server's answer with the members to add; unchanged if no member is added."""
+        added = self._added_members()
+        return msgspec.json.encode(members_of(completion) | added) if added else completion
 
-    def _found(self) -> dict[str, Any]:
+    def _added_members(self) -> dict[str, Any]:
         events = self._answer.detections
         block: dict[str, Any] = {}
-        for side in directions_of(self.turn.detectors):
-            results = detections.by_item(event for event in events if event.direction is side)
+        for direction in directions_of(self.turn.detectors):
+            results = detections.by_item(event for event in events if event.direction is direction)
             if results or self._strict:
-                block[side.value] = detections.entries(side, results)
+                block[direction.value] = detections.entries(direction, results)
         warnings = self._warnings(bool(block.get("output")))
-        beside: dict[str, Any] = sources(self.turn, self._answer.context) if self._strict else {}
-        beside |= {"detections": block} if block else {}
-        return beside | ({"warnings": warnings} if warnings else {})
+        added: dict[str, Any] = sources(self.turn, self._answer.context) if self._strict else {}
+        added |= {"detections": block} if block else {}
+        return added | ({"warnings": warnings} if warnings else {})
 
     @property
     def _blocked(self) -> bool:
-        """Return whether the question was blocked: then there are no choices."""
+        """Return whether the question was blocked, so that the answer has no choices."""
         return not (self._answer.choices or self._answer.completion)
 
-    def _spoken(self) -> dict[int, bool]:
-        """Return whether each choice has content."""
+    def _choices_with_content(self) -> dict[int, bool]:
+        """Return for each choice whether it has content."""
         if not self._answer.completion:
             return {index: bool(choice.text) for index, choice in self._answer.choices.items()}
         choices = members_of(self._answer.completion).get("choices")
-        items = [each for each in choices if isinstance(each, dict)] if isinstance(choices, list) else []
-        return {each.get("index", at): self._form.speaks(each) for at, each in enumerate(items)}
+        items = [choice for choice in choices if isinstance(choice, dict)] if isinstance(choices, list) else []
+        return {choice.get("index", at): self._form.has_content(choice) for at, choice in enumerate(items)}
 
     def _warnings(self, unsuitable: bool) -> list[dict[str, str]]:
         warnings = []
@@ -131,12 +131,12 @@ class OrchestratorExchange:
         if unsuitable:
             warnings.append(detections.UNSUITABLE_OUTPUT)
         if self.turn.detectors.output:
-            spoken = self._spoken()
-            empty = [index for index, spoke in sorted(spoken.items()) if not spoke]
-            if self._strict and len(empty) == len(spoken) > 1:
+            has_content = self._choices_with_content()
+            empty = [index for index, content in sorted(has_content.items()) if not content]
+            if self._strict and len(empty) == len(has_content) > 1:
                 warnings.append(detections.NO_OUTPUT)
             else:
                 warnings += map(detections.no_content, empty)
-        warnings += [failure_warning(each) for event in self._answer.detections for each in event.failures]
-        warnings += [left_out_warning(each) for event in self._answer.detections for each in event.left_out]
+        warnings += [failure_warning(failure) for event in self._answer.detections for failure in event.failures]
+        warnings += [left_out_warning(path) for event in self._answer.detections for path in event.left_out]
         return warnings

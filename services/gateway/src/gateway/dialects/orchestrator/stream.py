@@ -1,4 +1,4 @@
-"""Completions with detections as server-sent events. Each event has one chunk of one choice, after the detectors.
+"""Renders completions with detections as server-sent events. An event has one chunk of one choice and its findings.
 
 Sources: ADR 005 of the guardrails orchestrator (chat completion support), or its reference implementation if the
 profile selects it.
@@ -42,8 +42,8 @@ class OrchestratorStream:
     Args:
         turn: The turn.
         form: The kind of completion.
-        wire: The variant of the API.
-        envelope: Members around the choices.
+        wire: The wire format of the API.
+        envelope: The members beside the choices.
         include_usage: Whether the last event has the token counts.
         continuous_usage: Whether every event has the token counts.
     """
@@ -66,29 +66,30 @@ class OrchestratorStream:
         self._include_usage = include_usage
         self._continuous = continuous_usage
         self._directions = directions_of(turn.detectors)
-        self._whole: frozenset[str] = frozenset()
+        self._whole_text_detectors: frozenset[str] = frozenset()
         self._chunks = False
-        self._before: list[Detections] = []
-        self._opened = False
-        self._found: dict[int, list[Detections]] = {}
-        self._late: list[Detections] = []
+        self._input_detections: list[Detections] = []
+        self._sent_first = False
+        self._pending: dict[int, list[Detections]] = {}
+        self._final_detections: list[Detections] = []
         self._warnings: list[dict[str, str]] = []
         self._usage: Usage | None = None
-        self._begun: set[int] = set()
-        self._seen: dict[int, bool] = {}
+        self._started: set[int] = set()
+        self._has_content: dict[int, bool] = {}
         self._offsets: dict[int, int] = {}
-        self._open: dict[str, Any] | None = None
+        self._unsent: dict[str, Any] | None = None
         self._output_sent = False
         self._sources: dict[str, Any] = {}
-        self._relayed = False
+        self._passed_through = False
         self._failure: UpstreamRejected | None = None
 
     def render(self, batch: Batch) -> bytes:
         """Return the next bytes.
 
         Raises:
-            DetectorFailed: A detector that must not fail has failed. Earlier calls returned the text before it.
-            UpstreamRejected: The model server sent an error. Earlier calls returned the text before it.
+            DetectorFailed: A detector that must not fail has failed. Earlier calls returned the text before the
+                error.
+            UpstreamRejected: The model server sent an error. Earlier calls returned the text before the error.
         """
         if self._failure is not None:
             raise self._failure
@@ -117,7 +118,7 @@ class OrchestratorStream:
                 identity = {name: value for name, value in members_of(event.raw_json).items() if value is not None}
                 self._envelope |= identity | {"object": self._form.chunk}
             elif type(event) is Chunk:
-                self._relay(event.raw_json, out)
+                self._pass_through(event.raw_json, out)
             elif type(event) is Context:
                 self._context(event)
             elif type(event) is Completion:
@@ -126,7 +127,7 @@ class OrchestratorStream:
                 self._end(out)
 
     def failed(self, error: CausewayError) -> bytes:
-        """Return the end of a stream that failed."""
+        """Return the end of a failed stream."""
         return (
             b"event: error\n" + _event(errors.body(error, self._wire, request_name=self._form.request_name)) + _DONE
         )
@@ -136,171 +137,177 @@ class OrchestratorStream:
     def _context(self, event: Context) -> None:
         self._sources = sources(self._turn, event) if self._strict else {}
         streaming = {info.detector_id: info.streaming for info in event.detectors}
-        named = [each.detector_id for each in self._turn.detectors.output]
-        self._whole = frozenset(name for name in named if not streaming.get(name, True))
-        # If no detector judges chunks, the reference implementation passes on the chunks of the model.
-        self._chunks = bool(named) and (self._strict or len(self._whole) < len(set(named)))
+        names = [detector.detector_id for detector in self._turn.detectors.output]
+        self._whole_text_detectors = frozenset(name for name in names if not streaming.get(name, True))
+        # If no detector judges chunks, the reference implementation forwards the chunks of the model.
+        self._chunks = bool(names) and (self._strict or len(self._whole_text_detectors) < len(set(names)))
 
     def _detections(self, event: Detections) -> None:
         errors.check_failures(event.failures, event.direction, self._turn.detectors)
         self._warnings += map(failure_warning, event.failures)
         self._warnings += map(left_out_warning, event.left_out)
         if event.direction is not Direction.OUTPUT:
-            self._before.append(event)
+            self._input_detections.append(event)
             return
-        late = tuple(each for each in event.findings if each.detector_id in self._whole)
-        now = tuple(each for each in event.findings if each.detector_id not in self._whole)
-        if late:
-            self._late.append(Detections(Direction.OUTPUT, event.item, late))
+        final = tuple(finding for finding in event.findings if finding.detector_id in self._whole_text_detectors)
+        now = tuple(finding for finding in event.findings if finding.detector_id not in self._whole_text_detectors)
+        if final:
+            self._final_detections.append(Detections(Direction.OUTPUT, event.item, final))
         if now:
-            self._found.setdefault(event.item, []).append(Detections(Direction.OUTPUT, event.item, now))
+            self._pending.setdefault(event.item, []).append(Detections(Direction.OUTPUT, event.item, now))
 
     # --- the answer ----------------------------------------------------------------------------------------------
 
     def _delta(self, event: Delta, out: list[bytes]) -> None:
         self._flush(out)
         index = event.choice
-        self._seen[index] = self._seen.get(index, False) or bool(event.text)
-        self._begin(index, out)
+        self._has_content[index] = self._has_content.get(index, False) or bool(event.text)
+        self._start_choice(index, out)
         extra = members_of(event.delta_json) if event.delta_json else {}
         others = members_of(event.choice_json) if event.choice_json else {}
         piece = self._form.piece(event.text or None, extra, role=self._chunks)
-        self._say(index, piece | others, None, out, judged=bool(event.text))
+        self._emit(index, piece | others, None, out, has_text=bool(event.text))
         self._offsets[index] = self._offsets.get(index, 0) + len(event.text)
 
-    def _begin(self, index: int, out: list[bytes]) -> None:
-        """Send the role once in an event of its own, unless every event has the role."""
-        if not self._chunks and index not in self._begun and not self._form.joins_finish:
-            self._say(index, self._form.piece(None, {}, role=True), None, out)
-        self._begun.add(index)
+    def _start_choice(self, index: int, out: list[bytes]) -> None:
+        """Send an event with the role of a choice, if the other events have no role."""
+        if not self._chunks and index not in self._started and not self._form.joins_finish:
+            self._emit(index, self._form.piece(None, {}, role=True), None, out)
+        self._started.add(index)
 
     def _finish(self, event: Finish, out: list[bytes]) -> None:
         others = members_of(event.choice_json) if event.choice_json else {}
-        self._seen.setdefault(event.choice, False)
-        if self._form.joins_finish and self._open is not None and self._open["choices"][0]["index"] == event.choice:
-            self._open["choices"][0] |= others | {"finish_reason": event.reason or None}
+        self._has_content.setdefault(event.choice, False)
+        if (
+            self._form.joins_finish
+            and self._unsent is not None
+            and self._unsent["choices"][0]["index"] == event.choice
+        ):
+            self._unsent["choices"][0] |= others | {"finish_reason": event.reason or None}
             return
         self._flush(out)
-        self._begin(event.choice, out)
+        self._start_choice(event.choice, out)
         piece = self._form.piece(None, {}, role=self._chunks)
-        self._say(event.choice, piece | others, event.reason, out)
+        self._emit(event.choice, piece | others, event.reason, out)
 
-    def _say(
+    def _emit(
         self,
         index: int,
         extra: dict[str, Any],
         reason: str | None,
         out: list[bytes],
         *,
-        judged: bool = False,
+        has_text: bool = False,
     ) -> None:
-        """Build an event of one choice. If the finish of the choice can join the event, do not send it yet."""
+        """Build an event of one choice. Delay the event if the finish of the choice can be in the same event."""
         self._flush(out)
         choice = {"index": index} | extra | {"finish_reason": reason or None}
         output: list[dict[str, Any]] | None = None
-        if judged and self._chunks:
-            results = detections.by_item(self._found.pop(index, ())).get(index, [])
+        if has_text and self._chunks:
+            results = detections.by_item(self._pending.pop(index, ())).get(index, [])
             if not self._strict:
-                results = detections.moved(results, -self._offsets.get(index, 0))
+                results = detections.shifted(results, -self._offsets.get(index, 0))
             output = detections.entries(Direction.OUTPUT, {index: results})
             self._output_sent = True
         elif self._chunks and self._strict:
-            # Each event has the block. A choice is in the block after its first text.
-            output = detections.entries(Direction.OUTPUT, {index: []} if self._seen.get(index) else {})
-        self._open = self._envelope | {"choices": [choice]} | self._beside(output)
+            # Every event has the block. The block contains a choice after its first text.
+            output = detections.entries(Direction.OUTPUT, {index: []} if self._has_content.get(index) else {})
+        self._unsent = self._envelope | {"choices": [choice]} | self._members_beside(output)
         if self._continuous and self._usage is not None:
-            self._open["usage"] = usage_object(self._usage)
+            self._unsent["usage"] = usage_object(self._usage)
         if not self._form.joins_finish:
             self._flush(out)
 
     def _flush(self, out: list[bytes]) -> None:
-        if self._open is not None:
-            event, self._open = self._open, None
+        if self._unsent is not None:
+            event, self._unsent = self._unsent, None
             out.append(_event(_encode(event)))
 
-    def _beside(self, output: list[dict[str, Any]] | None) -> dict[str, Any]:
-        """Return the members beside the choices. The first event has the findings in the question."""
+    def _members_beside(self, output: list[dict[str, Any]] | None) -> dict[str, Any]:
+        """Return the members beside the choices. The first event has the input findings."""
         block: dict[str, Any] = {}
-        if not self._opened:
-            self._opened = True
-            block = self._question_block()
+        if not self._sent_first:
+            self._sent_first = True
+            block = self._input_block()
         if output is not None:
             block["output"] = output
             if any(entry["results"] for entry in output):
                 self._warnings.insert(0, detections.UNSUITABLE_OUTPUT)
-        beside, self._sources = self._sources, {}
-        beside |= {"detections": block} if block else {}
+        members, self._sources = self._sources, {}
+        members |= {"detections": block} if block else {}
         if self._warnings:
-            beside["warnings"] = self._warnings
+            members["warnings"] = self._warnings
             self._warnings = []
-        return beside
+        return members
 
-    def _question_block(self) -> dict[str, Any]:
+    def _input_block(self) -> dict[str, Any]:
         block = {}
-        for side in self._directions:
-            if side is not Direction.OUTPUT:
-                results = detections.by_item(event for event in self._before if event.direction is side)
+        for direction in self._directions:
+            if direction is not Direction.OUTPUT:
+                results = detections.by_item(
+                    event for event in self._input_detections if event.direction is direction
+                )
                 if results or self._strict:
-                    block[side.value] = detections.entries(side, results)
+                    block[direction.value] = detections.entries(direction, results)
         return block
 
-    # --- answers that are passed through -------------------------------------------------------------------------
+    # --- passed-through answers ----------------------------------------------------------------------------------
 
-    def _relay(self, raw_json: bytes, out: list[bytes]) -> None:
-        self._relayed = True
+    def _pass_through(self, raw_json: bytes, out: list[bytes]) -> None:
+        self._passed_through = True
         if b'"error"' in raw_json and (members := members_of(raw_json)).get("error") and not members.get("choices"):
             raise UpstreamRejected("The model server failed.", status=_SERVER_FAULT, body=raw_json.decode())
-        if not self._opened and (beside := self._beside(None)):
-            raw_json = _encode(members_of(raw_json) | beside)
+        if not self._sent_first and (members := self._members_beside(None)):
+            raw_json = _encode(members_of(raw_json) | members)
         out.append(_event(one_line(raw_json)))
 
     def _completion(self, raw_json: bytes, out: list[bytes]) -> None:
-        """Render an answer that the model server sent in one piece although a stream was requested."""
+        """Render an answer that the model server sent in one piece, although the gateway requested a stream."""
         members = members_of(raw_json)
-        members["choices"] = [self._form.piece_of(each) for each in members.get("choices") or ()]
-        self._relay(_encode(members | {"object": self._form.chunk}), out)
+        members["choices"] = [self._form.piece_of(choice) for choice in members.get("choices") or ()]
+        self._pass_through(_encode(members | {"object": self._form.chunk}), out)
 
     # --- the end -------------------------------------------------------------------------------------------------
 
     def _end(self, out: list[bytes]) -> None:
         self._flush(out)
-        if not self._relayed:
+        if not self._passed_through:
             last: dict[str, Any] = {}
-            blocked = not self._seen
+            blocked = not self._has_content
             if blocked or self._include_usage:
                 last["usage"] = usage_object(self._usage)
             if blocked:
                 self._warnings.insert(0, detections.UNSUITABLE_INPUT)
-                last |= self._beside([] if self._strict and self._turn.detectors.output else None)
+                last |= self._members_beside([] if self._strict and self._turn.detectors.output else None)
             else:
-                last |= self._rest()
+                last |= self._last_members()
             if last:
                 out.append(_event(_encode(self._envelope | {"choices": []} | last)))
         out.append(_DONE)
 
-    def _rest(self) -> dict[str, Any]:
-        """Return the members of the last event, with the findings in the output that no earlier event has."""
+    def _last_members(self) -> dict[str, Any]:
+        """Return the members of the last event, with the output findings that are not in earlier events."""
         if not self._turn.detectors.output:
-            return self._beside(None) if self._warnings or not self._opened else {}
-        for events in self._found.values():
-            self._late += events
-        results = detections.by_item(self._late)
-        empty = [index for index, spoke in sorted(self._seen.items()) if not spoke]
-        if self._strict and len(empty) == len(self._seen) > 1:
+            return self._members_beside(None) if self._warnings or not self._sent_first else {}
+        for events in self._pending.values():
+            self._final_detections += events
+        results = detections.by_item(self._final_detections)
+        empty = [index for index, content in sorted(self._has_content.items()) if not content]
+        if self._strict and len(empty) == len(self._has_content) > 1:
             self._warnings.append(detections.NO_OUTPUT)
         else:
             self._warnings += map(detections.no_content, empty)
-        if self._strict and self._whole:
-            scanned = {index: results.get(index, []) for index, spoke in self._seen.items() if spoke}
+        if self._strict and self._whole_text_detectors:
+            scanned = {index: results.get(index, []) for index, content in self._has_content.items() if content}
             results = dict(sorted((scanned | results).items()))
-        if results or self._whole or not self._output_sent:
+        if results or self._whole_text_detectors or not self._output_sent:
             output = detections.entries(Direction.OUTPUT, results)
-            return self._beside(output if output or self._strict else None)
-        return self._beside(None) if self._warnings else {}
+            return self._members_beside(output if output or self._strict else None)
+        return self._members_beside(None) if self._warnings else {}
 
 
 def sources(turn: Turn, context: Context | None) -> dict[str, Any]:
-    """Return the passages of an answer from an index, in OpenAI's format."""
+    """Return ``source_nodes`` with the passages of an answer; empty without a search."""
     if context is None or not turn.retrieval.indexes:
         return {}
     return {"source_nodes": [source_node(passage) for passage in context.passages]}

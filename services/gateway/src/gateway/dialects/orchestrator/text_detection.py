@@ -1,4 +1,4 @@
-"""The guardrails orchestrator's routes that only detect: texts in, findings out, no model.
+"""Parses the requests and renders the answers of the guardrails orchestrator's detection-only routes.
 
 Source: the guardrails orchestrator's API, ``/api/v2/text/detection/…``.
 """
@@ -10,22 +10,22 @@ from typing import Any
 import msgspec
 
 from gateway.dialects.orchestrator import fields
-from gateway.dialects.orchestrator.detections import moved, plain_results
-from gateway.dialects.orchestrator.fields import Raw, refused
+from gateway.dialects.orchestrator.detections import plain_results, shifted
+from gateway.dialects.orchestrator.fields import Raw, invalid
 from gateway.domain import DetectionContext, Detections, Detector, DetectorKind, Direction, Finding
 
 _CONTEXT_TYPES = ("docs", "url")
 
 
 @dataclass(frozen=True, slots=True)
-class Question:
-    """The input of detectors.
+class DetectionRequest:
+    """The input of the detectors of a request.
 
     Attributes:
         detectors: The detectors.
         kind: The required kind of the detectors.
         direction: The direction of the text.
-        text: The text; empty if a whole conversation is judged.
+        text: The text; empty if the detectors judge a whole conversation.
         context: The context of the text.
     """
 
@@ -36,73 +36,75 @@ class Question:
     context: DetectionContext
 
 
-def content(raw: Raw, headers: Mapping[str, str]) -> Question:
+def content(raw: Raw, headers: Mapping[str, str]) -> DetectionRequest:
     """Parse ``content, detectors``."""
     fields.only(raw, ("content", "detectors"))
-    chosen = fields.detectors(raw)
+    detectors = fields.detectors(raw)
     text = fields.text(raw, "content")
-    return Question(chosen, DetectorKind.CONTENTS, Direction.INPUT, text, DetectionContext(headers=headers))
+    return DetectionRequest(
+        detectors, DetectorKind.CONTENTS, Direction.INPUT, text, DetectionContext(headers=headers)
+    )
 
 
-def chat(raw: Raw, headers: Mapping[str, str]) -> Question:
+def chat(raw: Raw, headers: Mapping[str, str]) -> DetectionRequest:
     """Parse ``messages, tools?, detectors``."""
     fields.only(raw, ("detectors", "messages"), ("tools",))
-    chosen = fields.detectors(raw)
+    detectors = fields.detectors(raw)
     for at, message in enumerate(fields.objects(raw, "messages")):
         _check_message(message, f"messages[{at}].content")
     tools = b""
     if "tools" in raw and bytes(raw["tools"]) != b"null":
         fields.objects(raw, "tools", empty=True)
         tools = bytes(raw["tools"])
-    around = DetectionContext(messages_json=bytes(raw["messages"]), tools_json=tools, headers=headers)
-    return Question(chosen, DetectorKind.CHAT, Direction.INPUT, "", around)
+    detection_context = DetectionContext(messages_json=bytes(raw["messages"]), tools_json=tools, headers=headers)
+    return DetectionRequest(detectors, DetectorKind.CHAT, Direction.INPUT, "", detection_context)
 
 
-def context(raw: Raw, headers: Mapping[str, str]) -> Question:
+def context(raw: Raw, headers: Mapping[str, str]) -> DetectionRequest:
     """Parse ``content, context_type, context, detectors``."""
     fields.only(raw, ("detectors", "content", "context_type", "context"))
-    chosen = fields.detectors(raw)
+    detectors = fields.detectors(raw)
     text = fields.text(raw, "content")
     kind = fields.choice(raw, "context_type", _CONTEXT_TYPES)
     if not kind:
-        raise refused("`context_type` must be one of `docs`, `url`", "context_type")
-    around = DetectionContext(
+        raise invalid("`context_type` must be one of `docs`, `url`", "context_type")
+    detection_context = DetectionContext(
         passages=fields.texts(raw, "context"), passages_are_urls=kind == "url", headers=headers
     )
-    return Question(chosen, DetectorKind.CONTEXT_DOC, Direction.OUTPUT, text, around)
+    return DetectionRequest(detectors, DetectorKind.CONTEXT_DOC, Direction.OUTPUT, text, detection_context)
 
 
-def generated(raw: Raw, headers: Mapping[str, str]) -> Question:
+def generated(raw: Raw, headers: Mapping[str, str]) -> DetectionRequest:
     """Parse ``prompt, generated_text, detectors``."""
     fields.only(raw, ("prompt", "generated_text", "detectors"))
-    chosen = fields.detectors(raw)
+    detectors = fields.detectors(raw)
     prompt = fields.text(raw, "prompt")
     text = fields.text(raw, "generated_text")
-    around = DetectionContext(prompt=prompt, headers=headers)
-    return Question(chosen, DetectorKind.GENERATION, Direction.OUTPUT, text, around)
+    detection_context = DetectionContext(prompt=prompt, headers=headers)
+    return DetectionRequest(detectors, DetectorKind.GENERATION, Direction.OUTPUT, text, detection_context)
 
 
-Read = Callable[[Raw, Mapping[str, str]], Question]
-"""Parses the members of a body, with the headers that detectors may get."""
+Parser = Callable[[Raw, Mapping[str, str]], DetectionRequest]
+"""Parses the members of a body. The headers are those that detectors may receive."""
 
 
 def _check_message(message: dict[str, Any], field: str) -> None:
     content = message.get("content")
     if not (content or message.get("tool_calls")):
-        raise refused("Message content cannot be empty", field)
+        raise invalid("Message content cannot be empty", field)
     if isinstance(content, list) and not all(
         isinstance(part, dict) and part.get("type") == "text" for part in content
     ):
-        raise refused("Only content of type text is allowed", field)
+        raise invalid("Only content of type text is allowed", field)
 
 
 def answer(findings: Sequence[Finding]) -> bytes:
-    """Return ``{"detections": […]}``."""
+    """Return the body of an answer: ``{"detections": […]}``."""
     return msgspec.json.encode({"detections": _results(findings)})
 
 
 def first_line(line: bytes) -> tuple[tuple[Detector, ...], str]:
-    """Parse the detectors and the first content of a stream.
+    """Parse the first line of a stream: the detectors and the first content.
 
     Raises:
         NotJson, Unprocessable: The line is invalid.
@@ -110,12 +112,12 @@ def first_line(line: bytes) -> tuple[tuple[Detector, ...], str]:
     raw = fields.members(line)
     fields.only(raw, ("content",), ("detectors",))
     if "detectors" not in raw or bytes(raw["detectors"]) == b"null":
-        raise refused("`detectors` is required", "detectors")
+        raise invalid("`detectors` is required", "detectors")
     return fields.detectors(raw), fields.text(raw, "content", empty=True)
 
 
 def next_line(line: bytes) -> str:
-    """Parse further content of a stream.
+    """Parse a later line of a stream: further content.
 
     Raises:
         NotJson, Unprocessable: The line is invalid.
@@ -123,7 +125,7 @@ def next_line(line: bytes) -> str:
     raw = fields.members(line)
     fields.only(raw, ("content",), ("detectors",))
     if "detectors" in raw and bytes(raw["detectors"]) not in (b"null", b"{}"):
-        raise refused("`detectors` are allowed only in the first line", "detectors")
+        raise invalid("`detectors` are allowed only in the first line", "detectors")
     return fields.text(raw, "content", empty=True)
 
 
@@ -131,18 +133,18 @@ def chunk_line(findings: Sequence[Finding], start: int, end: int, *, relative: b
     """Return the findings in a chunk, and the position of the chunk in the whole content.
 
     Args:
-        findings: With positions in the whole content.
+        findings: The findings, with positions in the whole content.
         start: The start of the chunk.
         end: The end of the chunk.
-        relative: Return positions in the chunk.
+        relative: Whether to return positions in the chunk.
     """
     results = _results(findings)
     if relative:
-        results = moved(results, -start)
+        results = shifted(results, -start)
     answer_line: dict[str, Any] = {"detections": results, "processed_index": end, "start_index": start}
     return msgspec.json.encode(answer_line) + b"\n"
 
 
 def _results(findings: Sequence[Finding]) -> list[dict[str, Any]]:
-    # As for input: the client may get its own text back.
+    # The direction is input, because a client may receive its own text.
     return plain_results(Detections(Direction.INPUT, 0, tuple(findings)))

@@ -1,7 +1,8 @@
 """Extensions for the chat component of the Azure RAG sample in JavaScript.
 
-It reads ``context`` inside the message, ``thoughts`` as one string of HTML, and follow-up questions only from the
-text. It treats numbers in the text as numbers of steps, and drops the rest of a piece that contains one.
+The component reads ``context`` inside the message, ``thoughts`` as one string of HTML, and follow-up questions only
+from the text. It treats numbers in the text as numbers of steps. If a piece contains such a number, the component
+drops the rest of the piece.
 """
 
 import html
@@ -13,9 +14,9 @@ from gateway.dialects.rag_chat.completions import CompletionExchange
 from gateway.domain import Delta
 
 CLIENT = "azure-js-component"
-"""Its name in a profile."""
+"""The name of the client in a profile."""
 
-# As small as tokens: a word with the spaces before it, a few digits, one mark. Question marks are separate pieces.
+# A piece is a word with the spaces before it, a few digits, one punctuation mark, or a bracket of a question.
 _PIECES = re.compile(r"<<|>>\n?|\d{1,3}|\s*[^\W\d]+|[^\w\s]|\s+")
 
 
@@ -23,16 +24,16 @@ class AzureJsExchange(CompletionExchange):
     """`Exchange` of one turn with this client."""
 
     def with_context(self, name: str, members: dict[str, Any], context: dict[str, Any]) -> dict[str, Any]:
-        """See `CompletionExchange`: inside the message."""
+        """See `CompletionExchange`. The context is inside the message."""
         shown = context | {"thoughts": thoughts_html(context["thoughts"])}
         return {name: {**members, "context": shown}, "session_state": self.session_state}
 
     def piece(self, delta: Delta) -> bytes:
-        """See `LineExchange`: a line for each small piece."""
+        """See `LineExchange`. Each small piece has a line."""
         return self._lines(delta.text)
 
     def before_last(self) -> bytes:
-        """See `LineExchange`: the follow-up questions."""
+        """See `LineExchange`. These lines contain the follow-up questions."""
         return self._lines(follow_ups_text(self.answer.follow_ups))
 
     def whole(self, text: str, context: dict[str, Any]) -> Any:
@@ -44,12 +45,12 @@ class AzureJsExchange(CompletionExchange):
 
 
 def pieces(text: str) -> list[str]:
-    """Split a text into pieces that the client can read; joined they are the text."""
+    """Split a text into small pieces, which the client requires."""
     return _PIECES.findall(text)
 
 
 def follow_ups_text(questions: Iterable[str]) -> str:
-    """Return the questions in the format after an answer."""
+    """Return the follow-up questions in the format that the component reads after the text."""
     marked = "".join(f"<<{question}>>\n" for question in questions)
     return f"\n\n{marked}" if marked else ""
 
@@ -57,15 +58,16 @@ def follow_ups_text(questions: Iterable[str]) -> str:
 def thoughts_html(thoughts: Iterable[dict[str, Any]]) -> str:
     """Return thoughts as one string of HTML; all texts in it are escaped."""
     return "".join(
-        f"<h3>{html.escape(str(thought['title']))}</h3>{_described(thought['description'])}" for thought in thoughts
+        f"<h3>{html.escape(str(thought['title']))}</h3>{_description_html(thought['description'])}"
+        for thought in thoughts
     )
 
 
-def _described(description: Any) -> str:
+def _description_html(description: Any) -> str:
     if not isinstance(description, list):
         return f"<p>{html.escape(str(description))}</p>"
-    return f"<ul>{''.join(f'<li>{html.escape(_line(item))}</li>' for item in description)}</ul>"
+    return f"<ul>{''.join(f'<li>{html.escape(_item_text(item))}</li>' for item in description)}</ul>"
 
 
-def _line(item: Any) -> str:
+def _item_text(item: Any) -> str:
     return f"{item['sourcepage']}: {item['content']}" if isinstance(item, dict) else str(item)

@@ -44,12 +44,12 @@ class _Exchange(LineExchange):
 class Chat20240529(LineDialect):
     """`Dialect` of ``{base}`` and ``{base}/stream``.
 
-    A file becomes a message before the message that it came with, so that the question remains the search query: a
-    text file as text, a picture as a part that a model accepts or refuses.
+    The dialect inserts a message for each file before the message that contains the file. The question therefore
+    remains the search query. A text file becomes text. A picture becomes a part that a model accepts or refuses.
     """
 
     name = "2024-05-29"
-    media = replace(LineDialect.media, stream=b"application/jsonl", form=True, retried=True)
+    media = replace(LineDialect.media, stream=b"application/jsonl", accepts_forms=True, clients_retry=True)
     roles = ("system", "assistant", "user")
     session_state = "sessionState"
     expects_memory = True
@@ -57,11 +57,11 @@ class Chat20240529(LineDialect):
     exchange = _Exchange
 
     def parse(self, request: ChatRequest) -> Exchange:
-        """See `Dialect`; the path decides about streaming."""
+        """See `Dialect`. The path selects streaming."""
         form = multipart.Form(request.body, ())
         if request.content_type.partition(";")[0].strip().lower() == _FORM:
             form = multipart.parse(request.body, request.content_type)
-        files = (*form.files, *_inside(form.json))
+        files = (*form.files, *_json_files(form.json))
         attached: dict[int, list[Message]] = {}
         for file in files:
             attached.setdefault(file.message, []).append(_message(file))
@@ -70,7 +70,7 @@ class Chat20240529(LineDialect):
         return exchange
 
 
-def _inside(json: bytes) -> tuple[multipart.File, ...]:
+def _json_files(json: bytes) -> tuple[multipart.File, ...]:
     """Return the files inside the messages."""
     body = json_fields.pick(json_fields.members(json), ("messages", "input"))
     name = "messages" if body.get("messages") is not None else "input"
@@ -89,8 +89,8 @@ def _message(file: multipart.File) -> Message:
         parts = [{"type": "text", "text": f"{file.name}:"}, {"type": "image_url", "image_url": {"url": url}}]
         return Message("user", "", encode(parts))
     raise UnsupportedMedia(
-        f"{file.path} ({file.name}) is {file.media or 'of no type'}; files with a message are text or one of "
-        f"{', '.join(_PICTURES)}. Documents are uploaded to an index.",
+        f"{file.path} ({file.name}) is {file.media or 'of no media type'}. A file of a message must be text or one "
+        f"of {', '.join(_PICTURES)}. Upload other documents to an index.",
         field=file.path,
     )
 
@@ -99,5 +99,6 @@ def _check(turn: Turn, files: Sequence[multipart.File]) -> None:
     for file in files:
         if file.media in _PICTURES and turn.detectors.input:
             raise UnsupportedMedia(
-                f"{file.path} ({file.name}) is a picture, which the detectors cannot read.", field=file.path
+                f"{file.path} ({file.name}) is a picture, and the input detectors cannot read pictures. Remove it.",
+                field=file.path,
             )

@@ -17,16 +17,20 @@ _FILTERED = "content_filter_results"
 class CompletionExchange(LineExchange):
     """`Exchange` of one turn.
 
-    ``id``, ``created``, ``usage`` and similar members are the model server's own if it sends them. Every line that
-    is not an error has a choice.
+    The answer has the model server's ``id``, ``created``, ``usage`` and similar members if the model server sends
+    them. Every line that is not an error has a choice.
     """
 
     def __init__(self, turn: Turn, session_state: msgspec.Raw, *, streaming: bool) -> None:
         super().__init__(turn, session_state, streaming=streaming)
-        self._own = {"id": f"chatcmpl-{uuid.uuid4().hex}", "created": int(time.time()), "model": turn.shown_model}
-        # The constant bytes around all pieces of text, and the model server's members from which they were made.
-        self._around: tuple[bytes, bytes] = (b"", b"")
-        self._made_of = -1
+        self._defaults = {
+            "id": f"chatcmpl-{uuid.uuid4().hex}",
+            "created": int(time.time()),
+            "model": turn.shown_model,
+        }
+        # The constant bytes around all pieces of text, and the number of the model server's members in them.
+        self._text_frame: tuple[bytes, bytes] = (b"", b"")
+        self._framed_members = -1
 
     def first(self, context: dict[str, Any]) -> Any:
         """See `LineExchange`."""
@@ -41,7 +45,7 @@ class CompletionExchange(LineExchange):
     def last(self, context: dict[str, Any]) -> Any:
         """See `LineExchange`."""
         known = self._known()
-        choice = self.with_context("delta", {}, context) | self._end()
+        choice = self.with_context("delta", {}, context) | self._choice_end()
         return {
             "id": known["id"],
             "choices": [choice],
@@ -58,7 +62,7 @@ class CompletionExchange(LineExchange):
         message = {"content": text, "function_call": None, "role": "assistant", "tool_calls": None}
         known = self._known()
         return {
-            "choices": [self.with_context("message", message, context) | self._end()],
+            "choices": [self.with_context("message", message, context) | self._choice_end()],
             "created": known["created"],
             "id": known["id"],
             "model": known["model"],
@@ -80,10 +84,10 @@ class CompletionExchange(LineExchange):
 
     def text_line(self, text: str, filtered: Any = None) -> bytes:
         """Return the line of a piece of text."""
-        if len(self.answer.start) != self._made_of:
-            self._around = self._frame()
-            self._made_of = len(self.answer.start)
-        head, tail = self._around
+        if len(self.answer.start) != self._framed_members:
+            self._text_frame = self._frame()
+            self._framed_members = len(self.answer.start)
+        head, tail = self._text_frame
         return b'%b%b,"function_call":null,"role":null,"tool_calls":null},"finish_reason":null,"index":0,%b%b' % (
             head,
             encode(text),
@@ -94,18 +98,18 @@ class CompletionExchange(LineExchange):
     def _frame(self) -> tuple[bytes, bytes]:
         known = self._known()
         head = b'{"id":%b,"choices":[{"delta":{"content":' % encode(known["id"])
-        rest = {
+        constants = {
             "created": known["created"],
             "model": known["model"],
             "object": "chat.completion.chunk",
             "system_fingerprint": known.get("system_fingerprint"),
         }
-        return head, b"}]," + encode(rest)[1:] + b"\n"
+        return head, b"}]," + encode(constants)[1:] + b"\n"
 
     def _known(self) -> dict[str, Any]:
-        return self._own | {name: value for name, value in self.answer.start.items() if value is not None}
+        return self._defaults | {name: value for name, value in self.answer.start.items() if value is not None}
 
-    def _end(self) -> dict[str, Any]:
+    def _choice_end(self) -> dict[str, Any]:
         choice = self.choice
         return {
             "finish_reason": choice.finish_reason or "stop",

@@ -11,7 +11,7 @@ from gateway.dialects.answer import Answer, detections_block, directions_of, usa
 from gateway.domain import Context, Detections, Message, Passage, Picture, RetrievalMode, Step, Subject, Turn
 
 _CHECKS = ("check input", "report on input", "check context")
-"""The steps in which detectors judge."""
+"""The steps of the detectors."""
 
 
 def message_text(message: Message) -> str:
@@ -55,7 +55,7 @@ LATEST = Views(message_object, picture_url)
 
 
 def opening(turn: Turn, context: Context, views: Views = USUAL) -> dict[str, Any]:
-    """Return the context before the first text: the data points, and the thoughts so far."""
+    """Return the context before the first text, which has the data points and the first thoughts."""
     return {
         "data_points": data_points(context, views),
         "thoughts": thoughts(turn, context, context.steps, views),
@@ -63,7 +63,7 @@ def opening(turn: Turn, context: Context, views: Views = USUAL) -> dict[str, Any
 
 
 def closing(turn: Turn, answer: Answer, views: Views = USUAL) -> dict[str, Any]:
-    """Return the context at the end: all thoughts, no data points, which would start a new answer in a client."""
+    """Return the context at the end. It has no data points, because these start a new answer in a client."""
     assert answer.context is not None
     block: dict[str, Any] = {"thoughts": thoughts(turn, answer.context, answer.steps, views, answer)}
     if answer.follow_ups:
@@ -93,9 +93,9 @@ def thoughts(
     views: Views = USUAL,
     answer: Answer | None = None,
 ) -> list[dict[str, Any]]:
-    """Return the steps of the answer, each with its time; the last ones only if there is an answer."""
-    spent = {step.name: step.duration_ms for step in steps}
-    listed = [_thought("Original user query", turn.question, _spent(spent, "check input"))]
+    """Return the steps of the turn with their times. Without an answer, the steps of the answer are missing."""
+    durations = {step.name: step.duration_ms for step in steps}
+    listed = [_thought("Original user query", turn.question, _duration(durations, "check input"))]
     if turn.retrieval.indexes:
         has_vector = turn.retrieval.mode is not RetrievalMode.TEXT
         listed += [
@@ -106,7 +106,7 @@ def thoughts(
                     "has_vector": has_vector,
                     "use_semantic_captions": turn.retrieval.semantic_captions,
                     "mode": turn.retrieval.mode.value,
-                    **_spent(spent, "rewrite"),
+                    **_duration(durations, "rewrite"),
                     **_tokens(steps, "rewrite"),
                     **_notes(context, Subject.QUERY),
                 },
@@ -114,24 +114,26 @@ def thoughts(
             _thought(
                 "Results",
                 [result(passage) for passage in context.passages],
-                _spent(spent, "retrieve") | _notes(context, Subject.RESULTS),
+                _duration(durations, "retrieve") | _notes(context, Subject.RESULTS),
             ),
         ]
     prompt = [views.message(message) for message in context.prompt]
     left_out = {"messages_left_out": context.left_out} if context.left_out else {}
-    listed.append(_thought("Prompt", prompt, _spent(spent, "budget") | left_out | _notes(context, Subject.PROMPT)))
-    checked = any(name in spent for name in _CHECKS)
+    listed.append(
+        _thought("Prompt", prompt, _duration(durations, "budget") | left_out | _notes(context, Subject.PROMPT))
+    )
+    checked = any(name in durations for name in _CHECKS)
     if checked or (answer is not None and turn.detectors.output):
-        found = [line for event in answer.detections for line in _found(event)] if answer else []
-        checks = {"duration_ms": round(sum(spent.get(name, 0) for name in _CHECKS), 3)}
-        listed.append(_thought("Guardrails", found, checks))
+        findings = [line for event in answer.detections for line in _finding_lines(event)] if answer else []
+        checks = {"duration_ms": round(sum(durations.get(name, 0) for name in _CHECKS), 3)}
+        listed.append(_thought("Guardrails", findings, checks))
     if answer is not None:
-        listed.append(_thought("Answer", _answer_text(answer), _answer_props(answer, spent)))
+        listed.append(_thought("Answer", _answer_text(answer), _answer_props(answer, durations)))
     return listed
 
 
-def _found(event: Detections) -> list[str]:
-    """Return one line per finding, never with its text, which may be redacted for the client."""
+def _finding_lines(event: Detections) -> list[str]:
+    """Return one line for each finding, without its text, which may be redacted."""
     return [
         f"{event.direction.value}: {each.detection or each.detector_id}"
         for each in event.findings
@@ -143,10 +145,10 @@ def _answer_text(answer: Answer) -> str:
     return answer.choices[0].finish_reason if 0 in answer.choices else ""
 
 
-def _answer_props(answer: Answer, spent: dict[str, float]) -> dict[str, Any]:
+def _answer_props(answer: Answer, durations: dict[str, float]) -> dict[str, Any]:
     props: dict[str, Any] = {
-        "duration_ms": spent.get("generate", 0.0),
-        "first_token_ms": spent.get("first token"),
+        "duration_ms": durations.get("generate", 0.0),
+        "first_token_ms": durations.get("first token"),
         "steps": [_step(step) for step in answer.steps],
     }
     if answer.usage is not None:
@@ -195,5 +197,5 @@ def _tokens(steps: tuple[Step, ...], name: str) -> dict[str, Any]:
     return {} if usage is None else {"token_usage": usage_object(usage)}
 
 
-def _spent(spent: dict[str, float], name: str) -> dict[str, Any]:
-    return {"duration_ms": spent.get(name, 0.0)}
+def _duration(durations: dict[str, float], name: str) -> dict[str, Any]:
+    return {"duration_ms": durations.get(name, 0.0)}

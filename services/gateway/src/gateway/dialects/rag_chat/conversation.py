@@ -28,13 +28,14 @@ def messages(
     Args:
         body: The members named in `READ`.
         roles: The roles of the dialect.
-        frontend: Has the limit of messages.
-        single_turn: Only the last message of the user counts.
-        attached: Messages to put before a message, by the message's number.
-        takes_files: The caller reads files inside messages; else they are refused.
+        frontend: The profile, which limits the number of messages.
+        single_turn: Whether the turn has only the last message of the user.
+        attached: Messages to insert before a message, by the message's position.
+        takes_files: Whether messages may have files, which the caller reads.
 
     Raises:
-        InvalidRequest: A message is invalid, or an attached one belongs to none; the error names it.
+        InvalidRequest: A message is invalid, or ``attached`` has a position without a message. The error names the
+            field.
     """
     name = "messages" if body.get("messages") is not None else "input"
     items = body.get(name)
@@ -43,21 +44,23 @@ def messages(
     if not isinstance(items, list) or not items:
         raise body.wrong("messages", "must be a non-empty list of messages")
     frontend.check_messages(len(items), name)
-    spoken = [_message(item, f"{name}[{at}]", roles, takes_files=takes_files) for at, item in enumerate(items)]
-    last = len(spoken) - 1
+    parsed = [_message(item, f"{name}[{at}]", roles, takes_files=takes_files) for at, item in enumerate(items)]
+    last = len(parsed) - 1
     if single_turn:
-        last = max((at for at, message in enumerate(spoken) if message.role == "user"), default=last)
+        last = max((at for at, message in enumerate(parsed) if message.role == "user"), default=last)
     path = f"{name}[{last}]"
-    if spoken[last].role != "user":
-        raise InvalidRequest(f"{path}.role must be user: there is nothing to answer.", field=f"{path}.role")
-    if not spoken[last].text.strip():
+    if parsed[last].role != "user":
+        raise InvalidRequest(
+            f"{path}.role must be user, because the last message is the question.", field=f"{path}.role"
+        )
+    if not parsed[last].text.strip():
         raise InvalidRequest(f"{path}.content must not be empty: there is no question.", field=f"{path}.content")
     if single_turn:
-        return (spoken[last],)
+        return (parsed[last],)
     before = attached or {}
-    for at in before.keys() - range(len(spoken)):
-        raise InvalidRequest(f"There is no {name}[{at}] for its files.", field=f"{name}[{at}]")
-    return tuple(each for at, message in enumerate(spoken) for each in (*before.get(at, ()), message))
+    for at in before.keys() - range(len(parsed)):
+        raise InvalidRequest(f"The request has files for {name}[{at}], but no such message.", field=f"{name}[{at}]")
+    return tuple(each for at, message in enumerate(parsed) for each in (*before.get(at, ()), message))
 
 
 def _message(item: Any, path: str, roles: Sequence[str], *, takes_files: bool) -> Message:

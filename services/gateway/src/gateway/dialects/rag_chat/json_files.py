@@ -19,8 +19,8 @@ def parse(messages: Any, path: str) -> tuple[File, ...]:
     """Return the files of all messages, in order.
 
     Args:
-        messages: The unchecked messages; invalid ones are refused elsewhere.
-        path: Their path in the request.
+        messages: The unchecked messages; another function refuses invalid messages.
+        path: The path of the messages in the request.
 
     Raises:
         InvalidRequest: A file is invalid, or there are too many; the error names the field.
@@ -30,7 +30,7 @@ def parse(messages: Any, path: str) -> tuple[File, ...]:
         if not isinstance(item, dict):
             continue
         message = Fields(item, f"{path}[{at}]")
-        for number, raw_file in enumerate(_listed(message)):
+        for number, raw_file in enumerate(_files_of(message)):
             if len(files) == MOST_FILES:
                 raise message.wrong("files", f"has too many files: a request may have at most {MOST_FILES}")
             files.append(_file(raw_file, at, f"{message.path('files')}[{number}]"))
@@ -43,13 +43,13 @@ def refuse(message: Fields) -> None:
     Raises:
         InvalidRequest: The message has files.
     """
-    if _listed(message):
+    if _files_of(message):
         raise message.wrong(
             "files", "are not supported in this protocol version. Use 2024-05-29, or upload documents to an index"
         )
 
 
-def _listed(message: Fields) -> Sequence[Any]:
+def _files_of(message: Fields) -> Sequence[Any]:
     return message.items("files") or ()
 
 

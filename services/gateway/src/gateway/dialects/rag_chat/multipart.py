@@ -20,10 +20,10 @@ class File:
     """A file of a message.
 
     Attributes:
-        message: Number of the message.
-        path: Its path in the request, the name of its part.
-        name: Its file name; else its path.
-        media: Its media type, in lower case, without parameters.
+        message: The position of the message.
+        path: The path in the request, which is the name of the part.
+        name: The file name, or else the path.
+        media: The media type, in lower case, without parameters.
     """
 
     message: int
@@ -35,7 +35,7 @@ class File:
 
 @dataclass(frozen=True, slots=True)
 class Form:
-    """A chat request as a form; its files in the order of the form."""
+    """A chat request as a form. The files are in the order of the form."""
 
     json: bytes
     files: tuple[File, ...]
@@ -80,7 +80,7 @@ def _file(name: str, part: _Part) -> File:
     match = _FILE.fullmatch(name)
     if match is None:
         raise InvalidRequest(
-            f"The form has a part named '{name[:100]}'; parts are 'json' and 'messages[i].files[j]'.",
+            f"The form has a part named '{name[:100]}'; the allowed parts are 'json' and 'messages[i].files[j]'.",
             field=name[:100],
         )
     # A part without a type is text (RFC 7578, section 4.4).
@@ -98,12 +98,12 @@ def _parts(body: bytes, boundary: bytes) -> Iterator[_Part]:
     except FormParserError as error:
         raise InvalidRequest(f"The form cannot be read: {error}.", field="body") from None
     if not reader.complete:
-        raise InvalidRequest("The form ends before its last part does.", field="body")
+        raise InvalidRequest("The form is cut off: the end of its last part is missing.", field="body")
     yield from reader.parts
 
 
 class _Reader:
-    """Gathers the parser's events."""
+    """Collects the parser's events."""
 
     def __init__(self) -> None:
         self.parts: list[_Part] = []

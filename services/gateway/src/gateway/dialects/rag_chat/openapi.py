@@ -10,30 +10,30 @@ MAY_2024 = "AI chat protocol, 29 May 2024"
 APRIL_2026 = "AI chat protocol, 10 April 2026"
 
 TAGS = {
-    APRIL_2024: "Also the default of paths without a prefix, unless the request or its front end selects another.",
+    APRIL_2024: "Also the default of paths without a prefix. A request or its front end may select another stage.",
     MAY_2024: "With files in messages.",
     APRIL_2026: "Answers in `output_text`.",
     OPENAI_LIKE: "Answers in `choices`.",
-    RAG: "Answers in `choices`; `/ask` takes one question.",
+    RAG: "Answers in `choices`; `/ask` accepts one question.",
 }
 """The groups of the routes, in the order of the document."""
 
 _FLAG = {"type": ["boolean", "null"], "default": False}
 _OBJECT: Schema = {"type": "object"}
-_STATE = {"description": "Returned unchanged; a new name if it is missing"}
+_STATE = {"description": "The answer repeats this value, or has a new name if it is missing"}
 _LINES = {"schema": {"type": "string", "description": "One JSON object per line"}}
 
 
 def _overrides() -> Schema:
     return {
         "type": ["object", "null"],
-        "description": "Settings for this turn; unknown, null and empty ones are ignored.",
+        "description": "Settings for this turn; the gateway ignores unknown, null and empty settings.",
         "properties": {
             "index": {
                 "anyOf": [{"type": "string"}, {"type": "array", "items": {"type": "string"}}],
-                "description": "Index to search, or several to search together",
+                "description": "Index to search, or several indexes to search together",
             },
-            "model": {"type": "string", "description": "Model to ask"},
+            "model": {"type": "string", "description": "Model that answers"},
             "retrieval_mode": RETRIEVAL_MODE,
             "top": {"type": "integer", "minimum": 1, "maximum": MAX_TOP, "default": DEFAULT_TOP},
             "semantic_ranker": _FLAG,
@@ -74,14 +74,14 @@ def _message(*roles: str) -> Schema:
     }
 
 
-def _request(*roles: str, state: str = "session_state", switch: bool = False) -> Schema:
+def _request(*roles: str, state: str = "session_state", has_stream: bool = False) -> Schema:
     context = {"type": ["object", "null"], "properties": {"overrides": _overrides()}}
     properties: Schema = {
         "messages": {"type": "array", "items": _message(*roles), "minItems": 1},
         "context": context,
         state: _STATE,
     }
-    if switch:
+    if has_stream:
         properties["stream"] = _FLAG
     return {
         "type": "object",
@@ -121,38 +121,38 @@ _CODED_ERROR = {
 def paths() -> dict[str, Schema]:
     """Return the description of each path of the stages."""
 
-    def described(prefix: str, path: str, tag: str, request: Schema, answer: Schema, error: Schema) -> None:
+    def describe(prefix: str, path: str, tag: str, request: Schema, answer: Schema, error: Schema) -> None:
         if "application/json" not in request:
             request = {"application/json": {"schema": request}}
         summary = "Answer as a stream" if path.endswith("/stream") else "Answer in one piece"
-        found[prefix + path] = operation(summary, tag, request, answer, error)
+        operations[prefix + path] = operation(summary, tag, request, answer, error)
 
-    found: dict[str, Schema] = {}
+    operations: dict[str, Schema] = {}
     both = ("assistant", "user")
     choices = _answer(choices={"type": "array", "items": _OBJECT}) | {"application/json-lines": _LINES}
     message = _answer(message=_message("assistant"), context=_CONTEXT, session_state=_STATE)
-    rag = _request("system", *both, switch=True)
+    rag = _request("system", *both, has_stream=True)
     tag = RAG
     for prefix, path in (("/2024-01", "/chat"), ("/2024-01", "/ask"), ("", "/ask")):
-        described(prefix, path, tag, rag, choices, TEXT_ERROR)
+        describe(prefix, path, tag, rag, choices, TEXT_ERROR)
     tag = OPENAI_LIKE
-    described("/2024-01-28", "/chat", tag, _request(*both, switch=True), choices, TEXT_ERROR)
+    describe("/2024-01-28", "/chat", tag, _request(*both, has_stream=True), choices, TEXT_ERROR)
     tag = APRIL_2024
     for prefix in ("/2024-04", ""):
         interim = _request(*both)
-        described(prefix, "/chat", tag, interim, message, TEXT_ERROR)
-        described(prefix, "/chat/stream", tag, interim, {"application/json-lines": _LINES}, TEXT_ERROR)
+        describe(prefix, "/chat", tag, interim, message, TEXT_ERROR)
+        describe(prefix, "/chat/stream", tag, interim, {"application/json-lines": _LINES}, TEXT_ERROR)
     tag = MAY_2024
     request = _request("system", *both, state="sessionState")
     form = {"type": "object", "required": ["json"], "properties": {"json": request}}
     bodies = {"application/json": {"schema": request}, "multipart/form-data": {"schema": form}}
     message = _answer(message=_message("assistant"), context=_CONTEXT, sessionState=_STATE)
     for prefix in ("/2024-05-29", "/api"):
-        described(prefix, "/chat", tag, bodies, message, _CODED_ERROR)
-        described(prefix, "/chat/stream", tag, bodies, {"application/jsonl": _LINES}, _CODED_ERROR)
+        describe(prefix, "/chat", tag, bodies, message, _CODED_ERROR)
+        describe(prefix, "/chat/stream", tag, bodies, {"application/jsonl": _LINES}, _CODED_ERROR)
     tag = APRIL_2026
     text = _answer(output_text={"type": "string"}, context=_CONTEXT, session_state=_STATE)
-    described("/2026-04-10", "/chat", tag, _request(*both), text, TEXT_ERROR)
+    describe("/2026-04-10", "/chat", tag, _request(*both), text, TEXT_ERROR)
     lines = {"application/json-lines": _LINES}
-    described("/2026-04-10", "/chat/stream", tag, _request(*both), lines, TEXT_ERROR)
-    return found
+    describe("/2026-04-10", "/chat/stream", tag, _request(*both), lines, TEXT_ERROR)
+    return operations

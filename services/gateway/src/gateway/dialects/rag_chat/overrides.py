@@ -1,7 +1,7 @@
 """``context.overrides``: the settings of one turn, shared by all stages of the RAG chat protocol.
 
-They can only narrow the front end's profile. Unknown, null and empty settings are ignored. A known setting of a
-wrong type or outside its range is refused with its path.
+The settings can only narrow the front end's profile. The gateway ignores unknown, null and empty settings, and
+refuses all other settings that have a wrong type or are out of range.
 """
 
 from collections.abc import Mapping, Sequence
@@ -20,8 +20,9 @@ from gateway.domain import Message, PromptOptions, Turn
 from gateway.frontends.profiles import Frontend
 
 DEFAULT_TOP = 3
-MAX_TOP = 50
 """The default number of passages of an answer."""
+MAX_TOP = 50
+"""The maximum number of passages of an answer."""
 
 KNOWN = frozenset(
     {
@@ -54,7 +55,7 @@ KNOWN = frozenset(
         "vector_fields",
     }
 )
-"""The known settings; others are ignored."""
+"""The known settings. The gateway ignores other settings."""
 
 _PICTURES = ("text", "texts", "textAndImages", "images")
 _APPEND = ">>>"
@@ -76,14 +77,14 @@ def turn(request: ChatRequest, conversation: Sequence[Message], context: Fields)
     frontend = frontend.serving(_Settings(context, frontend.overrides).text("model"), request.principal)
     settings = _Settings(context, frontend.overrides)
     *history, question = conversation
-    filtered = turn_settings.asks_for_filter(settings)
-    # There is one vector field, so this setting has no effect; an invalid value is still refused.
+    filtered = turn_settings.requests_access_filter(settings)
+    # There is one vector field, so this setting has no effect. The gateway still refuses an invalid value.
     settings.texts("vector_fields")
     pictures, texts = _sources(settings)
     indexes = frontend.indexes_for(settings.texts("index"), settings.path("index"))
     retrieval = turn_settings.retrieval(settings, frontend, indexes, MAX_TOP)
-    longest = settings.integer("max_tokens", 1, turn_settings.LONGEST_ANSWER)
-    frontend.check_answer_tokens(longest, settings.path("max_tokens"))
+    max_tokens = settings.integer("max_tokens", 1, turn_settings.MOST_ANSWER_TOKENS)
+    frontend.check_answer_tokens(max_tokens, settings.path("max_tokens"))
     return Turn(
         principal=frontend.principal_for(request.principal, filter_requested=filtered),
         question=question.text,
@@ -93,7 +94,7 @@ def turn(request: ChatRequest, conversation: Sequence[Message], context: Fields)
         only_default_model=frontend.only_default_model,
         retrieval=replace(retrieval, top=retrieval.top or DEFAULT_TOP),
         parameters_json=msgspec.json.encode(turn_settings.parameters(settings)),
-        max_tokens=longest,
+        max_tokens=max_tokens,
         detectors=frontend.detectors_for(
             detectors_block.parse(settings.object("detectors")), "context.overrides.detectors"
         ),
@@ -121,7 +122,7 @@ class _Settings(Fields):
     """
 
     def __init__(self, context: Fields, defaults: Mapping[str, Any]) -> None:
-        flat, nested = _given(context), _given(context.object("overrides"))
+        flat, nested = _values(context), _values(context.object("overrides"))
         super().__init__({**defaults, **flat, **nested}, context.path("overrides"))
         self._flat = {name: context.path(name) for name in flat.keys() - nested.keys()}
 
@@ -138,27 +139,27 @@ def check(defaults: Mapping[str, Any]) -> None:
     for name in defaults:
         if name not in KNOWN:
             raise InvalidRequest("This setting does not exist.", field=name)
-    retrieval = ChatRequest(b"", LOCAL, Frontend(overrides=defaults))
-    turn(retrieval, (Message("user", "?"),), Fields({}, "context"))
+    request = ChatRequest(b"", LOCAL, Frontend(overrides=defaults))
+    turn(request, (Message("user", "?"),), Fields({}, "context"))
 
 
-def _given(fields: Fields) -> dict[str, Any]:
+def _values(fields: Fields) -> dict[str, Any]:
     return {name: value for name, value in fields.members() if value != "" and name != "overrides"}
 
 
 def _sources(settings: Fields) -> tuple[bool, bool]:
-    """Return whether the model gets pictures of pages, and whether it gets their text."""
-    # Clients send the kinds of pictures even if they want no pictures.
+    """Return whether the model gets pictures of pages, and whether the model gets the text of pages."""
+    # Clients send ``gpt4v_input`` even if ``use_gpt4v`` is false.
     kind = settings.one_of("gpt4v_input", _PICTURES)
     pictures = settings.flag("use_gpt4v") and kind not in ("text", "texts")
-    newer = {name: settings.flag(name) for name in ("send_image_sources", "send_text_sources")}
-    pictures = newer["send_image_sources"] if settings.get("send_image_sources") is not None else pictures
-    texts = newer["send_text_sources"] if settings.get("send_text_sources") is not None else kind != "images"
+    sources = {name: settings.flag(name) for name in ("send_image_sources", "send_text_sources")}
+    pictures = sources["send_image_sources"] if settings.get("send_image_sources") is not None else pictures
+    texts = sources["send_text_sources"] if settings.get("send_text_sources") is not None else kind != "images"
     return pictures, texts
 
 
 def _own_prompt(settings: Fields) -> str:
-    """Return the request's own part of the system prompt."""
+    """Return the part of the system prompt that comes from the request."""
     return settings.text("prompt_template").removeprefix(_APPEND).strip()
 
 

@@ -27,43 +27,43 @@ class Stages:
     """The stages of the RAG chat protocol, and their paths below their own prefixes.
 
     Attributes:
-        rag: The first one, whose requests have a switch for streams.
-        interim: The default.
-        typespec: The one of the npm client.
+        rag: The stage of January 2024, whose requests select a stream in the body.
+        interim: The default stage.
+        typespec: The stage of the npm client.
     """
 
     def __init__(self) -> None:
         self.rag, second = Chat202401(), Chat20240128()
         self.interim, self.typespec, latest = Chat202404(), Chat20240529(), Chat20260410()
-        self._having: dict[str, tuple[Dialect, ...]] = {
+        self._by_path: dict[str, tuple[Dialect, ...]] = {
             "/chat": (self.rag, second, self.interim, self.typespec, latest),
             "/chat/stream": (self.interim, self.typespec, latest),
             "/ask": (self.rag,),
         }
 
     def names(self) -> frozenset[str]:
-        """Return their names in profiles."""
-        return frozenset(dialect.name for dialect in self._having["/chat"])
+        """Return the names of the stages in profiles."""
+        return frozenset(dialect.name for dialect in self._by_path["/chat"])
 
     def fixed(self) -> dict[str, Dialect]:
         """Return the paths with one fixed stage."""
         fixed: dict[str, Dialect] = {
-            f"/{stage.name}{path}": stage for path, stages in self._having.items() for stage in stages
+            f"/{stage.name}{path}": stage for path, stages in self._by_path.items() for stage in stages
         }
         # The path of Microsoft's sample of the npm client.
         return fixed | {"/api/chat": self.typespec, "/api/chat/stream": self.typespec}
 
     def bare(self) -> dict[str, "BarePath"]:
         """Return the shared paths."""
-        return {path: BarePath(path, self) for path in self._having}
+        return {path: BarePath(path, self) for path in self._by_path}
 
     def at(self, path: str) -> dict[str, Dialect]:
         """Return the stages that have a path, by name."""
-        return {dialect.name: dialect for dialect in self._having[path]}
+        return {dialect.name: dialect for dialect in self._by_path[path]}
 
 
 class BarePath:
-    """A path that several stages share: the request decides about the stage.
+    """A path that several stages share. The request selects the stage.
 
     Args:
         path: ``/chat``, ``/chat/stream`` or ``/ask``.
@@ -73,11 +73,11 @@ class BarePath:
     def __init__(self, path: str, stages: Stages) -> None:
         self._path = path
         self._stages = stages
-        self._spoken = stages.at(path)
+        self._by_name = stages.at(path)
 
     def __call__(self, frontend: Frontend, headers: Mapping[bytes, bytes], body: bytes) -> Dialect:
         """Return the dialect of a request; ``body`` is empty until it was read."""
-        named = self._spoken.get(frontend.dialect)
+        named = self._by_name.get(frontend.dialect)
         if named is not None and (frontend.mount or frontend.hosts or frontend.origins):
             return named
         if self._path == "/ask":
@@ -85,7 +85,7 @@ class BarePath:
         agents = headers.get(b"user-agent", b"") + headers.get(b"x-ms-useragent", b"")
         if _SDK in agents or headers.get(b"content-type", b"").lower().startswith(_FORM):
             return self._stages.typespec
-        # Most bodies need no parsing here; a name may be written with escapes.
+        # Most bodies need no parsing. A member's name may contain escapes.
         if b"sessionState" in body or b"stream" in body or b"\\u00" in body:
             members = _members(body)
             if "sessionState" in members:

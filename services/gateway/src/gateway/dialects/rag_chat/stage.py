@@ -27,7 +27,7 @@ encode = msgspec.json.encode
 _NULL = b"null"
 _LONGEST_NAME = 100
 _WITHOUT_INDEX = (
-    "Add a document to it, or set another one: `index` of the front end's profile, or CAUSEWAY_DEFAULT_INDEX."
+    "Add a document to it, or select another index: `index` of the front end's profile, or CAUSEWAY_DEFAULT_INDEX."
 )
 
 
@@ -45,8 +45,8 @@ class LineExchange(ABC):
 
     Args:
         turn: The turn.
-        session_state: Returned unchanged, except line breaks, which would end a line of the stream.
-        streaming: Whether the answer is streamed.
+        session_state: The answer repeats it without its line breaks, which would end a line of the stream.
+        streaming: Whether the answer is a stream.
     """
 
     headers: tuple[tuple[bytes, bytes], ...] = ()
@@ -66,10 +66,10 @@ class LineExchange(ABC):
 
     @abstractmethod
     def piece(self, delta: Delta) -> bytes:
-        """Return the line of the next piece of text, or several lines, or none; the hot path."""
+        """Return the lines of the next piece of text. This is the hot path."""
 
     def before_last(self) -> bytes:
-        """Return further lines after the text; in most stages none."""
+        """Return further lines after the text. Most stages have none."""
         return b""
 
     @abstractmethod
@@ -82,7 +82,7 @@ class LineExchange(ABC):
 
     @staticmethod
     def error(error: CausewayError) -> bytes:
-        """Return the object of an error, as an answer or as a line; in most stages a string."""
+        """Return the object of an error, as an answer or as a line. Most stages have the message as a string."""
         return error_text(error)
 
     views = context_block.USUAL
@@ -106,8 +106,8 @@ class LineExchange(ABC):
         return b"".join(out)
 
     def render_failure(self, error: CausewayError) -> bytes:
-        """See `Exchange`: a line with the error."""
-        return self.error(upstream_errors.translated(error)) + b"\n"
+        """See `Exchange`. The line contains the error."""
+        return self.error(upstream_errors.client_error(error)) + b"\n"
 
     def take(self, batch: Batch) -> None:
         """See `Exchange`."""
@@ -121,7 +121,7 @@ class LineExchange(ABC):
 
     @property
     def choice(self) -> Choice:
-        """Return the only choice, so far."""
+        """Return the only choice with the text received so far."""
         return self.answer.choices.get(0) or Choice()
 
     def opening(self) -> dict[str, Any]:
@@ -139,9 +139,9 @@ class LineDialect:
 
     Attributes:
         roles: The allowed roles of a message.
-        session_state: Name of the member that is returned unchanged.
-        expects_memory: Its clients send only the newest message.
-        takes_files: Files are inside messages, and are read before `read` is called.
+        session_state: The name of the member with the session state, which the answer repeats.
+        expects_memory: Whether clients send only the newest message.
+        takes_files: Whether messages may have files, which `parse` reads before it calls `read`.
         exchange: Renders the answers.
     """
 
@@ -150,7 +150,7 @@ class LineDialect:
         unary=b"application/json",
         stream=b"application/json-lines",
         heartbeat=b"\n",  # @microsoft/ai-chat-protocol and ndjson-readablestream ignore an empty line
-        client_error=upstream_errors.translated,
+        client_error=upstream_errors.client_error,
     )
     roles: tuple[str, ...] = ("assistant", "user")
     session_state = "session_state"
@@ -169,8 +169,8 @@ class LineDialect:
 
         Args:
             request: The request.
-            json: Its JSON.
-            attached: Messages to put before a message, by the message's number.
+            json: The JSON of the request.
+            attached: Messages to insert before a message, by the message's position.
         """
         raw = json_fields.members(json)
         body = json_fields.pick(raw, conversation.READ)
@@ -188,7 +188,7 @@ class LineDialect:
         return self.answering(request, turn, raw)
 
     def answering(self, request: ChatRequest, turn: Turn, raw: dict[str, msgspec.Raw]) -> Exchange:
-        """Return the exchange of a turn; in most stages the path decides about streaming."""
+        """Return the exchange of a turn. In most stages, the path selects streaming."""
         return self.exchange(turn, self.state(turn, raw), streaming=bool(request.streaming))
 
     def state(self, turn: Turn, raw: dict[str, msgspec.Raw]) -> msgspec.Raw:
@@ -202,7 +202,7 @@ class LineDialect:
         state_json = bytes(raw.get(self.session_state, _NULL))
         if state_json != _NULL:
             try:
-                state_json.decode()  # the parser does not check the members that it leaves unparsed
+                state_json.decode()  # the parser does not check unparsed members
             except UnicodeDecodeError:
                 message = f"{self.session_state} is not text in UTF-8."
                 raise InvalidRequest(message, field=self.session_state) from None
@@ -215,7 +215,7 @@ class LineDialect:
         state_json = raw.get(self.session_state)
         if state_json is None or bytes(state_json) == _NULL:
             return Session(new_name(), is_new=True, is_whole=whole, expects_memory=self.expects_memory)
-        # Other states belong to the client, and are not read.
+        # The gateway does not read other states, which belong to the client.
         name = bytes(state_json).strip(b'"').decode("latin-1") if len(state_json) < _LONGEST_NAME else ""
         return Session(name, is_whole=whole, expects_memory=self.expects_memory)
 

@@ -1,4 +1,4 @@
-"""RAGEngine's API other than chats: documents that are sent as text, lists, retrieval."""
+"""Parses requests and renders responses of RAGEngine's API for text documents, lists of documents and retrieval."""
 
 import hashlib
 import unicodedata
@@ -10,9 +10,10 @@ import msgspec
 from servicekit import keys
 from servicekit.errors import InvalidRequest, PayloadTooLarge
 
-from gateway.dialects.json_fields import Fields, members, value
+from gateway.dialects.json_fields import Fields, members, pick, value
 from gateway.dialects.openai.render import source_node
 from gateway.dialects.ragengine.source_code import suffix_of_code
+from gateway.dialects.turn_settings import MODES
 from gateway.domain import Passage, RetrievalMode, Tuning
 from gateway.domain.text_documents import Equals, ListedDocument, TextDocument
 
@@ -20,9 +21,9 @@ MOST_DOCUMENTS = 10_000
 """The maximum number of documents of one request."""
 MOST_NODES = 300
 DEFAULT_NODES = 5
-LONGEST_ID = 512
-LONGEST_METADATA = 64 * 1024
-"""The maximum number of bytes of JSON; the retriever's limit."""
+MAX_ID_LENGTH = 512
+MAX_METADATA_BYTES = 64 * 1024
+"""The maximum length of the metadata's JSON in bytes. The retriever has the same limit."""
 
 _encode = msgspec.json.encode
 _list = msgspec.json.Decoder(list[msgspec.Raw])
@@ -30,57 +31,45 @@ _object = msgspec.json.Decoder(dict[str, msgspec.Raw])
 _LEAST_INTEGER, _MOST_INTEGER = -(2**63), 2**64 - 1
 
 
-def index_name(name: str, field: str) -> str:
-    """Return the name if it is a valid name of an index.
-
-    Raises:
-        InvalidRequest: It is invalid.
-    """
-    try:
-        return keys.index_name(name)
-    except InvalidRequest as error:
-        raise InvalidRequest(error.message, field=field) from None
-
-
 # --- documents ------------------------------------------------------------------------------------------------
 
 
-class Indexing(NamedTuple):
-    """The body of ``POST /index``; equal texts are one document.
+class IndexRequest(NamedTuple):
+    """The body of ``POST /index``. Equal texts with the same id, or without ids, become one document.
 
     Attributes:
-        index_name: The index's name.
+        index_name: The name of the index.
         documents: The documents.
-        places: For each text of the request the number of its document.
+        positions: For each text of the request, the position of its document in ``documents``.
     """
 
     index_name: str
     documents: list[TextDocument]
-    places: list[int]
+    positions: list[int]
 
 
-def indexing(body: bytes) -> Indexing:
+def index_request(body: bytes) -> IndexRequest:
     """Parse the index and the documents of ``POST /index``.
 
     Raises:
         InvalidRequest: The request is invalid; the error names the field.
     """
     raw = members(body)
-    name = Fields({"index_name": value(raw.get("index_name"), "index_name")}).text("index_name")
+    name = pick(raw, ("index_name",)).text("index_name")
     if not name:
-        raise InvalidRequest("index_name is missing.", field="index_name")
-    made = Indexing(index_name(name, "index_name"), [], [])
-    made.documents.extend(_documents(raw, _own_id_or_digest, made.places))
-    return made
+        raise InvalidRequest("index_name is missing. Set it to the name of an index.", field="index_name")
+    request = IndexRequest(keys.index_name(name, "index_name"), [], [])
+    request.documents.extend(_documents(raw, _id_or_digest, request.positions))
+    return request
 
 
 def updates(body: bytes) -> list[TextDocument]:
-    """Parse the documents of an update, which have their ids.
+    """Parse the documents of an update. Each document must have an id.
 
     Raises:
         InvalidRequest: The request is invalid; the error names the field.
     """
-    return _documents(members(body), _own_id)
+    return _documents(members(body), _document_id)
 
 
 def removals(body: bytes) -> list[str]:
@@ -89,49 +78,56 @@ def removals(body: bytes) -> list[str]:
     Raises:
         InvalidRequest: The request is invalid; the error names the field.
     """
-    fields = Fields({"doc_ids": value(members(body).get("doc_ids"), "doc_ids")})
+    fields = pick(members(body), ("doc_ids",))
     ids = fields.items("doc_ids")
     if not ids:
         raise fields.wrong("doc_ids", "must be a list with at least one id")
     if len(ids) > MOST_DOCUMENTS:
         raise fields.wrong("doc_ids", f"must have at most {MOST_DOCUMENTS} ids")
-    for number, each in enumerate(ids):
-        if not isinstance(each, str) or not each:
+    for number, document_id in enumerate(ids):
+        if not isinstance(document_id, str) or not document_id:
             raise fields.wrong(f"doc_ids[{number}]", "must be a string that is not empty")
     return list(dict.fromkeys(ids))
 
 
 def _documents(
-    raw: dict[str, msgspec.Raw], name: Callable[[Fields, str], str], places: list[int] | None = None
+    raw: dict[str, msgspec.Raw], id_of: Callable[[Fields, str], str], positions: list[int] | None = None
 ) -> list[TextDocument]:
-    """Parse documents; with ``places`` a document may be repeated, and its last metadata are used."""
+    """Parse documents.
+
+    Args:
+        raw: The members of the body.
+        id_of: Returns the id of a document from its fields and the digest of its text.
+        positions: The list that receives, for each text, the position of its document. With this list, a document
+            may occur several times, and its last metadata apply. None: no document may occur twice.
+    """
     try:
         items = _list.decode(raw["documents"]) if "documents" in raw else []
     except (ValueError, RecursionError):
         raise InvalidRequest("documents must be a list of objects.", field="documents") from None
     if not items:
-        raise InvalidRequest("documents must hold at least one document.", field="documents")
+        raise InvalidRequest("documents must have at least one document.", field="documents")
     if len(items) > MOST_DOCUMENTS:
-        content = f"documents has {len(items)} documents; a request may have at most {MOST_DOCUMENTS}."
-        raise PayloadTooLarge(content, field="documents")
+        message = f"documents has {len(items)} documents. A request may have at most {MOST_DOCUMENTS}."
+        raise PayloadTooLarge(message, field="documents")
     seen: dict[str, tuple[int, int]] = {}
     documents: list[TextDocument] = []
     for number, item in enumerate(items):
-        document = _document(item, f"documents[{number}]", name)
+        document = _document(item, f"documents[{number}]", id_of)
         first, place = seen.setdefault(document.document_id, (number, len(documents)))
         if first == number:
             documents.append(document)
-        elif places is not None and documents[place].sha256 == document.sha256:
+        elif positions is not None and documents[place].sha256 == document.sha256:
             documents[place] = document
         else:
             path = f"documents[{number}].doc_id"
-            raise InvalidRequest(f"{path}: documents[{first}] has the same id; one would replace it.", field=path)
-        if places is not None:
-            places.append(place)
+            raise InvalidRequest(f"{path}: documents[{first}] has the same id. Send each id once.", field=path)
+        if positions is not None:
+            positions.append(place)
     return documents
 
 
-def _document(item: msgspec.Raw, path: str, name: Callable[[Fields, str], str]) -> TextDocument:
+def _document(item: msgspec.Raw, path: str, id_of: Callable[[Fields, str], str]) -> TextDocument:
     try:
         raw = _object.decode(item)
     except (ValueError, RecursionError):
@@ -139,24 +135,24 @@ def _document(item: msgspec.Raw, path: str, name: Callable[[Fields, str], str]) 
     fields = Fields({key: value(raw.get(key), f"{path}.{key}") for key in ("text", "doc_id")}, path)
     text = fields.text("text")
     if not text or text.isspace():
-        raise fields.wrong("text", "must be text that is not blank")
+        raise fields.wrong("text", "must be a text that is not blank")
     if "\0" in text:
-        raise fields.wrong("text", "must not hold NUL characters")
+        raise fields.wrong("text", "must not contain NUL characters")
     digest = hashlib.sha256(text.encode()).hexdigest()
     path = fields.path("metadata")
     content = metadata(raw.get("metadata"), path)
-    return TextDocument(name(fields, digest), text, content, digest, suffix_of_code(content, path))
+    return TextDocument(id_of(fields, digest), text, content, digest, suffix_of_code(content, path))
 
 
-def _own_id_or_digest(fields: Fields, digest: str) -> str:
-    # RAGEngine's own client sends an empty id with every document.
-    return _own_id(fields, digest) if fields.text("doc_id") else digest
+def _id_or_digest(fields: Fields, digest: str) -> str:
+    # RAGEngine's client sends an empty id with every document.
+    return _document_id(fields, digest) if fields.text("doc_id") else digest
 
 
-def _own_id(fields: Fields, _digest: str) -> str:
+def _document_id(fields: Fields, _digest: str) -> str:
     document_id = fields.text("doc_id")
-    if not document_id.strip() or len(document_id) > LONGEST_ID or any(map(_breaks_lines, document_id)):
-        raise fields.wrong("doc_id", f"must be an id of 1 to {LONGEST_ID} characters on one line")
+    if not document_id.strip() or len(document_id) > MAX_ID_LENGTH or any(map(_breaks_lines, document_id)):
+        raise fields.wrong("doc_id", f"must be an id of 1 to {MAX_ID_LENGTH} characters on one line")
     return document_id
 
 
@@ -165,10 +161,11 @@ def _breaks_lines(character: str) -> bool:
 
 
 def metadata(raw: msgspec.Raw | None, path: str) -> bytes:
-    """Return metadata unchanged if they can be stored; null is equal to none.
+    """Return the JSON of metadata unchanged, if the metadata are valid. Null becomes an empty object.
 
     Raises:
-        InvalidRequest: They are no JSON object, or have an invalid number or character.
+        InvalidRequest: The metadata are not an object, or have an invalid number or character.
+        PayloadTooLarge: The metadata are too long.
     """
     content = value(raw, path)
     if raw is None or content is None:
@@ -176,27 +173,27 @@ def metadata(raw: msgspec.Raw | None, path: str) -> bytes:
     if not isinstance(content, dict):
         raise InvalidRequest(f"{path} must be an object.", field=path)
     json = bytes(raw)
-    if len(json) > LONGEST_METADATA:
-        raise PayloadTooLarge(f"{path} is longer than {LONGEST_METADATA} bytes.", field=path)
+    if len(json) > MAX_METADATA_BYTES:
+        raise PayloadTooLarge(f"{path} is longer than {MAX_METADATA_BYTES} bytes.", field=path)
     for place, scalar in _scalars(content, path):
         if isinstance(scalar, str) and "\0" in scalar:
-            raise InvalidRequest(f"{place} must not hold NUL characters.", field=path)
+            raise InvalidRequest(f"{place} must not contain NUL characters.", field=path)
         if isinstance(scalar, int) and not _LEAST_INTEGER <= scalar <= _MOST_INTEGER:
             raise InvalidRequest(f"{place} is a number out of range.", field=path)
     return json
 
 
 def _scalars(content: Any, path: str) -> Iterator[tuple[str, Any]]:
-    # Not recursive, because the decoder accepts a thousand levels.
-    todo = [(path, content)]
-    while todo:
-        place, item = todo.pop()
+    # This function is not recursive, because the decoder accepts a thousand levels.
+    stack = [(path, content)]
+    while stack:
+        place, item = stack.pop()
         if isinstance(item, dict):
-            for key, each in item.items():
+            for key, member in item.items():
                 yield f"a key of {place}", key
-                todo.append((f"{place}.{key}", each))
+                stack.append((f"{place}.{key}", member))
         elif isinstance(item, list):
-            todo += [(f"{place}[{number}]", each) for number, each in enumerate(item)]
+            stack += [(f"{place}[{number}]", element) for number, element in enumerate(item)]
         else:
             yield place, item
 
@@ -237,37 +234,36 @@ class Search:
     dense_weight: float | None = None
     expand: bool | None = None
 
-    def tuned(self, usual: Tuning) -> Tuning:
-        """Return a tuning with the search's own options in priority."""
+    def tuned(self, defaults: Tuning) -> Tuning:
+        """Return the options of the search. The request's options have priority over the defaults."""
         return replace(
-            usual,
-            fusion=usual.fusion if self.fusion is None else self.fusion,
-            dense_weight=usual.dense_weight if self.dense_weight is None else self.dense_weight,
-            expand=usual.expand if self.expand is None else self.expand,
+            defaults,
+            fusion=defaults.fusion if self.fusion is None else self.fusion,
+            dense_weight=defaults.dense_weight if self.dense_weight is None else self.dense_weight,
+            expand=defaults.expand if self.expand is None else self.expand,
         )
 
 
 def search(body: bytes) -> Search:
-    """Parse a search.
+    """Parse the body of ``POST /retrieve``.
 
     Raises:
         InvalidRequest: The request is invalid; the error names the field.
     """
-    raw = members(body)
-    fields = Fields({name: value(raw[name], name) for name in _SEARCH if name in raw})
+    fields = pick(members(body), _SEARCH)
     name, query = fields.text("index_name"), fields.text("query")
     top = fields.integer("max_node_count", 1, MOST_NODES)
     if not name:
         raise fields.wrong("index_name", "is missing")
     if not query.strip():
         raise InvalidRequest("Query string cannot be empty.", field="query")
-    required = conditions(fields.get("metadata_filter"), "metadata_filter")
+    filters = conditions(fields.get("metadata_filter"), "metadata_filter")
     return Search(
-        index_name(name, "index_name"),
+        keys.index_name(name, "index_name"),
         query,
         DEFAULT_NODES if top is None else top,
-        required,
-        RetrievalMode(fields.one_of("retrieval_mode", tuple(mode.value for mode in RetrievalMode)) or "hybrid"),
+        filters,
+        RetrievalMode(fields.one_of("retrieval_mode", MODES) or "hybrid"),
         fields.flag("semantic_ranker"),
         fields.one_of("fusion", ("scores", "ranks")) or None,
         fields.number("dense_weight", 0, 1),
@@ -276,23 +272,23 @@ def search(body: bytes) -> Search:
 
 
 def conditions(content: Any, path: str) -> tuple[Equals, ...]:
-    """Return conditions that must all hold, from an object of keys and values; null is equal to none.
+    """Return the conditions of a filter. All conditions must be true. Null means no conditions.
 
     Raises:
-        InvalidRequest: The value is no such object.
+        InvalidRequest: The value is not an object of keys and scalar values.
     """
     if content is None:
         return ()
     if not isinstance(content, dict):
         raise InvalidRequest(f"{path} must be an object of keys and values.", field=path)
-    return tuple(_equals(key, each, path) for key, each in content.items())
+    return tuple(_equals(key, scalar, path) for key, scalar in content.items())
 
 
 def conditions_of_text(text: str, path: str) -> tuple[Equals, ...]:
-    """Return `conditions` from JSON in a query string; an empty text is equal to none.
+    """Return the conditions of a JSON filter in a query string; see `conditions`. An empty text has no conditions.
 
     Raises:
-        InvalidRequest: The value is no such object.
+        InvalidRequest: The value is not an object of keys and scalar values.
     """
     if not text.strip():
         return ()
@@ -305,7 +301,7 @@ def conditions_of_text(text: str, path: str) -> tuple[Equals, ...]:
 
 def _equals(key: str, scalar: Any, path: str) -> Equals:
     if not key.strip() or "\0" in key:
-        raise InvalidRequest(f"{path} has a key that is blank or holds NUL characters.", field=path)
+        raise InvalidRequest(f"{path} has a key that is blank or contains NUL characters.", field=path)
     field = f"{path}.{key}"
     if not isinstance(scalar, str | int | float | bool):
         raise InvalidRequest(f"{field} must be a string, a number or a boolean.", field=field)
@@ -314,7 +310,7 @@ def _equals(key: str, scalar: Any, path: str) -> Equals:
     return Equals(key, _encode(scalar).decode())
 
 
-def found_json(query: str, passages: tuple[Passage, ...]) -> bytes:
-    """Return the answer of ``POST /retrieve``."""
+def results_json(query: str, passages: tuple[Passage, ...]) -> bytes:
+    """Return the body of the response of ``POST /retrieve``."""
     results = [source_node(passage) for passage in passages]
     return _encode({"query": query, "results": results, "count": len(results)})

@@ -1,4 +1,4 @@
-"""Source code in the documents of RAGEngine's API: `metadata` with `split_type` `code` and a `language`."""
+"""Recognises source code in RAGEngine's documents: their `metadata` has `split_type: code` and a `language`."""
 
 from typing import Any
 
@@ -41,7 +41,7 @@ _SUFFIXES = {
     "typescript": ".ts",
     "zig": ".zig",
 }
-"""RAGEngine's names of languages, each with a file suffix, by which ingest chooses the syntax."""
+"""The file suffix for each of RAGEngine's language names. The ingest service chooses the grammar by the suffix."""
 
 
 class _Splitting(msgspec.Struct):
@@ -53,10 +53,10 @@ _splitting = msgspec.json.Decoder(_Splitting)
 
 
 def suffix_of_code(metadata_json: bytes, path: str) -> str:
-    """Return the file suffix of a document's language; empty if its metadata do not call it code.
+    """Return the file suffix of a document's language; empty if the document is not code.
 
     Args:
-        metadata_json: A JSON object.
+        metadata_json: The metadata as a JSON object.
         path: The path of the metadata in the request.
 
     Raises:

@@ -1,4 +1,4 @@
-"""Citations: the marks ``[name]`` of an answer as annotations that name a file."""
+"""Citation marks ``[name]`` of an answer, as annotations that name a file."""
 
 from collections.abc import Iterable, Mapping
 from typing import Any
@@ -11,16 +11,16 @@ _LONGEST_MARK = 400
 
 
 Files = Mapping[str, tuple[str, str]]
-"""The id and the name of a file, by the mark of a passage."""
+"""The id and the name of a file, by the citation mark of a passage."""
 
 
 def files_of(passages: Iterable[Passage]) -> dict[str, tuple[str, str]]:
-    """Return the files of passages, by the passages' marks."""
+    """Return the files of passages, by their citation marks."""
     return {each.sourcepage: (file_id(each), each.sourcefile) for each in passages}
 
 
 class Citations:
-    """Finds the marks of passages in a text that arrives in pieces. A mark may be split over several pieces.
+    """Finds citation marks in a text that arrives in pieces. A mark may be split over several pieces.
 
     Args:
         files: The files that the answer can cite.
@@ -32,7 +32,7 @@ class Citations:
         self._at = 0
 
     def __bool__(self) -> bool:
-        """Return whether there are files that a text can cite."""
+        """Return whether a text can cite a file."""
         return bool(self._files)
 
     def feed(self, text: str) -> list[dict[str, Any]]:
@@ -48,7 +48,7 @@ class Citations:
             return []
         begin, pending = self._at - len(self._open), self._open + text
         self._at += len(text)
-        found = []
+        annotations = []
         at = pending.find("[")
         while at >= 0:
             end = pending.find("]", at)
@@ -59,14 +59,14 @@ class Citations:
             at = pending.rfind("[", at, end)
             file = self._files.get(pending[at + 1 : end])
             if file is not None:
-                found.append(
+                annotations.append(
                     {"type": "file_citation", "file_id": file[0], "filename": file[1], "index": begin + at}
                 )
             at = pending.find("[", end)
         self._open = pending[at:] if at >= 0 and len(pending) - at <= _LONGEST_MARK else ""
-        return found
+        return annotations
 
 
 def file_id(passage: Passage) -> str:
-    """Return the file id of a passage's document. It is the same each time."""
+    """Return the file id of a passage's document. The id is deterministic."""
     return keys.file_id(passage.index, passage.document_id)

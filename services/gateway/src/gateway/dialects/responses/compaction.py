@@ -21,7 +21,7 @@ READ = (
     *("detectors", "image", "input", "instructions", "model", "previous_response_id", "prompt_cache_key"),
     *("prompt_cache_options", "prompt_cache_retention", "service_tier"),
 )
-"""Members that a request may have."""
+"""The allowed members of a request."""
 
 _encode = msgspec.json.encode
 
@@ -30,7 +30,7 @@ class Compactions:
     """`Dialect` of ``POST /v1/responses/compact``.
 
     Args:
-        responses: Reads the members that are the same as in requests for responses.
+        responses: Reads the members that requests for responses also have.
     """
 
     name = "responses"
@@ -40,7 +40,7 @@ class Compactions:
         self._responses = responses
 
     def parse(self, request: ChatRequest) -> Exchange:
-        """See `Dialect`. Nothing is stored."""
+        """See `Dialect`. The gateway stores no summary."""
         raw = json_fields.members(request.body)
         for name in raw:
             if name not in READ:
@@ -62,11 +62,11 @@ class CompactionExchange(ResponsesExchange):
         """See `Exchange`.
 
         Raises:
-            InvalidRequest: A detector stopped the conversation or its summary.
+            InvalidRequest: A detector blocks the conversation or the summary.
         """
         items = [item for item in self.final()["output"] if item["type"] == COMPACTION]
         if not items:
-            raise InvalidRequest("input: the detectors stopped the conversation, or its summary.", field="input")
+            raise InvalidRequest("input: the detectors block this conversation or its summary.", field="input")
         response: dict[str, Any] = {
             "id": self.response_id,
             "object": "response.compaction",
@@ -84,6 +84,6 @@ class CompactionExchange(ResponsesExchange):
         for item in self.before.items:
             before = [] if item["type"] == COMPACTION else [*before, item]
         judged = None if self.context is None else self.context.judged
-        left = record.input_left(self.checked.own, self.checked.paths, self.turn, judged)
-        users = [item for item in (*before, *left) if item["type"] == "message" and item["role"] == "user"]
+        judged_items = record.judged_input(self.checked.input_items, self.checked.paths, self.turn, judged)
+        users = [item for item in (*before, *judged_items) if item["type"] == "message" and item["role"] == "user"]
         return [named(item, self.response_id, f"u{at}") | {"status": "completed"} for at, item in enumerate(users)]

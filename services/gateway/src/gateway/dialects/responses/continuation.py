@@ -17,13 +17,13 @@ _REFERENCE = b"item_reference"
 
 @dataclass(frozen=True, slots=True)
 class Continuation:
-    """The members of a request that are about stored data.
+    """The members of a request that refer to stored data.
 
     Attributes:
-        previous: Id of the response that the request continues; empty: none.
-        conversation: Id of the conversation that the request continues; empty: none.
-        references: Ids of the items that its input names.
-        store: Its response is stored.
+        previous: The id of the response that the request continues; empty: none.
+        conversation: The id of the conversation that the request continues; empty: none.
+        references: The ids of the stored items in the input.
+        store: Whether the response is stored.
     """
 
     previous: str = ""
@@ -33,26 +33,26 @@ class Continuation:
 
     @property
     def continues(self) -> bool:
-        """Return whether the gateway must look anything up."""
+        """Return whether the request needs stored data."""
         return bool(self.previous or self.conversation or self.references)
 
 
 def read(body: bytes, policy: ResponsePolicy) -> Continuation:
-    """Return the members of a request that are about stored data.
+    """Return the members of a request that refer to stored data.
 
     Args:
         body: The body of the request.
         policy: The profile's policy.
 
     Raises:
-        InvalidRequest: A member is wrong.
-        NotFound: The gateway never gives such an id.
+        InvalidRequest: A member is invalid.
+        NotFound: An id does not have the format of the gateway's ids.
     """
     raw = json_fields.members(body)
     fields = json_fields.pick(raw, _READ)
     previous, conversation = fields.text("previous_response_id"), _conversation(fields)
     if previous and conversation:
-        raise fields.wrong("previous_response_id", "must not be beside a conversation")
+        raise fields.wrong("previous_response_id", "must not be combined with conversation")
     if previous and not is_id(previous, RESPONSE):
         raise missing(previous, "previous_response_id")
     if conversation and not is_id(conversation, CONVERSATION):
@@ -60,9 +60,9 @@ def read(body: bytes, policy: ResponsePolicy) -> Continuation:
     references: tuple[str, ...] = ()
     if _REFERENCE in bytes(raw.get("input", b"")):
         references = tuple(_references(json_fields.value(raw["input"], "input")))
-    stores = fields.get("store")
-    wanted = fields.flag("store") if stores is not None else policy is ResponsePolicy.DEFAULT
-    return Continuation(previous, conversation, references, wanted and policy is not ResponsePolicy.OFF)
+    has_store = fields.get("store") is not None
+    store = fields.flag("store") if has_store else policy is ResponsePolicy.DEFAULT
+    return Continuation(previous, conversation, references, store and policy is not ResponsePolicy.OFF)
 
 
 def _conversation(fields: Fields) -> str:
@@ -71,18 +71,18 @@ def _conversation(fields: Fields) -> str:
 
 
 def _references(items: Any) -> list[str]:
-    found = []
+    references = []
     for at, item in enumerate(items if isinstance(items, list) else ()):
         if isinstance(item, dict) and item.get("type") == "item_reference":
-            found.append(Fields(item, f"input[{at}]").text("id"))
-    return found
+            references.append(Fields(item, f"input[{at}]").text("id"))
+    return references
 
 
 def resolved(body: bytes, before: Before) -> bytes:
-    """Return a request with the items in place of the references to them.
+    """Return a request in which the stored items replace their references.
 
     Raises:
-        NotFound: A reference names no item of this user.
+        NotFound: A referenced item does not exist for this user.
     """
     if _REFERENCE not in body:
         return body
@@ -104,7 +104,7 @@ def resolved(body: bytes, before: Before) -> bytes:
 
 
 def missing(name: str, field: str) -> NotFound:
-    """Return the error for an id that names no data of this user."""
+    """Return the error for an id without data of this user."""
     kinds = {"previous_response_id": "response", "response_id": "response"}
     kind = kinds.get(field, "conversation" if field.startswith("conversation") else "item")
     return NotFound(f"{field}: there is no {kind} {name[:100]!r}.", field=field, resource=name[:100])
@@ -124,4 +124,6 @@ def refuse_off(policy: ResponsePolicy, continuation: Continuation) -> None:
             if continuation.conversation
             else "input"
         )
-        raise InvalidRequest(f"{field}: this front end stores no responses.", field=field)
+        raise InvalidRequest(
+            f"{field}: this front end stores no responses. Send the whole conversation in input.", field=field
+        )

@@ -1,4 +1,4 @@
-"""The chat that is built from the items of an input."""
+"""Builds a chat from the items of an input."""
 
 from dataclasses import dataclass, field
 from typing import Any
@@ -20,7 +20,7 @@ class Summary(msgspec.Struct):
 
     Attributes:
         text: The summary.
-        whole: It was made before an answer and covers the user's messages, too.
+        whole: Whether the summary includes the user's messages. A summary before an answer includes them.
     """
 
     text: str
@@ -30,7 +30,7 @@ class Summary(msgspec.Struct):
         """Return the encrypted summary.
 
         Raises:
-            Unavailable: No key is known.
+            Unavailable: The gateway has no key yet.
         """
         content = sealed.seal(COMPACTION, msgspec.json.encode(self).decode())
         if not content:
@@ -46,14 +46,14 @@ class Conversation:
     """Messages of a chat that were made from items.
 
     Attributes:
-        messages: The messages, as OpenAI's chat completions have them.
-        paths: For each message, the path of its first item in the request; empty: the request does not have it.
-        drops: Leave out items of tools that are not offered here; else refuse them.
-        dropped: Kinds of the items that were left out.
-        sealed: Decrypts encrypted contents; None: they are kept as they came.
-        tools: Gets the tools that items bring; None: items are kept as they came.
-        configuration: The latest settings of the answer that items bring.
-        compacts: Its last item asks for a summary.
+        messages: The messages in the format of OpenAI's chat completions.
+        paths: For each message, the path of its first item in the request; empty: the item is not in the request.
+        drops: Whether to omit items of unsupported tools. Otherwise, they are errors.
+        dropped: The types of the omitted items.
+        sealed: Decrypts encrypted contents; None: encrypted contents remain unchanged.
+        tools: Receives the tools of ``additional_tools`` items; None: these items remain unchanged.
+        configuration: The latest settings from ``configuration_update`` items.
+        compacts: Whether the last item requests a summary.
     """
 
     messages: list[dict[str, Any]] = field(default_factory=list)
@@ -64,30 +64,30 @@ class Conversation:
     tools: Tools | None = None
     configuration: Item = field(default_factory=dict)
     compacts: bool = False
-    _thought: str = ""
+    _reasoning: str = ""
     _summary: Item | None = None
 
     def add(self, message: dict[str, Any], path: str) -> None:
-        """Append a message; the reasoning before an answer goes with it."""
-        thought, self._thought = self._thought, ""
-        if thought and message["role"] == "assistant":
-            message[keys.EARLIER_REASONING] = thought
+        """Append a message. A message of the assistant gets the reasoning before it."""
+        reasoning, self._reasoning = self._reasoning, ""
+        if reasoning and message["role"] == "assistant":
+            message[keys.EARLIER_REASONING] = reasoning
         self.messages.append(message)
         self.paths.append(path)
 
-    def think(self, text: str) -> None:
-        """Take reasoning of the model, which belongs to the model's next message."""
-        self._thought = f"{self._thought}\n{text}" if self._thought else text
+    def add_reasoning(self, text: str) -> None:
+        """Add reasoning of the model, which belongs to the model's next message."""
+        self._reasoning = f"{self._reasoning}\n{text}" if self._reasoning else text
 
     def compact(self, fields: Fields, path: str) -> None:
-        """Replace the earlier messages by the summary of a compaction item. Instructions stay.
+        """Replace the earlier messages with the summary of a compaction item. Instructions remain.
 
         Args:
-            fields: The item.
-            path: Its path.
+            fields: The compaction item.
+            path: The path of the item.
 
         Raises:
-            InvalidRequest: The item cannot be read.
+            InvalidRequest: The item cannot be decrypted.
         """
         if self.sealed is None:
             return
@@ -95,15 +95,16 @@ class Conversation:
         users = [message for message in self.messages if message["role"] == "user"]
         kept = users[-1:] if summary.whole else users
         kept += [each for each in self.messages if each["role"] == "system" and each is not self._summary]
-        left = [each for each in zip(self.messages, self.paths, strict=True) if any(each[0] is one for one in kept)]
-        self.messages[:], self.paths[:] = [message for message, _ in left], [place for _, place in left]
+        ids = {id(message) for message in kept}
+        pairs = [each for each in zip(self.messages, self.paths, strict=True) if id(each[0]) in ids]
+        self.messages[:], self.paths[:] = [message for message, _ in pairs], [place for _, place in pairs]
         self._summary = {"role": "system", "content": prompts.summary(summary.text)}
         self.add(self._summary, path)
 
-    def call(self, call_id: str, name: str, arguments: str, path: str) -> None:
-        """Append a tool call to the last message if that is an answer; else append an answer with the call."""
+    def add_call(self, call_id: str, name: str, arguments: str, path: str) -> None:
+        """Append a tool call to the last message if the assistant wrote it; else append a message with the call."""
         call = {"id": call_id, "type": "function", "function": {"name": name, "arguments": arguments}}
-        if self.messages and self.messages[-1]["role"] == "assistant" and not self._thought:
+        if self.messages and self.messages[-1]["role"] == "assistant" and not self._reasoning:
             self.messages[-1].setdefault("tool_calls", []).append(call)
         else:
             self.add({"role": "assistant", "content": None, "tool_calls": [call]}, path)

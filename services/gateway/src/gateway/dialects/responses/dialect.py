@@ -29,7 +29,7 @@ _MESSAGE = re.compile(r"messages\[(\d+)\]")
 
 
 class _Composed(OpenAiExchange):
-    """A chat request that this dialect composes and answers. No model gets the client's own body."""
+    """A chat request that this dialect composes and answers. No model gets a client's body."""
 
     composed = True
 
@@ -42,7 +42,7 @@ class Responses:
 
     Args:
         similarity_threshold: As in `OpenAiChat`.
-        sealing: Encrypts the contents that clients keep for the platform; None: nothing is encrypted.
+        sealing: Encrypts contents that only the platform can read; None: the platform encrypts nothing.
     """
 
     name = "responses"
@@ -52,12 +52,12 @@ class Responses:
         self._sealing = sealing
         self._chat = OpenAiChat(similarity_threshold, _Composed)
 
-    def parse(self, request: ChatRequest, made: type[ResponsesExchange] = ResponsesExchange) -> Exchange:
-        """See `Dialect`; the body's ``stream`` decides.
+    def parse(self, request: ChatRequest, exchange_type: type[ResponsesExchange] = ResponsesExchange) -> Exchange:
+        """See `Dialect`. The body's ``stream`` selects a stream.
 
         Args:
             request: The request.
-            made: The class that writes the answer.
+            exchange_type: The class that writes the answer.
         """
         strict = request.frontend.unknown_tools is UnknownTools.REFUSE
         body = continuation.resolved(request.body, request.before)
@@ -69,7 +69,7 @@ class Responses:
         frontend.check_answer_tokens(checked.fields.get("max_output_tokens"), "max_output_tokens")
         try:
             searched = _indexes(request, checked, search)
-            chat = self._chat.parse(replace(request, body=checked.body), searched, limited=False)
+            chat = self._chat.parse(replace(request, body=checked.body), searched, check_limits=False)
         except CausewayError as error:
             raise _renamed(error, checked) from error
         turn = chat.turn
@@ -78,16 +78,18 @@ class Responses:
             assert isinstance(objection, InvalidRequest)
             turn = replace(turn, original=replace(turn.original, objection=objection))
         if search is not None:
-            turn = _searching(turn, search)
-            turn = replace(turn, searching=_tool(request, checked))
+            turn = _with_search_options(turn, search)
+            turn = replace(turn, searching=_search_tool(request, checked))
         if checked.fields.get("truncation") == "auto":
             turn = replace(turn, truncates=True)
-        if made.compacts or checked.compaction is not None:
-            turn = replace(turn, compaction=CompactionOptions(alone=True) if made.compacts else checked.compaction)
+        if exchange_type.compacts or checked.compaction is not None:
+            turn = replace(
+                turn, compaction=CompactionOptions(alone=True) if exchange_type.compacts else checked.compaction
+            )
             if turn.compaction is not None and turn.compaction.alone:
                 turn = replace(turn, retrieval=Retrieval(), searching=None)
         named = bool(checked.fields.get("index_name"))
-        return made(turn, checked, request.before, sealed, streaming=chat.streaming, sources=named)
+        return exchange_type(turn, checked, request.before, sealed, streaming=chat.streaming, sources=named)
 
     def error(self, error: CausewayError) -> bytes:
         """See `Dialect`."""
@@ -98,7 +100,7 @@ def _check_prompt(request: ChatRequest, checked: CheckedRequest) -> None:
     """Check that the prompt of a request names an assistant that the caller may use.
 
     Raises:
-        NotFound: It names no such assistant.
+        NotFound: No such assistant exists for the caller.
     """
     if checked.fields.get("prompt") is None:
         return
@@ -111,7 +113,7 @@ def _indexes(request: ChatRequest, checked: CheckedRequest, search: FileSearch |
     """Return the indexes of a file search; empty without a file search.
 
     Raises:
-        PermissionDenied: The profile does not let requests choose one of them.
+        PermissionDenied: The profile does not allow one of the indexes.
     """
     if search is None:
         return ()
@@ -119,25 +121,25 @@ def _indexes(request: ChatRequest, checked: CheckedRequest, search: FileSearch |
     return frontend.indexes_for(search.indexes, search.path)
 
 
-def _searching(turn: Turn, search: FileSearch) -> Turn:
+def _with_search_options(turn: Turn, search: FileSearch) -> Turn:
     """Return the turn with the search options of a file search."""
     if not turn.retrieval.indexes:
         return turn
-    found = turn.retrieval
+    retrieval = turn.retrieval
     weight = search.dense_weight
     return replace(
         turn,
         retrieval=replace(
-            found,
-            top=search.top or found.top,
-            minimum_score=found.minimum_score if search.minimum_score is None else search.minimum_score,
-            metadata=(*found.metadata, *search.metadata),
-            tuning=found.tuning if weight is None else replace(found.tuning, dense_weight=weight),
+            retrieval,
+            top=search.top or retrieval.top,
+            minimum_score=retrieval.minimum_score if search.minimum_score is None else search.minimum_score,
+            metadata=(*retrieval.metadata, *search.metadata),
+            tuning=retrieval.tuning if weight is None else replace(retrieval.tuning, dense_weight=weight),
         ),
     )
 
 
-def _tool(request: ChatRequest, checked: CheckedRequest) -> SearchTool | None:
+def _search_tool(request: ChatRequest, checked: CheckedRequest) -> SearchTool | None:
     """Return the tool with which the model searches; None: the platform searches first.
 
     If the front end answers every chat from its indexes, the platform always searches first.
@@ -156,7 +158,7 @@ def _tool(request: ChatRequest, checked: CheckedRequest) -> SearchTool | None:
 
 
 def _renamed(error: CausewayError, checked: CheckedRequest) -> CausewayError:
-    """Return the error with the names and paths of the Responses request in place of those of the chat."""
+    """Return the error with the names and paths of the Responses request instead of the chat's names and paths."""
 
     def place(match: re.Match[str]) -> str:
         at = int(match[1])

@@ -1,4 +1,4 @@
-"""The answer to a Responses request: one object, or the events of its progress."""
+"""The answer to a Responses request, as one object or as a stream of events."""
 
 import time
 from collections.abc import Sequence
@@ -49,19 +49,19 @@ class ResponsesExchange:
     Args:
         turn: The turn.
         checked: The request.
-        before: The stored data that it continues.
+        before: The stored data that the request continues.
         sealed: Encrypts contents for the client.
-        streaming: Whether the answer is streamed.
-        sources: Whether the request names an index; the response then has ``source_nodes``.
+        streaming: Whether the answer is a stream.
+        sources: Whether the response has ``source_nodes``, because the request names an index.
 
     Attributes:
-        background: Whether it runs in the background, without a client that waits.
-        response_id: Id of the response.
-        store: Whether it is stored; the response has this value as a member.
-        headers: Headers of the answer.
-        created: When it was made, in seconds since 1970.
-        usage: The tokens; None: they are not known.
-        compacts: Whether the request asks only for a summary of the conversation.
+        background: Whether the response runs in the background, without a client that waits.
+        response_id: The id of the response.
+        store: Whether the gateway stores the response.
+        headers: The headers of the answer.
+        created: The creation time of the response, in seconds since 1970.
+        usage: The token counts; None: unknown.
+        compacts: Whether the request is only for a summary of the conversation.
     """
 
     compacts = False
@@ -95,27 +95,27 @@ class ResponsesExchange:
         self._output = Output(self._events, owner, checked.tools.functions, shown)
         self._sources = sources
         self._nodes: list[dict[str, Any]] | None = None
-        self._found: list[Detections] = []
+        self._detections: list[Detections] = []
         self.usage: Usage | None = None
         self._reason = ""
         self._begun = False
         self._last_logged = b""
-        self._rests_on: list[Passage] = []
+        self._passages: list[Passage] = []
 
     @property
     def count(self) -> int:
-        """Return the number of written events."""
+        """Return the number of events so far."""
         return self._events.count
 
     @property
     def has_begun(self) -> bool:
-        """Return whether the first events were written."""
+        """Return whether the first events exist."""
         return self._begun
 
     def begin(self) -> bytes:
-        """Write the first events, and return all events that were not returned yet."""
+        """Write the first events, and return all new events."""
         self._begin()
-        return self._events.taken()
+        return self._events.flush()
 
     def queued(self) -> bytes:
         """Return the response with the status ``queued``."""
@@ -131,7 +131,7 @@ class ResponsesExchange:
                     texts.append(event.text)
                 continue
             if texts:
-                self._say(texts)
+                self._add_texts(texts)
                 texts = []
             if type(event) is Delta:
                 if event.choice == 0:
@@ -140,14 +140,14 @@ class ResponsesExchange:
             elif type(event) is Start:
                 self._model = str(members_of(event.raw_json).get("model") or self._model)
             elif type(event) is Context:
-                self._rest_on(event)
+                self._take_context(event)
             elif type(event) is Finish:
                 if event.choice == 0:
                     self._reason = event.reason
             elif type(event) is Usage:
                 self.usage = event
             elif type(event) is Detections:
-                self._found.append(event)
+                self._detections.append(event)
             elif type(event) is CompactionBegun:
                 self._begin()
             elif type(event) is CompactionDone:
@@ -160,20 +160,20 @@ class ResponsesExchange:
                 if self._nodes is not None:
                     self._nodes += [source_node(passage) for passage in event.passages]
             elif type(event) is Completion:
-                self._whole(members_of(event.raw_json))
+                self._take_completion(members_of(event.raw_json))
             elif type(event) is Done:
                 self._end()
         if texts:
-            self._say(texts)
-        return self._events.taken()
+            self._add_texts(texts)
+        return self._events.flush()
 
-    def _say(self, texts: list[str]) -> None:
+    def _add_texts(self, texts: list[str]) -> None:
         if not self._begun:
             self._begin()
-        self._output.say(texts)
+        self._output.add_texts(texts)
 
-    def _whole(self, completion: dict[str, Any]) -> None:
-        """Take an answer that the model server sent in one piece. Only its first choice counts."""
+    def _take_completion(self, completion: dict[str, Any]) -> None:
+        """Take the first choice of an answer that the model server sent in one piece."""
         self._model = self.turn.answers_as or str(completion.get("model") or self._model)
         self._begin()
         choice: dict[str, Any] = next(iter(completion.get("choices") or ()), {})
@@ -191,19 +191,19 @@ class ResponsesExchange:
             self.usage = Usage(prompt, answered, _encode(usage))
 
     def render_failure(self, error: CausewayError) -> bytes:
-        """See `Exchange`. The event ``error`` comes first; then the response ends as failed."""
+        """See `Exchange`. The first event is ``error``, and the last one is ``response.failed``."""
         self._begin()
         self._output.end("incomplete")
         self._events.add("error", **error_of(error), param=error.field)
         self._add_last(self._object("failed", error))
-        return self._events.taken()
+        return self._events.flush()
 
-    def taken(self) -> bytes:
-        """Return the events that were written and not returned yet."""
-        return self._events.taken()
+    def flush(self) -> bytes:
+        """Return the events since the last call."""
+        return self._events.flush()
 
     def logged(self, data: bytes) -> bytes:
-        """Return the last bytes of a stream in the form for the log."""
+        """Return the last bytes of a stream in the format of the log, without findings."""
         if not self._last_logged:
             return data
         before = data.rfind(b"\n\n", 0, -2)
@@ -236,7 +236,7 @@ class ResponsesExchange:
 
         Args:
             profile: Name of the front end.
-            error: Why it failed.
+            error: The cause.
         """
         self._begin()
         self._output.end("incomplete")
@@ -254,16 +254,16 @@ class ResponsesExchange:
 
     def _stored(self, profile: str, response: dict[str, Any]) -> Stored:
         judged = None if self.context is None else self.context.judged
-        left = record.input_left(self.checked.own, self.checked.paths, self.turn, judged)
-        items = tuple(named(item, self.response_id, f"i{at}") for at, item in enumerate(left))
+        items = record.judged_input(self.checked.input_items, self.checked.paths, self.turn, judged)
+        items = tuple(named(item, self.response_id, f"i{at}") for at, item in enumerate(items))
         output = [self._with_results(item) for item in response["output"]]
-        response = {**response, **record.shown_left(self.checked.shown, self.turn, judged), "output": output}
+        response = {**response, **record.judged_members(self.checked.shown, self.turn, judged), "output": output}
         response = moderation.without_findings(response)
-        sources = tuple(dict.fromkeys((each.index, each.document_id) for each in self._rests_on))
+        sources = tuple(dict.fromkeys((each.index, each.document_id) for each in self._passages))
         return Stored(self.response_id, profile, response, items, self.before.chain, sources)
 
     def _with_results(self, item: dict[str, Any]) -> dict[str, Any]:
-        """Return an item in its stored form: a search has its passages, even if the client did not ask for them."""
+        """Return an item in its stored form. A stored search always has its passages."""
         results = self._output.results.get(item["id"])
         return item if results is None else {**item, "results": results}
 
@@ -275,38 +275,38 @@ class ResponsesExchange:
             queued = msgspec.Raw(_encode(self._object(QUEUED)))
             self._events.add("response.created", response=queued)
             self._events.add("response.queued", response=queued)
-        # It is encoded once, because it may be large and is in two events.
+        # The response may be large, and two events contain it.
         begun = msgspec.Raw(_encode(self._object(IN_PROGRESS)))
         if not self.background:
             self._events.add("response.created", response=begun)
         self._events.add("response.in_progress", response=begun)
-        self._tell_search()
+        self._write_search()
 
-    def _tell_search(self) -> None:
-        """Write the events of the platform's search, if its results are known."""
+    def _write_search(self) -> None:
+        """Write the events of the platform's search, if the platform has searched."""
         if self.checked.tools.search is not None and self.context is not None and self.context.query:
             self._output.begin_search()
             self._searched(self.context.query, self.context.passages)
 
     def _shown(self) -> dict[str, Any]:
-        """Return the members of the request that the response repeats; after the detectors if it is stored."""
+        """Return the members of the request that the response repeats, judged if it is stored."""
         if not self.before.store:
             return self.checked.shown
         judged = None if self.context is None else self.context.judged
-        return self.checked.shown | record.shown_left(self.checked.shown, self.turn, judged)
+        return self.checked.shown | record.judged_members(self.checked.shown, self.turn, judged)
 
     def _searched(self, query: str, passages: Sequence[Passage]) -> None:
         shown = "file_search_call.results" in self.checked.include
         self._output.end_search(query, [search_result(each) for each in passages], shown=shown)
-        self._output.rest_on(passages)
-        self._rests_on += passages
+        self._output.add_citable(passages)
+        self._passages += passages
 
-    def _rest_on(self, context: Context) -> None:
+    def _take_context(self, context: Context) -> None:
         self.context = context
-        self._output.rest_on(context.passages)
-        self._rests_on += context.passages
+        self._output.add_citable(context.passages)
+        self._passages += context.passages
         if self._begun:
-            self._tell_search()
+            self._write_search()
         if self._sources and self.turn.retrieval.indexes:
             self._nodes = [source_node(passage) for passage in context.passages]
 
@@ -316,10 +316,10 @@ class ResponsesExchange:
         self._add_last(self.final())
 
     def _add_last(self, final: dict[str, Any]) -> None:
-        """Write the last event. The log gets it without findings, because they contain text that was removed."""
+        """Write the last event. The log omits the findings, which contain text that the detectors removed."""
         kind = f"response.{final['status']}"
-        if self.before.store and (left := moderation.without_findings(final)) != final:
-            self._last_logged = encoded(kind, self._events.count, response=left)
+        if self.before.store and (logged := moderation.without_findings(final)) != final:
+            self._last_logged = encoded(kind, self._events.count, response=logged)
         self._events.add(kind, response=final)
 
     def _object(self, status: str, error: CausewayError | None = None, reason: str = "") -> dict[str, Any]:
@@ -342,9 +342,9 @@ class ResponsesExchange:
         if self._sources:
             response["source_nodes"] = self._nodes
         if status not in RUNNING and self.checked.moderation:
-            response["moderation"] = moderation.results(self.checked.moderation, self._found)
+            response["moderation"] = moderation.results(self.checked.moderation, self._detections)
         if status not in RUNNING and (named := directions_of(self.turn.detectors)):
-            response["detections"] = detections_block(self._found, named)
-            if warnings := warnings_of(self._found):
+            response["detections"] = detections_block(self._detections, named)
+            if warnings := warnings_of(self._detections):
                 response["warnings"] = warnings
         return response

@@ -22,7 +22,7 @@ HOSTED = (
     *("mcp_approval_request", "mcp_approval_response", "mcp_call", "mcp_list_tools", "program", "program_output"),
     *("shell_call", "shell_call_output", "tool_search_call", "tool_search_output", "web_search_call"),
 )
-"""Kinds of items of tools that are not offered here."""
+"""The types of items of unsupported tools."""
 
 EFFORTS = ("none", "minimal", "low", "medium", "high", "xhigh", "max")
 """The values of ``reasoning.effort``: how much a model may reason."""
@@ -33,10 +33,10 @@ _encode = msgspec.json.encode
 
 
 def listed(value: Any, path: str = "input") -> list[Any]:
-    """Return the items of an input: a list of them, or a text, which is one message of the user.
+    """Return the items of an input. A text is one message of the user.
 
     Raises:
-        InvalidRequest: It is neither.
+        InvalidRequest: The value is neither a text nor a list.
     """
     if isinstance(value, str):
         return [{"type": "message", "role": "user", "content": value}]
@@ -49,16 +49,16 @@ def read(items: Sequence[Any], into: Conversation, path: str = "input") -> list[
     """Add items to a conversation.
 
     Args:
-        items: The items of the request, with the named items in place of references.
+        items: The items of the request. Stored items have replaced their references.
         into: The conversation to which the messages are added.
-        path: The path of the items in the request; empty: the request does not have them.
+        path: The path of the items in the request; empty: the items are not in the request.
 
     Returns:
-        The items in their stored form: with their kind, and without members that the API reference does not have;
-        None for an item that was left out.
+        The items in their stored form, which has the type and no members that the API reference does not have; None
+        for an omitted item.
 
     Raises:
-        InvalidRequest: An item is wrong. The error names it.
+        InvalidRequest: An item is invalid. The error names the item.
     """
     kept: list[Item | None] = []
     for at, item in enumerate(items):
@@ -67,13 +67,13 @@ def read(items: Sequence[Any], into: Conversation, path: str = "input") -> list[
         place = f"{path}[{at}]" if path else ""
         kept.append(_read(item, into, place))
         if place and (item.get("type") == COMPACTION):
-            # Detectors do not judge the messages that the summary replaces, so these are not stored.
-            places = {*into.paths, *(f"{path}[{number}]" for number, each in enumerate(kept) if _sets(each))}
+            # Detectors do not judge the messages that the summary replaces, so the gateway does not store them.
+            places = {*into.paths, *(f"{path}[{number}]" for number, each in enumerate(kept) if _is_setting(each))}
             kept = [each if f"{path}[{number}]" in places else None for number, each in enumerate(kept)]
     return kept
 
 
-def _sets(item: Item | None) -> bool:
+def _is_setting(item: Item | None) -> bool:
     return item is not None and item["type"] in ("additional_tools", "configuration_update")
 
 
@@ -87,13 +87,13 @@ def _read(item: Any, into: Conversation, path: str) -> Item | None:
     if kind == "function_call":
         call_id, name = _required(fields, "call_id"), _required(fields, "name")
         called = function_name(fields.text("namespace"), name)
-        into.call(call_id, called, arguments := fields.text("arguments"), path)
+        into.add_call(call_id, called, arguments := fields.text("arguments"), path)
         return {"type": kind, "call_id": call_id, "name": name, **_namespace(fields), "arguments": arguments}
     if kind == "custom_tool_call":
         call_id, name = _required(fields, "call_id"), _required(fields, "name")
         text = fields.text("input")
         called = function_name(fields.text("namespace"), name)
-        into.call(call_id, called, _encode({CUSTOM_INPUT: text}).decode(), path)
+        into.add_call(call_id, called, _encode({CUSTOM_INPUT: text}).decode(), path)
         return {"type": kind, "call_id": call_id, "name": name, **_namespace(fields), "input": text}
     if kind in _OUTPUTS:
         call_id = _required(fields, "call_id")
@@ -116,7 +116,7 @@ def _read(item: Any, into: Conversation, path: str) -> Item | None:
     if kind in HOSTED and into.drops:
         into.dropped.append(kind)
         return None
-    raise fields.wrong("type", f"is not supported here: {kind[:100]!r}")
+    raise fields.wrong("type", f"is not supported: {kind[:100]!r}")
 
 
 def _namespace(members: Fields) -> Item:
@@ -136,10 +136,10 @@ def _message(members: Fields, into: Conversation, path: str) -> Item:
 
 
 def _content(members: Fields, name: str, path: str) -> tuple[Any, Any]:
-    """Return a text or a list of parts, first in the form of chats and then in the stored form.
+    """Return a text or a list of parts, first in the format of chats and then in the stored form.
 
     Raises:
-        InvalidRequest: It is neither, or a part is not supported.
+        InvalidRequest: The value is neither a text nor a list, or a part is not supported.
     """
     value = members.get(name)
     if isinstance(value, str):
@@ -167,7 +167,7 @@ def _part(part: Any, path: str) -> tuple[Item, Item]:
         return _image(members)
     if kind == "input_file":
         return _file(members)
-    raise members.wrong("type", f"is not supported here: {kind[:100]!r}")
+    raise members.wrong("type", f"is not supported: {kind[:100]!r}")
 
 
 def _image(members: Fields) -> tuple[Item, Item]:
@@ -192,14 +192,14 @@ def _reasoning(members: Fields, into: Conversation) -> Item:
     """Read earlier reasoning of a model. It belongs to the answer that follows."""
     texts = {"summary": "summary_text", "content": "reasoning_text"}
     item: Item = {"type": "reasoning", "summary": []}
-    thought = "" if into.sealed is None else into.sealed.opened(REASONING, members)
+    reasoning = "" if into.sealed is None else into.sealed.opened(REASONING, members)
     for name, kind in texts.items():
         parts = [part for part in members.items(name) or () if isinstance(part, dict)]
         if parts or name == "summary":
             item[name] = [{"type": kind, "text": str(part.get("text", ""))} for part in parts]
     shown = item.get("content") or item["summary"]
-    if thought := thought or "\n".join(part["text"] for part in shown):
-        into.think(thought)
+    if reasoning := reasoning or "\n".join(part["text"] for part in shown):
+        into.add_reasoning(reasoning)
     if encrypted := members.text("encrypted_content"):
         item["encrypted_content"] = encrypted
     return item
@@ -213,24 +213,24 @@ def _compaction(members: Fields, into: Conversation, path: str) -> Item:
 
 
 def _file_search(members: Fields, into: Conversation, path: str) -> Item:
-    """Read an earlier search: the model gets the passages that the item has."""
+    """Read an earlier search. The model gets the passages of the item."""
     queries = [query for query in members.items("queries") or () if isinstance(query, str)]
     item: Item = {"type": "file_search_call", "queries": queries, "status": "completed", "results": None}
-    found = []
+    results = []
     for at, result in enumerate(members.items("results") or ()):
         each = Fields(result if isinstance(result, dict) else {}, f"{members.path('results')}[{at}]")
-        found.append({name: each.text(name) for name in ("file_id", "filename", "text")})
+        results.append({name: each.text(name) for name in ("file_id", "filename", "text")})
     # The user may have lost access to the passages of a stored search.
-    if found and path:
+    if results and path:
         searched = FOUND_BEFORE.format(", ".join(map(repr, queries)) or "nothing")
-        passages = "\n".join(f"{each['filename']}: {each['text']}" for each in found)
+        passages = "\n".join(f"{each['filename']}: {each['text']}" for each in results)
         into.add({"role": "system", "content": f"{searched}\n{passages}"}, path)
-        item["results"] = found
+        item["results"] = results
     return item
 
 
 def _additional_tools(members: Fields, into: Conversation) -> Item:
-    """Read additional tools. The model gets all of them at once, not only from this item on."""
+    """Read additional tools. The model gets them for the whole conversation."""
     members.one_of("role", ("developer",))
     listed = members.items("tools") or []
     shown = listed if into.tools is None else into.tools.offer(listed, members.path("tools"))

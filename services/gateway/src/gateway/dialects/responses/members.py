@@ -8,14 +8,14 @@ from gateway.dialects.responses.citations import file_id
 from gateway.domain import Passage, Usage
 from gateway.domain.deltas import members_of
 
-_INVALID = 500
+_SERVER_FAULT = 500
 
 
 def search_result(passage: Passage) -> dict[str, Any]:
     """Return a passage as a result of file search."""
     metadata = members_of(passage.metadata_json or b"{}")
-    plain = {name: value for name, value in metadata.items() if isinstance(value, str | int | float)}
-    attributes = {name: value if isinstance(value, str | bool) else float(value) for name, value in plain.items()}
+    scalars = {name: value for name, value in metadata.items() if isinstance(value, str | int | float)}
+    attributes = {name: value if isinstance(value, str | bool) else float(value) for name, value in scalars.items()}
     return {
         "file_id": file_id(passage),
         "filename": passage.sourcefile,
@@ -55,5 +55,5 @@ def error_of(error: CausewayError) -> dict[str, str]:
     """Return the ``error`` of a response: a code of the API reference, and the message for the client."""
     if isinstance(error, RateLimited):
         return {"code": "rate_limit_exceeded", "message": error.message}
-    code = "server_error" if http_status(error) >= _INVALID else "invalid_prompt"
+    code = "server_error" if http_status(error) >= _SERVER_FAULT else "invalid_prompt"
     return {"code": code, "message": error.message}

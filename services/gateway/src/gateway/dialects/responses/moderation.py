@@ -10,10 +10,10 @@ _ACTIONS = {"": "report", "score": "report", "block": "block"}
 
 
 def detectors(fields: Fields) -> dict[str, Any]:
-    """Return the ``detectors`` of a request, with the one that its ``moderation`` names.
+    """Return the ``detectors`` of a request, with the detector that its ``moderation`` names.
 
     Raises:
-        InvalidRequest: ``moderation`` names no detector, or a mode is wrong.
+        InvalidRequest: ``moderation`` names no detector, or a mode is invalid.
     """
     options = fields.object("moderation")
     block: dict[str, Any] = dict(fields.object("detectors").members())
@@ -24,23 +24,23 @@ def detectors(fields: Fields) -> dict[str, Any]:
         raise options.wrong("model", "must be the name of a detector")
     for side in ("input", "output"):
         mode = policy.object(side).one_of("mode", ("score", "block"))
-        own = fields.object("detectors").object(side)
-        block[side] = {model: {"action": _ACTIONS[mode]}, **dict(own.members())}
+        requested = fields.object("detectors").object(side)
+        block[side] = {model: {"action": _ACTIONS[mode]}, **dict(requested.members())}
     return block
 
 
-def results(model: str, found: Sequence[Detections]) -> dict[str, Any]:
-    """Return the findings of a detector in the form of the API reference: categories and scores, no text.
+def results(model: str, detections: Sequence[Detections]) -> dict[str, Any]:
+    """Return the findings of a detector as the API reference defines them: categories and scores without text.
 
     Args:
         model: The detector's name.
-        found: The findings of all detectors.
+        detections: The findings of all detectors.
     """
-    return {side.value: _result(model, [each for each in found if each.direction is side]) for side in _SIDES}
+    return {side.value: _result(model, [each for each in detections if each.direction is side]) for side in _SIDES}
 
 
 def without_findings(response: Mapping[str, Any]) -> dict[str, Any]:
-    """Return a response without the findings, which can contain text that was removed."""
+    """Return a response without the findings, which can contain text that the detectors removed."""
     return {name: value for name, value in response.items() if name not in _FOUND} | {"moderation": None}
 
 
@@ -48,12 +48,12 @@ _FOUND = ("detections", "warnings")
 _SIDES = (Direction.INPUT, Direction.OUTPUT)
 
 
-def _result(model: str, found: Sequence[Detections]) -> dict[str, Any]:
-    failed = [failure for each in found for failure in each.failures if failure.detector_id == model]
+def _result(model: str, detections: Sequence[Detections]) -> dict[str, Any]:
+    failed = [failure for each in detections for failure in each.failures if failure.detector_id == model]
     if failed:
         return {"type": "error", "code": "moderation_failed", "message": failed[0].message}
     scores: dict[str, float] = {}
-    for finding in (finding for each in found for finding in each.findings if finding.detector_id == model):
+    for finding in (finding for each in detections for finding in each.findings if finding.detector_id == model):
         scores[finding.detection] = max(finding.score, scores.get(finding.detection, 0.0))
     return {
         "type": "moderation_result",

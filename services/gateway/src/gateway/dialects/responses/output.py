@@ -13,12 +13,12 @@ from gateway.domain import Annotation, Delta, Passage, Reasoning, Refusal, ToolC
 
 @dataclass(frozen=True, slots=True)
 class Shown:
-    """The parts of an answer that clients get besides its text.
+    """The optional parts of an answer.
 
     Attributes:
-        summarises: Reasoning is shown as a summary.
-        logprobs: Log probabilities are shown.
-        sealed: Encrypts the reasoning for the next request; None: the client does not ask for it.
+        summarises: Whether the client gets the reasoning as a summary.
+        logprobs: Whether the client gets log probabilities.
+        sealed: Encrypts the reasoning for the next request; None: the client does not request encrypted reasoning.
     """
 
     summarises: bool = False
@@ -30,10 +30,10 @@ class Output:
     """All output items of an answer.
 
     Args:
-        events: Gets the events.
+        events: Receives the events.
         owner: Id of the response without its prefix; the ids of the items contain it.
         functions: Custom tools and tools in namespaces, by the names of their functions.
-        shown: The parts that clients get besides the text.
+        shown: The optional parts of the answer.
 
     Attributes:
         items: The items, in order.
@@ -49,10 +49,9 @@ class Output:
         self._message: Message | None = None
         self._thinking: Thinking | None = None
         self._calls: dict[int | None, Call] = {}
-        self._ended = 0
 
     def take(self, delta: Delta) -> None:
-        """Take the next piece of the answer.
+        """Add the next piece of the answer.
 
         Raises:
             Unavailable: The model server sent data that cannot be read.
@@ -60,25 +59,25 @@ class Output:
         if delta.delta_json:
             for part in delta.parts:
                 if type(part) is Reasoning:
-                    self._think(part.text)
+                    self._add_reasoning(part.text)
                 elif type(part) is Refusal:
-                    self._speak().refuse(part.text)
+                    self._open_message().add_refusal(part.text)
                 elif type(part) is ToolCall:
-                    self._call(part)
+                    self._add_call(part)
                 elif type(part) is Annotation:
                     self._annotate(part)
         if delta.text:
             message = self._message
-            (message if message is not None else self._speak()).text(delta.text, delta.choice_json)
+            (message if message is not None else self._open_message()).add_text(delta.text, delta.choice_json)
 
-    def say(self, texts: list[str]) -> None:
-        """Take pieces of text without other data."""
+    def add_texts(self, texts: list[str]) -> None:
+        """Add pieces of text without other data."""
         if pieces := [text for text in texts if text]:
             message = self._message
-            (message if message is not None else self._speak()).texts(pieces)
+            (message if message is not None else self._open_message()).add_texts(pieces)
 
-    def rest_on(self, passages: Iterable[Passage]) -> None:
-        """Make the marks of these passages citations."""
+    def add_citable(self, passages: Iterable[Passage]) -> None:
+        """Add passages that the text can cite."""
         self._files |= files_of(passages)
 
     def begin_search(self) -> None:
@@ -91,8 +90,8 @@ class Output:
         self._search = item
         self.items.append(item)
         self._events.add("response.output_item.added", item=item, output_index=len(self.items) - 1)
-        self._tell_search("in_progress")
-        self._tell_search("searching")
+        self._add_search_event("in_progress")
+        self._add_search_event("searching")
 
     def end_search(self, query: str, results: list[dict[str, Any]], *, shown: bool) -> None:
         """Write the events of a search that ends.
@@ -100,7 +99,7 @@ class Output:
         Args:
             query: The query; empty: the search failed, because it had no query.
             results: The results.
-            shown: The client gets the results.
+            shown: Whether the client gets the results.
         """
         item, self._search = self._search, None
         assert item is not None
@@ -108,7 +107,7 @@ class Output:
         item["results"] = results if shown else None
         self.results[item["id"]] = results
         if query:
-            self._tell_search("completed")
+            self._add_search_event("completed")
         self._events.add("response.output_item.done", item=item, output_index=len(self.items) - 1)
 
     def compact(self, sealed: str) -> None:
@@ -124,7 +123,7 @@ class Output:
         self._events.add("response.compaction.compacting", item_id=item["id"], output_index=at)
         self._events.add("response.output_item.done", item=item, output_index=at)
 
-    def _tell_search(self, state: str) -> None:
+    def _add_search_event(self, state: str) -> None:
         place = {"item_id": self.items[-1]["id"], "output_index": len(self.items) - 1}
         self._events.add(f"response.file_search_call.{state}", **place)
 
@@ -144,25 +143,19 @@ class Output:
             call.end(status)
         self._calls = {}
 
-    @property
-    def text(self) -> str:
-        """Return the text of all messages."""
-        parts = (part for item in self.items if item["type"] == "message" for part in item["content"])
-        return "".join(part.get("text", "") for part in parts)
-
     def _id(self, prefix: str) -> str:
         return f"{prefix}_{self._owner}_{len(self.items)}"
 
-    def _think(self, text: str) -> None:
+    def _add_reasoning(self, text: str) -> None:
         if self._thinking is None:
             self._end_message("completed")
             at = len(self.items)
             shown = self._shown
             self._thinking = Thinking(self._events, at, self._id("rs"), shown.sealed, summarises=shown.summarises)
             self.items.append(self._thinking.item)
-        self._thinking.think(text)
+        self._thinking.add(text)
 
-    def _speak(self) -> Message:
+    def _open_message(self) -> Message:
         self._end_thinking("completed")
         if self._message is None:
             at = len(self.items)
@@ -171,7 +164,7 @@ class Output:
             self.items.append(self._message.item)
         return self._message
 
-    def _call(self, piece: ToolCall) -> None:
+    def _add_call(self, piece: ToolCall) -> None:
         call = self._calls.get(piece.index)
         if call is None:
             self._end_thinking("completed")
@@ -182,7 +175,7 @@ class Output:
                 piece = ToolCall(piece.index, f"call_{item_id}", piece.name, piece.arguments, piece.raw_json)
             call = self._calls[piece.index] = Call(self._events, len(self.items), item_id, piece.id, tool)
             self.items.append(call.item)
-        call.argue(piece.arguments)
+        call.add_arguments(piece.arguments)
 
     def _annotate(self, annotation: Annotation) -> None:
         if (
@@ -193,7 +186,9 @@ class Output:
         ):
             return
         place = {"start_index": annotation.start, "end_index": annotation.end}
-        self._speak().annotate({"type": annotation.kind, **place, "url": annotation.url, "title": annotation.title})
+        self._open_message().annotate(
+            {"type": annotation.kind, **place, "url": annotation.url, "title": annotation.title}
+        )
 
     def _end_thinking(self, status: str) -> None:
         if self._thinking is not None:

@@ -1,4 +1,4 @@
-"""The growing parts of an answer, and their events."""
+"""The parts of a streamed answer, and their events."""
 
 import json
 import secrets
@@ -27,7 +27,7 @@ def _head(kind: str) -> bytes:
 
 
 def encoded(kind: str, number: int, **members: Any) -> bytes:
-    """Return an event as clients get it."""
+    """Return a server-sent event."""
     event = _encode({"type": kind, **members, "sequence_number": number})
     return b"event: %b\ndata: %b\n\n" % (kind.encode(), event)
 
@@ -36,10 +36,10 @@ class Events:
     """Numbers events and writes them.
 
     Args:
-        obfuscates: Add random characters to pieces. They hide the length of a piece.
+        obfuscates: Whether pieces get random padding, which hides their lengths.
 
     Attributes:
-        out: The bytes of the events that were not taken yet.
+        out: The events that `flush` has not returned yet.
     """
 
     def __init__(self, *, obfuscates: bool = False) -> None:
@@ -60,7 +60,7 @@ class Events:
         self._number += 1
 
     def pieces(self, head: bytes, pieces: list[str], tail: bytes) -> None:
-        """Write an event for each of several pieces that came together."""
+        """Write an event for each of several pieces that arrived together."""
         if self._obfuscates:
             for piece in pieces:
                 self.piece(head, piece, tail)
@@ -71,10 +71,10 @@ class Events:
 
     @property
     def count(self) -> int:
-        """Return the number of events, including those that were taken."""
+        """Return the number of all events, also of those that `flush` returned."""
         return self._number
 
-    def taken(self) -> bytes:
+    def flush(self) -> bytes:
         """Return the events that were written since the last call."""
         out, self.out = b"".join(self.out), []
         return out
@@ -87,7 +87,7 @@ def _padded(head: bytes, length: int) -> bytes:
 
 
 class Message:
-    """The message of an answer: parts of text and of refusal."""
+    """The message of an answer, which has parts of text and of refusal."""
 
     def __init__(self, events: Events, at: int, item_id: str, citations: Citations, *, logprobs: bool) -> None:
         self._events, self._at = events, at
@@ -104,17 +104,17 @@ class Message:
         self._head = self._tail = b""
         events.add("response.output_item.added", item=self.item, output_index=at)
 
-    def texts(self, pieces: list[str]) -> None:
+    def add_texts(self, pieces: list[str]) -> None:
         """Append pieces of text without other data."""
         if self._cites:
             for piece in pieces:
-                self.text(piece, b"")
+                self.add_text(piece, b"")
             return
         self._text_part()
         self._pieces += pieces
         self._events.pieces(self._head, pieces, self._tail)
 
-    def text(self, piece: str, choice_json: bytes) -> None:
+    def add_text(self, piece: str, choice_json: bytes) -> None:
         """Append a piece of text."""
         part = self._text_part()
         self._pieces.append(piece)
@@ -142,7 +142,7 @@ class Message:
             annotation_index=len(annotations) - 1,
         )
 
-    def refuse(self, piece: str) -> None:
+    def add_refusal(self, piece: str) -> None:
         """Append a piece of a refusal."""
         if self._part is None or self._part["type"] != "refusal":
             self._begin({"type": "refusal", "refusal": ""})
@@ -150,7 +150,7 @@ class Message:
         self._events.piece(self._head, piece, self._tail)
 
     def end(self, status: str) -> None:
-        """End it as ``completed`` or ``incomplete``."""
+        """End the item with the status ``completed`` or ``incomplete``."""
         if not self.item["content"]:
             self._text_part()
         self._end_part()
@@ -196,7 +196,7 @@ class Message:
 
 
 class Thinking:
-    """The model's reasoning: a summary if the client asked for one, else reasoning text."""
+    """The model's reasoning. It is a summary if the client requested a summary, or else reasoning text."""
 
     def __init__(self, events: Events, at: int, item_id: str, sealed: Sealed | None, *, summarises: bool) -> None:
         self._events, self._at, self._summarises, self._sealed = events, at, summarises, sealed
@@ -211,13 +211,13 @@ class Thinking:
         self._head = _head(self._kind)
         self._tail = b"," + _encode(self._place)[1:-1] + b',"sequence_number":'
 
-    def think(self, piece: str) -> None:
-        """Append a piece."""
+    def add(self, piece: str) -> None:
+        """Append a piece of the reasoning."""
         self._pieces.append(piece)
         self._events.piece(self._head, piece, self._tail)
 
     def end(self, status: str) -> None:
-        """End it as ``completed`` or ``incomplete``."""
+        """End the item with the status ``completed`` or ``incomplete``."""
         part = self._part("".join(self._pieces))
         self._events.add(f"{self._kind}.done", **self._place, text=part["text"])
         self._events.add(f"{self._part_kind}.done", **self._place, part=part)
@@ -232,7 +232,7 @@ class Thinking:
 
 
 class Call:
-    """A call of a function or of a custom tool. The model writes a custom tool's input as a function's argument."""
+    """A call of a function or of a custom tool. The input of a custom tool is the argument of a function."""
 
     def __init__(self, events: Events, at: int, item_id: str, call_id: str, tool: Offered) -> None:
         self._events, self._at, self._custom = events, at, tool.custom
@@ -247,14 +247,14 @@ class Call:
         self._head = _head("response.function_call_arguments")
         self._tail = b"," + _encode(self._place)[1:-1] + b',"sequence_number":'
 
-    def argue(self, piece: str) -> None:
+    def add_arguments(self, piece: str) -> None:
         """Append a piece of the arguments."""
         self._pieces.append(piece)
         if piece and not self._custom:
             self._events.piece(self._head, piece, self._tail)
 
     def end(self, status: str) -> None:
-        """End it as ``completed`` or ``incomplete``."""
+        """End the item with the status ``completed`` or ``incomplete``."""
         arguments = "".join(self._pieces)
         if self._custom:
             # A string in JSON cannot be decoded before it is complete.
@@ -268,7 +268,7 @@ class Call:
 
 
 def _logprobs(choice_json: bytes) -> list[dict[str, Any]]:
-    """Return the log probabilities of a piece in the form of the API reference."""
+    """Return the log probabilities of a piece in the format of the API reference."""
     logprobs = members_of(choice_json).get("logprobs")
     tokens = logprobs.get("content") if isinstance(logprobs, dict) else None
     shown = []
@@ -288,7 +288,7 @@ def _token(token: dict[str, Any]) -> dict[str, Any]:
 
 
 def _shown(tokens: list[dict[str, Any]]) -> list[dict[str, Any]]:
-    """Return the tokens in the form for events, without their bytes."""
+    """Return the tokens in the format of events, which omits their bytes."""
     shown = []
     for token in tokens:
         top = [{"token": each["token"], "logprob": each["logprob"]} for each in token["top_logprobs"]]
@@ -297,7 +297,7 @@ def _shown(tokens: list[dict[str, Any]]) -> list[dict[str, Any]]:
 
 
 def _custom_input(arguments: str) -> str:
-    """Return the input that a model wrote for a custom tool: the one argument, else the whole text."""
+    """Return the input of a custom tool. It is the function's argument, or all arguments if they are not valid."""
     try:
         value = json.loads(arguments)
     except (ValueError, RecursionError):

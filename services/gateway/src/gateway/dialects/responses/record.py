@@ -1,4 +1,4 @@
-"""The stored form of a response: the request after the detectors, and the released answer."""
+"""The stored form of a response: the request as the detectors changed it, and the released answer."""
 
 from collections.abc import Sequence
 from typing import Any
@@ -16,16 +16,16 @@ _object = msgspec.json.Decoder(dict[str, Any])
 _WITHHELD = "withheld"
 
 
-def input_left(
+def judged_input(
     items: Sequence[Item | None], paths: list[str], original: Turn, judged: Turn | None
 ) -> tuple[Item, ...]:
-    """Return the items of an input as the detectors left them.
+    """Return the items of an input as the detectors changed them.
 
     Args:
-        items: The items of the request; None for an item that was left out.
+        items: The items of the request; None for an omitted item.
         paths: The paths of the chat's messages in the request.
-        original: The turn before the detectors.
-        judged: The turn after the detectors; None: they stopped it, and no item is kept.
+        original: The turn before the checks of the detectors.
+        judged: The turn after these checks; None: a detector blocked the turn, and no item remains.
     """
     if judged is None:
         return ()
@@ -37,7 +37,7 @@ def input_left(
         if old != new:
             _replace(kept, paths, places[at], new)
     if original.question != judged.question:
-        # The question can come from several messages. It is one message now.
+        # The question may consist of several messages. After the detectors, it is one message.
         first, *others = list(places)[count:] or [len(before) - 1]
         _replace(kept, paths, first, after[-1])
         for place in others:
@@ -48,41 +48,42 @@ def input_left(
     return tuple(item for item in kept if item is not None)
 
 
-def shown_left(shown: dict[str, Any], original: Turn, judged: Turn | None) -> dict[str, Any]:
-    """Return the members of a response that repeat the request as the detectors left them."""
+def judged_members(shown: dict[str, Any], original: Turn, judged: Turn | None) -> dict[str, Any]:
+    """Return the members of a response that repeat the request, as the detectors changed them."""
     if judged is None:
         return {"instructions": None, "tools": [], "tool_choice": "auto"}
-    left: dict[str, Any] = {}
+    members: dict[str, Any] = {}
     if shown.get("instructions"):
         instructions = next((message.text for message in judged.history if message.role == "system"), None)
-        left["instructions"] = instructions
+        members["instructions"] = instructions
     if original.parameters_json != judged.parameters_json:
         parameters = _object.decode(judged.parameters_json)
         tools = [tool["function"] for tool in parameters.get("tools", ())]
         by_name = {tool.get("name"): tool for tool in tools}
-        left["tools"] = [_tool(tool, by_name) for tool in shown["tools"]]
+        members["tools"] = [_tool(tool, by_name) for tool in shown["tools"]]
         if isinstance(form := parameters.get("response_format"), dict) and "json_schema" in form:
-            left["text"] = {"format": {"type": "json_schema", **form["json_schema"]}}
-    return left
+            members["text"] = {"format": {"type": "json_schema", **form["json_schema"]}}
+    return members
 
 
 def _tool(shown: Item, judged: dict[str, Item], namespace: str = "") -> Item:
-    """Return a tool as it was offered to the model."""
+    """Return a tool in the form that the model got."""
     if shown["type"] == "namespace":
         inside = [_tool(each, judged, shown["name"]) for each in shown["tools"]]
-        # Its functions' names contain its name. The first function's description contains its description.
+        # The names of the functions contain the name of the namespace. The description of the first function
+        # contains the description of the namespace.
         name = _WITHHELD if all(each["name"] == _WITHHELD for each in inside) else shown["name"]
         return {"type": "namespace", "name": name, "description": "", "tools": inside}
     function = judged.get(function_name(namespace, shown.get("name", "")))
     if function is None:
-        # A detector changed its name, or it is the platform's own tool.
-        return shown if shown["type"] == "file_search" else {"type": shown["type"], "name": _WITHHELD} | _UNSAID
+        # A detector changed the tool's name, or the tool is file search, which belongs to the platform.
+        return shown if shown["type"] == "file_search" else {"type": shown["type"], "name": _WITHHELD} | _NO_SCHEMA
     if shown["type"] == "custom":
         return {"type": "custom", "name": shown["name"], "description": function.get("description", "")}
     return shown | {name: value for name, value in function.items() if name in shown and name != "name"}
 
 
-_UNSAID: Item = {"parameters": None, "strict": None}
+_NO_SCHEMA: Item = {"parameters": None, "strict": None}
 
 
 def _messages(turn: Turn) -> list[Message]:
@@ -90,7 +91,7 @@ def _messages(turn: Turn) -> list[Message]:
 
 
 def _number(paths: list[str], place: int) -> int | None:
-    """Return the number of the input item that a message was made from; None: it is not from an item."""
+    """Return the number of the input item that a message was made from; None: no item."""
     path = paths[place] if place < len(paths) else ""
     return int(path.rpartition("[")[2][:-1]) if path.endswith("]") else None
 
@@ -122,19 +123,19 @@ def _replace(kept: list[Item | None], paths: list[str], place: int, new: Message
 
 
 def _replace_reasoning(kept: list[Item | None], end: int, text: str) -> None:
-    """Replace the model's reasoning before an item by a text."""
-    left = [{"type": "reasoning_text", "text": text}] if text else []
+    """Put a text in place of the model's reasoning directly before an item."""
+    content = [{"type": "reasoning_text", "text": text}] if text else []
     for number in range(end - 1, -1, -1):
         item = kept[number]
         if item is None or item["type"] != "reasoning":
             return
         # The encrypted content still has the text that the detectors removed.
-        kept[number] = {"type": "reasoning", "summary": [], **({"content": left} if left else {})}
-        left = []
+        kept[number] = {"type": "reasoning", "summary": [], **({"content": content} if content else {})}
+        content = []
 
 
 def _replace_settings(kept: list[Item | None], judged: dict[str, Any]) -> None:
-    """Replace the tools and the format of the answer by those that the model got."""
+    """Replace the tools and the format of the answer with those that the model got."""
     by_name = {tool["function"].get("name"): tool["function"] for tool in judged.get("tools", ())}
     for number, item in enumerate(kept):
         if item is None:

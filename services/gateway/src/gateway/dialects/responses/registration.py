@@ -1,4 +1,4 @@
-"""The routes of the Responses API that answer."""
+"""The chat routes of the Responses API."""
 
 from gateway.dialects.exchange import Dialect
 from gateway.dialects.openapi import DETECTORS, PROBLEM, Schema, operation
@@ -32,25 +32,25 @@ REQUEST: Schema = {
         "input": "When will the pivot bearing be renewed?",
     },
 }
-"""Describes a request."""
+"""The schema of a request."""
 
 
 COMPACT_REQUEST: Schema = {
     "type": "object",
-    "description": "A conversation, as of `/v1/responses`.",
+    "description": "A conversation, with members of a request for `/v1/responses`.",
     "properties": {name: REQUEST["properties"][name] for name in ("model", "input", "instructions", "detectors")}
     | {"previous_response_id": {"type": "string", "description": "The response that the input continues"}},
     "example": {"model": "gpt", "input": [{"role": "user", "content": "When will the bearing be renewed?"}]},
 }
-"""Describes a request for a summary."""
+"""The schema of a request for a summary."""
 
 
 def registration(responses: Dialect, compactions: Dialect) -> Registration:
     """Register the dialects.
 
     Args:
-        responses: The dialect of responses.
-        compactions: The dialect of summaries.
+        responses: The dialect of ``/v1/responses``.
+        compactions: The dialect of ``/v1/responses/compact``, which summarises conversations.
     """
     described = operation(
         "Response, with retrieval if index_name or file_search is given",
@@ -71,5 +71,5 @@ def registration(responses: Dialect, compactions: Dialect) -> Registration:
             ChatRoute("/v1/responses", always(responses), described, stores=True),
             ChatRoute("/v1/responses/compact", always(compactions), summary, streaming=False, stores=True),
         ),
-        tags={TAG: "OpenAI's Responses API: items in, items out."},
+        tags={TAG: "OpenAI's Responses API, with items as input and output."},
     )

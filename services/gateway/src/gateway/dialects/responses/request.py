@@ -16,8 +16,8 @@ from gateway.dialects.responses.sealed import Sealed
 from gateway.dialects.responses.tools import Tools
 from gateway.domain import CompactionOptions
 
-OURS = ("index_name", "context_token_ratio", "detectors", "retrieval")
-"""Members of the platform, which the API reference does not have."""
+PLATFORM_MEMBERS = ("index_name", "context_token_ratio", "detectors", "retrieval")
+"""Members that the platform adds to the API reference."""
 
 READ = (
     *(
@@ -47,10 +47,10 @@ READ = (
 """Members of the API reference that the gateway reads."""
 
 IGNORED = ("client_metadata",)
-"""Members that change nothing here."""
+"""Members without an effect."""
 
-_TAKEN = ("index_name", "detectors", *READ)
-_KNOWN = frozenset((*READ, *IGNORED, *OURS))
+_PARSED = ("index_name", "detectors", *READ)
+_KNOWN = frozenset((*READ, *IGNORED, *PLATFORM_MEMBERS))
 
 ENCRYPTED_REASONING = "reasoning.encrypted_content"
 """A value of `INCLUDABLE`: the reasoning, encrypted for the next request."""
@@ -76,19 +76,19 @@ class CheckedRequest:
     """A checked request, and its translation.
 
     Attributes:
-        fields: Its members.
-        model: Name of the requested model or assistant; empty: it names none.
-        body: The chat for the model, as the body of a request of OpenAI's chat completions.
-        paths: The paths of that chat's messages in the request.
-        count: The number of items, including those that it continues.
-        own: The items of its input in their stored form; None for an item that was left out.
-        tools: Its tools.
-        include: The values of its ``include``.
-        summarises: The model's reasoning is shown as a summary.
-        logprobs: The tokens' log probabilities are shown.
+        fields: The members of the request.
+        model: The name of the requested model or assistant; empty: the request names none.
+        body: The chat for the model, as the body of a request for OpenAI's chat completions.
+        paths: The paths of the chat's messages in the request.
+        count: The number of items, including the items that the request continues.
+        input_items: The items of the input in their stored form; None for an omitted item.
+        tools: The tools.
+        include: The values of ``include``.
+        summarises: Whether the client gets the model's reasoning as a summary.
+        logprobs: Whether the client gets the tokens' log probabilities.
         shown: The members of the response that repeat the request.
-        dropped: Kinds of the items that were left out.
-        obfuscates: Pieces of the answer have random padding, which hides their lengths.
+        dropped: The types of the omitted items.
+        obfuscates: Whether pieces of the answer have random padding, which hides their lengths.
         compaction: When the model summarises the conversation; None: it does not.
         moderation: The detector whose results the response has; empty: none.
     """
@@ -98,7 +98,7 @@ class CheckedRequest:
     body: bytes
     paths: list[str]
     count: int
-    own: list[Item | None]
+    input_items: list[Item | None]
     tools: Tools
     include: frozenset[str]
     summarises: bool
@@ -114,42 +114,42 @@ def read(body: bytes, before: Sequence[Item], sealed: Sealed, *, refuse_unknown:
     """Check a request and translate it.
 
     Args:
-        body: The body of the request, with the named items in place of references.
-        before: The items that it continues.
+        body: The body of the request. Stored items have replaced their references.
+        before: The items that the request continues.
         sealed: Decrypts encrypted contents.
-        refuse_unknown: Refuse tools that are not offered here, and their items; else drop them.
+        refuse_unknown: Whether to refuse unsupported tools and their items. Otherwise, the gateway drops them.
 
     Raises:
-        InvalidRequest: A member is wrong. The error names it.
+        InvalidRequest: A member is invalid. The error names the member.
     """
     raw = json_fields.members(body)
     for name in raw:
         if name not in _KNOWN:
             raise InvalidRequest(f"{name[:100]} is not a parameter of this request.", field=name[:100])
-    fields = json_fields.pick(raw, _TAKEN)
+    fields = json_fields.pick(raw, _PARSED)
     tools = Tools(refuse_unknown=refuse_unknown)
     tools.offer(fields.items("tools") or (), "tools")
     include = _include(fields)
-    talk = Conversation(drops=not refuse_unknown, sealed=sealed, tools=tools)
+    conversation = Conversation(drops=not refuse_unknown, sealed=sealed, tools=tools)
     if instructions := fields.text("instructions"):
-        talk.add({"role": "system", "content": instructions}, "instructions")
-    items.read(before, talk, "")
+        conversation.add({"role": "system", "content": instructions}, "instructions")
+    items.read(before, conversation, "")
     listed = items.listed(fields.get("input") if fields.get("input") is not None else [])
     if not (listed or before):
         raise fields.wrong("input", "must be a string that is not empty, or a list of items")
-    own = items.read(listed, talk)
+    input_items = items.read(listed, conversation)
     tool_kinds.choose(fields, tools)
-    fields = _configured(fields, talk.configuration)
+    fields = _configured(fields, conversation.configuration)
     summary = _reasoning(fields)
     logprobs = "message.output_text.logprobs" in include or bool(fields.get("top_logprobs"))
     chat = {
-        **{name: msgspec.Raw(bytes(raw[name])) for name in OURS if name in raw},
-        "messages": talk.messages,
+        **{name: msgspec.Raw(bytes(raw[name])) for name in PLATFORM_MEMBERS if name in raw},
+        "messages": conversation.messages,
         **_parameters(fields, logprobs=logprobs),
         **service_options.forwarded(fields),
         **tool_kinds.parameters(tools, fields),
     }
-    if judges := fields.get("moderation") is not None:
+    if moderates := fields.get("moderation") is not None:
         chat["detectors"] = moderation.detectors(fields)
     if "stream" in raw:
         chat["stream"] = msgspec.Raw(bytes(raw["stream"]))
@@ -160,38 +160,36 @@ def read(body: bytes, before: Sequence[Item], sealed: Sealed, *, refuse_unknown:
     padded = fields.object("stream_options").flag("include_obfuscation")
     body = _encode(chat)
     compaction = _compaction(fields)
-    if talk.compacts:
+    if conversation.compacts:
         compaction = CompactionOptions(alone=True)
     return CheckedRequest(
-        *(
-            fields,
-            model,
-            body,
-            talk.paths,
-            count,
-            own,
-            tools,
-            include,
-            summary,
-            logprobs,
-            shown,
-            talk.dropped,
-            padded,
-        ),
-        compaction,
-        fields.object("moderation").text("model") if judges else "",
+        fields=fields,
+        model=model,
+        body=body,
+        paths=conversation.paths,
+        count=count,
+        input_items=input_items,
+        tools=tools,
+        include=include,
+        summarises=summary,
+        logprobs=logprobs,
+        shown=shown,
+        dropped=conversation.dropped,
+        obfuscates=padded,
+        compaction=compaction,
+        moderation=fields.object("moderation").text("model") if moderates else "",
     )
 
 
 def _compaction(fields: Fields) -> CompactionOptions | None:
     """Return when the model summarises the conversation before it answers; None: never."""
-    found = None
+    options = None
     for at, entry in enumerate(fields.items("context_management") or ()):
         each = Fields(entry if isinstance(entry, dict) else {}, f"context_management[{at}]")
         if not each.one_of("type", ("compaction",)):
             raise each.wrong("type", "must be compaction")
-        found = CompactionOptions(each.integer("compact_threshold", 1, _MOST_TOKENS))
-    return found
+        options = CompactionOptions(each.integer("compact_threshold", 1, _MOST_TOKENS))
+    return options
 
 
 def _configured(fields: Fields, update: Item) -> Fields:
@@ -207,12 +205,12 @@ def _include(fields: Fields) -> frozenset[str]:
     named = fields.texts("include")
     for name in named:
         if name not in INCLUDABLE:
-            raise fields.wrong("include", f"does not know {name[:100]!r}")
+            raise fields.wrong("include", f"has an unknown value: {name[:100]!r}")
     return frozenset(named)
 
 
 def _reasoning(fields: Fields) -> bool:
-    """Return whether the model's reasoning is shown as a summary."""
+    """Return whether the client gets the model's reasoning as a summary."""
     reasoning = fields.object("reasoning")
     summaries = [reasoning.one_of(name, _SUMMARIES) for name in ("summary", "generate_summary")]
     return any(summaries)
@@ -221,10 +219,10 @@ def _reasoning(fields: Fields) -> bool:
 def _parameters(fields: Fields, *, logprobs: bool) -> dict[str, Any]:
     """Return the members of the chat that are parameters of the model."""
     text = fields.object("text")
-    found = {
+    parameters = {
         "temperature": fields.number("temperature", 0, 2),
         "top_p": fields.number("top_p", 0, 1),
-        "max_completion_tokens": fields.integer("max_output_tokens", 1, turn_settings.LONGEST_ANSWER),
+        "max_completion_tokens": fields.integer("max_output_tokens", 1, turn_settings.MOST_ANSWER_TOKENS),
         "reasoning_effort": fields.object("reasoning").one_of("effort", items.EFFORTS) or None,
         "verbosity": text.one_of("verbosity", ("low", "medium", "high")) or None,
         "response_format": _format(text.object("format")),
@@ -234,7 +232,7 @@ def _parameters(fields: Fields, *, logprobs: bool) -> dict[str, Any]:
     fields.integer("max_tool_calls", 1, _MOST_CALLS)
     fields.one_of("truncation", ("auto", "disabled"))
     fields.one_of("service_tier", _TIERS)
-    return {name: value for name, value in found.items() if value is not None}
+    return {name: value for name, value in parameters.items() if value is not None}
 
 
 def _format(fields: Fields) -> dict[str, Any] | None:
@@ -243,7 +241,7 @@ def _format(fields: Fields) -> dict[str, Any] | None:
         return {"type": kind} if kind == "json_object" else None
     name, schema = fields.text("name"), fields.get("schema")
     if not name or not isinstance(schema, dict):
-        raise fields.wrong("schema", "must be an object, beside a name")
+        raise fields.wrong("schema", "must be an object, and the format must have a name")
     known = {
         "name": name,
         "schema": schema,
@@ -269,7 +267,7 @@ def metadata(fields: Fields) -> dict[str, str]:
     for key, value in pairs.items():
         if not isinstance(value, str) or len(value) > _LONGEST_VALUE or len(key) > _LONGEST_KEY:
             raise InvalidRequest(
-                f"metadata has keys of up to {_LONGEST_KEY} characters, and strings of up to {_LONGEST_VALUE}.",
+                f"metadata: the limits are {_LONGEST_KEY} characters for a key, and {_LONGEST_VALUE} for a string.",
                 field="metadata",
             )
     return pairs
@@ -299,7 +297,7 @@ def _shown(fields: Fields, tools: Tools) -> dict[str, Any]:
         "reasoning": {"effort": reasoning.text("effort") or None, "summary": summary or None},
         "service_tier": "default",
         "temperature": fields.get("temperature"),
-        "text": {"format": format_, **({"verbosity": said_so} if (said_so := text.text("verbosity")) else {})},
+        "text": {"format": format_, **({"verbosity": verbosity} if (verbosity := text.text("verbosity")) else {})},
         "tool_choice": tools.choice,
         "tools": tools.shown,
         "top_logprobs": fields.get("top_logprobs") or 0,

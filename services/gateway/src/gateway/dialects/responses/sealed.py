@@ -8,7 +8,7 @@ from gateway.dialects.json_fields import Fields
 from gateway.ports.sealing import Sealing
 
 REASONING, COMPACTION = "reasoning", "compaction"
-"""Kinds of contents."""
+"""The kinds of encrypted contents."""
 
 
 @dataclass(frozen=True, slots=True)
@@ -16,7 +16,7 @@ class Sealed:
     """Encrypts and decrypts the contents of one user in one front end.
 
     Attributes:
-        sealing: Encrypts; None: there are no keys.
+        sealing: Encrypts and decrypts; None: the platform has no keys.
         owner: The user.
         profile: Name of the front end.
     """
@@ -26,15 +26,15 @@ class Sealed:
     profile: str
 
     def seal(self, kind: str, text: str) -> str:
-        """Return the encrypted text; empty if no key is known."""
+        """Return the encrypted text; empty if the gateway has no key yet."""
         return "" if self.sealing is None else self.sealing.seal(self.owner, self.profile, kind, text)
 
     def opened(self, kind: str, fields: Fields) -> str:
         """Return the text of an item's ``encrypted_content``; empty if the item has none.
 
         Raises:
-            InvalidRequest: The content was not made for this user and this front end.
-            Unavailable: The keys are not known yet.
+            InvalidRequest: The content belongs to another user or another front end.
+            Unavailable: The gateway has no keys yet.
         """
         content = fields.text("encrypted_content")
         if not content:
@@ -42,6 +42,6 @@ class Sealed:
         text = None if self.sealing is None else self.sealing.opened(self.owner, self.profile, kind, content)
         if text is None:
             raise fields.wrong(
-                "encrypted_content", "cannot be read: it was not made for this user in this front end"
+                "encrypted_content", "cannot be decrypted: it belongs to another user or front end. Leave it out"
             )
         return text

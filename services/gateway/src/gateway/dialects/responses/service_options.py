@@ -8,16 +8,16 @@ FORWARDED = ("prompt_cache_key", "prompt_cache_retention", "safety_identifier", 
 """Texts that the model server gets, as with chat completions, and that the response repeats."""
 
 READ = ("access_programs", "image", "prompt", "prompt_cache_options", *FORWARDED)
-"""All members that are read here."""
+"""The members that this module reads."""
 
-_UNSAID: dict[str, Any] = {
+_ABSENT: dict[str, Any] = {
     **dict.fromkeys(READ),
     # The gateway changes no input item. It refuses an item that it does not support, or names it in a header.
     "input_transformations": [],
     "moderation": None,
     "prompt_cache_diagnostics": None,
 }
-"""The members of a response whose request has none of them."""
+"""The values in a response, if the request has none of these members."""
 
 _CACHE_MODES = ("implicit", "explicit")
 _CACHE_TIMES = ("30m", "12h")
@@ -29,30 +29,30 @@ def forwarded(fields: Fields) -> dict[str, Any]:
     """Return the members of the chat that the model server gets.
 
     Raises:
-        InvalidRequest: One is wrong.
+        InvalidRequest: A member is invalid.
     """
     if fields.names().isdisjoint(READ):
         return {}
-    found: dict[str, Any] = {name: text for name in FORWARDED if (text := fields.text(name))}
+    members: dict[str, Any] = {name: text for name in FORWARDED if (text := fields.text(name))}
     if options := _cache_options(fields):
-        found["prompt_cache_options"] = options
-    return found
+        members["prompt_cache_options"] = options
+    return members
 
 
 def shown(fields: Fields) -> dict[str, Any]:
-    """Return these members as the response repeats them.
+    """Return the members of the response that repeat these members.
 
     Raises:
-        InvalidRequest: A member asks for a feature that the platform does not have.
+        InvalidRequest: A member requests a feature that the platform does not have.
     """
     if fields.names().isdisjoint(READ):
-        return _UNSAID
+        return _ABSENT
     options = _cache_options(fields)
     compared = fields.object("prompt_cache_options").text("comparison_response_id")
     cache = {"mode": "implicit", "ttl": "30m"} | options if options else None
     if cache and compared:
         cache["comparison_response_id"] = compared
-    return _UNSAID | {
+    return _ABSENT | {
         "access_programs": _programs(fields),
         "image": _image(fields),
         "prompt": _prompt(fields),
@@ -66,7 +66,7 @@ def prompt_name(fields: Fields) -> str:
     """Return the name of the assistant that a request names as its prompt; empty: none.
 
     Raises:
-        InvalidRequest: It uses a feature that assistants do not have, or the request also names another model.
+        InvalidRequest: Assistants do not support a member of the prompt, or the request names another model.
     """
     if fields.get("prompt") is None:
         return ""
@@ -78,7 +78,7 @@ def prompt_name(fields: Fields) -> str:
     if any(prompt.object("variables").members()):
         raise prompt.wrong("variables", "is not supported: the prompt of an assistant has no variables")
     if (model := fields.text("model")) and model != name:
-        raise fields.wrong("model", "must be left out beside a prompt: the assistant selects the model")
+        raise fields.wrong("model", "must be missing if the request has a prompt: the assistant selects the model")
     return name
 
 
@@ -88,19 +88,19 @@ def _prompt(fields: Fields) -> dict[str, Any] | None:
 
 
 def _cache_options(fields: Fields) -> dict[str, Any]:
-    """Return the cache options for the model server, which does not know the response to compare with."""
+    """Return the cache options for the model server, without the response to compare with."""
     options = fields.object("prompt_cache_options")
     if options.flag("prewarm"):
-        raise options.wrong("prewarm", "is not supported: each request is answered")
-    found = {"mode": options.one_of("mode", _CACHE_MODES), "ttl": options.one_of("ttl", _CACHE_TIMES)}
-    return {name: value for name, value in found.items() if value}
+        raise options.wrong("prewarm", "is not supported: the gateway answers each request")
+    members = {"mode": options.one_of("mode", _CACHE_MODES), "ttl": options.one_of("ttl", _CACHE_TIMES)}
+    return {name: value for name, value in members.items() if value}
 
 
 def _image(fields: Fields) -> dict[str, str] | None:
     image = fields.object("image")
     choice = image.one_of("context_compression", _COMPRESSIONS)
     if choice == "enabled":
-        raise image.wrong("context_compression", "must be auto or disabled: pictures go to the model unchanged")
+        raise image.wrong("context_compression", "must be auto or disabled: the model gets pictures unchanged")
     return {"context_compression": "disabled"} if choice else None
 
 

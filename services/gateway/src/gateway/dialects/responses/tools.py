@@ -1,20 +1,20 @@
-"""The tools of a Responses request: those for the model, file search, and those that are not offered here."""
+"""The tools of a Responses request: functions, custom tools, namespaces and file search."""
 
 import re
 from collections.abc import Sequence
 from dataclasses import dataclass, field
 from typing import Any
 
-import msgspec
 from servicekit import keys
 from servicekit.errors import InvalidRequest
 
 from gateway.dialects.json_fields import Fields
+from gateway.dialects.ragengine.documents import conditions
 from gateway.dialects.responses.offered_tools import Offered, function_name
 from gateway.domain.text_documents import Equals
 
 CUSTOM_INPUT = "input"
-"""The one argument of the function that replaces a custom tool."""
+"""The name of the only argument of the function that replaces a custom tool."""
 
 _KIND = re.compile(r"[a-z0-9_.-]{1,64}")
 _MOST_RESULTS = 50
@@ -24,13 +24,13 @@ FILE_SEARCH = "file_search"
 
 @dataclass(frozen=True, slots=True)
 class FileSearch:
-    """The search that a request asks for with the tool ``file_search``.
+    """The search of the tool ``file_search``.
 
     Attributes:
         indexes: Names of the indexes, which the request calls vector stores.
         path: The path of these names in the request.
-        top: The maximum number of passages; None: as many as fit.
-        minimum_score: Passages with a lower score are left out; None: no passage is.
+        top: The maximum number of passages; None: as many passages as fit into the prompt.
+        minimum_score: The minimum score of a passage; None: no minimum.
         metadata: Pairs that the metadata of a document must contain.
         dense_weight: The weight of the dense score in a hybrid search, 0 to 1; None: the default.
     """
@@ -49,15 +49,15 @@ class Tools:
 
     Attributes:
         chat: The tools for the model, as functions of chat completions.
-        shown: All offered tools, as the response repeats them.
+        shown: All offered tools in the format of the response.
         functions: Custom tools and tools in namespaces, by the names of their functions.
-        search: The file search; None: the request has none.
-        dropped: Kinds of the tools that are not offered here.
-        choice: ``tool_choice`` as the response repeats it.
-        chat_choice: ``tool_choice`` for the model; None: it is left out.
+        search: The file search; None: the request has no file search.
+        dropped: The types of the unsupported tools.
+        choice: ``tool_choice`` of the response.
+        chat_choice: ``tool_choice`` for the model; None: the model gets no ``tool_choice``.
         first_choice: The tool that the model must call first if the model itself searches; ``required``: any tool;
-            empty: it may answer without a call.
-        refuse_unknown: Refuse a tool that is not offered here; else drop it.
+            empty: the model may answer without a call.
+        refuse_unknown: Whether to refuse unsupported tools. Otherwise, the gateway drops them.
     """
 
     chat: list[dict[str, Any]] = field(default_factory=list)
@@ -71,24 +71,24 @@ class Tools:
     refuse_unknown: bool = False
 
     def offer(self, listed: Sequence[Any], path: str) -> list[dict[str, Any]]:
-        """Offer tools; return them as the response repeats them.
+        """Offer tools, and return them in the format of the response.
 
         Args:
-            listed: The tools, as the request has them.
-            path: Their path in the request.
+            listed: The tools of the request.
+            path: The path of the tools in the request.
 
         Raises:
-            InvalidRequest: A tool is wrong, or is not offered here.
+            InvalidRequest: A tool is invalid or not supported.
         """
         before = len(self.shown)
         for at, tool in enumerate(listed):
             if not isinstance(tool, dict):
                 raise InvalidRequest(f"{path}[{at}] must be an object.", field=f"{path}[{at}]")
-            _take(Fields(tool, f"{path}[{at}]"), self)
+            _add_tool(Fields(tool, f"{path}[{at}]"), self)
         return self.shown[before:]
 
 
-def _take(tool: Fields, tools: Tools) -> None:
+def _add_tool(tool: Fields, tools: Tools) -> None:
     kind = tool.text("type")
     if kind == "function":
         tools.shown.append(_function(tool, tools))
@@ -103,18 +103,18 @@ def _take(tool: Fields, tools: Tools) -> None:
         known = ("type", "vector_store_ids", "max_num_results", "filters", "ranking_options")
         tools.shown.append({name: value for name, value in tool.members() if name in known})
     elif tools.refuse_unknown or not kind:
-        raise tool.wrong("type", f"is not offered here: {kind[:100]!r}")
+        raise tool.wrong("type", f"is not supported: {kind[:100]!r}")
     else:
         tools.dropped.append(kind if _KIND.fullmatch(kind) else "unknown")
 
 
 def _function(tool: Fields, tools: Tools, namespace: str = "", about: str = "") -> dict[str, Any]:
-    """Offer a function; return it as the response repeats it.
+    """Offer a function, and return it in the format of the response.
 
     Args:
-        tool: The function, as the request has it.
-        tools: Gets the function.
-        namespace: The name of its namespace; empty: none.
+        tool: The function of the request.
+        tools: Receives the function.
+        namespace: The name of the namespace; empty: the function has no namespace.
         about: Text for the model, before the function's description.
     """
     function: dict[str, Any] = {"name": _name(tool)}
@@ -148,13 +148,13 @@ def _namespace(tool: Fields, tools: Tools) -> dict[str, Any]:
 
 
 def _offer(function: dict[str, Any], tool: Offered, tools: Tools, about: str) -> None:
-    """Let the model call a tool as this function."""
+    """Offer a tool to the model in the form of this function."""
     called = function_name(tool.namespace, tool.name)
     if called != tool.name or tool.custom:
         tools.functions[called] = tool
     if about:
         function = function | {"description": f"{about}\n{function.get('description', '')}".strip()}
-    # The later of two tools with the same name counts.
+    # A later tool replaces an earlier tool of the same name.
     tools.chat = [each for each in tools.chat if each["function"]["name"] != called]
     tools.chat.append({"type": "function", "function": function | {"name": called}})
 
@@ -170,9 +170,9 @@ def _custom(tool: Fields, tools: Tools, namespace: str = "", about: str = "") ->
     if kind == "grammar":
         syntax, definition = form.one_of("syntax", ("lark", "regex")), form.text("definition")
         if not syntax or not definition:
-            raise form.wrong("definition", "needs a syntax")
+            raise form.wrong("definition", "must be present, and syntax must be lark or regex")
         shown["format"] |= {"syntax": syntax, "definition": definition}
-        # Model servers take no grammar with the functions of a chat, so the description contains it.
+        # Model servers accept no grammar with the functions of a chat, so the description contains it.
         description += f"\nThe input must follow this {syntax} grammar:\n{definition}"
     parameters = {
         "type": "object",
@@ -204,28 +204,32 @@ def _file_search(tool: Fields) -> FileSearch:
     )
 
 
-def _filters(fields: Fields) -> tuple[Equals, ...]:
-    """Return the conditions of a filter on the metadata. A filter is ``eq``, or several of them in ``and``."""
-    kind = fields.text("type")
-    if not kind:
-        return ()
-    if kind == "and":
-        inner = fields.items("filters") or []
-        each = [Fields(item if isinstance(item, dict) else {}, fields.path("filters")) for item in inner]
-        return tuple(equals for item in each for equals in _filters(item))
-    if kind != "eq":
-        raise fields.wrong("type", "must be eq or and: no other filter is supported")
-    key, value = fields.text("key"), fields.get("value")
-    if not key or not isinstance(value, str | int | float | bool):
-        raise fields.wrong("value", "must be a string, a number or a boolean, beside a key")
-    return (Equals(key, msgspec.json.encode(value).decode()),)
+def _filters(filter_: Fields) -> tuple[Equals, ...]:
+    """Return the conditions of a filter on the metadata. A filter is ``eq``, or ``and`` with several filters."""
+    equals: list[Equals] = []
+    pending = [filter_]  # a client chooses the depth of nested filters, so this function is not recursive
+    while pending:
+        fields = pending.pop()
+        kind = fields.text("type")
+        if kind == "and":
+            path = fields.path("filters")
+            inner = [Fields(item if isinstance(item, dict) else {}, path) for item in fields.items("filters") or ()]
+            pending += reversed(inner)
+        elif kind == "eq":
+            key, value = fields.text("key"), fields.get("value")
+            if not key or not isinstance(value, str | int | float | bool):
+                raise fields.wrong("value", "must be a string, a number or a boolean. The filter must have a key")
+            equals += conditions({key: value}, fields.path("key"))
+        elif kind:
+            raise fields.wrong("type", "must be eq or and: no other filter is supported")
+    return tuple(equals)
 
 
 def choose(fields: Fields, tools: Tools) -> None:
     """Read ``tool_choice``.
 
     Raises:
-        InvalidRequest: It has a wrong form, or requires a tool that is not offered.
+        InvalidRequest: The choice is invalid, or requires a tool that the request does not offer.
     """
     choice = fields.get("tool_choice")
     if choice is None:
@@ -233,7 +237,7 @@ def choose(fields: Fields, tools: Tools) -> None:
     if isinstance(choice, str):
         tools.choice = fields.one_of("tool_choice", _MODES) or "auto"
         if choice == "required" and not tools.shown:
-            raise fields.wrong("tool_choice", "requires a tool, but no tool of the request is offered here")
+            raise fields.wrong("tool_choice", "requires a tool, but the gateway supports no tool of the request")
         tools.chat_choice = choice if tools.chat and choice != "auto" else None
         tools.first_choice = choice if choice == "required" else ""
         if choice == "none":
@@ -250,11 +254,11 @@ def choose(fields: Fields, tools: Tools) -> None:
         tools.choice = {"type": kind, "name": name}
         tools.chat_choice = {"type": "function", "function": {"name": called}}
     elif kind == FILE_SEARCH and tools.search is not None:
-        # If the platform searches before the model answers, the model may not call other tools.
+        # If the platform searches before the model answers, the model must not call other tools.
         tools.first_choice = FILE_SEARCH
         tools.choice, tools.chat_choice = {"type": kind}, "none" if tools.chat else None
     else:
-        raise chosen.wrong("type", f"is not offered here: {kind[:100]!r}")
+        raise chosen.wrong("type", f"is not supported: {kind[:100]!r}")
 
 
 def _allow(chosen: Fields, tools: Tools) -> None:
@@ -291,7 +295,7 @@ def _name(fields: Fields) -> str:
 
 
 def parameters(tools: Tools, fields: Fields) -> dict[str, Any]:
-    """Return the members of a chat that offer tools to the model; empty if there is no tool for it."""
+    """Return the members of a chat request that offer the tools to the model; empty if there are no tools."""
     if not tools.chat:
         return {}
     members: dict[str, Any] = {"tools": tools.chat}

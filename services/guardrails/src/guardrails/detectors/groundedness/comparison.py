@@ -9,15 +9,15 @@ from guardrails.detectors.groundedness import words
 from guardrails.detectors.groundedness.statements import Fact, Kind, Statement, names_of, statement
 
 _SWAP_MARGIN = 0.15  # a fact counts as misplaced if another sentence fits better by this margin
-_SAME_SUBJECT = 1.2  # of 2: above this likeness, two statements have the same subject, and negations count
-_AS_GOOD = 0.15
-_MOST_CLAUSES = 16  # clauses of a sentence that are compared one by one
-_MOST_FACTS = 32  # facts of a sentence whose context is compared; for the rest, any occurrence in a passage counts
+_SAME_SUBJECT = 1.2  # two statements have the same subject from this likeness (0 to 2); then negations count
+_TIE_MARGIN = 0.15
+_MAX_CLAUSES = 16  # clauses of a sentence that are compared one by one
+_MAX_FACTS = 32  # facts of a sentence that are compared with context; further facts only need to be in a passage
 
 
 @dataclass(frozen=True, slots=True)
 class Place:
-    """A sentence of a passage: the index of the passage, and the sentence's code points in it."""
+    """A sentence of a passage: the index of the passage, and the span of the sentence in code points."""
 
     passage: int
     start: int
@@ -31,7 +31,7 @@ class Difference:
     Attributes:
         name: The kind of the difference, for example ``number``.
         value: The value in the sentence.
-        place: The sentence of a passage that it was compared with; None if no passage has the value.
+        place: The compared sentence of a passage; None if no passage has the value.
     """
 
     name: str
@@ -44,8 +44,8 @@ class _Unit:
     """A clause of a passage.
 
     Attributes:
-        clause: Its content.
-        around: The stems of its sentence, and of the previous sentence if the subject continues.
+        clause: The analysed clause.
+        around: The stems of the whole sentence, and of the previous sentence if the subject continues.
         place: The place of the sentence.
     """
 
@@ -59,7 +59,7 @@ class Sources:
     """The sentences of passages, analysed once for all sentences of an answer.
 
     Attributes:
-        sentences: Texts and places.
+        sentences: The text and the place of each sentence.
     """
 
     sentences: Sequence[tuple[str, Place]]
@@ -77,7 +77,7 @@ class Sources:
             whole = statement(text, names)
             around = whole.stems
             counts.update(around)
-            carried = bool(whole.tokens) and whole.tokens[0].word in words.CARRIED
+            carried = bool(whole.tokens) and whole.tokens[0].word in words.CONTINUATIONS
             if carried and before[1] == place.passage:
                 around |= before[0]
             self._units.extend(_Unit(clause, around, place) for clause in whole.clauses())
@@ -91,45 +91,47 @@ class Sources:
         """Return the differences between a sentence and the passages."""
         whole = statement(text, self._names)
         found: list[Difference] = []
-        looked_at = 0
-        for clause in _first(whole.clauses()):
+        compared = 0
+        for clause in _bounded(whole.clauses()):
             units = sorted(
                 ((self._likeness(clause, unit), unit) for unit in self._units),
                 key=lambda pair: pair[0],
                 reverse=True,
             )
             for fact in clause.facts:
-                looked_at += 1
-                difference = self._fact(fact, clause, whole, in_place=looked_at <= _MOST_FACTS)
+                compared += 1
+                difference = self._difference(fact, clause, whole, with_context=compared <= _MAX_FACTS)
                 if difference is not None:
                     found.append(difference)
             if not found:
                 found += _contradictions(clause, units)
         return found
 
-    def _fact(self, fact: Fact, clause: Statement, whole: Statement, *, in_place: bool) -> Difference | None:
+    def _difference(
+        self, fact: Fact, clause: Statement, whole: Statement, *, with_context: bool
+    ) -> Difference | None:
         if fact.kind.value not in self._facts or not self._facts[fact.kind.value] & fact.keys:
             return Difference(fact.kind.value, fact.text)
-        if not in_place:
+        if not with_context:
             return None
-        having = [unit for unit in self._units if fact.is_in(unit.clause.facts)]
-        best = max(having, key=lambda unit: self._likeness(clause, unit, _left_out(fact, clause, unit)))
-        likeness = self._likeness(clause, best, _left_out(fact, clause, best))
+        matching = [unit for unit in self._units if fact.is_in(unit.clause.facts)]
+        best = max(matching, key=lambda unit: self._likeness(clause, unit, _ignored_stems(fact, clause, unit)))
+        likeness = self._likeness(clause, best, _ignored_stems(fact, clause, best))
         for unit in self._units:
             rivals = [each for each in unit.clause.facts if each.kind is fact.kind and not each.is_in(whole.facts)]
-            if not rivals or unit in having:
+            if not rivals or unit in matching:
                 continue
-            left_out = _left_out(fact, clause, unit) | {rivals[0].stem}
-            if self._likeness(clause, unit, left_out) > likeness + _SWAP_MARGIN:
+            ignored = _ignored_stems(fact, clause, unit) | {rivals[0].stem}
+            if self._likeness(clause, unit, ignored) > likeness + _SWAP_MARGIN:
                 return Difference(fact.kind.value, fact.text, unit.place)
-        same = [other for unit in having for other in unit.clause.facts if fact.is_in([other])]
+        same = [other for unit in matching for other in unit.clause.facts if fact.is_in([other])]
         if fact.unit and all(other.unit and other.unit != fact.unit for other in same):
             return Difference("unit", f"{fact.text} {fact.unit}", best.place)
         return None
 
-    def _likeness(self, clause: Statement, unit: _Unit, left_out: frozenset[str] = frozenset()) -> float:
-        """Return the clause's share in the unit's sentence plus the unit's share in the clause, 0 to 2."""
-        own, other = clause.stems - left_out, unit.clause.stems - left_out
+    def _likeness(self, clause: Statement, unit: _Unit, ignored: frozenset[str] = frozenset()) -> float:
+        """Return the clause's share in the unit's sentence plus the unit's share in the clause (0 to 2)."""
+        own, other = clause.stems - ignored, unit.clause.stems - ignored
         return self._share(own, unit.around) + self._share(other, own)
 
     def _share(self, stems: frozenset[str], among: frozenset[str]) -> float:
@@ -137,14 +139,14 @@ class Sources:
         return sum(self._weights.get(stem, 0.5) for stem in stems & among) / total if total else 0.0
 
 
-def _first(clauses: Sequence[Statement]) -> list[Statement]:
-    """Return at most `_MOST_CLAUSES` clauses, and one more that joins the rest."""
-    rest = tuple(token for clause in clauses[_MOST_CLAUSES:] for token in clause.tokens)
-    return [*clauses[:_MOST_CLAUSES], *([Statement(rest)] if rest else [])]
+def _bounded(clauses: Sequence[Statement]) -> list[Statement]:
+    """Return the first `_MAX_CLAUSES` clauses, and one clause that joins all further clauses."""
+    rest = tuple(token for clause in clauses[_MAX_CLAUSES:] for token in clause.tokens)
+    return [*clauses[:_MAX_CLAUSES], *([Statement(rest)] if rest else [])]
 
 
-def _left_out(fact: Fact, clause: Statement, unit: _Unit) -> frozenset[str]:
-    """Return the stems to ignore when a fact is looked up: its own, or for a name those of all names."""
+def _ignored_stems(fact: Fact, clause: Statement, unit: _Unit) -> frozenset[str]:
+    """Return the stems to ignore in the context of a fact: its own stem, or the stems of all names for a name."""
     if fact.kind is not Kind.NAME:
         return frozenset({fact.stem})
     return frozenset(each.stem for each in (*clause.facts, *unit.clause.facts) if each.kind is Kind.NAME)
@@ -156,7 +158,7 @@ def _contradictions(clause: Statement, units: Sequence[tuple[float, _Unit]]) -> 
         return []
     first: Difference | None = None
     for likeness, unit in units:
-        if likeness < best - _AS_GOOD:
+        if likeness < best - _TIE_MARGIN:
             break
         flips = _flips(clause, unit.clause)
         if len(flips) % 2 == 0:
@@ -166,18 +168,18 @@ def _contradictions(clause: Statement, units: Sequence[tuple[float, _Unit]]) -> 
 
 
 def _flips(clause: Statement, other: Statement) -> list[str]:
-    """Return the words that each reverse the meaning."""
+    """Return the words that reverse the meaning of one clause against the other."""
     only = clause.words - other.words
     flips = [each for each in sorted(only) if words.has_opposite(each, other.words - clause.words)]
     negations, others = clause.negations, other.negations
     if len(negations) % 2 != len(others) % 2:
         flips.append((negations or others)[0])
-    flips += ["than"] * _is_turned(clause, other, "", "than") + ["to"] * _is_turned(clause, other, "from", "to")
+    flips += ["than"] * _is_swapped(clause, other, "", "than") + ["to"] * _is_swapped(clause, other, "from", "to")
     return flips
 
 
-def _is_turned(clause: Statement, other: Statement, first: str, second: str) -> bool:
-    """Return whether the two sides of a word are swapped."""
+def _is_swapped(clause: Statement, other: Statement, first: str, second: str) -> bool:
+    """Return whether the parts before and after a word are swapped."""
     left, right = _sides(clause, first, second)
     before, after = _sides(other, first, second)
     left, right = left - right, right - left
@@ -186,9 +188,9 @@ def _is_turned(clause: Statement, other: Statement, first: str, second: str) -> 
 
 
 def _sides(clause: Statement, first: str, second: str) -> tuple[frozenset[str], frozenset[str]]:
-    spoken = [token.word for token in clause.tokens]
-    if second not in spoken or (first and first not in spoken[: spoken.index(second)]):
+    lowered = [token.word for token in clause.tokens]
+    if second not in lowered or (first and first not in lowered[: lowered.index(second)]):
         return frozenset(), frozenset()
-    middle = spoken.index(second)
-    begin = spoken.index(first) + 1 if first else 0
+    middle = lowered.index(second)
+    begin = lowered.index(first) + 1 if first else 0
     return Statement(clause.tokens[begin:middle]).stems, Statement(clause.tokens[middle + 1 :]).stems

@@ -1,12 +1,12 @@
 """The detector ``groundedness``: finds sentences of an answer that the passages do not support.
 
-The cosine of the embeddings shows whether a sentence has the subject of a passage. A sentence near a passage is
-then compared with it word by word. Numbers, dates, names and colours must be in the passage, next to the same
-words. Negations and opposites must agree. The word lists are English. This is a comparison of words only; for more,
-use a model behind the detector API as well.
+The cosine of the embeddings shows whether a sentence has the subject of a passage. The detector then compares the
+sentence with the passages word by word. Numbers, dates, names and colours must be in a passage, next to the same
+words. Negations and opposites must agree. The word lists are English. The detector compares only words. For a
+comparison of meaning, add a model behind the detector API.
 
-A finding names the sentence of the passage by its position and not by its text. Otherwise the finding could repeat
-text that an output policy removes from the answer.
+A finding gives the position of the passage's sentence, not its text. The text could contain words that an output
+policy removes from the answer.
 """
 
 import asyncio
@@ -30,9 +30,9 @@ from guardrails.detectors.groundedness.comparison import Difference, Place, Sour
 
 _TYPE = "groundedness"
 _UNPROCESSABLE = 422
-_MOST_PASSAGES = 400  # sentences of passages that are compared; each one takes milliseconds
-_FEWEST_LETTERS = 12  # a shorter sentence makes no claim: "Yes.", the number of a list item
-_KEPT = 16  # the number of cached sets of passages
+_MAX_SENTENCES = 400  # sentences of the passages; the comparison with each sentence takes milliseconds
+_MIN_LETTERS = 12  # a shorter sentence makes no claim; for example "Yes." or the number of a list item
+_CACHE_SIZE = 16  # the number of cached sets of passages
 _OPPOSITE = ("negation", "opposite")
 _NAMING = ("name", "colour")
 _CITATION = re.compile(r"\[[^\]\n]{1,200}\]")
@@ -45,19 +45,17 @@ class GroundednessParams(Params, frozen=True, kw_only=True):
     """Parameters of the detector."""
 
     minimum: Annotated[
-        float, msgspec.Meta(ge=0, le=1, description="The least cosine to a sentence of a passage.")
+        float, msgspec.Meta(ge=0, le=1, description="The minimum cosine to a sentence of a passage.")
     ] = 0.35
     numbers: Annotated[
         bool,
         msgspec.Meta(
-            description="Whether to report numbers and dates that the passages do not have in the same place."
+            description="Whether to report numbers and dates that the passages do not have next to the same words."
         ),
     ] = True
-    names: Annotated[
-        bool, msgspec.Meta(description="Whether to report names and colours in the same way, and their order.")
-    ] = True
+    names: Annotated[bool, msgspec.Meta(description="Whether to report such names and colours.")] = True
     negations: Annotated[
-        bool, msgspec.Meta(description="Whether to report sentences that say the opposite of a passage.")
+        bool, msgspec.Meta(description="Whether to report sentences that contradict a passage.")
     ] = True
 
 
@@ -66,7 +64,7 @@ def groundedness(open_embedder: OpenEmbedder, seconds: float) -> BuiltIn[Grounde
 
     Args:
         open_embedder: Opens the model.
-        seconds: Time limit of one answer.
+        seconds: The time limit of one call.
     """
     passages = _Passages(open_embedder)
 
@@ -88,7 +86,7 @@ def groundedness(open_embedder: OpenEmbedder, seconds: float) -> BuiltIn[Grounde
 
 
 class Groundedness(Judge):
-    """Compares sentences with passages. A sentence's score is its distance from the nearest passage: 1 - cosine."""
+    """Compares sentences with passages. The score is the distance from the nearest passage (1 - cosine)."""
 
     kind = DetectorKind.CONTEXT_DOC
     chunking = Chunking.SENTENCE
@@ -101,55 +99,56 @@ class Groundedness(Judge):
     async def judge(self, windows: Sequence[str], context: DetectionContext) -> list[list[Detection]]:
         """See `Judge.judge`."""
         if context.urls:
-            raise DetectorFailed("the detector needs the passages as texts, not as addresses", _UNPROCESSABLE)
+            raise DetectorFailed("the detector needs the texts of the passages, not their URLs", _UNPROCESSABLE)
         if not any(passage.strip() for passage in context.passages):
-            raise DetectorFailed("the detector needs the passages that the text should rest on", _UNPROCESSABLE)
+            raise DetectorFailed("the detector needs the passages that support the text", _UNPROCESSABLE)
         bare = [_CITATION.sub(" ", window) for window in windows]
-        asked = [at for at, text in enumerate(bare) if sum(map(str.isalpha, text)) >= _FEWEST_LETTERS]
+        judged = [at for at, text in enumerate(bare) if sum(map(str.isalpha, text)) >= _MIN_LETTERS]
         found: list[list[Detection]] = [[] for _ in windows]
-        if not asked:
+        if not judged:
             return found
         try:
             vectors, sources = await self._passages.embedded(context.passages)
-            answers = await self._passages.embed([bare[at] for at in asked])
+            embedded = await self._passages.embed([bare[at] for at in judged])
         except (SetupError, CausewayError, UnembeddableText) as error:
             raise DetectorFailed("the embedding model cannot be used") from error
-        cosines = answers @ vectors.T
+        cosines = embedded @ vectors.T
         best = cosines.argmax(axis=1)
-        # The comparison takes a fraction of a millisecond for each sentence of the passages, too long for the event
-        # loop.
-        return await asyncio.to_thread(self._findings, windows, bare, asked, sources, best, cosines)
+        # In a thread, because the comparison takes a fraction of a millisecond for each sentence of the passages.
+        return await asyncio.to_thread(self._findings, windows, bare, judged, sources, best, cosines)
 
     def _findings(
         self,
         windows: Sequence[str],
         bare: Sequence[str],
-        asked: Sequence[int],
+        judged: Sequence[int],
         sources: Sources,
         best: npt.NDArray[np.intp],
         cosines: npt.NDArray[np.float32],
     ) -> list[list[Detection]]:
         found: list[list[Detection]] = [[] for _ in windows]
-        for row, at in enumerate(asked):
+        for row, at in enumerate(judged):
             cosine, nearest = float(cosines[row, best[row]]), sources.sentences[best[row]][1]
             if cosine < self._params.minimum:
                 found[at] = [_detection("ungrounded", windows[at], min(1.0, max(0.0, 1 - cosine)), nearest, cosine)]
                 continue
-            told = [each for each in sources.differences(bare[at]) if self._is_wanted(each)]
-            if told:
-                place = next((each.place for each in told if each.place is not None), nearest)
-                name = f"{'contradicted' if told[0].name in _OPPOSITE else 'unsupported'}_{told[0].name}"
-                found[at] = [_detection(name, windows[at], 1.0, place, cosine, told)]
+            differences = [each for each in sources.differences(bare[at]) if self._is_reported(each)]
+            if differences:
+                place = next((each.place for each in differences if each.place is not None), nearest)
+                name = (
+                    f"{'contradicted' if differences[0].name in _OPPOSITE else 'unsupported'}_{differences[0].name}"
+                )
+                found[at] = [_detection(name, windows[at], 1.0, place, cosine, differences)]
         return found
 
-    def _is_wanted(self, difference: Difference) -> bool:
+    def _is_reported(self, difference: Difference) -> bool:
         if difference.name in _OPPOSITE:
             return self._params.negations
         return self._params.names if difference.name in _NAMING else self._params.numbers
 
 
 def _detection(
-    name: str, window: str, score: float, place: Place, cosine: float, told: Sequence[Difference] = ()
+    name: str, window: str, score: float, place: Place, cosine: float, differences: Sequence[Difference] = ()
 ) -> Detection:
     start = len(window) - len(window.lstrip())
     text = window.strip()
@@ -157,17 +156,17 @@ def _detection(
         {"name": "nearest_passage", "value": str(place.passage), "score": round(cosine, 4)},
         {"name": "sentence", "value": f"{place.start}:{place.end}"},
     ]
-    evidence += [{"name": each.name, "value": each.value} for each in told]
+    evidence += [{"name": each.name, "value": each.value} for each in differences]
     extra = msgspec.json.encode({"evidence": evidence})
     return Detection(_TYPE, name, text, start, start + len(text), score, extra)
 
 
 class _Passages:
-    """Embeds texts and caches the vectors of the latest passages, because sentences of an answer arrive singly."""
+    """Embeds texts. It caches the vectors of recent passages, because sentences of an answer arrive one by one."""
 
     def __init__(self, open_embedder: OpenEmbedder) -> None:
         self._open = open_embedder
-        self._kept: dict[tuple[str, ...], asyncio.Task[tuple[npt.NDArray[np.float32], Sources]]] = {}
+        self._cache: dict[tuple[str, ...], asyncio.Task[tuple[npt.NDArray[np.float32], Sources]]] = {}
 
     async def embed(self, texts: Sequence[str]) -> npt.NDArray[np.float32]:
         """Return one row for each text."""
@@ -175,14 +174,15 @@ class _Passages:
 
     async def embedded(self, passages: tuple[str, ...]) -> tuple[npt.NDArray[np.float32], Sources]:
         """Return one row for each sentence of the passages, and the analysed sentences."""
-        task = self._kept.pop(passages, None)
+        task = self._cache.pop(passages, None)
         if task is None or (task.done() and (task.cancelled() or task.exception() is not None)):
             task = asyncio.create_task(self._embedded(passages))
-            task.add_done_callback(lambda done: done.cancelled() or done.exception())  # if all callers have left
-        self._kept[passages] = task
-        if len(self._kept) > _KEPT:
-            self._kept.pop(next(iter(self._kept)))
-        # The cancellation of one caller must not cancel the task for the others.
+            # Read the exception, because all callers may have been cancelled.
+            task.add_done_callback(lambda done: done.cancelled() or done.exception())
+        self._cache[passages] = task
+        if len(self._cache) > _CACHE_SIZE:
+            self._cache.pop(next(iter(self._cache)))
+        # The cancellation of one caller must not cancel the task of other callers.
         return await asyncio.shield(task)
 
     async def _embedded(self, passages: tuple[str, ...]) -> tuple[npt.NDArray[np.float32], Sources]:
@@ -193,6 +193,6 @@ class _Passages:
                 if text:
                     start = window.start + window.text.index(text)
                     sentences.append((text, Place(index, start, start + len(text))))
-        if len(sentences) > _MOST_PASSAGES:
-            raise DetectorFailed(f"the passages have more than {_MOST_PASSAGES} sentences")
+        if len(sentences) > _MAX_SENTENCES:
+            raise DetectorFailed(f"the passages have more than {_MAX_SENTENCES} sentences")
         return await self.embed([text for text, _ in sentences]), await asyncio.to_thread(Sources, sentences)

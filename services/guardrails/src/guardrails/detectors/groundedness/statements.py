@@ -44,7 +44,7 @@ _MONTHS = tuple(dict.fromkeys(words.MONTHS.values()))
 
 
 class Kind(Enum):
-    """The kind of a fact; the values are shown to users."""
+    """The kind of a fact; findings contain the values."""
 
     NUMBER = "number"
     DATE = "date"
@@ -58,9 +58,9 @@ class Fact:
 
     Attributes:
         kind: The kind of fact.
-        keys: Its possible readings; facts with a common reading are equal.
+        keys: The possible readings of the fact; two facts with a common reading are equal.
         text: The text of the fact.
-        unit: The unit of a number; empty if it has no known unit.
+        unit: The unit of a number; empty if unknown.
     """
 
     kind: Kind
@@ -70,7 +70,7 @@ class Fact:
 
     @property
     def stem(self) -> str:
-        """The key of the fact among the stems of words."""
+        """The stem that represents the fact in a set of stems."""
         return f"{self.kind.value}:{min(self.keys)}"
 
     def is_in(self, facts: "Sequence[Fact]") -> bool:
@@ -80,7 +80,7 @@ class Fact:
 
 @dataclass(frozen=True, slots=True)
 class Token:
-    """One word or fact of a sentence."""
+    """A word, a fact or a break between clauses."""
 
     word: str
     fact: Fact | None = None
@@ -88,15 +88,17 @@ class Token:
 
     @property
     def stem(self) -> str:
-        """The stem for comparisons; empty for a word without meaning of its own."""
+        """The stem for comparisons; empty for stop words, negations and breaks."""
         if self.fact is not None:
             return self.fact.stem
-        return "" if self.breaks or self.word in words.EMPTY or self.word in words.NEGATIONS else stem(self.word)
+        return (
+            "" if self.breaks or self.word in words.STOP_WORDS or self.word in words.NEGATIONS else stem(self.word)
+        )
 
 
 @dataclass(frozen=True)
 class Statement:
-    """A sentence, or a clause of one."""
+    """An analysed sentence or clause."""
 
     tokens: tuple[Token, ...]
 
@@ -107,7 +109,7 @@ class Statement:
 
     @cached_property
     def stems(self) -> frozenset[str]:
-        """The stems of its words and facts."""
+        """The stems of the words and facts."""
         return frozenset(token.stem for token in self.tokens) - {""}
 
     @cached_property
@@ -121,7 +123,7 @@ class Statement:
         return [token.word for token in self.tokens if token.word in words.NEGATIONS or token.word.endswith("n't")]
 
     def clauses(self) -> "list[Statement]":
-        """Return the parts with words between the words and signs that separate statements."""
+        """Return the clauses, which breaks separate; a clause without stems is left out."""
         parts: list[list[Token]] = [[]]
         for token in self.tokens:
             if token.breaks:
@@ -146,7 +148,7 @@ def statement(text: str, names: Container[str] = ()) -> Statement:
 
     Args:
         text: The sentence.
-        names: Words in lower case that are names even at the beginning of a sentence.
+        names: Known names in lower case, which are also names at the beginning of a sentence.
     """
     return Statement(tuple(_tokens(text, names)))
 
@@ -206,12 +208,12 @@ def _is_name(matches: Sequence[re.Match[str]], at: int, low: str, names: Contain
         return True
     following = matches[1].group() if len(matches) > 1 else ""
     return low in names or (
-        following[:1].isupper() and following.lower() not in words.MONTHS and low not in words.EMPTY
+        following[:1].isupper() and following.lower() not in words.MONTHS and low not in words.STOP_WORDS
     )
 
 
 def _value(low: str) -> int | None:
-    """Return the value of a number word, or None. ``one`` has no value here, because it is also a pronoun."""
+    """Return the value of a number word; None for other words and for ``one``, which is also a pronoun."""
     parts = low.split("-")
     values = [words.SMALL_NUMBERS.get(part) for part in parts]
     if None in values or low == "one":

@@ -63,7 +63,7 @@ MONTHS = {
 WEEKDAYS = {
     name: name[:3] for name in ["monday", "tuesday", "wednesday", "thursday", "friday", "saturday", "sunday"]
 }
-SEASONS = frozenset(["summer", "autumn", "winter"])  # without spring, which is also a machine part
+SEASONS = frozenset(["summer", "autumn", "winter"])  # not "spring", because this word is also a machine part
 COLOURS = frozenset(
     ["red", "blue", "green", "yellow", "black", "white", "grey", "gray", "brown", "orange", "purple", "pink"]
 )
@@ -152,17 +152,17 @@ _PAIRS = (
     ("true", "false"),
     ("success succeeded", "failure failed"),
 )
-_SHORT = 3  # a negating prefix before so few letters is not reliable
+_SHORT = 3  # a negating prefix is not reliable if at most this number of letters follows
 _PREFIXES = ("un", "in", "im", "ir", "non", "dis")
 
 
 def _opposites() -> dict[str, frozenset[str]]:
     found: dict[str, set[str]] = {}
-    for one, other in _PAIRS:
-        for word in one.split():
-            found.setdefault(word, set()).update(other.split())
-        for word in other.split():
-            found.setdefault(word, set()).update(one.split())
+    for left, right in _PAIRS:
+        for word in left.split():
+            found.setdefault(word, set()).update(right.split())
+        for word in right.split():
+            found.setdefault(word, set()).update(left.split())
     return {word: frozenset(others) for word, others in found.items()}
 
 
@@ -170,7 +170,7 @@ _OPPOSITES = _opposites()
 
 
 def has_opposite(word: str, others: AbstractSet[str]) -> bool:
-    """Return whether the others contain the opposite of a word; all in lower case."""
+    """Return whether other words include the opposite of a word; all words are in lower case."""
     if not others.isdisjoint(_OPPOSITES.get(word, ())):
         return True
     if len(word) > _SHORT and any(prefix + word in others for prefix in _PREFIXES):
@@ -179,7 +179,7 @@ def has_opposite(word: str, others: AbstractSet[str]) -> bool:
     return any(len(each) > _SHORT and each in others for each in bare)
 
 
-EMPTY = frozenset(
+STOP_WORDS = frozenset(
     [
         "a",
         "an",
@@ -280,10 +280,10 @@ EMPTY = frozenset(
         "yes",
     ]
 )
-"""Words without meaning of their own."""
+"""Words that the comparison ignores."""
 BREAKS = frozenset(["and", "or", "but", "while", "whereas", "because"])
-"""Words that separate two statements."""
-CARRIED = frozenset(
+"""Words that separate two clauses."""
+CONTINUATIONS = frozenset(
     ["it", "its", "he", "his", "she", "her", "they", "their", "this", "these", "such", "there", "then"]
 )
-"""Words at the beginning of a sentence that continues the subject of the previous sentence."""
+"""A sentence that begins with one of these words continues the subject of the previous sentence."""

@@ -10,13 +10,14 @@ from detection.detectors.factory import BuiltIn
 from detection.detectors.params import Params
 from detection.detectors.port import DetectorFailed, Judge
 from detection.domain import Detection, DetectionContext, DetectorKind, Health
+from servicekit import child_program
 
 from guardrails.detectors.child_processes import ChildProcesses
 
 Entity = Literal["PERSON", "LOCATION", "NRP"]
 _CHILD = Path(__file__).with_name("child.py")
-_MEMORY = 512 * 1024**2  # bytes of a question, in addition to the model
-_LONGEST = 20_000  # characters in one question; the model takes at most a second for them
+_MEMORY = 512 * 1024**2  # bytes for a request, in addition to the model
+_LONGEST = 20_000  # characters in one request; the model takes at most a second for them
 
 
 class PiiParams(Params, frozen=True, kw_only=True):
@@ -31,7 +32,7 @@ class PiiParams(Params, frozen=True, kw_only=True):
     ] = msgspec.field(default_factory=lambda: ["PERSON", "LOCATION"])
 
 
-class _Answer(msgspec.Struct):
+class _Response(msgspec.Struct):
     found: list[list[tuple[str, int, int, float]]] | None = None
     failed: str = ""
 
@@ -40,13 +41,14 @@ def pii_processes(python: Path, seconds: float, processes: int) -> ChildProcesse
     """Return the processes that find names.
 
     Args:
-        python: The Python that has Presidio and the model.
-        seconds: Time limit of a question.
-        processes: Limit of concurrent questions; each process takes about 190 MB.
+        python: The Python of an environment with Presidio and the model.
+        seconds: The time limit of a request.
+        processes: The maximum number of concurrent requests; each process takes about 190 MB.
     """
-    # One thread for each process: the processes run in parallel.
+    # One thread per process is enough, because the processes run in parallel.
     environment = {"OMP_NUM_THREADS": "1", "OPENBLAS_NUM_THREADS": "1"}
-    return ChildProcesses((str(python), "-I", str(_CHILD)), seconds, processes, environment)
+    command = (str(python), "-I", str(_CHILD), child_program.__file__)
+    return ChildProcesses(command, seconds, processes, environment)
 
 
 def pii(processes: ChildProcesses, seconds: float) -> BuiltIn[PiiParams]:
@@ -54,12 +56,12 @@ def pii(processes: ChildProcesses, seconds: float) -> BuiltIn[PiiParams]:
 
     Args:
         processes: The processes that analyse texts.
-        seconds: Time limit of a question.
+        seconds: The time limit of a request.
     """
 
     async def probe() -> Health:
         try:
-            await _ask(processes, ["Anna"], ["PERSON"], seconds)
+            await _analyse(processes, ["Anna"], ["PERSON"], seconds)
         except DetectorFailed as error:
             return Health(healthy=False, reason=str(error))
         return Health(healthy=True)
@@ -74,7 +76,7 @@ def pii(processes: ChildProcesses, seconds: float) -> BuiltIn[PiiParams]:
 
 
 class Pii(Judge):
-    """Finds the names in sentences."""
+    """Finds names in sentences."""
 
     kind = DetectorKind.CONTENTS
     chunking = Chunking.SENTENCE
@@ -82,37 +84,37 @@ class Pii(Judge):
     def __init__(self, params: PiiParams, processes: ChildProcesses, seconds: float) -> None:
         self._params = params
         self._processes = processes
-        self._question_seconds = seconds
-        self.seconds = 3 * seconds  # includes the wait for a process, and several questions
+        self._request_seconds = seconds
+        self.seconds = 3 * seconds  # includes the wait for a process, and several requests
 
     async def judge(self, windows: Sequence[str], context: DetectionContext) -> list[list[Detection]]:  # noqa: ARG002
         """See `Judge.judge`."""
         found: list[list[Detection]] = []
         for batch in _batches(windows):
-            answers = await _ask(self._processes, batch, self._params.entities, self._question_seconds)
+            responses = await _analyse(self._processes, batch, self._params.entities, self._request_seconds)
             found += [
                 [
                     Detection("pii", name.lower(), text[start:end], start, end, score)
-                    for name, start, end, score in answer
+                    for name, start, end, score in response
                 ]
-                for text, answer in zip(batch, answers, strict=True)
+                for text, response in zip(batch, responses, strict=True)
             ]
         return found
 
 
-async def _ask(
+async def _analyse(
     processes: ChildProcesses, texts: Sequence[str], entities: Sequence[str], seconds: float
 ) -> list[list[tuple[str, int, int, float]]]:
-    question: dict[str, Any] = {
+    request: dict[str, Any] = {
         "texts": texts,
         "entities": entities,
         "seconds": int(seconds) + 1,
         "memory": _MEMORY,
     }
-    answer = msgspec.json.decode(await processes.ask(msgspec.json.encode(question)), type=_Answer)
-    if answer.found is None:
-        raise DetectorFailed(answer.failed)
-    return answer.found
+    response = msgspec.json.decode(await processes.ask(msgspec.json.encode(request)), type=_Response)
+    if response.found is None:
+        raise DetectorFailed(response.failed)
+    return response.found
 
 
 def _batches(windows: Sequence[str]) -> list[list[str]]:

@@ -1,18 +1,18 @@
-"""The process that checks texts: ``python -m guardrails.detectors.structure.child``, with frames on stdin and
-stdout.
+"""The child process that checks texts. It exchanges frames over stdin and stdout.
 
-The process loads the parsers once and forks for each text. A fork is quick, has fresh resource limits, and leaves
-no data of one text for the next. If a signal kills a fork, the process reports it to its parent.
+``python -m guardrails.detectors.structure.child`` starts it. The process loads the parsers once and forks for each
+text. A fork is quick, has new resource limits, and ends after its text. If a signal kills a fork, the process
+reports this to its parent.
 """
 
-import os
 import signal
 import sys
 from collections.abc import Callable
 from typing import BinaryIO
 
 import msgspec
-from servicekit.child_program import answers, die_with_parent, framed, limit, questions, used_memory
+from servicekit import child_program
+from servicekit.child_program import framed, limit, used_memory
 
 from guardrails.detectors.structure.formats import reason
 
@@ -23,9 +23,9 @@ class Request(msgspec.Struct):
     Attributes:
         text: The text.
         kinds: The formats; the text must be valid in each of them.
-        required: Minimum number of JSON objects in the text, for ``json-within``.
-        seconds: Limit on the CPU time of the check.
-        memory: Number of bytes that the check may add to the address space.
+        required: The minimum number of JSON objects in the text, for ``json-within``.
+        seconds: The maximum CPU time of the check.
+        memory: The maximum number of bytes that the check may add to the address space.
     """
 
     text: str
@@ -51,30 +51,23 @@ Frame = Answer | Failed
 
 
 def serve(check: Callable[[str, str, int], str] = reason) -> int:
-    """Answer requests until stdin ends; return the exit code."""
-    die_with_parent()
-    out = answers()
-    out.write(framed(b""))  # ready
-    out.flush()
-    for body in questions():
-        process = os.fork()
-        if process == 0:
-            status = 1
-            try:
-                die_with_parent()
-                request = msgspec.msgpack.decode(body, type=Request)
-                limit(request.seconds, used_memory() + request.memory)
-                _send(out, _answer(check, request))
-                status = 0
-            finally:
-                os._exit(status)
-        _, status = os.waitpid(process, 0)
-        if os.WIFSIGNALED(status):
-            name = signal.Signals(os.WTERMSIG(status)).name
+    """Handle requests until stdin ends; return the exit code."""
+    out = child_program.answers()
+
+    def answer(body: bytes) -> None:
+        def limited() -> None:
+            request = msgspec.msgpack.decode(body, type=Request)
+            limit(request.seconds, used_memory() + request.memory)
+            _send(out, _answer(check, request))
+
+        code = child_program.forked(limited)
+        if code < 0:
+            name = signal.Signals(-code).name
             _send(out, Failed(f"a signal ended the parser while it checked the text ({name})"))
-        elif status:
+        elif code:
             _send(out, Failed("the parser failed on the text"))
-    return 0
+
+    return child_program.serve(out, answer)
 
 
 def _answer(check: Callable[[str, str, int], str], request: Request) -> Frame:

@@ -1,7 +1,7 @@
-"""Source code: a section for each function, method and type, by the syntax of its language.
+"""Source code: a section for each function, method and type, which the grammar of the language determines.
 
-The text is the unchanged lines of the file, each in one section. For languages without a grammar, blank lines and
-indentation determine the parts that belong together.
+Each line of the file is unchanged and in exactly one section. For languages without a grammar, blank lines and
+indentation determine which lines belong together.
 """
 
 import importlib
@@ -20,7 +20,7 @@ from ingest.parsing.registry import format_named
 from ingest.parsing.text.clean import clean
 from ingest.parsing.text.decode import text_of
 
-# Modules of grammars, with the function that returns each. C is parsed as C++, JavaScript as TypeScript.
+# For each grammar: its module and the function that returns it. C is parsed as C++, JavaScript as TypeScript.
 _GRAMMARS = {
     "c++": ("tree_sitter_cpp", "language"),
     "c#": ("tree_sitter_c_sharp", "language"),
@@ -45,13 +45,13 @@ _SUFFIXES = {
     "tsx": ".js .jsx .mjs .cjs .tsx",
     "typescript": ".ts .mts .cts",
 }
-_OF_SUFFIX = {suffix: language for language, suffixes in _SUFFIXES.items() for suffix in suffixes.split()}
+_BY_SUFFIX = {suffix: language for language, suffixes in _SUFFIXES.items() for suffix in suffixes.split()}
 _SHEBANG = re.compile(r"#!.*?\b(python|ruby|node|php)[\d.]*\b")
-_OF_INTERPRETER = {"python": "python", "ruby": "ruby", "node": "tsx", "php": "php"}
+_BY_INTERPRETER = {"python": "python", "ruby": "ruby", "node": "tsx", "php": "php"}
 
 _INTERPRETED = re.compile(rb"(?:\xef\xbb\xbf)?\s*#!")
 _SMALL = 800
-"""A type of at most this many characters is one section together with its methods."""
+"""A type with at most this many characters is one section, which includes its methods."""
 _LONGEST_NAME = 100
 _DEEPEST = 50
 _WORD = re.compile(r"\w")
@@ -69,10 +69,10 @@ _TYPES = frozenset((
     "type_alias_declaration", "type_spec", "impl_item", "struct_item", "enum_item", "trait_item", "union_item",
     "class", "module",
 ))
-_SPACES = frozenset((
+_NAMESPACES = frozenset((
     "namespace_declaration", "namespace_definition", "internal_module", "mod_item", "module_declaration",
 ))
-# Nodes that contain a definition and the text before it, for example decorators.
+# Nodes that contain a definition and text before it, for example a function with its decorators.
 _WRAPPERS = frozenset((
     "decorated_definition", "export_statement", "ambient_declaration", "template_declaration", "type_declaration",
     "lexical_declaration", "variable_declaration", "declaration", "type_definition",
@@ -82,13 +82,13 @@ _BODIES = frozenset((
     "statement_block", "body_statement", "linkage_specification", "enum_body_declarations", "preproc_ifdef",
     "preproc_if", "preproc_else", "namespace_use_group", "compound_statement", "expression_statement",
 ))
-_BEFORE = frozenset(("comment", "line_comment", "block_comment", "attribute_item"))
+_COMMENTS = frozenset(("comment", "line_comment", "block_comment", "attribute_item"))
 # fmt: on
 
 
 @dataclass(frozen=True, slots=True)
 class _Definition:
-    """The lines of a definition; the last one is exclusive."""
+    """The lines of a definition, from ``first`` up to but excluding ``last``."""
 
     first: int
     last: int
@@ -98,16 +98,16 @@ class _Definition:
 
 
 def recognises(_path: Path, head: bytes) -> bool:
-    """Return whether the first line of a text names an interpreter."""
+    """Return whether the first line of a text is a shebang."""
     return _INTERPRETED.match(head) is not None
 
 
 def grammar(suffix: str, text: str) -> Language | None:
     """Return the grammar of a file's language, by its suffix or by the interpreter in its first line."""
-    language = _OF_SUFFIX.get(suffix, "")
+    language = _BY_SUFFIX.get(suffix, "")
     if format_named(suffix) is None:
         shebang = _SHEBANG.match(text)
-        language = _OF_INTERPRETER[shebang[1]] if shebang else ""
+        language = _BY_INTERPRETER[shebang[1]] if shebang else ""
     if not language:
         return None
     module, function = _GRAMMARS[language]
@@ -118,7 +118,7 @@ def parse(request: Request) -> Iterator[Head | Page]:
     """Yield the head and the one page of a source file.
 
     Raises:
-        Unreadable: It has no text.
+        Unreadable: The file has no text.
     """
     text = clean(text_of(request))
     language = grammar(request.suffix.lower(), text)
@@ -135,7 +135,7 @@ def parse(request: Request) -> Iterator[Head | Page]:
 
 
 def _joined(sections: Iterable[Section | None]) -> tuple[Section, ...]:
-    """Return the sections without None; a section with only punctuation becomes a part of the previous one."""
+    """Return the sections, skipping None. A section with only punctuation is appended to the previous section."""
     joined: list[Section] = []
     for section in sections:
         if section is None:
@@ -152,32 +152,32 @@ def _sections(
     scope: Node, lines: Sequence[str], first: int, last: int, path: tuple[str, ...]
 ) -> Iterator[Section | None]:
     """Yield the lines of a scope, from ``first`` to ``last``, in sections."""
-    at = first
+    position = first
     for definition in _definitions(scope, lines, first, last):
-        yield _section(path, lines[at : definition.first])
+        yield _section(path, lines[position : definition.first])
         inner = (*path, definition.name) if definition.name else path
         size = sum(map(len, lines[definition.first : definition.last]))
         if definition.is_function or size <= _SMALL or len(path) > _DEEPEST:
             yield _section(inner, lines[definition.first : definition.last])
         else:
             yield from _sections(definition.node, lines, definition.first, definition.last, inner)
-        at = definition.last
-    yield _section(path, lines[at:last])
+        position = definition.last
+    yield _section(path, lines[position:last])
 
 
 def _definitions(scope: Node, lines: Sequence[str], first: int, last: int) -> Iterator[_Definition]:
-    """Yield the outermost definitions within a scope, each with the comments above it; their lines are disjoint."""
-    at = first
+    """Yield the outermost definitions within a scope with the comments above them. Their lines are disjoint."""
+    position = first
     for node, outer in _outermost(scope):
         begin, end = outer.start_point.row, outer.end_point.row + 1
         if outer.end_point.column == 0:
             end -= 1
-        if begin < at or end > last or end <= begin:
-            continue  # the definition begins on the line where another one ends
-        begin = _with_comments(outer, begin, at)
+        if begin < position or end > last or end <= begin:
+            continue  # the definition begins on the last line of another definition
+        begin = _with_comments(outer, begin, position)
         name = _name(node, lines)
         yield _Definition(begin, end, name, node, node.type in _FUNCTIONS)
-        at = end
+        position = end
 
 
 def _outermost(scope: Node) -> Iterator[tuple[Node, Node]]:
@@ -198,14 +198,14 @@ def _is_definition(node: Node) -> bool:
         value = node.child_by_field_name("value")
         return value is not None and value.type in ("arrow_function", "function_expression", "class")
     if node.type in ("class_specifier", "struct_specifier", "union_specifier", "enum_specifier"):
-        return node.child_by_field_name("body") is not None  # otherwise the type is only mentioned
-    return node.type in _FUNCTIONS or node.type in _TYPES or node.type in _SPACES
+        return node.child_by_field_name("body") is not None  # without a body, this is a reference to the type
+    return node.type in _FUNCTIONS or node.type in _TYPES or node.type in _NAMESPACES
 
 
-def _with_comments(node: Node, begin: int, at: int) -> int:
+def _with_comments(node: Node, begin: int, position: int) -> int:
     """Return the first row of a node, including the comments and attributes directly above it."""
     before = node.prev_named_sibling
-    while before is not None and before.type in _BEFORE and at <= before.start_point.row:
+    while before is not None and before.type in _COMMENTS and position <= before.start_point.row:
         end = before.end_point.row - (before.end_point.column == 0)
         if end < begin - 1 or end >= begin:
             break
@@ -218,7 +218,7 @@ def _name(node: Node, lines: Sequence[str]) -> str:
     """Return the name of a definition."""
     named = node.child_by_field_name("type" if node.type == "impl_item" else "name")
     declarator = node.child_by_field_name("declarator")
-    while named is None and declarator is not None:  # in C, the name is inside pointers and parameters
+    while named is None and declarator is not None:  # in C, nested declarators contain the name
         inner = declarator.child_by_field_name("declarator")
         named, declarator = (declarator, None) if inner is None else (None, inner)
     text = named.text.decode(errors="replace") if named is not None and named.text else ""
@@ -228,7 +228,7 @@ def _name(node: Node, lines: Sequence[str]) -> str:
 
 
 def _section(path: tuple[str, ...], lines: Sequence[str]) -> Section | None:
-    """Return a section of whole lines, with spans that stay together, or None without text."""
+    """Return a section of whole lines, with the spans that should not be split; None if the lines are blank."""
     lines = [line.rstrip() for line in lines]
     while lines and not lines[-1]:
         lines.pop()
@@ -236,13 +236,13 @@ def _section(path: tuple[str, ...], lines: Sequence[str]) -> Section | None:
     if not lines:
         return None
     whole: list[tuple[int, int]] = []
-    begin = end = at = 0
+    begin = end = position = 0
     for line in lines:
-        if at - end > 1 and line and not line[0].isspace() and line[0] not in ")}]":  # after a blank line
+        if position - end > 1 and line and not line[0].isspace() and line[0] not in ")}]":  # after a blank line
             whole.append((begin, end))
-            begin = at
-        at += len(line)
-        end = at if line else end
-        at += 1
+            begin = position
+        position += len(line)
+        end = position if line else end
+        position += 1
     whole.append((begin, end))
     return Section(path, "\n".join(lines), tuple(whole))

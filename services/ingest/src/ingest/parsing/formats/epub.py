@@ -1,4 +1,4 @@
-"""E-books (EPUB 2 and 3): the chapters in reading order, by heading."""
+"""E-books (EPUB 2 and 3): the chapters in reading order, split at headings."""
 
 import posixpath
 import re
@@ -41,12 +41,12 @@ def parse(request: Request) -> Iterator[Part]:
     missing: list[str] = []
     with packages.opened(Path(request.path), request.memory) as package:
         if package.has(_ENCRYPTION) and b"xhtml" in package.read(_ENCRYPTION):
-            raise Unreadable("The book is protected and opens only in the reader of its shop.")
-        place, book = _book(package)
+            raise Unreadable("The book is protected by digital rights management (DRM). Upload a copy without DRM.")
+        directory, book = _book(package)
         language = _first(book, "language")
         outline.heading(0, _first(book, "title"))
         characters = 0
-        for name in _chapters(book, place):
+        for name in _chapters(book, directory):
             if not package.has(name):
                 missing.append(name)
                 continue
@@ -66,22 +66,22 @@ def parse(request: Request) -> Iterator[Part]:
 
 def _book(package: Package) -> tuple[str, etree._Element]:
     """Return the directory and the root of the package document (EPUB 3.3, 4.2.6.3.1)."""
-    for each in package.xml("META-INF/container.xml").iter("{*}rootfile"):
-        name = unquote(each.get("full-path", ""))
+    for element in package.xml("META-INF/container.xml").iter("{*}rootfile"):
+        name = unquote(element.get("full-path", ""))
         return posixpath.dirname(name), package.xml(name)
     raise Unreadable("The book is damaged: its package document is missing.")
 
 
 def _first(book: etree._Element, name: str) -> str:
-    return next((flat("".join(each.itertext())) for each in book.iter(f"{{*}}{name}")), "")
+    return next((flat("".join(element.itertext())) for element in book.iter(f"{{*}}{name}")), "")
 
 
-def _chapters(book: etree._Element, place: str) -> Iterator[str]:
+def _chapters(book: etree._Element, directory: str) -> Iterator[str]:
     """Yield the names of the chapters in reading order, without the table of contents."""
-    items = {each.get("id"): each for each in book.iter("{*}item")}
+    items = {element.get("id"): element for element in book.iter("{*}item")}
     for reference in book.iter("{*}itemref"):
         item = items.get(reference.get("idref"))
         if item is None or item.get("media-type") not in _TEXTS:
             continue
         if "nav" not in item.get("properties", "").split():
-            yield posixpath.normpath(posixpath.join(place, unquote(item.get("href", ""))))
+            yield posixpath.normpath(posixpath.join(directory, unquote(item.get("href", ""))))

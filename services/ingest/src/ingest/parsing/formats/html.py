@@ -1,4 +1,4 @@
-"""HTML: the main text by heading, list items and table rows, without navigation and scripts."""
+"""HTML: the main text with headings, list items and table rows, without navigation and scripts."""
 
 import codecs
 import itertools
@@ -35,7 +35,7 @@ _BLOCKS = frozenset((
 ))
 # fmt: on
 _LONGEST_SPAN = 1000
-"""HTML Living Standard 4.9.11: the limit for columns, which is used for rows too."""
+"""HTML Living Standard 4.9.11: the limit for ``colspan``; this module applies it to ``rowspan``, too."""
 _LISTS = frozenset(("ul", "ol", "menu"))
 _HEADINGS = {f"h{level}": level for level in range(1, 7)}
 
@@ -46,7 +46,7 @@ def recognises(_path: Path, head: bytes) -> bool:
 
 
 def _source(data: bytes) -> str:
-    """Return the decoded source: by its declared encoding if that is correct, otherwise as any text."""
+    """Return the source, decoded with the declared encoding. If this fails, decode it like plain text."""
     declared = _CHARSET.search(data[:_CHARSET_PEEK])
     if declared and not data.startswith((codecs.BOM_UTF8, codecs.BOM_UTF16_LE, codecs.BOM_UTF16_BE)):
         try:
@@ -100,7 +100,7 @@ class _Walk:
         self._words: list[str] = []
         self._level = 0
         self._lists: list[int | None] = []
-        self._mark = ""
+        self._marker = ""
 
     def run(self, root: LexborNode) -> None:
         node = root
@@ -156,13 +156,13 @@ class _Walk:
             self._flush()
             self._level = 0
         if tag == "li":
-            self._mark = ""
+            self._marker = ""
         elif tag in _LISTS and self._lists and not _is_hidden(node):
             self._lists.pop()
 
     def _begin_item(self) -> None:
         counter = self._lists[-1] if self._lists else None
-        self._mark = "  " * max(0, len(self._lists) - 1) + ("- " if counter is None else f"{counter}. ")
+        self._marker = "  " * max(0, len(self._lists) - 1) + ("- " if counter is None else f"{counter}. ")
         if counter is not None:
             self._lists[-1] = counter + 1
 
@@ -176,8 +176,8 @@ class _Walk:
             self._outline.heading(self._level, flat(text))
             self._level = 0
             return
-        mark, self._mark = self._mark, ""
-        self._outline.block(mark + text, tight=bool(self._lists) and bool(mark))
+        marker, self._marker = self._marker, ""
+        self._outline.block(marker + text, tight=bool(self._lists) and bool(marker))
 
     def _table(self, table: LexborNode) -> None:
         heads: list[list[str]] = []
@@ -203,11 +203,11 @@ class _Walk:
 def _texts(
     cells: Sequence[LexborNode], above: Mapping[int, tuple[int, str]]
 ) -> tuple[list[str], dict[int, tuple[int, str]]]:
-    """Return a row's texts by column, and the cells that span rows below it: the number of rows left, and the text.
+    """Return a row's texts by column, and the cells that also span rows below: the number of rows, and the text.
 
     Args:
         cells: The cells of the row.
-        above: The cells of rows above that span this row.
+        above: The cells of earlier rows that span this row.
     """
     texts: list[str] = []
     below: dict[int, tuple[int, str]] = {}
@@ -231,7 +231,7 @@ def _span(cell: LexborNode, name: str) -> int:
 
 
 def _is_data(table: LexborNode) -> bool:
-    """Return whether a table holds data; tables for layout are read as text."""
+    """Return whether a table contains data. Tables for layout are read as text."""
     nested = len(table.css("table")) > 1
     return not nested and (table.css_first("th") is not None or table.css_first("h1,h2,p") is None)
 

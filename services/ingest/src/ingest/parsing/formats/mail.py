@@ -1,4 +1,4 @@
-"""E-mail (RFC 5322, MIME): the readable text of the body; attachments become documents."""
+"""E-mail (RFC 5322, MIME): the text of the body. Attachments become documents."""
 
 import email
 import email.policy
@@ -18,10 +18,10 @@ from ingest.parsing.text.decode import decode
 from ingest.parsing.text.outline import Outline
 
 _FIELD = re.compile(rb"([!-9;-~]+):[^\n]*\r?\n(?:[ \t][^\n]*\r?\n)*")
-_ALWAYS = frozenset((b"from", b"return-path", b"received", b"delivered-to"))
-_OFTEN = frozenset((b"message-id", b"mime-version", b"date", b"to", b"subject"))
+_TRACE_FIELDS = frozenset((b"from", b"return-path", b"received", b"delivered-to"))
+_COMMON_FIELDS = frozenset((b"message-id", b"mime-version", b"date", b"to", b"subject"))
 _MEMORY_SHARE = 8
-"""The inverse share of the memory for a mail, because the library holds a mail several times."""
+"""A mail may take this fraction of the memory limit, because the library keeps several copies."""
 _SIGNATURES = frozenset(
     ("application/pgp-signature", "application/pkcs7-signature", "application/x-pkcs7-signature")
 )
@@ -34,7 +34,7 @@ def recognises(_path: Path, head: bytes) -> bool:
     while field := _FIELD.match(head, end):
         names.add(field[1].lower())
         end = field.end()
-    return bool(names & _ALWAYS) and len(names & (_OFTEN | _ALWAYS)) > 2
+    return bool(names & _TRACE_FIELDS) and len(names & (_COMMON_FIELDS | _TRACE_FIELDS)) > 2
 
 
 def parse(request: Request) -> Iterator[Part]:
@@ -50,11 +50,9 @@ def parse(request: Request) -> Iterator[Part]:
         raise TooLarge(f"The mail has {path.stat().st_size} bytes. The limit is {most} bytes.")
     with damaged("The mail"), path.open("rb") as file:
         mail = email.message_from_binary_file(file, policy=email.policy.default)
-    if mail.get_content_type() in _ENCRYPTED and mail.get_param("smime-type") != "signed-data":
-        raise Unreadable("The mail is encrypted.")
-    if mail.get_content_type() == "multipart/encrypted":
-        raise Unreadable("The mail is encrypted.")
     with damaged("The mail"):
+        if _is_encrypted(mail):
+            raise Unreadable("The mail is encrypted.")
         headers = _headers(mail)
     yield Head("message/rfc822", mail=headers.facts())
     outline = Outline()
@@ -65,6 +63,13 @@ def parse(request: Request) -> Iterator[Part]:
             fill_body(outline, _text(body), is_html=body.get_content_type() == "text/html")
     yield Page(0, outline.end_page())
     yield from _attachments(mail, body, Members(request))
+
+
+def _is_encrypted(mail: EmailMessage) -> bool:
+    content_type = mail.get_content_type()
+    if content_type in _ENCRYPTED:
+        return mail.get_param("smime-type") != "signed-data"
+    return content_type == "multipart/encrypted"
 
 
 def _headers(mail: EmailMessage) -> Headers:
@@ -97,27 +102,44 @@ def _text(part: MIMEPart) -> str:
 def _attachments(mail: EmailMessage, body: MIMEPart | None, members: Members) -> Iterator[Member | Omission]:
     pictures = 0
     for part in _leaves(mail):
-        kind = part.get_content_type()
-        if part is body or kind in _SIGNATURES:
+        if part is body:
             continue
-        is_attached = part.is_attachment() or part.get_filename() is not None
-        if part.get_content_maintype() == "image" and part["content-id"] and not part.is_attachment():
-            pictures += 1
-        elif kind == "message/rfc822":
-            for inner in part.iter_parts():
-                name = part.get_filename() or f"{inner.get('subject') or 'message'}.eml"
-                yield from members.of(name.replace("/", "_"), inner.as_bytes())
-        elif is_attached or part.get_content_maintype() != "text":
-            data = part.get_payload(decode=True)
-            if isinstance(data, bytes):
-                yield from members.of((part.get_filename() or "attachment").replace("/", "_"), data)
+        try:
+            with damaged("An attachment of the mail"):
+                if _is_inline_picture(part):
+                    pictures += 1
+                    continue
+                files = list(_files(part))
+        except Unreadable as refusal:
+            yield Omission("Unreadable", str(refusal))
+            continue
+        for name, content in files:
+            yield from members.of(name.replace("/", "_"), content)
     if pictures:
         yield Omission("Unsupported", f"Pictures in the text of the mail are not read: {pictures}.")
     yield from members.left_out()
 
 
+def _is_inline_picture(part: MIMEPart) -> bool:
+    return part.get_content_maintype() == "image" and bool(part["content-id"]) and not part.is_attachment()
+
+
+def _files(part: MIMEPart) -> Iterator[tuple[str, bytes]]:
+    """Yield the names and contents of the files in a part: attachments and mails, without signatures."""
+    content_type = part.get_content_type()
+    if content_type in _SIGNATURES:
+        return
+    if content_type == "message/rfc822":
+        for inner in part.iter_parts():
+            yield part.get_filename() or f"{inner.get('subject') or 'message'}.eml", inner.as_bytes()
+    elif part.get_content_maintype() != "text" or part.is_attachment() or part.get_filename() is not None:
+        data = part.get_payload(decode=True)
+        if isinstance(data, bytes):
+            yield part.get_filename() or "attachment", data
+
+
 def _leaves(part: MIMEPart) -> Iterator[MIMEPart]:
-    """Yield the parts with content, in order; a mail within the mail is one part."""
+    """Yield the parts with content, in order. A mail within the mail counts as one part."""
     if part.get_content_maintype() != "multipart":
         yield part
         return

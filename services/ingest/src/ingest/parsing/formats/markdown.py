@@ -1,4 +1,4 @@
-"""Markdown (CommonMark with tables): sections by heading, list items and table rows."""
+"""Markdown (CommonMark with tables): sections at headings, list items and table rows."""
 
 import re
 from collections.abc import Iterator, Sequence
@@ -15,7 +15,7 @@ from ingest.parsing.text.tables import rows
 
 _FRONT_MATTER = re.compile(r"\A---[ \t]*\n(.*?\n)(?:---|\.\.\.)[ \t]*(?:\n|\Z)", re.DOTALL)
 _DEEPEST = 10_000
-"""Deeper than the stack allows. The parser silently drops text below its limit, but a stack overflow is reported.
+"""Maximum nesting, more than the stack allows: the parser silently drops deeper text, but a stack overflow fails.
 """
 _TAG = re.compile(r"<!--.*?-->|</?[A-Za-z][^<>]*>", re.DOTALL)
 
@@ -34,7 +34,7 @@ def parse(request: Request) -> Iterator[Head | Page]:
 
 
 def fill(outline: Outline, text: str) -> None:
-    """Add a text to an outline."""
+    """Add a Markdown text to an outline."""
     _fill(outline, MarkdownIt("commonmark", {"maxNesting": _DEEPEST}).enable("table").parse(text))
 
 
@@ -81,11 +81,11 @@ def _fill(outline: Outline, tokens: Sequence[Token]) -> None:
 
 
 class _Lists:
-    """The open lists at a position, and the marker of the item that begins there."""
+    """The lists that are open at the current token, and the marker of the next item."""
 
     def __init__(self) -> None:
         self._counters: list[int | None] = []
-        self._mark: str | None = None
+        self._marker: str | None = None
         self._fresh = False
 
     def open(self, token: Token) -> None:
@@ -98,7 +98,7 @@ class _Lists:
 
     def item(self, token: Token) -> None:
         counter = self._counters[-1]
-        self._mark = "- " if counter is None else f"{counter}{token.markup} "
+        self._marker = "- " if counter is None else f"{counter}{token.markup} "
         if counter is not None:
             self._counters[-1] = counter + 1
 
@@ -106,10 +106,10 @@ class _Lists:
         """Return the prefix of the next paragraph, and whether it follows the previous one without a blank line."""
         if not self._counters:
             return "", False
-        mark, self._mark = self._mark, None
+        marker, self._marker = self._marker, None
         fresh, self._fresh = self._fresh, False
         indent = "  " * (len(self._counters) - 1)
-        return (indent + mark if mark is not None else indent + "  "), not fresh
+        return (indent + marker if marker is not None else indent + "  "), not fresh
 
 
 def _inline(children: Sequence[Token]) -> str:

@@ -51,8 +51,8 @@ def parse(request: Request) -> Iterator[Head | Page]:
 
 
 def _language(meta: etree._Element) -> str:
-    found = next((each.text or "" for each in meta.iter("{http://purl.org/dc/elements/1.1/}language")), "")
-    return found if found.replace("-", "").isalnum() else ""
+    language = next((element.text or "" for element in meta.iter("{http://purl.org/dc/elements/1.1/}language")), "")
+    return language if language.replace("-", "").isalnum() else ""
 
 
 def _pages(kind: str, body: etree._Element, request: Request) -> Iterator[Page]:
@@ -62,12 +62,12 @@ def _pages(kind: str, body: etree._Element, request: Request) -> Iterator[Page]:
         yield Page(0, outline.end_page())
         return
     tag = odf_text.TABLE + "table" if kind == "spreadsheet" else odf_text.DRAW + "page"
-    for number, each in enumerate(body.iterchildren(tag), 1):
+    for number, element in enumerate(body.iterchildren(tag), 1):
         outline = Outline()
         if kind == "spreadsheet":
-            rows = odf_text.rows_of(each, request.max_characters)
-            outline.heading(1, each.get(odf_text.TABLE + "name", ""))
+            rows = odf_text.rows_of(element, request.max_characters)
+            outline.heading(1, element.get(odf_text.TABLE + "name", ""))
             grids.fill(outline, rows)
         else:
-            odf_text.fill_slide(outline, each)
+            odf_text.fill_slide(outline, element)
         yield Page(number, outline.end_page())

@@ -1,4 +1,4 @@
-"""Mails saved by Outlook (MS-OXMSG): the readable text of the body; attachments become documents."""
+"""Mails saved by Outlook (MS-OXMSG): the text of the body. Attachments become documents."""
 
 from collections.abc import Iterator
 from pathlib import Path
@@ -60,9 +60,9 @@ def parse(request: Request) -> Iterator[Part]:
 def _headers(mail: oxmsg.Message) -> Headers:
     by_name = {name.lower(): value for name, value in mail.message_headers.items()}
     recipients: dict[int, list[Address]] = {_TO: [], _COPIED: []}
-    for each in mail.recipients:
-        kind = each.properties.int_prop_value(_RECIPIENT_TYPE)
-        recipients.get(kind or _TO, []).append(Address(each.name, each.email_address.lower()))
+    for recipient in mail.recipients:
+        kind = recipient.properties.int_prop_value(_RECIPIENT_TYPE)
+        recipients.get(kind or _TO, []).append(Address(recipient.name, recipient.email_address.lower()))
     sender = mail.sender or ""
     return Headers(
         subject=mail.subject,
@@ -81,7 +81,11 @@ def _attachments(mail: oxmsg.Message, members: Members) -> Iterator[Part]:
         with damaged("An attachment of the mail"):
             name, content = attachment.file_name or "attachment", attachment.file_bytes
         if content is None:
-            yield Omission("Unsupported", "It is a mail or an Outlook object within the mail.", part=name)
+            yield Omission(
+                "Unsupported",
+                "The attachment is a mail or an Outlook object, which are not read within a mail.",
+                part=name,
+            )
         else:
             yield from members.of(name.replace("/", "_"), content)
     yield from members.left_out()

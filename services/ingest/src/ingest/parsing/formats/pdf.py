@@ -27,21 +27,21 @@ from ingest.parsing.text.outline import Outline
 
 _TAIL = 4096
 _SAMPLE = 16
-_PASSWORD = 4  # FPDF_ERR_PASSWORD
-# pdfium ends a line with a line break, or with this character in place of a hyphen.
+_PASSWORD_ERROR = 4  # FPDF_ERR_PASSWORD
+# pdfium ends a line with a line break, or with ``HYPHEN`` or ``\x02`` in place of a hyphen.
 _PIECE = re.compile(f"[^\n{HYPHEN}\x02]+[{HYPHEN}\x02]?")
 _MARKER = re.compile(r"\s*(?:[^\w\s]|\(?(?:\d{1,3}|[A-Za-z]|[ivxIVX]{1,4})[.)])")
-"""The marker or the number of a list item, which is not a cell."""
+"""The marker or the number of a list item, which is not a cell of a table."""
 _BOLD = (b"bold", b"black", b"heavy", b"semibold")
 _COLUMN_GAP = 1.2
-"""Gap between columns, in letter sizes; a space has a quarter."""
+"""Minimum gap between columns, as a multiple of the font size. A space is a quarter of the font size wide."""
 _WIDE_GAP = 0.5
-"""Gap between narrow columns, or between words of a justified line."""
+"""Minimum gap between narrow columns, or between words of a justified line, as a multiple of the font size."""
 
 LONGEST_SIDE = 1536
-"""Pixels. Known models scale pictures down to about this size, and small print is still readable."""
+"""Longest side of a picture in pixels. Many models scale pictures to about this size. Small print is readable."""
 LARGEST = 768 * 1024
-"""Bytes. A picture is one message of the broker, whose limit is 1 MiB."""
+"""Maximum bytes of a picture. A picture is one message of the broker, whose limit is 1 MiB."""
 _QUALITIES = (80, 60, 40)
 
 
@@ -51,7 +51,7 @@ def recognises(_path: Path, head: bytes) -> bool:
 
 
 def parse(request: Request) -> Iterator[Part]:
-    """Yield the head and the pages of a PDF; the first ``max_pictures`` pages have a picture.
+    """Yield the head and the pages of a PDF. The first ``max_pictures`` pages have a picture.
 
     Raises:
         Unreadable: The PDF is encrypted, truncated or damaged, or has no text.
@@ -91,7 +91,7 @@ def parse(request: Request) -> Iterator[Part]:
 
 
 def _scan(document: pdfium.PdfDocument, number: int, scans: Scans) -> Scan | Omission:
-    """Return the scan of a page that is an image, or the omission if it cannot be read."""
+    """Return the scan of a page that is an image, or an omission if the page cannot be read."""
     image = b""
     if scans is Scans.READ:
         with contextlib.suppress(pdfium.PdfiumError, ArithmeticError, ValueError, OSError, Unreadable):
@@ -115,7 +115,7 @@ def _open(path: Path) -> pdfium.PdfDocument:
     try:
         return pdfium.PdfDocument(path)
     except pdfium.PdfiumError as error:
-        if error.err_code == _PASSWORD:
+        if error.err_code == _PASSWORD_ERROR:
             raise Unreadable("The PDF is encrypted and needs a password.") from error
         raise Unreadable("The PDF is damaged: it cannot be opened.") from error
 
@@ -130,7 +130,7 @@ def _language(document: pdfium.PdfDocument) -> str:
 
 
 def lines_of(document: pdfium.PdfDocument, number: int) -> list[Line]:
-    """Return the lines of a page, in the order in which the page draws them."""
+    """Return the lines of a page, in the order of the page's content stream."""
     try:
         page = document[number]
         text_page = page.get_textpage()
@@ -146,11 +146,11 @@ def lines_of(document: pdfium.PdfDocument, number: int) -> list[Line]:
 
 
 def _cells(text_page: pdfium.PdfTextPage, piece: str, start: int) -> Iterator[Line]:
-    """Yield the line of a piece of the page's text; if it may be a row of a table, yield each cell.
+    """Yield a piece of the page's text as one line, or each of its cells if it may be a row of a table.
 
     Args:
         text_page: The text of the page.
-        piece: The piece.
+        piece: The text up to the end of a line.
         start: Index of the piece's first character.
     """
     hyphenated = piece[-1] in (HYPHEN, "\x02")
@@ -158,11 +158,11 @@ def _cells(text_page: pdfium.PdfTextPage, piece: str, start: int) -> Iterator[Li
     if not piece.strip():
         return
     line = _line(text_page, piece, start)
-    for begin, end in _apart(text_page, piece, start, _COLUMN_GAP * line.size):
+    for begin, end in _separated(text_page, piece, start, _COLUMN_GAP * line.size):
         text = _text(piece[begin:end])
         if not text:
             continue
-        spans = list(_apart(text_page, piece[begin:end], start + begin, _WIDE_GAP * line.size))
+        spans = list(_separated(text_page, piece[begin:end], start + begin, _WIDE_GAP * line.size))
         parts = [
             replace(_line(text_page, piece[begin + first : begin + last], start + begin + first), text=part)
             for first, last in (spans if len(spans) > 1 else ())
@@ -173,9 +173,9 @@ def _cells(text_page: pdfium.PdfTextPage, piece: str, start: int) -> Iterator[Li
 
 
 def _line(text_page: pdfium.PdfTextPage, piece: str, start: int) -> Line:
-    """Return the position and the style of a piece of text; the text of the line is empty."""
-    shown = [index for index, character in enumerate(piece) if not character.isspace()]
-    first, last = start + shown[0], start + shown[-1]
+    """Return a line with the position and the style of a piece of text, but without the text."""
+    visible = [index for index, character in enumerate(piece) if not character.isspace()]
+    first, last = start + visible[0], start + visible[-1]
     x, y = ctypes.c_double(), ctypes.c_double()
     raw.FPDFText_GetCharOrigin(text_page, first, x, y)
     right = max(_box(text_page, last)[1], x.value)
@@ -193,7 +193,7 @@ def _is_bold(text_page: pdfium.PdfTextPage, index: int) -> bool:
     return length > 0 and any(word in name.value.lower() for word in _BOLD)
 
 
-def _apart(text_page: pdfium.PdfTextPage, piece: str, start: int, least: float) -> Iterator[tuple[int, int]]:
+def _separated(text_page: pdfium.PdfTextPage, piece: str, start: int, least: float) -> Iterator[tuple[int, int]]:
     """Yield the spans of a line that are separated by gaps wider than ``least``."""
     begin = 0
     for gap in re.finditer(r"\s+", piece.rstrip()):
@@ -216,7 +216,7 @@ def _box(text_page: pdfium.PdfTextPage, index: int) -> tuple[float, float]:
 
 
 def _text(piece: str) -> str:
-    # A character outside the basic multilingual plane may come as two surrogates.
+    # pdfium may return a character outside the basic multilingual plane as two surrogates.
     return flat(piece.encode("utf-16", "surrogatepass").decode("utf-16", "ignore"))
 
 
@@ -234,7 +234,7 @@ def _spread(count: int, most: int) -> range:
 
 
 def page_picture(document: pdfium.PdfDocument, number: int) -> bytes:
-    """Return a page, counted from 0, as JPEG; empty if it cannot be drawn or is too large.
+    """Return a page, counted from 0, as JPEG; empty if the page cannot be drawn or the picture is too large.
 
     The picture has `LONGEST_SIDE` pixels on its longer side, for every page size.
     """
@@ -251,7 +251,7 @@ def page_picture(document: pdfium.PdfDocument, number: int) -> bytes:
 
 
 def _drawn(document: pdfium.PdfDocument, number: int, side: int) -> Image.Image:
-    """Draw a page with this number of pixels on its longer side."""
+    """Draw a page with ``side`` pixels on its longer side."""
     page = document[number]
     try:
         drawn: Image.Image = page.render(scale=side / max(page.get_size()), may_draw_forms=False).to_pil()

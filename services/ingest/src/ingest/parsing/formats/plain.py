@@ -1,4 +1,4 @@
-"""Plain text: unchanged paragraphs, in which hard-wrapped lines are joined."""
+"""Plain text: the paragraphs, with hard-wrapped lines joined."""
 
 from collections.abc import Iterator
 
@@ -11,21 +11,24 @@ from ingest.parsing.text.lines import Line
 from ingest.parsing.text.outline import Outline
 
 _WIDEST_WRAP = 100
-"""Characters; a file with longer lines is not hard-wrapped."""
+"""Maximum number of characters in a hard-wrapped line."""
 _PROSE_SUFFIXES = ("", ".txt", ".text")
 
 
 def parse(request: Request) -> Iterator[Head | Page]:
-    """Yield the head and the one page of a text; only lines of prose (``.txt``) are joined."""
-    text = text_of(request)
-    yield Head("text/plain")
+    """Yield the head and the one page of a text. Only the lines of prose (``.txt``) are joined."""
+    yield from parts(text_of(request), request.suffix)
+
+
+def parts(text: str, suffix: str) -> tuple[Head, Page]:
+    """Return the head and the one page of a decoded text."""
     outline = Outline()
-    fill(outline, text, is_prose=request.suffix.lower() in _PROSE_SUFFIXES)
-    yield Page(0, outline.end_page())
+    fill(outline, text, is_prose=suffix.lower() in _PROSE_SUFFIXES)
+    return Head("text/plain"), Page(0, outline.end_page())
 
 
 def fill(outline: Outline, text: str, *, is_prose: bool) -> None:
-    """Add a text to an outline; hard-wrapped lines of prose are joined."""
+    """Add a text to an outline. Hard-wrapped lines of prose are joined."""
     lines = clean(text).expandtabs(4).split("\n")
     if is_prose and all(len(line) <= _WIDEST_WRAP for line in lines):
         boxes = [

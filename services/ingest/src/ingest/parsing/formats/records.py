@@ -1,4 +1,4 @@
-"""JSON and JSON Lines: one block for each record, with one line for each value after its path."""
+"""JSON and JSON Lines: one block for each record, with a line ``path: value`` for each value."""
 
 import json
 import re
@@ -16,8 +16,8 @@ from ingest.parsing.text.decode import text_of
 from ingest.parsing.text.outline import Outline
 
 _JSON = re.compile(rb"(?:\xef\xbb\xbf)?\s*(?:\{\s*(?:\"|\})|\[\s*(?:[\[{\"\d\]-]|true|false|null))")
-_SMALL = 800
-"""Characters; a longer object is split into sections."""
+_MOST_CHARACTERS = 800
+"""Maximum number of characters of a record. A longer object is split into sections."""
 _DEEPEST_HEADING = 5
 
 
@@ -29,10 +29,10 @@ def recognises(_path: Path, head: bytes) -> bool:
 def parse(request: Request) -> Iterator[Head | Page]:
     """Yield the head and the one page of JSON or JSON Lines.
 
-    A file that begins like JSON but is not valid is read as plain text, unless its name has a known suffix.
+    A file that begins like JSON but is invalid is read as plain text if its name has no known suffix.
 
     Raises:
-        Unreadable: It is not JSON, or has no text.
+        Unreadable: The file is invalid JSON, or has no text.
     """
     try:
         value = _loaded(text_of(request))
@@ -51,7 +51,7 @@ def parse(request: Request) -> Iterator[Head | Page]:
 
 
 def _loaded(text: str) -> Any:
-    """Return objects as tuples of pairs, to keep duplicate names; arrays as lists; numbers as they are written."""
+    """Parse JSON: objects become tuples of pairs, to keep duplicate names; numbers remain text."""
     text = text.removeprefix("\ufeff").strip()
     if not text:
         raise Unreadable("The document has no text.")
@@ -80,19 +80,19 @@ def _loads(text: str) -> Any:
 
 
 def fill(outline: Outline, value: Any, level: int = 1) -> None:
-    """Add a value to the outline; its content begins at this level of headings.
+    """Add a value to an outline.
 
     Args:
         outline: The outline.
         value: Objects as tuples of pairs, arrays as lists, scalars as text, booleans or None.
-        level: The level of the headings.
+        level: The level of the outermost headings.
     """
     if isinstance(value, list) and _is_deep(value):
         for item in value:
             outline.block(_record(item), whole=True)
         return
     record = _record(value)
-    if not isinstance(value, tuple) or len(record) <= _SMALL or level > _DEEPEST_HEADING:
+    if not isinstance(value, tuple) or len(record) <= _MOST_CHARACTERS or level > _DEEPEST_HEADING:
         outline.block(record, whole=True)
         return
     outline.block(_record(tuple((name, item) for name, item in value if not _is_deep(item))), whole=True)
@@ -112,7 +112,7 @@ def _record(value: Any) -> str:
 
 
 def _lines(value: Any, path: str) -> Iterator[str]:
-    """Yield the content of a value, for example ``address.city: Oban``; nulls and empty values are left out."""
+    """Yield the lines of a value, for example ``address.city: Oban``, without nulls and empty values."""
     match value:
         case tuple():
             for name, item in value:

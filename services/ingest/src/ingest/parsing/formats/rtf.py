@@ -1,4 +1,4 @@
-"""RTF: the text by paragraph, with one line for each table row."""
+"""RTF: the paragraphs of the text, and one line for each table row."""
 
 from collections.abc import Iterator
 from pathlib import Path
@@ -14,12 +14,12 @@ from ingest.parsing.text.decode import data_of
 from ingest.parsing.text.lines import COLUMN
 from ingest.parsing.text.outline import Outline
 
-_MARK = b"{\\rtf"
+_SIGNATURE = b"{\\rtf"
 
 
 def recognises(_path: Path, head: bytes) -> bool:
     """Return whether a text begins with the signature of RTF 1."""
-    return head.lstrip(b"\xef\xbb\xbf \t\r\n").startswith(_MARK)
+    return head.lstrip(b"\xef\xbb\xbf \t\r\n").startswith(_SIGNATURE)
 
 
 def parse(request: Request) -> Iterator[Head | Page]:

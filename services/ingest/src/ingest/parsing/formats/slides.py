@@ -1,4 +1,4 @@
-"""PowerPoint (PPTX): a page for each slide, with its title as heading, text, tables, charts, diagrams and notes."""
+"""PowerPoint (PPTX): a page for each slide, with title, text, tables, charts, diagrams and notes."""
 
 from collections.abc import Iterator
 from pathlib import Path
@@ -32,7 +32,7 @@ _TITLES = frozenset((PP_PLACEHOLDER.TITLE, PP_PLACEHOLDER.CENTER_TITLE, PP_PLACE
 
 
 def recognises(path: Path, head: bytes) -> bool:
-    """Return whether the main part of the package is of this kind (ECMA-376 part 1, 15.2.2; MS-OFFMACRO2)."""
+    """Return whether the main part of a package is a presentation (ECMA-376 part 1, 15.2.2; MS-OFFMACRO2)."""
     return containers.has_main_part(path, head, *_MAIN_PARTS)
 
 
@@ -58,7 +58,7 @@ def parse(request: Request) -> Iterator[Part]:
                 _fill(outline, slide)
                 images += pictures.scans(slide.part, number, Scans(request.scans), seen)
         sections = outline.end_page()
-        empty = empty and not sections and not any(isinstance(each, Scan) for each in images)
+        empty = empty and not sections and not any(isinstance(image, Scan) for image in images)
         yield Page(number, sections)
         yield from images
     if empty:
@@ -100,11 +100,11 @@ def _fill(outline: Outline, slide: Any) -> None:
 def _reversed(shapes: Any) -> list[Any]:
     """Return the shapes that may have text, in reverse reading order."""
     kept = [shape for shape in shapes if not shape.has_text_frame or shape.text_frame.text.strip()]
-    places = [(shape.left, shape.top, shape.width, shape.height) for shape in kept]
-    if any(length is None for place in places for length in place):
+    bounds = [(shape.left, shape.top, shape.width, shape.height) for shape in kept]
+    if any(length is None for bound in bounds for length in bound):
         return kept[::-1]
-    boxes = [Box(left, top, left + width, top + height) for left, top, width, height in places]
-    return [kept[place] for place in reversed(reading_order(boxes))]
+    boxes = [Box(left, top, left + width, top + height) for left, top, width, height in bounds]
+    return [kept[index] for index in reversed(reading_order(boxes))]
 
 
 def _text(outline: Outline, shape: Any) -> None:
@@ -114,8 +114,8 @@ def _text(outline: Outline, shape: Any) -> None:
     paragraphs = [paragraph for paragraph in shape.text_frame.paragraphs if paragraph.text.strip()]
     listed = len(paragraphs) > 1 and kind in (PP_PLACEHOLDER.BODY, PP_PLACEHOLDER.OBJECT)
     for number, paragraph in enumerate(paragraphs):
-        mark = "  " * paragraph.level + "- " if listed else ""
-        outline.block(mark + collapse(paragraph.text), tight=number > 0)
+        marker = "  " * paragraph.level + "- " if listed else ""
+        outline.block(marker + collapse(paragraph.text), tight=number > 0)
 
 
 def _table(outline: Outline, table: Any) -> None:
@@ -129,8 +129,8 @@ def _table(outline: Outline, table: Any) -> None:
 
 
 def _cell(table: Any, cell: Any, row: int, column: int) -> str:
-    """Return a cell's text; a cell merged with one above has its text, a cell merged to the left has none."""
-    while cell.is_spanned and row > 0 and cell._tc.vMerge:  # the library has no public way to the origin
+    """Return a cell's text. A cell merged with the cell above repeats its text. Merged to the left, it is empty."""
+    while cell.is_spanned and row > 0 and cell._tc.vMerge:  # the library has no public access to the origin
         row -= 1
         cell = table.cell(row, column)
     return "" if cell.is_spanned else flat(cell.text)

@@ -1,4 +1,4 @@
-"""Subtitles (SubRip, WebVTT): one line for each, after its time."""
+"""Subtitles (SubRip, WebVTT): one line for each subtitle, after its time."""
 
 import re
 from collections.abc import Iterator
@@ -18,7 +18,7 @@ _SRT = re.compile(rb"(?:\xef\xbb\xbf)?\s*\d+\s*\r?\n\d+:\d\d:\d\d[,.]\d{3} --> \
 _VOICE = re.compile(r"<v(?:\.[^\s>]*)?\s+([^>]+)>")
 _TAG = re.compile(r"<[^<>]*>|\{\\[^{}]*\}")
 _PARAGRAPH = 2_000
-"""Milliseconds of silence that begin a new paragraph."""
+"""Minimum milliseconds of silence between two paragraphs."""
 
 
 def recognises(_path: Path, head: bytes) -> bool:

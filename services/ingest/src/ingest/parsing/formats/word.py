@@ -1,4 +1,4 @@
-"""Word (DOCX): headings by style, list numbers as in Word, tables by row, footnotes below their references.
+"""Word (DOCX): headings by style, list numbers as in Word, rows of tables, footnotes below their references.
 
 Invisible content is left out: deletions, hidden text, field codes. Tables of contents, headers and footers are left
 out too, because they repeat other text.
@@ -33,8 +33,8 @@ _M = "{http://schemas.openxmlformats.org/officeDocument/2006/math}"
 _CHART = "{http://schemas.openxmlformats.org/drawingml/2006/chart}chart"
 _REFERENCE = "{http://schemas.openxmlformats.org/officeDocument/2006/relationships}id"
 _NAMED_HEADING = re.compile(r"heading ([1-9])", re.IGNORECASE)
-_SIGNS = {f"{W}tab": "\t", f"{W}br": "\n", f"{W}cr": "\n", f"{W}noBreakHyphen": "-"}
-_UNSEEN = frozenset(
+_CHARACTERS = {f"{W}tab": "\t", f"{W}br": "\n", f"{W}cr": "\n", f"{W}noBreakHyphen": "-"}
+_INVISIBLE = frozenset(
     (
         *(W + name for name in ("del", "moveFrom", "instrText", "pPr", "rPr", "sdtPr", "delText", "rt")),
         f"{_MC}Fallback",
@@ -44,13 +44,13 @@ _NOTES = {
     f"{W}footnoteReference": RELATIONSHIP_TYPE.FOOTNOTES,
     f"{W}endnoteReference": RELATIONSHIP_TYPE.ENDNOTES,
 }
-_HOLDERS = frozenset(
+_CONTAINERS = frozenset(
     W + name for name in ("sdtContent", "ins", "moveTo", "customXml", "smartTag", "tc", "txbxContent")
 )
 
 
 def recognises(path: Path, head: bytes) -> bool:
-    """Return whether the main part of the package is of this kind (ECMA-376 part 1, 15.2.2; MS-OFFMACRO2)."""
+    """Return whether the main part of a package is a document (ECMA-376 part 1, 15.2.2; MS-OFFMACRO2)."""
     return containers.has_main_part(path, head, *_MAIN_PARTS)
 
 
@@ -68,7 +68,7 @@ def parse(request: Request) -> Iterator[Part]:
         language = str(next(iter(document.styles.element.xpath("w:docDefaults//w:lang/@w:val")), ""))
         sections = _Body(document).sections()
         images = list(pictures.scans(document.part, 0, Scans(request.scans), set()))
-    if not sections and not any(isinstance(each, Scan) for each in images):
+    if not sections and not any(isinstance(image, Scan) for image in images):
         raise Unreadable("The document has no text.")
     yield Head(_MEDIA_TYPE, language=language if language.replace("-", "").isalnum() else "")
     yield Page(0, sections)
@@ -111,8 +111,8 @@ class _Body:
         self._blocks(self._document.element.body)
         return self._outline.end_page()
 
-    def _blocks(self, holder: etree._Element) -> None:
-        for child in holder:
+    def _blocks(self, container: etree._Element) -> None:
+        for child in container:
             tag = child.tag
             if tag == f"{W}p":
                 self._paragraph(child)
@@ -122,7 +122,7 @@ class _Body:
                 gallery = child.find(f"{W}sdtPr/{W}docPartObj/{W}docPartGallery")
                 if gallery is None or gallery.get(f"{W}val") != "Table of Contents":
                     self._blocks(child)
-            elif tag in _HOLDERS or tag in (f"{_MC}AlternateContent", f"{_MC}Choice"):
+            elif tag in _CONTAINERS or tag in (f"{_MC}AlternateContent", f"{_MC}Choice"):
                 self._blocks(child)
 
     def _paragraph(self, paragraph: etree._Element) -> None:
@@ -131,13 +131,13 @@ class _Body:
             return
         found = _Found([], [], [])
         text = self._text(paragraph, found)
-        mark = self._numbers.mark(style.list_id, style.depth) if style.list_id and text.strip() else ""
+        marker = self._numbers.marker(style.list_id, style.depth) if style.list_id and text.strip() else ""
         if style.level is not None:
-            self._outline.heading(style.level, flat(f"{mark} {text}" if mark != "-" else text))
+            self._outline.heading(style.level, flat(f"{marker} {text}" if marker != "-" else text))
         elif text.strip():
-            line = f"{'  ' * style.depth}{mark} {collapse(text)}" if mark else collapse(text)
-            self._outline.block(line, tight=bool(mark) and self._in_list)
-        self._in_list = bool(mark) and style.level is None
+            line = f"{'  ' * style.depth}{marker} {collapse(text)}" if marker else collapse(text)
+            self._outline.block(line, tight=bool(marker) and self._in_list)
+        self._in_list = bool(marker) and style.level is None
         for number, kind, name in found.notes:
             note = self._note(kind, name)
             if note is not None:
@@ -162,8 +162,8 @@ class _Body:
             tag = child.tag
             if tag in (f"{W}t", f"{_M}t"):
                 parts.append(child.text or "")
-            elif tag in _SIGNS:
-                parts.append(_SIGNS[tag])
+            elif tag in _CHARACTERS:
+                parts.append(_CHARACTERS[tag])
             elif tag in _NOTES:
                 self._note_count += 1
                 found.notes.append((self._note_count, _NOTES[tag], child.get(f"{W}id", "")))
@@ -172,7 +172,7 @@ class _Body:
                 found.boxes.append(child)
             elif tag == _CHART:
                 found.charts.append(child.get(_REFERENCE, ""))
-            elif isinstance(tag, str) and tag not in _UNSEEN and not (tag == f"{W}r" and _is_hidden(child)):
+            elif isinstance(tag, str) and tag not in _INVISIBLE and not (tag == f"{W}r" and _is_hidden(child)):
                 parts.append(self._text(child, found))
                 if tag == f"{W}p":
                     parts.append("\n")
@@ -231,9 +231,9 @@ class _Body:
 
 
 def _styles(document: Document) -> dict[str, _Style]:
-    """Return paragraph styles by id; the default style is also under the empty id."""
+    """Return the styles by id. The empty id also leads to the default paragraph style."""
     elements = {style.style_id: style.element for style in document.styles if style.style_id}
-    made: dict[str, _Style] = {}
+    styles: dict[str, _Style] = {}
     for name in elements:
         chain, at = [], name
         while at in elements and elements[at] not in chain:
@@ -248,10 +248,10 @@ def _styles(document: Document) -> dict[str, _Style]:
             style.is_contents = style.is_contents or title.startswith(("toc ", "table of figures"))
             properties = element.find(f"{W}pPr")
             style = style if properties is None else _merged(properties, style)
-        made[name] = style
+        styles[name] = style
         if elements[name].get(f"{W}default") == "1" and elements[name].get(f"{W}type") == "paragraph":
-            made[""] = style
-    return made
+            styles[""] = style
+    return styles
 
 
 def _merged(properties: etree._Element, style: _Style) -> _Style:

@@ -13,10 +13,10 @@ from ingest.parsing.text.clean import flat
 from ingest.parsing.text.decode import data_of
 from ingest.parsing.text.outline import Outline
 
-_SMALL = 800
-"""Characters; a longer element is split into sections."""
-_LONG = 120
-"""Characters; a longer text becomes a paragraph without its name."""
+_MOST_CHARACTERS = 800
+"""Maximum number of characters of a record. A longer element is split into sections."""
+_LONGEST_FIELD = 120
+"""Maximum number of characters of a field. A longer text becomes a paragraph without the name of its element."""
 _TITLES = ("title", "head", "heading", "caption", "name", "label")
 _PARAGRAPHS = ("p", "para", "simpara", "paragraph")
 _LANGUAGE = "{http://www.w3.org/XML/1998/namespace}lang"
@@ -28,7 +28,7 @@ def recognises(_path: Path, head: bytes) -> bool:
 
 
 def parse(request: Request) -> Iterator[Head | Page]:
-    """Yield the head and the one page of a document; declared entities are not resolved.
+    """Yield the head and the one page of a document; references to declared entities are left out.
 
     Raises:
         Unreadable: The document is damaged, or has no text.
@@ -39,6 +39,7 @@ def parse(request: Request) -> Iterator[Head | Page]:
             resolve_entities=False, no_network=True, load_dtd=False, remove_comments=True, remove_pis=True
         )
         root = etree.fromstring(data, parser)
+    etree.strip_tags(root, etree.Entity)  # references to declared entities are nodes, but no elements
     language = root.get(_LANGUAGE, "")
     yield Head("application/xml", language=language if language.replace("-", "").isalnum() else "")
     outline = Outline()
@@ -50,7 +51,7 @@ def parse(request: Request) -> Iterator[Head | Page]:
 
 
 def _fill(outline: Outline, element: etree._Element, level: int) -> None:
-    """Add the content of an element to an outline; its parts begin at this level of headings."""
+    """Add the content of an element to an outline, with headings from ``level`` down."""
     if _is_text(element):
         outline.block(_text(element))
         return
@@ -61,19 +62,19 @@ def _fill(outline: Outline, element: etree._Element, level: int) -> None:
             continue
         child_lines = list(_lines(child, ""))
         if _is_paragraph(child):
-            _end(outline, lines)
+            _flush(outline, lines)
             outline.block(_text(child))
         elif _is_text(child):
             lines += child_lines
-        elif sum(map(len, child_lines)) <= _SMALL:
-            _end(outline, lines)
+        elif sum(map(len, child_lines)) <= _MOST_CHARACTERS:
+            _flush(outline, lines)
             outline.block("\n".join(child_lines), whole=True)
         else:
-            _end(outline, lines)
+            _flush(outline, lines)
             inner = _title(child)
             outline.heading(level, _name(child) if inner is None else _text(inner))
             _fill(outline, child, level + 1)
-    _end(outline, lines)
+    _flush(outline, lines)
 
 
 def _title(element: etree._Element) -> etree._Element | None:
@@ -83,16 +84,16 @@ def _title(element: etree._Element) -> etree._Element | None:
 def _is_paragraph(element: etree._Element) -> bool:
     if not _is_text(element):
         return False
-    return _name(element) in _PARAGRAPHS or len(element) > 0 or len(_text(element)) > _LONG
+    return _name(element) in _PARAGRAPHS or len(element) > 0 or len(_text(element)) > _LONGEST_FIELD
 
 
-def _end(outline: Outline, lines: list[str]) -> None:
+def _flush(outline: Outline, lines: list[str]) -> None:
     outline.block("\n".join(lines), whole=True)
     lines.clear()
 
 
 def _lines(element: etree._Element, path: str) -> Iterator[str]:
-    """Yield the content of an element, for example ``ship.name: Petrel``; empty elements are left out."""
+    """Yield the lines of an element, for example ``ship.name: Petrel``, without empty elements."""
     path = f"{path}.{_name(element)}" if path else _name(element)
     for line in _attributes(element):
         yield f"{path}.{line}"
@@ -110,7 +111,7 @@ def _attributes(element: etree._Element) -> Iterator[str]:
 
 
 def _is_text(element: etree._Element) -> bool:
-    """Return whether an element holds text, possibly with inline markup, and no structure."""
+    """Return whether an element contains text, possibly with inline markup, and no structure."""
     if not len(element):
         return True
     return bool((element.text or "").strip()) or any((child.tail or "").strip() for child in element)

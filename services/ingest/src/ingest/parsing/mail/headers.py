@@ -10,7 +10,7 @@ from ingest.parsing.text.outline import Outline
 
 _LONGEST = 500
 _MOST_ADDRESSES = 30
-"""Limit of the addresses of one header, because metadata have a size limit."""
+"""Maximum number of addresses of one header, because the size of metadata is limited."""
 
 
 @dataclass(frozen=True, slots=True)
@@ -21,7 +21,7 @@ class Address:
     address: str
 
     def __str__(self) -> str:
-        """Return the name and the address in the usual notation."""
+        """Return the name and the address in the notation ``Name <address>``."""
         if not self.name or self.name == self.address:
             return self.address
         return f"{self.name} <{self.address}>" if self.address else self.name
@@ -32,7 +32,7 @@ class Headers:
     """The headers of a mail.
 
     Attributes:
-        sender: The unparsed sender.
+        sender: The unparsed header of the sender.
     """
 
     subject: str
@@ -72,16 +72,16 @@ class Headers:
 def addresses(text: str) -> list[Address]:
     """Return the addresses of a header."""
     found = (Address(flat(name), address.strip().lower()) for name, address in getaddresses([text]))
-    return [each for each in found if each.name or each.address]
+    return [address for address in found if address.name or address.address]
 
 
 def mail_date(text: str) -> datetime.datetime | None:
-    """Return the date of a header, or None."""
+    """Return the date of a header, or None if the header is empty or invalid."""
     try:
         return parsedate_to_datetime(text) if text else None
     except ValueError:
         return None
 
 
-def _listed(all_: Sequence[Address]) -> list[str]:
-    return [(each.address or each.name)[:_LONGEST] for each in all_[:_MOST_ADDRESSES]]
+def _listed(items: Sequence[Address]) -> list[str]:
+    return [(item.address or item.name)[:_LONGEST] for item in items[:_MOST_ADDRESSES]]

@@ -17,28 +17,28 @@ class Box:
 def reading_order(boxes: Sequence[Box]) -> list[int]:
     """Return the indexes of boxes in reading order.
 
-    Columns are read one after the other, each from top to bottom. A box across several columns separates the boxes
-    above it from those below.
+    Columns are read one after the other, each column from top to bottom. A box across several columns separates the
+    boxes above it from the boxes below it.
     """
     return _ordered(boxes, list(range(len(boxes))))
 
 
-def _ordered(boxes: Sequence[Box], places: list[int]) -> list[int]:
-    for groups in (_columns(boxes, places), _bands(boxes, places)):
+def _ordered(boxes: Sequence[Box], indexes: list[int]) -> list[int]:
+    for groups in (_columns(boxes, indexes), _bands(boxes, indexes)):
         if len(groups) > 1:
-            return [place for group in groups for place in _ordered(boxes, group)]
-    return sorted(places, key=lambda place: (boxes[place].top, boxes[place].left))
+            return [index for group in groups for index in _ordered(boxes, group)]
+    return sorted(indexes, key=lambda index: (boxes[index].top, boxes[index].left))
 
 
-def _columns(boxes: Sequence[Box], places: Sequence[int]) -> list[list[int]]:
-    return _groups(places, lambda place: (boxes[place].left, boxes[place].right))
+def _columns(boxes: Sequence[Box], indexes: Sequence[int]) -> list[list[int]]:
+    return _groups(indexes, lambda index: (boxes[index].left, boxes[index].right))
 
 
-def _bands(boxes: Sequence[Box], places: Sequence[int]) -> list[list[int]]:
-    """Return boxes from top to bottom; rows of boxes in the same columns form one band."""
+def _bands(boxes: Sequence[Box], indexes: Sequence[int]) -> list[list[int]]:
+    """Return bands of boxes from top to bottom. Consecutive rows of boxes in the same columns form one band."""
     bands: list[list[int]] = []
-    for row in _groups(places, lambda place: (boxes[place].top, boxes[place].bottom)):
-        is_divided = bands and max(len(_columns(boxes, each)) for each in (bands[-1], row)) > 1
+    for row in _groups(indexes, lambda index: (boxes[index].top, boxes[index].bottom)):
+        is_divided = bands and max(len(_columns(boxes, band)) for band in (bands[-1], row)) > 1
         if is_divided and len(_columns(boxes, bands[-1] + row)) > 1:
             bands[-1] += row
         else:
@@ -46,15 +46,15 @@ def _bands(boxes: Sequence[Box], places: Sequence[int]) -> list[list[int]]:
     return bands
 
 
-def _groups(places: Sequence[int], span: Callable[[int], tuple[float, float]]) -> list[list[int]]:
+def _groups(indexes: Sequence[int], span: Callable[[int], tuple[float, float]]) -> list[list[int]]:
     """Split boxes into groups whose spans do not overlap."""
     groups: list[list[int]] = []
     end = 0.0
-    for place in sorted(places, key=span):
-        start, stop = span(place)
+    for index in sorted(indexes, key=span):
+        start, stop = span(index)
         if not groups or start >= end:
             groups.append([])
             end = stop
-        groups[-1].append(place)
+        groups[-1].append(index)
         end = max(end, stop)
     return groups

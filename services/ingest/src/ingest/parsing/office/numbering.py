@@ -1,4 +1,4 @@
-"""Numbers of paragraphs in Word, for example ``4.2`` or ``(b)``: the document has only the rules for them."""
+"""Numbers of paragraphs in Word, for example ``4.2`` or ``(b)``. The document has only rules for them."""
 
 import re
 from dataclasses import dataclass
@@ -11,7 +11,7 @@ _ROMAN = (
     (9, "ix"), (5, "v"), (4, "iv"), (1, "i"),
 )  # fmt: skip
 _LARGEST_ROMAN = 4000
-_PLACE = re.compile(r"%(\d)")
+_PLACEHOLDER = re.compile(r"%(\d)")
 
 
 @dataclass(frozen=True, slots=True)
@@ -49,8 +49,8 @@ class Numbers:
                 if value_of(override, "startOverride")
             }
 
-    def mark(self, list_id: str, depth: int) -> str:
-        """Return the marker of the next paragraph of a list, ``-`` for any bullet; empty without a marker."""
+    def marker(self, list_id: str, depth: int) -> str:
+        """Return the marker of a list's next paragraph: ``-`` for any bullet, empty if the level has no marker."""
         abstract = self._lists.get(list_id, "")
         levels = self._levels.get(abstract, {})
         level = levels.get(depth)
@@ -70,7 +70,7 @@ class Numbers:
             of = levels.get(at, level)
             return _formatted(counters.get(at, of.start), of.form)
 
-        return _PLACE.sub(number, level.text)
+        return _PLACEHOLDER.sub(number, level.text)
 
 
 def _level(level: etree._Element) -> _Level:
@@ -79,7 +79,7 @@ def _level(level: etree._Element) -> _Level:
 
 
 def value_of(element: etree._Element, name: str) -> str:
-    """Return the value of a property of an element; empty without it."""
+    """Return the value of a property of an element; empty if the element lacks the property."""
     child = element.find(f"{W}{name}")
     return "" if child is None else child.get(f"{W}val", "")
 
@@ -87,7 +87,7 @@ def value_of(element: etree._Element, name: str) -> str:
 def _formatted(number: int, form: str) -> str:
     match form:
         case "lowerLetter" | "upperLetter" if number > 0:
-            # After z comes aa, then bb (17.18.59).
+            # The markers after z are aa, bb and so on (ECMA-376 part 1, 17.18.59).
             letters = chr(ord("a") + (number - 1) % 26) * ((number - 1) // 26 + 1)
             return letters if form == "lowerLetter" else letters.upper()
         case "lowerRoman" | "upperRoman" if 0 < number < _LARGEST_ROMAN:

@@ -29,20 +29,20 @@ _SKIPPED = frozenset(
         DRAW + "frame",
     )
 )
-"""Elements that are not part of a paragraph's text."""
+"""Elements within a paragraph that are not part of its text."""
 _WIDEST = 1000
-"""Limit of columns. Cell formats often fill a row to its end, so further columns are left out."""
+"""Maximum number of columns. Further columns are left out: formats of empty cells often fill a row to its end."""
 _PARAGRAPHS = (TEXT + "p", TEXT + "h")
 
 
-def fill(outline: Outline, body: etree._Element, indent: int = -1, mark: str = "") -> None:
+def fill(outline: Outline, body: etree._Element, indent: int = -1, marker: str = "") -> None:
     """Add the content of a text, a section, a cell or a list item to an outline.
 
     Args:
         outline: The outline.
         body: The element with the paragraphs.
         indent: Depth of the list; -1 outside a list.
-        mark: Marker of the first paragraph of an item.
+        marker: Marker of the first paragraph of an item.
     """
     for child in body:
         match child.tag:
@@ -51,9 +51,9 @@ def fill(outline: Outline, body: etree._Element, indent: int = -1, mark: str = "
                 _fill_inner(outline, child)
             case tag if tag == TEXT + "p":
                 words = collapse(own_text(child))
-                lead = "  " * max(indent, 0) + (mark or "  " * (indent >= 0))
+                lead = "  " * max(indent, 0) + (marker or "  " * (indent >= 0))
                 outline.block(lead + words if words else "", tight=indent >= 0)
-                mark = "" if words else mark
+                marker = "" if words else marker
                 _fill_inner(outline, child)
             case tag if tag == TEXT + "list":
                 for item in child.iterchildren(TEXT + "list-item", TEXT + "list-header"):
@@ -73,10 +73,10 @@ def fill(outline: Outline, body: etree._Element, indent: int = -1, mark: str = "
 
 
 def _fill_inner(outline: Outline, paragraph: etree._Element) -> None:
-    """Add notes and text boxes of a paragraph after it."""
+    """Add the notes and the text boxes of a paragraph, which follow the paragraph."""
     for note in paragraph.iter(TEXT + "note"):
         citation = "".join(note.xpath("string(*[local-name()='note-citation'])"))
-        words = " ".join(collapse(own_text(each)) for each in note.iter(TEXT + "p"))
+        words = " ".join(collapse(own_text(element)) for element in note.iter(TEXT + "p"))
         outline.block(f"[{citation}] {words}" if words else "", tight=True)
     for box in paragraph.iter(DRAW + "text-box"):
         fill(outline, box)
@@ -99,8 +99,8 @@ def own_text(element: etree._Element) -> str:
 
 
 def fill_table(outline: Outline, table: etree._Element) -> None:
-    """Add a table to an outline, one line for each row; without header rows, the first row is the header."""
-    heads = [_cells(row) for each in table.iter(TABLE + "table-header-rows") for row in each]
+    """Add a table to an outline, one line for each row. Without header rows, the first row is the header."""
+    heads = [_cells(row) for group in table.iter(TABLE + "table-header-rows") for row in group]
     lines = [
         _cells(row) for row in table.iter(TABLE + "table-row") if row.getparent().tag != TABLE + "table-header-rows"
     ]
@@ -113,7 +113,7 @@ def fill_table(outline: Outline, table: etree._Element) -> None:
 
 
 def rows_of(table: etree._Element, max_characters: int) -> Iterator[Sequence[str]]:
-    """Yield the rows of a sheet as text; consecutive blank rows become one.
+    """Yield the rows of a sheet as text. Consecutive blank rows become one blank row.
 
     Raises:
         TooLarge: The rows have more characters than the limit.
@@ -121,14 +121,14 @@ def rows_of(table: etree._Element, max_characters: int) -> Iterator[Sequence[str
     characters, blank = 0, True
     for row in table.iter(TABLE + "table-row"):
         cells = _cells(row)
-        times = int(row.get(TABLE + "number-rows-repeated", "1"))
+        repetitions = int(row.get(TABLE + "number-rows-repeated", "1"))
         if not any(cells):
             if not blank:
                 yield ()
             blank = True
             continue
         blank = False
-        for _ in range(times):
+        for _ in range(repetitions):
             characters += sum(map(len, cells))
             if characters > max_characters:
                 raise TooLarge.characters(max_characters)
@@ -138,9 +138,9 @@ def rows_of(table: etree._Element, max_characters: int) -> Iterator[Sequence[str
 def _cells(row: etree._Element) -> list[str]:
     cells: list[str] = []
     for cell in row.iterchildren(TABLE + "table-cell", TABLE + "covered-table-cell"):
-        text = flat(" ".join(own_text(each) for each in cell.iter(*_PARAGRAPHS)))
-        times = int(cell.get(TABLE + "number-columns-repeated", "1"))
-        cells += [text] * min(times, _WIDEST - len(cells))
+        text = flat(" ".join(own_text(element) for element in cell.iter(*_PARAGRAPHS)))
+        repetitions = int(cell.get(TABLE + "number-columns-repeated", "1"))
+        cells += [text] * min(repetitions, _WIDEST - len(cells))
     while cells and not cells[-1]:
         cells.pop()
     return cells
@@ -148,15 +148,17 @@ def _cells(row: etree._Element) -> list[str]:
 
 def fill_slide(outline: Outline, slide: etree._Element) -> None:
     """Add a slide to an outline: the title, boxes from top to bottom, notes."""
-    frames = [each for each in slide if each.tag not in (PRESENTATION + "notes", OFFICE + "forms")]
-    titles = [each for each in frames if each.get(PRESENTATION + "class") == "title"]
+    frames = [element for element in slide if element.tag not in (PRESENTATION + "notes", OFFICE + "forms")]
+    titles = [element for element in frames if element.get(PRESENTATION + "class") == "title"]
     for title in titles:
-        outline.heading(1, flat(" ".join(own_text(each) for each in title.iter(*_PARAGRAPHS))))
-    for frame in sorted((each for each in frames if each not in titles), key=_place):
+        outline.heading(1, flat(" ".join(own_text(element) for element in title.iter(*_PARAGRAPHS))))
+    for frame in sorted((element for element in frames if element not in titles), key=_place):
         if frame.get(PRESENTATION + "class") in ("header", "footer", "date-time", "page-number"):
             continue
         fill(outline, frame)
-    words = [flat(own_text(each)) for note in slide.iter(PRESENTATION + "notes") for each in note.iter(TEXT + "p")]
+    words = [
+        flat(own_text(element)) for note in slide.iter(PRESENTATION + "notes") for element in note.iter(TEXT + "p")
+    ]
     notes = " ".join(filter(None, words))
     outline.block(f"Notes: {notes}" if notes else "")
 

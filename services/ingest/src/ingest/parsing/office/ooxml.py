@@ -22,11 +22,11 @@ def check(path: Path, memory: int) -> None:
 
     Args:
         path: The document.
-        memory: The parser's memory limit in bytes. Libraries hold all parts, and XML takes many times its size.
+        memory: The parser's memory limit in bytes. Libraries load all parts, and XML takes many times its size.
 
     Raises:
         Unreadable: The document is damaged or encrypted, or declares entities.
-        Unsupported: The document has the strict variant, which the libraries do not support.
+        Unsupported: The document has the variant Strict Open XML, which the libraries do not support.
         TooLarge: The document is too large when unpacked.
     """
     with damaged("The document"), zipfile.ZipFile(path) as package:
@@ -46,11 +46,11 @@ def check(path: Path, memory: int) -> None:
 
 
 @contextlib.contextmanager
-def damaged(what: str) -> Iterator[None]:
+def damaged(subject: str) -> Iterator[None]:
     """Turn the exceptions of a library into `Unreadable`, because a damaged document can raise any exception.
 
     Raises:
-        Unreadable: Replaces an exception.
+        Unreadable: The code within the context raised an exception.
     """
     try:
         yield
@@ -60,13 +60,13 @@ def damaged(what: str) -> Iterator[None]:
         if error.code == _NO_MEMORY:
             raise MemoryError from error
         if error.code == _RESOURCE_LIMIT:
-            raise Unreadable(f"{what} is nested too deeply, or a text in it is too long.") from error
-        raise Unreadable(f"{what} is damaged or truncated: its XML is broken.") from error
-    except Exception as error:  # see above
-        raise Unreadable(f"{what} is damaged or truncated: it cannot be read.") from error
+            raise Unreadable(f"{subject} is nested too deeply, or a text in it is too long.") from error
+        raise Unreadable(f"{subject} is damaged or truncated: its XML is broken.") from error
+    except Exception as error:  # a damaged document can raise any exception
+        raise Unreadable(f"{subject} is damaged or truncated: it cannot be read.") from error
 
 
-def _check_size(what: str, size: int, most: int) -> None:
-    # The declared size of a part is reliable: zipfile reads no more than that.
+def _check_size(subject: str, size: int, most: int) -> None:
+    # The declared size of a part is a reliable limit, because zipfile reads no more bytes.
     if size > most:
-        raise TooLarge(f"{what} unpacks to {size} bytes. The limit is {most} bytes.")
+        raise TooLarge(f"{subject} unpacks to {size} bytes. The limit is {most} bytes.")

@@ -25,7 +25,7 @@ class Package:
 
     def __init__(self, archive: zipfile.ZipFile, memory: int) -> None:
         self._archive = archive
-        self._left = memory // _TREE
+        self._remaining = memory // _TREE
 
     def has(self, name: str) -> bool:
         """Return whether the package has a part."""
@@ -43,13 +43,13 @@ class Package:
             raise Unreadable(f"The document is damaged: its part {name} is missing.")
         if info.flag_bits & _ENCRYPTED:
             raise Unreadable("The document is encrypted and needs a password.")
-        self._left -= info.file_size
-        if self._left < 0:
+        self._remaining -= info.file_size
+        if self._remaining < 0:
             raise TooLarge("The text of the document is too large for the memory limit when unpacked.")
         return self._archive.read(info)
 
     def xml(self, name: str) -> etree._Element:
-        """Return the root of a part's XML; entities are not resolved."""
+        """Return the root of a part's XML, without resolving entities."""
         parser = etree.XMLParser(resolve_entities=False, no_network=True, load_dtd=False)
         root = etree.fromstring(self.read(name), parser)
         if root is None:
@@ -59,7 +59,7 @@ class Package:
 
 @contextlib.contextmanager
 def opened(path: Path, memory: int) -> Iterator[Package]:
-    """Open a package; errors within are errors of the document.
+    """Open a package. Exceptions of the code within become errors of the document.
 
     Raises:
         Unreadable: The package is damaged.

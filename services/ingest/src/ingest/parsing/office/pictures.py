@@ -14,32 +14,32 @@ _LARGEST = 64 * 1024**2
 _MOST = 500
 
 
-def scans(part: Any, number: int, wanted: Scans, seen: set[str]) -> Iterator[Scan | Omission]:
-    """Yield the pictures of a part of a package, or an omission if they are not read; skip known pictures.
+def scans(part: Any, number: int, mode: Scans, seen: set[str]) -> Iterator[Scan | Omission]:
+    """Yield the new pictures of a part of a package, or an omission if they are not read.
 
     Args:
         part: A document or a slide.
-        number: The number of its page, or 0.
-        wanted: How to handle the pictures.
-        seen: Names of known pictures. The new names are added.
+        number: The number of the page of the part, or 0.
+        mode: How to handle the pictures.
+        seen: Names of the pictures that are already known. The names of new pictures are added.
     """
     unread = 0
     for name, content in _images(part, seen):
-        if wanted is Scans.OFF or len(seen) > _MOST:
+        if mode is Scans.OFF or len(seen) > _MOST:
             continue
         try:
             with opened(io.BytesIO(content)) as picture:
                 if is_small(picture):
                     continue
-                if wanted is Scans.MISSING:
+                if mode is Scans.MISSING:
                     unread += 1
                 else:
                     yield Scan(number, encoded(picture), name)
         except Refusal:
-            continue  # a vector drawing, or a damaged picture, which viewers do not show either
+            continue  # a vector drawing, or a damaged picture, which viewers cannot show
     if unread:
         subject = "A picture was" if unread == 1 else f"{unread} pictures were"
-        yield Omission("Unreadable", f"{subject} not read.{wanted.advice}", number)
+        yield Omission("Unreadable", f"{subject} not read.{mode.advice}", number)
 
 
 def _images(part: Any, seen: set[str]) -> Iterator[tuple[str, bytes]]:

@@ -4,8 +4,8 @@ import re
 import unicodedata
 
 # Controls except tab and line feed, zero-width spaces, byte order marks, noncharacters, lone surrogates, and the
-# soft hyphen. Joiners stay, because emoji and Indic scripts need them.
-_UNSEEN = re.compile("[\x00-\x08\x0b-\x1f\x7f-\x9f\xad\u200b\u2060\ufeff\ufffe\uffff\ud800-\udfff]")
+# soft hyphen. Joiners are kept, because emoji and Indic scripts need them.
+_INVISIBLE = re.compile("[\x00-\x08\x0b-\x1f\x7f-\x9f\xad\u200b\u2060\ufeff\ufffe\uffff\ud800-\udfff]")
 LINE_BREAK = re.compile("\r\n?|\x85|\u2028|\u2029|\x0b|\x0c")
 _BLANK = re.compile(r"[^\S\n]+")
 _LIGATURES = str.maketrans({"ﬀ": "ff", "ﬁ": "fi", "ﬂ": "fl", "ﬃ": "ffi", "ﬄ": "ffl", "ﬅ": "st", "ﬆ": "st"})
@@ -13,7 +13,7 @@ _LIGATURES = str.maketrans({"ﬀ": "ff", "ﬁ": "fi", "ﬂ": "fl", "ﬃ": "ffi",
 
 def clean(text: str) -> str:
     r"""Return the text with ``\n`` as the only line break, in NFC, with Latin ligatures split."""
-    return unicodedata.normalize("NFC", _UNSEEN.sub("", LINE_BREAK.sub("\n", text))).translate(_LIGATURES)
+    return unicodedata.normalize("NFC", _INVISIBLE.sub("", LINE_BREAK.sub("\n", text))).translate(_LIGATURES)
 
 
 def flat(text: str) -> str:

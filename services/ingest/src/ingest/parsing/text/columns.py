@@ -1,8 +1,8 @@
 """The reading order of the lines of a page.
 
-A page has the positions of its lines, and draws them in any order. Columns of running text are read one after the
-other, after the lines above and before the lines below both columns. Elsewhere the drawn order stays, unless it
-goes upwards within a column, or draws a table column by column.
+A page draws its lines in any order, and has the position of each line. Columns of running text are read one after
+the other, after the lines above and before the lines below the columns. Other lines are read in drawn order. There
+are two exceptions: lines drawn upwards within a column, and tables drawn column by column.
 """
 
 import itertools
@@ -13,15 +13,15 @@ from dataclasses import dataclass
 from ingest.parsing.text.lines import Line, in_one_row, rows
 
 _LEAST_LINES = 3
-"""Least number of lines of a column."""
+"""Minimum number of lines of a column."""
 _GUTTER = 0.8
-"""Least width of the gap between two columns, in letter sizes."""
-_RUNNING = 18
-"""Least letters of a typical line of running text; cells of tables have fewer."""
+"""Minimum width of the gap between two columns, in letter sizes."""
+_RUNNING_LETTERS = 18
+"""Minimum letters of a typical line of running text. Cells of tables have fewer letters."""
 _CELL = 40
 """Maximum number of letters of a typical cell of a table."""
 _FILLED = 0.6
-"""Least share of the column's width that a typical line of running text fills."""
+"""Minimum fraction of the column's width that a typical line of running text fills."""
 _DEEPEST = 12
 _MOST_LINES = 2000
 """A page with more lines keeps the drawn order, because the time to find columns is quadratic in the lines."""
@@ -64,13 +64,13 @@ def _split(lines: Sequence[Line]) -> _Split | None:
     _, _, left, right = best
     inside = {id(line) for line in (*left, *right)}
     top = max(line.baseline for line in (*left, *right))
-    rest = [line for line in lines if id(line) not in inside]
-    above = [line for line in rest if line.baseline > top]
-    return _Split(above, left, right, [line for line in rest if line.baseline <= top])
+    outside = [line for line in lines if id(line) not in inside]
+    above = [line for line in outside if line.baseline > top]
+    return _Split(above, left, right, [line for line in outside if line.baseline <= top])
 
 
 def _left_edges(lines: Sequence[Line]) -> list[float]:
-    """Return the possible left edges of a right column: edges shared by several lines, after other lines."""
+    """Return the left edges that several lines share, except the leftmost: each may belong to a right column."""
     edges: list[list[float]] = []
     for line in sorted(lines, key=lambda line: line.left):
         if edges and line.left - edges[-1][-1] < 0.5 * line.size:
@@ -81,7 +81,7 @@ def _left_edges(lines: Sequence[Line]) -> list[float]:
 
 
 def _runs(lines: Sequence[Line], edge: float) -> list[list[Line]]:
-    """Return the lines between those that cross an edge, from top to bottom; each run is in drawn order."""
+    """Return runs of lines that do not cross an edge, from top to bottom. Each run is in drawn order."""
     crossing = sorted(
         (line.baseline for line in lines if line.left < edge - 0.5 * line.size and line.right > edge), reverse=True
     )
@@ -102,18 +102,18 @@ def _are_columns(left: Sequence[Line], right: Sequence[Line]) -> bool:
 
 
 def _runs_on(column: Sequence[Line]) -> bool:
-    """Return whether a column is running text, by the length of its lines; it may consist of several columns."""
+    """Return whether a column, which may contain further columns, is running text, by the length of its lines."""
     widest: dict[int, float] = {}
     for line in column:
         edge = round(line.left / line.size)
         widest[edge] = max(widest.get(edge, 0.0), line.right - line.left)
     filled = [(line.right - line.left) / (widest[round(line.left / line.size)] or 1.0) for line in column]
     letters = statistics.median(len(line.text) for line in column)
-    return letters >= _RUNNING and statistics.median(filled) >= _FILLED
+    return letters >= _RUNNING_LETTERS and statistics.median(filled) >= _FILLED
 
 
 def _straightened(lines: Sequence[Line]) -> list[Line]:
-    """Return the lines in drawn order; lines drawn upwards and tables drawn by columns are ordered by rows."""
+    """Return the lines in drawn order. Lines drawn upwards and tables drawn by columns are ordered by rows."""
     done: list[Line] = []
     start = 0
     for first, last in _upward(lines):
@@ -128,15 +128,15 @@ def _upward(lines: Sequence[Line]) -> list[tuple[int, int]]:
     """Return disjoint ranges, in drawn order, in which a line is drawn after a lower one."""
     found: list[tuple[int, int]] = []
     lowest: list[int] = []  # indexes of lines that are lower than all lines drawn before
-    for place, line in enumerate(lines):
+    for index, line in enumerate(lines):
         lower = next((low for low in lowest if _is_above(line, lines[low])), None)
         if lower is None:
-            lowest.append(place)
+            lowest.append(index)
             continue
         first = lower
         while found and found[-1][1] >= first - 1:
             first = min(first, found.pop()[0])
-        found.append((first, place))
+        found.append((first, index))
     return found
 
 

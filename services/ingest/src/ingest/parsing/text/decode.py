@@ -8,14 +8,14 @@ import charset_normalizer
 from ingest.parsing.frames import Request
 from ingest.parsing.refusals import TooLarge, Unreadable
 
-_MARKS = (
+_BYTE_ORDER_MARKS = (
     (codecs.BOM_UTF8, "utf-8-sig"),
-    (codecs.BOM_UTF32_LE, "utf-32"),  # before UTF-16, because it begins with that mark
+    (codecs.BOM_UTF32_LE, "utf-32"),  # before UTF-16, whose mark is a prefix of this mark
     (codecs.BOM_UTF32_BE, "utf-32"),
     (codecs.BOM_UTF16_LE, "utf-16"),
     (codecs.BOM_UTF16_BE, "utf-16"),
 )
-# Legacy encodings that still occur, the most likely first: the order decides between equal matches.
+# Legacy encodings that still occur, the most likely first. The order decides between equal matches.
 _LEGACY = (
     "cp1252",
     "cp1254",
@@ -42,7 +42,7 @@ def data_of(request: Request) -> bytes:
     """Return the content of a text file.
 
     Raises:
-        TooLarge: The file has more bytes than the allowed characters can take.
+        TooLarge: The file has more bytes than the maximum number of characters can have.
     """
     path = Path(request.path)
     if path.stat().st_size > _BYTES_A_CHARACTER * request.max_characters:
@@ -72,7 +72,7 @@ def is_text(data: bytes) -> bool:
 
 
 def decode(data: bytes) -> str:
-    """Decode text: by its byte order mark, as UTF-16 or UTF-8, otherwise in the best legacy encoding.
+    """Decode text by its byte order mark, as UTF-16 or UTF-8, or with the best matching legacy encoding.
 
     A few invalid bytes in UTF-8 become U+FFFD, which is better than a guess at another encoding.
 
@@ -92,11 +92,11 @@ def decode(data: bytes) -> str:
 
 
 def _marked(data: bytes) -> str | None:
-    return next((encoding for mark, encoding in _MARKS if data.startswith(mark)), None)
+    return next((encoding for mark, encoding in _BYTE_ORDER_MARKS if data.startswith(mark)), None)
 
 
 def _unmarked_utf16(head: bytes) -> str | None:
-    """Return the byte order of UTF-16 without a mark, or None: in mostly Latin text, every other byte is zero."""
+    """Return the encoding of UTF-16 without a mark, or None. In mostly Latin text, every second byte is zero."""
     if not head or len(head) % 2:
         return None
     even, odd = head[0::2], head[1::2]

@@ -1,4 +1,4 @@
-"""Turns the cells of a sheet or a CSV file into titles and labelled rows, and detects the header."""
+"""Turns the cells of a sheet or a CSV file into titles and rows with column names, and detects the header."""
 
 import itertools
 import re
@@ -15,7 +15,7 @@ Row = Sequence[str]
 
 
 def fill(outline: Outline, rows: Iterable[Row]) -> None:
-    """Add a grid to an outline, row by row; each row stays together, with the names of its columns.
+    """Add a grid to an outline, row by row, with the names of the columns in each row.
 
     The first row of several words is the header. A single cell above it is a title. After blank rows, another table
     may begin, if its first row looks like a header.
@@ -25,25 +25,25 @@ def fill(outline: Outline, rows: Iterable[Row]) -> None:
         rows: The rows, whose cells are flat text, empty for blank cells.
     """
     header: Row | None = None
-    carried: set[int] = set()  # columns of the header that have a value in some row
-    begins = True  # whether a table may begin here
+    used: set[int] = set()  # columns of the header that have a value in some row
+    may_begin = True  # whether a table may begin here
     tight = False
     for current, following in itertools.pairwise(itertools.chain(rows, ((),))):
         if not any(current):
-            begins = True
-        elif begins and (_is_title(current, following) or names_columns(current, following, header)):
-            outline.block(unused(header or (), carried), whole=True)
-            carried, tight = set(), False
+            may_begin = True
+        elif may_begin and (_is_title(current, following) or names_columns(current, following, header)):
+            outline.block(unused(header or (), used), whole=True)
+            used, tight = set(), False
             if _is_title(current, following):
                 outline.block(labelled((), current))
                 header = None
             else:
-                header, begins = current, False
+                header, may_begin = current, False
         else:
-            outline.block(labelled(header or (), current), tight=tight and not begins, whole=True)
-            carried |= _filled(current)
-            header, tight, begins = header or (), True, False
-    outline.block(unused(header or (), carried), tight=tight, whole=True)
+            outline.block(labelled(header or (), current), tight=tight and not may_begin, whole=True)
+            used |= _filled(current)
+            header, tight, may_begin = header or (), True, False
+    outline.block(unused(header or (), used), tight=tight, whole=True)
 
 
 def _filled(cells: Row) -> set[int]:

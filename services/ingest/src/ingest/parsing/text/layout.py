@@ -17,16 +17,16 @@ from ingest.parsing.text.page_tables import Table, with_tables
 
 _SAME_SIZE = 0.05
 _HEADING = 1.05
-"""Least ratio of the size of a heading to the size of the body text."""
+"""Minimum ratio of the size of a heading to the size of the body text."""
 _LONGEST_HEADING = 200
 _LEADING = 1.3
-"""Greatest ratio of the distance between two lines of a paragraph to the usual distance."""
+"""Maximum ratio of the distance between two lines of a paragraph to the usual distance."""
 _INDENT = 3.0
 """Lines whose left edges differ by fewer letter sizes than this share a right edge."""
 _EDGE_LINES = 2
 _RUNNING_SHARE = 0.6
 _RUNNING_PAGES = 3
-_ITEM = re.compile(r"(?:[-–—*•·▪◦‣●○■□]|\(?(?:\d{1,3}|[A-Za-z]|[ivxIVX]{1,4})[.)])\s+\S")  # noqa: RUF001  # dashes that are meant
+_ITEM = re.compile(r"(?:[-–—*•·▪◦‣●○■□]|\(?(?:\d{1,3}|[A-Za-z]|[ivxIVX]{1,4})[.)])\s+\S")  # noqa: RUF001  # the dashes are intended
 _ENDS = frozenset(".!?:;。！？：；…")  # noqa: RUF001  # Chinese and Japanese
 _WORD = re.compile(r"[^\W\d_]+(?:-[^\W\d_]+)*")
 _DIVIDED = re.compile(f"\\S*{HYPHEN}\\n?\\S*")
@@ -39,8 +39,8 @@ class Style:
     """The common properties of a document's pages.
 
     Attributes:
-        body: The size of most letters.
-        running: Headers and footers that repeat on several pages, apart from page numbers (see `_masks`).
+        body: The most frequent size of letters.
+        running: Headers and footers that repeat on several pages, except for page numbers (see `_masks`).
         words: Words that occur without hyphenation on the pages so far, in lower case.
     """
 
@@ -59,8 +59,8 @@ class Style:
             for line in lines:
                 letters[round(line.size * 2) / 2] += len(line.text)
             edges.update({mask for line in _edges(lines) for mask in _masks(line.text, number)})
-        often = max(_RUNNING_PAGES, _RUNNING_SHARE * len(pages))
-        running = frozenset(text for text, pages_with in edges.items() if pages_with >= often)
+        minimum = max(_RUNNING_PAGES, _RUNNING_SHARE * len(pages))
+        running = frozenset(text for text, pages_with in edges.items() if pages_with >= minimum)
         return cls(max(letters, key=lambda size: (letters[size], -size), default=0.0), running, words)
 
     def fill(self, outline: Outline, lines: Sequence[Line], number: int) -> None:
@@ -112,18 +112,18 @@ def paragraphs(
     """Return the paragraphs of one page's lines, which are in reading order.
 
     Within a paragraph, lines are joined where the text was only wrapped: where the first word of the next line did
-    not fit, or a sentence continues. Other line breaks (rows, verses, items) stay.
+    not fit, or a sentence continues. Other line breaks (rows, verses, items) are kept.
 
     Args:
         lines: The lines.
-        words: Words of the document, which determine whether a divided word has a hyphen.
+        words: Words of the document. They determine whether a word divided at a line break has a hyphen.
         page: All running text around the lines, for the usual distance and length of lines; the default is the
             lines.
     """
     page = page or lines
     pitch = _pitch(page)
 
-    @functools.cache  # most lines of a page begin at the same place
+    @functools.cache  # most lines of a page have the same left edge
     def edge(left: float, size: float) -> float:
         return max(other.right for other in page if abs(other.left - left) <= _INDENT * size)
 
@@ -146,8 +146,8 @@ def paragraphs(
 def _headings(run: Sequence[Line], words: AbstractSet[str]) -> Iterable[tuple[str, float]]:
     text, last = "", run[0]
     for line in run:
-        apart = abs(last.baseline - line.baseline) > 2 * line.size
-        if text and (apart or not _same_size(last, line) or _ITEM.match(line.text)):
+        is_apart = abs(last.baseline - line.baseline) > 2 * line.size
+        if text and (is_apart or not _same_size(last, line) or _ITEM.match(line.text)):
             yield text.replace(HYPHEN, "-"), round(last.size * 2) / 2
             text = ""
         text = _join(text, line.text, words) if text else line.text
@@ -207,7 +207,7 @@ def _join(text: str, more: str, words: AbstractSet[str]) -> str:
 
 
 def _has_hyphen(text: str, more: str, words: AbstractSet[str]) -> bool:
-    """Return whether the word divided between ``text`` and ``more`` is written with a hyphen."""
+    """Return whether the word that is divided between ``text`` and ``more`` has a hyphen."""
     if not more[:1].islower():
         return True
     head = next(iter(_WORD.findall(text)[-1:]), "").lower()

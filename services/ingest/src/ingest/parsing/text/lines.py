@@ -6,23 +6,23 @@ from dataclasses import dataclass
 COLUMN = " | "
 """Separates the cells of a row."""
 HYPHEN = "\ufffe"
-"""Ends a line whose last word is divided, by its own hyphen or by hyphenation."""
+"""The end of a line whose last word is divided, at a hyphen of the word or by hyphenation."""
 SAME_ROW = 0.3
 """Baselines that differ by less than this, in letter sizes, are in the same row."""
 
 
 @dataclass(frozen=True, slots=True)
 class Line:
-    """A line of text, or one of several adjacent ones. Lengths are in any unit; the vertical axis points up.
+    """A line of text, or one of several adjacent lines. Lengths are in any unit; the vertical axis points up.
 
     Attributes:
-        text: Without white space at its ends.
+        text: The text, without white space at the ends.
         left: Left edge.
         right: Right edge.
-        baseline: Height of its baseline.
-        size: Size of its letters.
-        is_bold: Whether it is bold.
-        parts: Its parts between gaps that are too narrow for cells but wide for words; empty without such gaps.
+        baseline: Vertical position of the baseline.
+        size: Size of the letters.
+        is_bold: Whether the text is bold.
+        parts: The parts between gaps that are narrow for cells but wide for words; empty without such gaps.
     """
 
     text: str
@@ -40,7 +40,7 @@ def in_one_row(one: Line, other: Line) -> bool:
 
 
 def rows(lines: Iterable[Line]) -> list[list[Line]]:
-    """Return the lines by rows, from top to bottom, each from left to right."""
+    """Return the rows of lines, from top to bottom, each row from left to right."""
     found: list[list[Line]] = []
     for line in sorted(lines, key=lambda line: -line.baseline):
         if found and in_one_row(found[-1][0], line):
@@ -59,7 +59,7 @@ def merged(row: Sequence[Line]) -> Line:
 
 
 def consecutive_rows(lines: Sequence[Line]) -> list[list[Line]]:
-    """Return the lines in their order, with consecutive lines of a row grouped."""
+    """Return the lines in the given order, with consecutive lines of the same row grouped."""
     found: list[list[Line]] = []
     for line in lines:
         if found and in_one_row(found[-1][-1], line) and line.left >= found[-1][-1].right:

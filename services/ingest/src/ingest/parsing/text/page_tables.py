@@ -11,15 +11,15 @@ from ingest.parsing.text.lines import HYPHEN, Line, consecutive_rows, merged
 from ingest.parsing.text.outline import Outline
 
 _FARTHEST = 3.5
-"""Greatest distance of two rows of a table, in letter sizes."""
+"""Maximum distance of two rows of a table, in letter sizes."""
 _NEAR = 2.5
-"""Greatest distance, in letter sizes, of a single cell from the row above or below that it belongs to."""
+"""Maximum distance of a single cell from the row above or below that contains it, in letter sizes."""
 _CLOSE = 1.7
-"""The same for a single cell in the first column, which may be a paragraph below the table."""
+"""Maximum distance for a single cell in the first column, which may be a paragraph below the table."""
 _BAND = 1.08
-"""Least ratio of the distance between rows to that between lines of a cell, if rows are spaced."""
+"""Minimum ratio of the distance between rows to the distance between lines of a cell, in tables with spacing."""
 _WRAPPED = 0.85
-"""Greatest ratio of the distance between lines of a cell to that between rows."""
+"""Maximum ratio of the distance between lines of a cell to the distance between rows."""
 _FEW = 2
 
 
@@ -28,8 +28,8 @@ class Table:
     """Rows of cells, one cell for each column.
 
     Attributes:
-        rows: Missing cells are empty.
-        has_header: The first row names the columns.
+        rows: The texts of the cells; empty for missing cells.
+        has_header: Whether the first row has the names of the columns.
     """
 
     rows: Sequence[Sequence[str]]
@@ -47,7 +47,7 @@ class Table:
 
 
 def with_tables(lines: Sequence[Line]) -> Iterator[Line | Table]:
-    """Yield the lines in their order, with each table in place of its lines."""
+    """Yield the lines in the given order, with each table in place of the table's lines."""
     run: list[list[Line]] = []
     for row in consecutive_rows(lines):
         if run and not _goes_on(run, row):
@@ -66,11 +66,11 @@ def _goes_on(run: Sequence[Sequence[Line]], row: Sequence[Line]) -> bool:
     if len(run) == 1 and len(before) == 1:
         return False
     columns = _columns(run)
-    places = [_place(columns, line) for line in row]
-    if None in places:
+    columns_of_row = [_place(columns, line) for line in row]
+    if None in columns_of_row:
         # A row may have cells in new columns.
-        return len(row) > 1 and len([place for place in places if place is not None]) > 1
-    return len(row) > 1 or down <= (_CLOSE if places[0] == 0 else _NEAR) * row[0].size
+        return len(row) > 1 and len([place for place in columns_of_row if place is not None]) > 1
+    return len(row) > 1 or down <= (_CLOSE if columns_of_row[0] == 0 else _NEAR) * row[0].size
 
 
 def _read(found: Sequence[Sequence[Line]]) -> Iterator[Line | Table]:
@@ -88,7 +88,7 @@ def _read(found: Sequence[Sequence[Line]]) -> Iterator[Line | Table]:
 
 
 def _cells(columns: Sequence[tuple[float, float]], run: Sequence[Sequence[Line]]) -> list[list[str]]:
-    """Return the cells of the rows, with lines of a cell joined; a cell may begin above its row's first line."""
+    """Return the cells of the rows, with joined lines. A cell may begin above the row's first line."""
     texts = [_texts(columns, row) for row in run]
     bands = _bands(run, texts)
     if bands is not None:
@@ -109,7 +109,7 @@ def _cells(columns: Sequence[tuple[float, float]], run: Sequence[Sequence[Line]]
 
 
 def _bands(run: Sequence[Sequence[Line]], texts: Sequence[Sequence[str]]) -> list[int] | None:
-    """Return the starts of rows with multi-line cells by the gaps between rows, or None if they are ambiguous."""
+    """Return the indexes at which rows with multi-line cells begin; None if the gaps are ambiguous."""
     heights: dict[int, float] = {}
     leading = float("inf")
     for row, cells in zip(run, texts, strict=True):
@@ -177,7 +177,7 @@ def _place(columns: Sequence[tuple[float, float]], line: Line) -> int | None:
 
 
 def _divided(run: Sequence[Sequence[Line]]) -> Sequence[Sequence[Line]]:
-    """Return the rows; a header whose names are close together is split into as many cells as other rows have."""
+    """Return the rows. A header with narrow gaps is split into as many cells as the other rows have."""
     header = [part for line in run[0] for part in line.parts or (line,)]
     return [header, *run[1:]] if len(run[0]) < len(header) == max(map(len, run[1:]), default=0) else run
 
@@ -200,7 +200,7 @@ def _pitch(run: Sequence[Sequence[Line]]) -> float:
 
 
 def _has_header(run: Sequence[Sequence[Line]], cells: Sequence[Sequence[str]]) -> bool:
-    """Return whether the first row is a header: only it is bold, or its words are above numbers or many columns."""
+    """Return whether the first row is a header: bold above other text, or words above numbers or many columns."""
     if len(cells) < _FEW or not grids.names_columns(cells[0], cells[1]):
         return False
     bold = [all(line.is_bold for line in row) for row in run]

@@ -1,8 +1,8 @@
 """The child process that builds shards and snapshots: ``python -m retriever.stores.edge.build_child``.
 
-It reads one `Job` from stdin and writes one `Done` or `Refused` to stdout. It does the work that takes the engine
-seconds and would block the serving process. It reads a copy of a shard and builds in a separate directory. The
-parent then moves the result into place or removes it.
+It reads one `Job` from stdin and writes one `Done` or `Refused` to stdout. A job keeps the engine busy for
+seconds and would block the serving process. The child reads a copy of a shard, and builds in a separate directory.
+The parent then moves the result into place or removes it.
 """
 
 import os
@@ -15,7 +15,7 @@ from pathlib import Path
 import msgspec
 import qdrant_edge as edge
 from servicekit import keys
-from servicekit.child_program import answers, die_with_parent
+from servicekit.child_program import answers
 from servicekit.errors import InvalidRequest
 
 from retriever.domain.document import Document
@@ -27,7 +27,7 @@ from retriever.stores.edge import payload_indexes, schema
 from retriever.stores.vector_storage import VectorStorage
 
 _BATCH = 256
-_NICE = 10  # a tenth of the CPU time of a search on the same core
+_NICE = 10  # the child gets a tenth of the CPU time that a search on the same core gets
 
 
 class Job(msgspec.Struct, frozen=True):
@@ -35,12 +35,12 @@ class Job(msgspec.Struct, frozen=True):
 
     Attributes:
         kind: ``compact`` and ``persist`` read the copy of a shard, ``restore`` reads a snapshot. ``persist`` writes
-            a snapshot, the others write a shard.
+            a snapshot, the other jobs write a shard.
         source: Directory to read.
         target: Directory to write. It must not exist for a shard, and may exist for a snapshot.
         spec: The specification of the written index.
-        vectors: The storage of its dense vectors, in the source and in the target.
-        exact_up_to: With more chunks than this, a graph (HNSW) is built.
+        vectors: The storage of the dense vectors, in the source and in the target.
+        exact_up_to: Maximum number of chunks of a shard that is built without a graph (HNSW).
         seconds: Maximum CPU time.
     """
 
@@ -67,16 +67,16 @@ class Refused(msgspec.Struct, frozen=True, tag="refused"):
 
 
 def compact(job: Job) -> Done:
-    """Build a new shard with the points of another."""
+    """Build a new shard with the points of an existing shard."""
     source = edge.EdgeShard.load(job.source, schema.config(job.spec.dimension, job.vectors))
-    points = (schema.again(record) for record in _records(source, edge.Filter()))
+    points = (schema.copied(record) for record in _records(source, edge.Filter()))
     done = _build(job, points, source.count(edge.CountRequest(filter=schema.within(EVERYTHING, payload.CHUNK))))
     source.close()
     return done
 
 
 def persist(job: Job) -> Done:
-    """Write a snapshot of the documents in a shard's catalogue, without marks and chunks of other generations."""
+    """Write a snapshot of the documents in a shard's catalogue. Omit marks, and chunks of other generations."""
     shard = edge.EdgeShard.load(job.source, schema.config(job.spec.dimension, job.vectors))
     documents: dict[str, Document] = {}
     with snapshot_writer.Writer(Path(job.target), job.spec) as writer:
@@ -134,12 +134,12 @@ def _build(job: Job, points: Iterable[edge.Point], chunks: int) -> Done:
     return Done(count, Contents(documents, chunks))
 
 
-def _records(shard: edge.EdgeShard, wanted: edge.Filter, *, with_vector: bool = True) -> Iterator[edge.Record]:
+def _records(shard: edge.EdgeShard, filter_: edge.Filter, *, with_vector: bool = True) -> Iterator[edge.Record]:
     offset: edge.PointId | None = None
     while True:
         points, offset = shard.scroll(
             edge.ScrollRequest(
-                offset=offset, limit=_BATCH, filter=wanted, with_payload=True, with_vector=with_vector
+                offset=offset, limit=_BATCH, filter=filter_, with_payload=True, with_vector=with_vector
             )
         )
         yield from points
@@ -152,16 +152,15 @@ _KINDS: dict[str, Callable[[Job], Done]] = {"compact": compact, "persist": persi
 
 def main() -> int:
     """Run one job and return the exit code. Errors are written to stderr."""
-    die_with_parent()
     out = answers()
     job = msgspec.json.decode(sys.stdin.buffer.read(), type=Job)
     _limit(job)
-    answer: Done | Refused
+    result: Done | Refused
     try:
-        answer = _KINDS[job.kind](job)
+        result = _KINDS[job.kind](job)
     except InvalidRequest as error:
-        answer = Refused(error.message)
-    out.write(msgspec.json.encode(answer))
+        result = Refused(error.message)
+    out.write(msgspec.json.encode(result))
     out.flush()
     return 0
 

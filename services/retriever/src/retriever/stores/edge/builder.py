@@ -1,4 +1,4 @@
-"""Runs the build process (`stores.edge.build_child`): one at a time, with limits and low priority."""
+"""Runs build processes (`stores.edge.build_child`), one at a time, with limits and low priority."""
 
 import asyncio
 import contextlib
@@ -22,10 +22,10 @@ from retriever.stores.vector_storage import VectorStorage
 _log = structlog.get_logger(__name__)
 
 COMMAND: Sequence[str] = (sys.executable, "-P", "-m", "retriever.stores.edge.build_child")
-_MOST_WAITING = 16
-_LAST_WORDS = 4000
+_MAX_WAITING = 16
+_MAX_ERROR_BYTES = 4000
 _WATCH_SECONDS = 0.1
-_answer = msgspec.json.Decoder(Done | Refused)
+_result_decoder = msgspec.json.Decoder(Done | Refused)
 
 
 @dataclass(frozen=True, slots=True)
@@ -47,7 +47,7 @@ class Builder:
     Args:
         directory: Directory for running builds. Its content is removed at the start.
         check_room: Raises Unavailable if the disk does not have this many free bytes.
-        exact_up_to: With more chunks than this, a graph (HNSW) is built.
+        exact_up_to: Maximum number of chunks to build a shard without a graph (HNSW).
         limits: The limits of each build.
         command: The command of the child process.
     """
@@ -61,13 +61,13 @@ class Builder:
         command: Sequence[str] = COMMAND,
     ) -> None:
         shutil.rmtree(directory, ignore_errors=True)
-        directory.mkdir(parents=True, exist_ok=True)  # an abandoned copy may still be running in it
+        directory.mkdir(parents=True, exist_ok=True)  # a thread of an earlier store may still copy files into it
         self._directory = directory
         self._check_room = check_room
         self._exact_up_to = exact_up_to
         self._limits = limits
         self._command = command
-        self._turn = asyncio.Lock()
+        self._lock = asyncio.Lock()
         self._waiting = 0
 
     @contextlib.asynccontextmanager
@@ -81,11 +81,11 @@ class Builder:
             RateLimited: Too many builds wait.
             Unavailable: The disk does not have enough space.
         """
-        if self._waiting >= _MOST_WAITING:
+        if self._waiting >= _MAX_WAITING:
             raise RateLimited("Too many indexes are being compacted, written or loaded at once.", retry_after=10)
         self._waiting += 1
         try:
-            async with self._turn:
+            async with self._lock:
                 self._check_room(room)
                 directory = self._directory / uuid.uuid4().hex
                 directory.mkdir()
@@ -115,22 +115,22 @@ class Builder:
         )
         child = _started(self._command)
         watching = asyncio.create_task(self._watch(child))
-        talking = asyncio.create_task(asyncio.to_thread(child.communicate, msgspec.json.encode(job)))
+        exchange = asyncio.create_task(asyncio.to_thread(child.communicate, msgspec.json.encode(job)))
         why = f"It took longer than {seconds:g} s."
         try:
             async with asyncio.timeout(seconds):
-                out, err = await asyncio.shield(talking)
+                out, err = await asyncio.shield(exchange)
             if child.returncode == 0:
-                return _done(_answer.decode(out))
-            why = err[-_LAST_WORDS:].decode(errors="replace")
+                return _done(_result_decoder.decode(out))
+            why = err[-_MAX_ERROR_BYTES:].decode(errors="replace")
         except (ValueError, RecursionError) as error:
-            why = f"It sent a malformed answer: {error}"
+            why = f"It sent a malformed result: {error}"
         except TimeoutError:
             pass
         finally:
             watching.cancel()
             _kill(child)
-            await asyncio.wait([talking])
+            await asyncio.wait([exchange])
         if watching.done() and not watching.cancelled():
             why = f"It took more than {self._limits.memory} bytes of memory."
         _log.error("building failed", kind=kind, index=spec.name, exit_code=child.returncode, why=why)
@@ -139,15 +139,16 @@ class Builder:
         )
 
     async def _watch(self, child: "subprocess.Popen[bytes]") -> None:
-        """Kill the child if it uses too much memory. With a limit of the kernel the engine would hang."""
+        """Kill the child if it uses too much memory. A limit of the kernel would make the engine hang."""
         while _memory_of(child.pid) <= self._limits.memory:  # noqa: ASYNC110  # the system has no event for it
             await asyncio.sleep(_WATCH_SECONDS)
         _kill(child)
 
 
 def _started(command: Sequence[str]) -> "subprocess.Popen[bytes]":
-    # Not with uvloop: it runs Python between fork and exec, which sometimes crashes the child of a process with
-    # many threads. In the loop's thread, because the kernel kills the child when the thread that started it ends.
+    # uvloop runs Python between fork and exec, which sometimes crashes the child of a process with many threads. So
+    # `subprocess` starts the child. It runs in the loop's thread: the kernel kills the child when the thread that
+    # started it ends.
     return subprocess.Popen(  # noqa: S603  # our own program
         command,
         stdin=subprocess.PIPE,
@@ -172,7 +173,7 @@ def _kill(child: "subprocess.Popen[bytes]") -> None:
         child.kill()
 
 
-def _done(answer: Done | Refused) -> Done:
-    if isinstance(answer, Refused):
-        raise InvalidRequest(answer.message, field="path")
-    return answer
+def _done(result: Done | Refused) -> Done:
+    if isinstance(result, Refused):
+        raise InvalidRequest(result.message, field="path")
+    return result

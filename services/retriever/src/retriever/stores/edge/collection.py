@@ -1,8 +1,8 @@
-"""An index in an Edge shard: implements the port with the engine.
+"""An index in an Edge shard. It implements the port with the engine.
 
 Each call of the engine holds the interpreter's lock, even in a thread. So calls run on the event loop: reads
 directly, because they take one or two milliseconds, and bulk work in slices (`Scheduler`). Only `sync`, the bulk
-methods, and writers that wait for a copy of the shard give up the loop. Other calls in sequence are atomic.
+methods, and writers that wait for a copy of the shard yield to the loop. A sequence of other calls is atomic.
 """
 
 from collections.abc import AsyncIterator, Callable, Mapping, Sequence
@@ -15,7 +15,6 @@ from servicekit import keys
 from retriever.concurrency.scheduler import Scheduler
 from retriever.domain.document import Document, Version
 from retriever.domain.index import Contents, IndexSettings, IndexSpec
-from retriever.domain.ranking import Hit
 from retriever.domain.scope import EVERYTHING, Scope
 from retriever.ports.store import ChunkPoint, StoredChunk, Terms
 from retriever.ports.whole_documents import WholeDocument
@@ -32,7 +31,7 @@ _DELETE_SLICE = 64  # chunks, about 1 ms
 _READ_SLICE = 1000  # ids, about 7 ms
 _RECORDS_SLICE = 200  # records, about 3 ms
 _READ_POINTS_SLICE = 64  # chunks with their vectors, about 1 ms
-_ID = "document_id"  # the member of a record that holds the id
+_ID = "document_id"
 
 
 class EdgeCollection:
@@ -63,17 +62,17 @@ class EdgeCollection:
 
     @property
     def live(self) -> LiveShard:
-        """Its shard."""
+        """The shard of the collection."""
         return self._live
 
     @property
     def is_published(self) -> bool:
-        """Whether it exists and persists when the store is opened again."""
+        """Whether the collection exists and will exist when the store is opened again."""
         return self._live.published and not self._live.is_closed
 
     @property
     def is_closed(self) -> bool:
-        """Whether it was dropped, replaced or closed."""
+        """Whether the collection was dropped, replaced or closed."""
         return self._live.is_closed
 
     @property
@@ -83,7 +82,7 @@ class EdgeCollection:
 
     def outdated(self, document_id: str | None = None) -> None:
         """Change the revision."""
-        del document_id  # this store applies no write late
+        del document_id  # this store never applies a write late
         self._revision += 1
 
     @property
@@ -91,12 +90,12 @@ class EdgeCollection:
         """None: the engine is in this process."""
 
     async def is_current(self, *, wait: bool = True) -> bool:
-        """Return whether it exists. No other process can replace it."""
-        del wait  # the answer is always known
+        """Return whether the collection exists. No other process can replace it."""
+        del wait  # the state is always known
         return not self._live.is_closed
 
     async def publish(self, instead_of: "EdgeCollection | None" = None) -> None:
-        """Write the manifest, replacing the other one, and compact the index if it is due."""
+        """Write the manifest in place of the other collection's, and compact the index if this is due."""
         await self._live.publish(instead_of._live if instead_of else None)
         self._compactor.consider(self._live)
 
@@ -110,15 +109,17 @@ class EdgeCollection:
 
     async def dense(
         self, vector: Sequence[float], limit: int, scope: Scope, ids: Sequence[str] | None = None
-    ) -> list[Hit]:
-        """Return the nearest chunks by cosine."""
+    ) -> dict[str, float]:
+        """Return the highest cosines."""
         query = edge.Query.Nearest(list(vector), using=payload.DENSE)
         return self._search(query, limit, scope, ids, schema.rescored(self._live.current().vectors))
 
-    async def sparse(self, terms: Terms, limit: int, scope: Scope, ids: Sequence[str] | None = None) -> list[Hit]:
-        """Return the best chunks by BM25."""
+    async def sparse(
+        self, terms: Terms, limit: int, scope: Scope, ids: Sequence[str] | None = None
+    ) -> dict[str, float]:
+        """Return the highest BM25 scores."""
         if not terms.indices:
-            return []
+            return {}
         vector = edge.SparseVector(list(terms.indices), list(terms.weights))
         corpus = schema.counted_in(scope, self._marks.shown)
         return self._search(edge.Query.Nearest(vector, using=payload.SPARSE), limit, scope, ids, corpus)
@@ -130,7 +131,7 @@ class EdgeCollection:
         scope: Scope,
         ids: Sequence[str] | None,
         params: edge.SearchParams | None = None,
-    ) -> list[Hit]:
+    ) -> dict[str, float]:
         request = edge.QueryRequest(
             limit=limit,
             query=query,
@@ -138,8 +139,8 @@ class EdgeCollection:
             params=params,
             with_payload=False,
         )
-        found: list[Any] = self._shard.query(request)  # all ids here are UUIDs
-        return [Hit(point_ids.text(point.id.int), point.score) for point in found]
+        found: list[Any] = self._shard.query(request)  # all ids in this store are UUIDs
+        return {point_ids.text(point.id.int): point.score for point in found}
 
     async def chunks(self, ids: Sequence[str]) -> Mapping[str, StoredChunk]:
         """Return chunks by id."""
@@ -166,13 +167,13 @@ class EdgeCollection:
 
     async def points_of(self, version: Version) -> AsyncIterator[list[ChunkPoint]]:
         """Yield all chunks of a version with their vectors, read in slices."""
-        wanted = schema.version_of(version)
+        filter_ = schema.version_of(version)
         offset: Any = None
         while True:
             async with self._scheduler.slice():
                 points, offset = self._shard.scroll(
                     edge.ScrollRequest(
-                        offset=offset, limit=_READ_POINTS_SLICE, filter=wanted, with_payload=True, with_vector=True
+                        offset=offset, limit=_READ_POINTS_SLICE, filter=filter_, with_payload=True, with_vector=True
                     )
                 )
             yield [schema.chunk_point(point) for point in points]
@@ -181,8 +182,8 @@ class EdgeCollection:
 
     async def count_chunks(self, scope: Scope) -> int:
         """Return the number of chunks in scope."""
-        wanted = schema.within(scope, payload.CHUNK, unsettled=self._marks.shown)
-        return self._shard.count(edge.CountRequest(filter=wanted))
+        filter_ = schema.within(scope, payload.CHUNK, unsettled=self._marks.shown)
+        return self._shard.count(edge.CountRequest(filter=filter_))
 
     async def add_chunks(self, document: Document, points: Sequence[ChunkPoint]) -> None:
         """Store chunks, a few at a time."""
@@ -216,11 +217,11 @@ class EdgeCollection:
 
     async def remove_chunks(self, document_id: str, keep: int | None) -> None:
         """Remove chunks, a few at a time."""
-        wanted = schema.chunks_of(document_id, keep)
-        others = edge.ScrollRequest(limit=_DELETE_SLICE, filter=wanted, with_payload=False)
+        filter_ = schema.chunks_of(document_id, keep)
+        request = edge.ScrollRequest(limit=_DELETE_SLICE, filter=filter_, with_payload=False)
         while True:
             async with self._live.writing(document_id), self._scheduler.slice():
-                points, _ = self._shard.scroll(others)
+                points, _ = self._shard.scroll(request)
                 if not points:
                     return
                 self._reads.forget_chunks(str(point.id) for point in points)
@@ -244,7 +245,7 @@ class EdgeCollection:
             self._revision += 1
 
     async def records(self, document_ids: Sequence[str]) -> Mapping[str, Document]:
-        """Record by document id."""
+        """Return records by document id."""
         shard = self._shard
 
         def read(missing: Sequence[str]) -> list[Document]:

@@ -28,13 +28,13 @@ class EdgeSettings(StoreSettings):
         4096, ge=64, description="Maximum memory of the process that compacts, writes or loads an index."
     )
     retriever_min_free_mb: int = Field(
-        256, ge=0, description="Minimum free disk space. With less, writes are refused."
+        256, ge=0, description="Minimum free disk space. With less free space, the retriever refuses writes."
     )
     retriever_open_indexes: int = Field(
         1000,
         ge=1,
-        description="Maximum number of open indexes. Each takes a thread and a file descriptor. An index that is "
-        "opened closes the one that was not used for the longest time.",
+        description="Maximum number of open indexes. Each needs a thread and a file descriptor. Above the "
+        "maximum, the retriever closes the index that was not used for the longest time.",
     )
     retriever_open_mb: int = Field(
         4096,
@@ -45,8 +45,8 @@ class EdgeSettings(StoreSettings):
     retriever_lock_seconds: float = Field(
         0.0,
         ge=0,
-        description="Maximum wait at the start for another process to release the store. So a successor can start "
-        "first, and takes over when the other process has ended its requests.",
+        description="Maximum wait at the start for another process to release the store. So a new process can "
+        "start early and take over when the old process has finished its requests.",
     )
 
 

@@ -1,10 +1,12 @@
-"""Bounds the open shards, because each needs a thread, a file descriptor and memory.
+"""Limits the number of open shards, because each needs a thread, a file descriptor and memory.
 
-A shard opens when it is used. When too many are open, the least recently used ones are closed, and idle ones after
-some time. The layers above the shard do not notice.
+A shard opens when it is used. When too many are open, the least recently used shards are closed. Idle shards
+are closed after some time. The engine holds the interpreter's lock while it closes a shard. This takes as long as
+opening it. So shards are closed one by one in slices, after searches. The layers above the shard are not affected.
 """
 
 import asyncio
+import contextlib
 import time
 from collections.abc import Callable, Iterable
 from dataclasses import dataclass
@@ -12,18 +14,21 @@ from dataclasses import dataclass
 import structlog
 from servicekit.tasks import ended
 
+from retriever.concurrency.scheduler import Scheduler
 from retriever.stores.edge.shard import LiveShard
 
 _log = structlog.get_logger(__name__)
 
-_LOOK_SECONDS = 5.0
+_CHECK_SECONDS = 5.0
 _IDLE_SECONDS = 600.0
 """A shard that was not used for this long is closed."""
+_MAX_WAITING = 16
+"""Number of shards that may be open in excess while they wait for slices."""
 
 
 @dataclass(frozen=True, slots=True)
 class Room:
-    """The most that all open shards together may use.
+    """The limits of all open shards together.
 
     Attributes:
         shards: Number of shards. Each has a thread of the engine, and a file descriptor.
@@ -39,51 +44,64 @@ class Parking:
 
     Args:
         shards: Returns all shards of the store.
-        room: What the open ones may use.
+        room: The limits of the open shards.
+        scheduler: The scheduler of the slices.
     """
 
-    def __init__(self, shards: Callable[[], Iterable[LiveShard]], room: Room) -> None:
+    def __init__(self, shards: Callable[[], Iterable[LiveShard]], room: Room, scheduler: Scheduler) -> None:
         self._shards = shards
         self._room = room
-        self._looking: asyncio.Task[None] | None = None
+        self._scheduler = scheduler
+        self._opened = asyncio.Event()
+        self._checking: asyncio.Task[None] | None = None
 
     def start(self) -> None:
-        """Start to look for idle shards regularly."""
-        if self._looking is None:
-            self._looking = asyncio.create_task(self._look_again_and_again())
+        """Start to close idle shards regularly, and to make room after a shard was opened."""
+        if self._checking is None:
+            self._checking = asyncio.create_task(self._keep_checking())
 
     def make_room(self) -> None:
-        """Close the least recently used shards until the others fit, except the latest and those that are written.
+        """Request to close the least recently used shards soon. Called after a shard was opened.
 
-        Called after a shard was opened. Closing takes about as long as opening. Both hold the interpreter's lock.
+        If searches open shards faster than slices close them, each opening closes one shard at once.
         """
-        shards = self._least_recently_used()
-        number, memory = len(shards), sum(each.memory for each in shards)
-        for shard in shards[:-1]:
-            if number <= self._room.shards and memory <= self._room.memory:
-                return
-            if self._park(shard):
-                number, memory = number - 1, memory - shard.memory
+        self._opened.set()
+        if sum(each.is_open for each in self._shards()) > self._room.shards + _MAX_WAITING:
+            next(filter(self._park, self._least_recently_used()[:-1]), None)
 
     async def look(self) -> int:
-        """Close idle shards. Return how many were closed. Then close others, because shards grow."""
+        """Close idle shards and return their number. Then close more shards until the open shards fit.
+
+        The latest shard and shards that are being written remain open.
+        """
         now = time.monotonic()
         parked = 0
         for shard in self._least_recently_used():
             if now - shard.used_at >= _IDLE_SECONDS:
-                parked += self._park(shard)
-                await asyncio.sleep(0)  # closing holds the interpreter's lock
-        self.make_room()
+                parked += await self._park_in_a_slice(shard)
+        shards = self._least_recently_used()
+        number, memory = len(shards), sum(each.memory for each in shards)
+        for shard in shards[:-1]:
+            if number <= self._room.shards and memory <= self._room.memory:
+                break
+            if await self._park_in_a_slice(shard):
+                number, memory = number - 1, memory - shard.memory
         return parked
 
     async def aclose(self) -> None:
-        """Stop looking for idle shards."""
-        if self._looking is not None:
-            await ended(self._looking)
+        """Stop closing shards."""
+        if self._checking is not None:
+            await ended(self._checking)
+
+    async def _park_in_a_slice(self, shard: LiveShard) -> bool:
+        """Close a shard if it was not used meanwhile. Return whether it was closed."""
+        used_at = shard.used_at
+        async with self._scheduler.slice():
+            return shard.used_at == used_at and self._park(shard)
 
     @staticmethod
     def _park(shard: LiveShard) -> bool:
-        """Close a shard and return whether it was closed. A failure must not fail the opening of another one."""
+        """Close a shard and return whether it was closed. Log a failure, so that opening another shard succeeds."""
         try:
             return shard.park()
         except Exception:
@@ -93,9 +111,12 @@ class Parking:
     def _least_recently_used(self) -> list[LiveShard]:
         return sorted((each for each in self._shards() if each.is_open), key=lambda each: each.used_at)
 
-    async def _look_again_and_again(self) -> None:
+    async def _keep_checking(self) -> None:
         while True:
-            await asyncio.sleep(_LOOK_SECONDS)
+            with contextlib.suppress(TimeoutError):
+                async with asyncio.timeout(_CHECK_SECONDS):
+                    await self._opened.wait()
+            self._opened.clear()
             try:
                 await self.look()
             except Exception:

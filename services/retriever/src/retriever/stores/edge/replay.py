@@ -1,4 +1,4 @@
-"""Replay of documents that were written to a shard while another one was built from its copy."""
+"""Replay of documents that were written to a shard while a new shard was built from its copy."""
 
 from collections.abc import Callable
 
@@ -19,7 +19,7 @@ async def replay(
     Args:
         document_id: The id of the document.
         name: The name of the collection.
-        source: Returns the shard to read. Raises an error if the collection is gone.
+        source: Returns the shard to read. Raises an error if the collection was dropped or replaced.
         target: The shard to write. Its points of the document are replaced.
         scheduler: Makes bulk work wait for searches.
     """
@@ -44,6 +44,6 @@ async def replay(
                 )
             )
             if points:
-                target.update(edge.UpdateOperation.upsert_points([schema.again(point) for point in points]))
+                target.update(edge.UpdateOperation.upsert_points([schema.copied(point) for point in points]))
         if offset is None:
             break

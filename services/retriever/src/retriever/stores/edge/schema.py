@@ -15,7 +15,7 @@ from retriever.ports.whole_documents import WholeDocument
 from retriever.stores import payload
 from retriever.stores.edge.point_ids import point_id
 from retriever.stores.payload import CHUNK, DENSE, FACTS, NUMBERS, SPARSE
-from retriever.stores.vector_storage import OVERSAMPLING, QUANTILE, VectorStorage
+from retriever.stores.vector_storage import QUANTILE, VectorStorage
 
 
 def config(dimension: int, storage: VectorStorage, exact_up_to: int | None = None) -> edge.EdgeConfig:
@@ -24,8 +24,9 @@ def config(dimension: int, storage: VectorStorage, exact_up_to: int | None = Non
     Args:
         dimension: Length of the dense vectors.
         storage: The storage of the dense vectors.
-        exact_up_to: Only for builds: with more chunks than this, the engine builds a graph (HNSW) and quantizes the
-            vectors. None: new chunks keep full vectors, and quantized vectors remain quantized.
+        exact_up_to: Only for builds: the maximum number of chunks without a graph (HNSW). With more chunks, the
+            engine builds a graph and quantizes the vectors. None: new chunks keep full vectors, and quantized
+            vectors remain quantized.
     """
     dense = edge.EdgeVectorParams(
         dimension,
@@ -36,7 +37,7 @@ def config(dimension: int, storage: VectorStorage, exact_up_to: int | None = Non
     return edge.EdgeConfig(
         vectors={DENSE: dense},
         sparse_vectors={SPARSE: edge.EdgeSparseVectorParams(modifier=edge.Modifier.Idf)},
-        max_search_threads=1,  # each shard has its own pool, so many shards would start hundreds of threads
+        max_search_threads=1,  # each shard has a thread pool, so many shards would start hundreds of threads
         wal_enabled=True,
         hnsw_config=None if exact_up_to is None else _hnsw(),
         optimizers=None
@@ -48,8 +49,8 @@ def config(dimension: int, storage: VectorStorage, exact_up_to: int | None = Non
 def config_without_graph(dimension: int) -> edge.EdgeConfig:
     """Return the configuration to create a shard without a graph.
 
-    The engine reads its vectors when a search needs them. Otherwise each opening of the shard would read a file of
-    32 MiB, which is mostly a hole if the shard is small.
+    The engine reads the vectors when a search needs them. Otherwise each opening of the shard would read a file of
+    32 MiB. In a small shard, most of this file is a hole.
     """
     return config(dimension, VectorStorage(on_disk=True))
 
@@ -66,26 +67,27 @@ def _quantized(storage: VectorStorage) -> edge.ScalarQuantizationConfig | edge.B
 
 def rescored(storage: VectorStorage) -> edge.SearchParams | None:
     """Return the search parameters that rescore quantized candidates, or None for full vectors."""
-    if storage.quantization == "none":
+    if storage.oversampling is None:
         return None
-    return edge.SearchParams(quantization=edge.QuantizationSearchParams(rescore=True, oversampling=OVERSAMPLING))
+    quantization = edge.QuantizationSearchParams(rescore=True, oversampling=storage.oversampling)
+    return edge.SearchParams(quantization=quantization)
 
 
 def _hnsw() -> edge.HnswIndexConfig:
-    # One thread, because searches need the others. If a filter leaves few points, they are compared one by one.
+    # One thread, because searches need the others. If few points match a filter, they are compared one by one.
     return edge.HnswIndexConfig(m=16, ef_construct=128, full_scan_threshold=10_000, max_indexing_threads=1)
 
 
 def chunk_points(document: Document, points: Iterable[ChunkPoint]) -> list[edge.Point]:
     """Return a document's chunks as points."""
     payloads = payload.ChunkPayloads(document)
-    made = []
+    result = []
     for point in points:
         vectors: dict[str, Any] = {DENSE: list(point.chunk.vector)}
         if point.terms.indices:  # a text without terms does not count for term frequencies
             vectors[SPARSE] = edge.SparseVector(list(point.terms.indices), list(point.terms.weights))
-        made.append(edge.Point(point.id, vectors, payloads.of(point.chunk)))
-    return made
+        result.append(edge.Point(point.id, vectors, payloads.of(point.chunk)))
+    return result
 
 
 def record_point(id_: uuid.UUID, document: Document) -> edge.Point:
@@ -130,8 +132,8 @@ def chunk_point(point: edge.Record) -> ChunkPoint:
     return ChunkPoint(stored.id, chunk, Terms(sparse.indices, sparse.values) if sparse else Terms((), ()))
 
 
-def again(point: edge.Record) -> edge.Point:
-    """Return a point that was read, for writing to another shard."""
+def copied(point: edge.Record) -> edge.Point:
+    """Return a point that was read as a point to write to another shard."""
     return edge.Point(point.id, point.vector or {}, point.payload)
 
 
@@ -169,10 +171,10 @@ def counted_in(scope: Scope, unsettled: Mapping[str, int | None]) -> edge.Search
 
 
 def _others(unsettled: Mapping[str, int | None]) -> edge.Filter:
-    """Return the filter for chunks of these documents with other generations than these."""
-    theirs = [payload.fact("document_id", each) for each in unsettled]
-    shown = [payload.version(Version(id_, each)) for id_, each in unsettled.items() if each is not None]
-    return edge.Filter(must=[_any(theirs)], must_not=[_any(shown)] if shown else None)
+    """Return the filter for chunks of unsettled documents, except the chunks of the visible generations."""
+    document_facts = [payload.fact("document_id", each) for each in unsettled]
+    visible = [payload.version(Version(id_, each)) for id_, each in unsettled.items() if each is not None]
+    return edge.Filter(must=[_any(document_facts)], must_not=[_any(visible)] if visible else None)
 
 
 def chunks_of(document_id: str, keep: int | None) -> edge.Filter:

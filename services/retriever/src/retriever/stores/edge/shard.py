@@ -8,9 +8,9 @@
 ``index.json`` is replaced by one rename, so a collection is created, removed or switched to a rebuilt shard
 atomically.
 
-A shard is rebuilt from a copy while the old one remains in use. The ids of documents that are written meanwhile are
-noted. Before the new shard takes over, the points of these documents are copied again. Writers wait for the copy
-and for the last round of this replay. Readers do not wait.
+A new shard is built from a copy while the old shard remains in use. The ids of documents that are written meanwhile
+are recorded. Before the new shard takes over, the points of these documents are copied again, in rounds. Writers
+wait for the first copy and for the last of these rounds. Readers do not wait.
 """
 
 import asyncio
@@ -41,12 +41,12 @@ _log = structlog.get_logger(__name__)
 _FLUSH_EVERY = 20_000
 """Number of points after which the log is flushed into the segments. A flush syncs every file of the shard and
 blocks for 50 ms on an idle disk and 500 ms on a busy one, so it is rare. Opening after a crash replays at most this
-many points, in about five seconds. Acknowledged writes are durable before (`LiveShard.sync`)."""
-_FEW = 4  # documents to replay while writers wait
-_MOST_ROUNDS = 5
+many points, in about five seconds. `LiveShard.sync` makes acknowledged writes durable before the flush."""
+_MAX_PAUSED_DOCUMENTS = 4  # documents to replay while writers wait
+_MAX_ROUNDS = 5
 _POINT_BYTES = 4800
 """Memory of a point without its vector, measured with chunks of 100 words."""
-_INDEXED_BYTES = 64 * 1024 * 1024  # of a shard with payload indexes: see `payload_indexes`
+_INDEXED_BYTES = 64 * 1024 * 1024  # additional memory of a shard that has payload indexes; see `payload_indexes`
 
 
 class LiveShard:
@@ -84,8 +84,7 @@ class LiveShard:
         self._unflushed = 0
         added = shard.info().points_count - manifest.built + manifest.removed
         self.tally = Tally(max(added, 0), manifest.removed)
-        self._writing = asyncio.Lock()
-        self._syncing = asyncio.Lock()
+        self._writing, self._syncing = asyncio.Lock(), asyncio.Lock()
         self._shared_sync = SharedSync(self._syncing, self._sync_log)
         # Documents that were written since the shard was copied; None if no rebuild runs.
         self._touched: set[str] | None = None
@@ -106,12 +105,12 @@ class LiveShard:
         return self._manifest.note
 
     async def put_note(self, note: bytes) -> None:
-        """Store a note in the manifest, on the disk if the collection is published."""
+        """Store a note in the manifest. If the collection is published, also write the manifest to the disk."""
         async with self._syncing:
             await self._keep(msgspec.structs.replace(self.current(), note=note))
 
     async def put_settings(self, settings: IndexSettings) -> None:
-        """Store settings in the manifest, on the disk if the collection is published."""
+        """Store settings in the manifest. If the collection is published, also write the manifest to the disk."""
         async with self._syncing:
             await self._keep(msgspec.structs.replace(self.current(), spec=replace(self.spec, settings=settings)))
 
@@ -122,17 +121,17 @@ class LiveShard:
 
     @property
     def is_closed(self) -> bool:
-        """Whether it was dropped, replaced or closed."""
+        """Whether the shard was dropped, replaced or closed."""
         return self._open is None and not self._parked
 
     @property
     def is_open(self) -> bool:
-        """Whether the engine has it open."""
+        """Whether the engine has the shard open."""
         return self._open is not None
 
     @property
     def shard(self) -> edge.EdgeShard:
-        """The shard itself. It is opened if it was parked.
+        """The shard of the engine. It is opened if it was parked.
 
         Raises:
             NotFound: The collection was dropped.
@@ -141,19 +140,19 @@ class LiveShard:
         self.used_at = time.monotonic()
         if self._open is None:
             if not self._parked:
-                raise self._gone()
+                raise self._removed()
             self._open, self._parked = load(self._path(self._manifest), self._manifest), False
             self._opened()
         return self._open
 
     @property
     def memory(self) -> int:
-        """Return the bytes of memory that the open shard uses at most, with the pages of its files."""
+        """Return the maximum memory of the open shard in bytes, including the pages of its mapped files."""
         points = self._manifest.built + self.tally.added - self.tally.removed
         return (_INDEXED_BYTES if self._indexed else 0) + points * (_POINT_BYTES + 4 * self.spec.dimension)
 
     def park(self) -> bool:
-        """Close the shard until its next use, unless it is in use. Return whether it was closed."""
+        """Close the shard until its next use if it is not in use. Return whether it was closed."""
         busy = self._touched is not None or self._writing.locked() or self._syncing.locked()
         if self._open is None or not self.published or busy:
             return False
@@ -163,7 +162,7 @@ class LiveShard:
         return True
 
     async def index_fields(self) -> None:
-        """Create the payload indexes that the shard needs and lacks, one after the other."""
+        """Create the missing payload indexes, one after the other."""
         while operations := payload_indexes.missing(self.shard):
             async with self.writing(), self._scheduler.slice():
                 self.shard.update(operations[0])
@@ -175,7 +174,7 @@ class LiveShard:
 
     @contextlib.asynccontextmanager
     async def writing(self, *document_ids: str) -> AsyncIterator[None]:
-        """Hold the write lock for these documents. Give up the loop only to wait."""
+        """Hold the write lock for these documents. Entering yields to the event loop only to wait for the lock."""
         async with self._writing:
             if self._touched is not None:
                 self._touched.update(document_ids)
@@ -202,7 +201,7 @@ class LiveShard:
         """Write the manifest after the shard's new files are synced to the disk."""
         async with contextlib.AsyncExitStack() as held:
             if instead_of is not None:
-                # Block writers from here on, so that no acknowledged write is lost.
+                # Writers wait from now on, so that no acknowledged write is lost.
                 await held.enter_async_context(instead_of._writing)
                 await held.enter_async_context(instead_of._syncing)
             async with self._syncing:
@@ -245,16 +244,17 @@ class LiveShard:
     async def copy(self, target: Path, *, to_rebuild: bool) -> None:
         """Copy the shard's files while writers wait.
 
-        A copy opens like a shard after a crash: the log has the points that the segments lack. A parked shard is
-        opened before: a reader that opens it during the copy would change and remove files.
+        The copy is opened like a shard after a crash: the log has the points that the segments lack. If the
+        shard is parked, it is opened first: a reader that opens it during the copy would change and remove files.
 
         Args:
             target: The directory to create.
-            to_rebuild: Whether to note the documents that are written from now on, for `take_over`, until `forget`.
+            to_rebuild: Whether to record the ids of documents that are written until `forget`. `take_over` copies
+                these documents again.
         """
         async with self._writing:
             _ = self.shard
-            # A thread cannot be cancelled. It would continue to write after the caller has cleaned up.
+            # A thread cannot be cancelled. Without the shield it would write after the caller has cleaned up.
             await Shield().run(asyncio.to_thread(files.copy_tree, self._path(self._manifest), target))
             if to_rebuild:
                 self._touched = set()
@@ -264,11 +264,11 @@ class LiveShard:
         return files.size_of(self._path(self.current()))
 
     def forget(self) -> None:
-        """Stop noting written documents after `copy`."""
+        """Stop the recording of written documents that `copy` started."""
         self._touched = None
 
     async def take_over(self, built: Path, points: int) -> None:
-        """Replace the shard by one that was rebuilt from a copy, including later writes.
+        """Replace the shard by a new shard that was built from a copy. Include writes since the copy.
 
         Args:
             built: The directory of the new shard, which is moved.
@@ -278,14 +278,14 @@ class LiveShard:
             NotFound, Unavailable: The collection was dropped or replaced meanwhile.
             OSError: A file operation failed. The old shard remains in use.
         """
-        manifest = await asyncio.to_thread(self._take_in, built, points)
+        manifest = await asyncio.to_thread(self._move_in, built, points)
         directory = self._path(manifest)
         new: edge.EdgeShard | None = None
         try:
             async with self._scheduler.slice():
                 new = load(directory, manifest)
-            for _ in range(_MOST_ROUNDS):
-                if len(self._touched or ()) <= _FEW:
+            for _ in range(_MAX_ROUNDS):
+                if len(self._touched or ()) <= _MAX_PAUSED_DOCUMENTS:
                     break
                 await self._replay(new)
             async with self._writing:
@@ -297,7 +297,7 @@ class LiveShard:
                     manifest = msgspec.structs.replace(manifest, spec=self.spec, note=self.note)
                     await replace_manifest(self.directory, manifest)
                     _log.debug("rebuilding", stage="swapped", index=self.spec.name)
-                    # Nothing may fail now, because the manifest names the new shard. `copy` has opened the old one.
+                    # Nothing may fail now, because the manifest names the new shard. `copy` opened the old one.
                     old, old_directory = self._open, self._path(self._manifest)
                     self._manifest, self.tally, self._unflushed = manifest, Tally(), 0
                     if old is not None:
@@ -308,14 +308,14 @@ class LiveShard:
             await asyncio.to_thread(shutil.rmtree, directory, ignore_errors=True)
             raise
         if old is None:
-            # Dropped meanwhile. The drop waits to remove the manifest, then the shard that it names.
+            # Dropped meanwhile: `drop` waits to remove the manifest, and then the shard that it names.
             self._former = old_directory
             new.close()
-            raise self._gone()
+            raise self._removed()
         old.close()
         await asyncio.to_thread(shutil.rmtree, old_directory)
 
-    def _take_in(self, built: Path, points: int) -> Manifest:
+    def _move_in(self, built: Path, points: int) -> Manifest:
         directory = files.numbered(self.directory)
         built.replace(directory)
         generation, former = int(directory.name), self._manifest
@@ -338,12 +338,12 @@ class LiveShard:
             self.directory.rmdir()
 
     def current(self) -> Manifest:
-        """Return the manifest. Raise like `shard`, but do not open the shard."""
+        """Return the manifest. Raise the errors of `shard`, but do not open the shard."""
         if self.is_closed:
-            raise self._gone()
+            raise self._removed()
         return self._manifest
 
-    def _gone(self) -> CausewayError:
+    def _removed(self) -> CausewayError:
         return Replaced(self.spec.name) if self._replaced else no_such_index(self.spec.name)
 
     def _path(self, manifest: Manifest) -> Path:

@@ -25,15 +25,15 @@ class SharedSync:
         """Wait for a sync that begins after this call. Callers that arrive before it begins share it.
 
         Args:
-            siblings: Number of other callers that may follow in a moment. The sync waits shortly for them.
+            siblings: Number of other callers that may follow soon. The sync waits shortly for them.
         """
         if self._next is None:
             self._waiting = 0
-            self._next = asyncio.create_task(self._sync_in_turn(siblings))
+            self._next = asyncio.create_task(self._run(siblings))
         self._waiting += 1
         await asyncio.shield(self._next)
 
-    async def _sync_in_turn(self, siblings: int) -> None:
+    async def _run(self, siblings: int) -> None:
         async with self._lock:
             if self._waiting <= siblings:
                 await asyncio.sleep(_GATHER_SECONDS)

@@ -6,11 +6,11 @@
     <directory>/.building/       running builds; cleared at the start
     <directory>/<collection>/    an index: `stores.edge.shard`
 
-Opening the store removes directories without a manifest, which were never published or are partly removed. Opening
-an index removes generations that its manifest does not name.
+Opening the store removes directories without a manifest. Their collections were not published, or are partly
+removed. Opening an index removes generations that its manifest does not name.
 
-The store reads only manifests when it is opened, and each index at its first use. So no request waits for an index
-that it does not use. The number of open indexes is bounded (`stores.edge.parking`).
+At the start, the store reads only the manifests. It opens each index at its first use. So no request waits for an
+index that it does not use. The number of open indexes is bounded (`stores.edge.parking`).
 """
 
 import asyncio
@@ -39,10 +39,10 @@ from retriever.stores.edge.shard import LiveShard
 from retriever.stores.vector_storage import VectorStorage
 
 EXACT_UP_TO = 20_000
-"""Up to this number, chunks are compared one by one, in 2 ms. For more a graph is faster, but not exact."""
+"""Maximum number of chunks that a search compares one by one. This takes 2 ms. A graph is faster but not exact."""
 _BUILDING = ".building"
 _CLOSED_AT_ONCE = 8
-"""Indexes that are closed concurrently, because each mostly waits for the disk."""
+"""Number of indexes that are closed concurrently, because closing mostly waits for the disk."""
 _TIMES_A_SNAPSHOT = 3
 """Maximum ratio of a shard's disk space to the size of its snapshot."""
 
@@ -53,14 +53,14 @@ class EdgeStore:
     Args:
         directory: The directory. It is created if it does not exist.
         scheduler: Runs blocking work in slices.
-        min_free_bytes: With less free disk space, writes are refused. The engine maps its files into memory, and a
-            full disk would end the process.
-        exact_up_to: With more chunks than this, a compaction builds a graph (HNSW).
-        policy: When an index is compacted automatically.
-        limits: The limits of the child process that compacts, and writes and reads snapshots.
+        min_free_bytes: Minimum free disk space for writes. The engine maps its files into memory, and a full disk
+            would end the process.
+        exact_up_to: Maximum number of chunks without a graph (HNSW).
+        policy: The conditions for an automatic compaction.
+        limits: The limits of the child processes that compact indexes, and write and read snapshots.
         vectors: The storage of dense vectors of new indexes.
         reads: The cache of searches.
-        room: What the open indexes may use.
+        room: The limits of the open indexes.
 
     Raises:
         Unavailable: Another process has the directory open, or a manifest is damaged.
@@ -95,11 +95,11 @@ class EdgeStore:
             files.disown(self._lock)
             raise
         self._collections: list[EdgeCollection] = []
-        # One index is opened at a time. The engine holds the interpreter's lock meanwhile, so several at a time are
-        # not faster, and the event loop would wait for all.
+        # One index is opened at a time. The engine holds the interpreter's lock meanwhile. So opening several at
+        # once is not faster, and the event loop would wait for all.
         self._opening = asyncio.Lock()
         self._shield = Shield()
-        self.parking = Parking(lambda: [each.live for each in self._collections], room or Room())
+        self.parking = Parking(lambda: [each.live for each in self._collections], room or Room(), scheduler)
 
     async def collections(self) -> Sequence[EdgeCollection]:
         """Return the published collections. Open them one after the other."""
@@ -129,7 +129,7 @@ class EdgeStore:
         return None
 
     async def tidy(self) -> Sequence[EdgeCollection]:
-        """Return no collections. Opening an index settles it, and no other process uses the store."""
+        """Return no collection, because opening an index settles it, and no other process uses the store."""
         return ()
 
     async def create(self, spec: IndexSpec, *, beside: bool = False) -> EdgeCollection:
@@ -158,10 +158,10 @@ class EdgeStore:
         await self.parking.aclose()
         await self._shield.aclose()
         await self._compactor.aclose()
-        places = asyncio.Semaphore(_CLOSED_AT_ONCE)
+        slots = asyncio.Semaphore(_CLOSED_AT_ONCE)
 
         async def close(collection: EdgeCollection) -> None:
-            async with places:
+            async with slots:
                 await collection.aclose()
 
         await asyncio.gather(*map(close, self._collections))

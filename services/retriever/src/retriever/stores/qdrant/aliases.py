@@ -6,8 +6,8 @@
     <prefix>-space.<tenant>.<index>.<incarnation>    points to a collection of many indexes
 
 A cluster changes aliases for all nodes together, and applies a list of changes atomically. But a node that has just
-started may return old aliases for a moment. So searches ask one node, while removals and replacements ask more than
-half of the nodes.
+started may return old aliases for a moment. Searches read the aliases of one node. Removals and replacements read
+the aliases of more than half of the nodes.
 """
 
 import asyncio
@@ -17,7 +17,8 @@ from typing import NamedTuple
 
 from qdrant_client import AsyncQdrantClient, models
 
-from retriever.stores.qdrant.connection import Connection, Read
+from retriever.stores.qdrant.connection import Connection
+from retriever.stores.qdrant.node import Read
 
 SPACE = "-space"
 """Suffix of the prefix in names of shared collections."""
@@ -30,7 +31,7 @@ class Entry(NamedTuple):
     collection: str
 
 
-class AliasAnswer(NamedTuple):
+class AliasReply(NamedTuple):
     """The aliases that nodes return.
 
     Attributes:
@@ -47,23 +48,23 @@ class AliasAnswer(NamedTuple):
 
 
 class _Latest:
-    """A shared answer: one call serves all callers that asked before it began."""
+    """A shared result. One call serves all callers that requested it before the call began."""
 
-    def __init__(self, ask: Callable[[], Awaitable[AliasAnswer]]) -> None:
+    def __init__(self, ask: Callable[[], Awaitable[AliasReply]]) -> None:
         self._ask = ask
         self._reading = asyncio.Lock()
         self._began = 0.0
-        self._answer = AliasAnswer([{}], frozenset())
+        self._reply = AliasReply([{}], frozenset())
 
-    async def read(self, oldest: float) -> AliasAnswer:
-        """Return an answer whose call began after a time."""
+    async def read(self, oldest: float) -> AliasReply:
+        """Return a result whose call began after a time."""
         if self._began <= oldest:
             async with self._reading:
                 if self._began <= oldest:
                     began = time.monotonic()
-                    self._answer = await self._ask()
+                    self._reply = await self._ask()
                     self._began = began
-        return self._answer
+        return self._reply
 
 
 class Aliases:
@@ -71,7 +72,7 @@ class Aliases:
 
     Args:
         connection: The connection to the server.
-        prefix: The prefix of their names.
+        prefix: The prefix of the names of the aliases.
     """
 
     def __init__(self, connection: Connection, prefix: str) -> None:
@@ -85,16 +86,16 @@ class Aliases:
         """Return the location of each index by ``<tenant>.<index>``.
 
         Args:
-            max_age: Maximum age of the answer in seconds.
+            max_age: Maximum age of the result in seconds.
         """
         current = await self._one.read(max(time.monotonic() - max_age, self._changed))
         return current.entries[0]
 
-    async def read_each(self) -> AliasAnswer:
-        """Return the aliases of each node that answers, at least of more than half of the nodes.
+    async def read_each(self) -> AliasReply:
+        """Return the aliases of each node that responds. More than half of the nodes must respond.
 
         Raises:
-            DeadlineExceeded, Unavailable: Too few nodes answer.
+            DeadlineExceeded, Unavailable: Too few nodes respond.
         """
         return await self._each.read(max(time.monotonic(), self._changed))
 
@@ -119,18 +120,18 @@ class Aliases:
             return alias.removeprefix(f"{self._prefix}{SPACE}.").rpartition(".")[0]
         return alias.removeprefix(f"{self._prefix}.") if alias.startswith(f"{self._prefix}.") else None
 
-    async def _ask_one(self) -> AliasAnswer:
+    async def _ask_one(self) -> AliasReply:
         return self._combined([await self._ask(self._connection.read)])
 
-    async def _ask_each(self) -> AliasAnswer:
+    async def _ask_each(self) -> AliasReply:
         return self._combined(await self._connection.read_each(self._ask))
 
     async def _ask(self, read: Read) -> Sequence[models.AliasDescription]:
         return (await read(AsyncQdrantClient.get_aliases)).aliases
 
-    def _combined(self, answers: Sequence[Sequence[models.AliasDescription]]) -> AliasAnswer:
-        names = frozenset(each.alias_name for answer in answers for each in answer)
-        return AliasAnswer([self._entries(answer) for answer in answers], names)
+    def _combined(self, replies: Sequence[Sequence[models.AliasDescription]]) -> AliasReply:
+        names = frozenset(each.alias_name for reply in replies for each in reply)
+        return AliasReply([self._entries(reply) for reply in replies], names)
 
     def _entries(self, aliases: Iterable[models.AliasDescription]) -> Mapping[str, Entry]:
         found: dict[str, Entry] = {}

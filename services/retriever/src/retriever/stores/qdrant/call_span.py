@@ -18,10 +18,10 @@ _tracer = telemetry.tracer(__name__)
 
 @contextlib.contextmanager
 def call_span(operation: str, collection: str | None, server: Mapping[str, str | int]) -> Iterator[None]:
-    """Record the block as a span, without the content of the request and the answer.
+    """Record the block as a span, without the content of the request and the response.
 
-    Outside a recorded trace it records nothing, because otherwise each renewal of leases would be a trace. A
-    missing collection is not an error of the span, as with ``expected`` of `servicekit.rpc.unary`.
+    Outside a recorded trace, no span is recorded. Otherwise each renewal of leases would be a trace. A missing
+    collection is not an error of the span, as with ``expected`` of `servicekit.rpc.unary`.
 
     Args:
         operation: Name of the client's method.
@@ -53,6 +53,6 @@ def call_span(operation: str, collection: str | None, server: Mapping[str, str |
             raise
 
 
-def _failed(span: trace.Span, what: str) -> None:
-    span.set_attribute("error.type", what)
-    span.set_status(SpanStatus.ERROR, what)
+def _failed(span: trace.Span, error_type: str) -> None:
+    span.set_attribute("error.type", error_type)
+    span.set_status(SpanStatus.ERROR, error_type)

@@ -1,12 +1,11 @@
-"""An index on a Qdrant server: implements the port with the server's calls.
+"""An index on a Qdrant server. It implements the port with the server's calls.
 
-Several processes may use it. As in each store, a document's record decides which chunks exist. A mark is a lease
-(`qdrant.leases`). A record is written only if the stored one has not changed since the document was marked.
+Several processes may use the index. As in each store, a document's record decides which chunks exist. A mark is a
+lease (`qdrant.leases`). A record is written only if the stored one has not changed since the document was marked.
 Searches read the marks concurrently, at most every quarter of a second. If a search finds chunks of a version that
 changed since then, the caller notices the generation and searches again.
 """
 
-import asyncio
 import contextlib
 import time
 from collections.abc import AsyncIterator, Mapping, Sequence
@@ -22,14 +21,14 @@ from servicekit.errors import NotFound, Unavailable
 from retriever.concurrency.together import together
 from retriever.domain.document import Document, Version
 from retriever.domain.index import Contents, IndexSettings, IndexSpec, Replaced, no_such_index
-from retriever.domain.ranking import Hit
 from retriever.domain.scope import Scope
 from retriever.ports.store import ChunkPoint, StoredChunk, Terms
 from retriever.stores import payload
 from retriever.stores.qdrant import schema, snapshots
-from retriever.stores.qdrant.leases import Lease, Leases
+from retriever.stores.qdrant.failures import Missing
+from retriever.stores.qdrant.leases import Leases
 from retriever.stores.qdrant.location import Location
-from retriever.stores.qdrant.node import Missing
+from retriever.stores.qdrant.marks import FROZEN, Marks
 from retriever.stores.qdrant.points import Points
 from retriever.stores.qdrant.searches import QdrantSearches
 from retriever.stores.qdrant.unsettled import Unsettled
@@ -37,9 +36,6 @@ from retriever.stores.qdrant.unsettled import Unsettled
 _POINTS = 64
 _REMOVED = 500
 _CURRENT_SECONDS = 1.0
-_POLL_SECONDS = 0.05
-_FROZEN = "\0frozen"
-"""The id of the mark that blocks commits of other processes."""
 
 
 class QdrantCollection:
@@ -52,7 +48,8 @@ class QdrantCollection:
         self._points = Points(location, spec.name)
         self._name = keys.collection(spec.tenant, spec.name)
         self._revision = 0
-        self._unsettled = Unsettled(self._points, self.records)
+        self._marks = Marks(self._points, leases, spec, self.records)
+        self._unsettled = Unsettled(self._points, self.records, leases.seconds)
         self._searches = QdrantSearches(location, self._points, self._unsettled, self._check_current)
         self._current_until = 0.0
 
@@ -63,7 +60,7 @@ class QdrantCollection:
 
     @property
     def is_gone(self) -> bool:
-        """Whether it is known to be removed."""
+        """Whether the collection is known to be removed."""
         return self._points.gone is not None
 
     @property
@@ -72,7 +69,7 @@ class QdrantCollection:
         return self._revision
 
     def outdated(self, document_id: str | None = None) -> None:
-        """Change the revision, and read the marks again. After an old passage, prefer another node."""
+        """Change the revision, and read the marks again. For a known document, prefer another node."""
         self._revision += 1
         if document_id is not None:
             self._location.collection.connection.prefer_another()
@@ -84,7 +81,7 @@ class QdrantCollection:
         return self._unsettled.may_be_left
 
     async def is_current(self, *, wait: bool = True) -> bool:
-        """Return whether the alias points here. Without ``wait``, use the known state, which each search checks."""
+        """Return whether the alias points here. Without ``wait``, return the state that the last search checked."""
         if wait:
             with contextlib.suppress(Replaced):
                 await self._check_current()
@@ -109,12 +106,12 @@ class QdrantCollection:
             raise Replaced(self.spec.name)
 
     async def publish(self, instead_of: "QdrantCollection | None" = None) -> None:
-        """Point the alias here, and remove the other collection."""
-        with self._points.there():
+        """Point the alias to this collection, and remove the replaced collection."""
+        with self._points.translated_errors():
             if instead_of is None:
                 await self._location.take_alias(None)
             else:
-                await self._location.take_alias(instead_of._location, partial(instead_of._check_lease, _FROZEN))
+                await self._location.take_alias(instead_of._location, partial(instead_of._marks.check, FROZEN))
         self.leases.forget(self._location.index_point)
         if instead_of is not None:
             instead_of._points.gone = Replaced(self.spec.name)
@@ -125,11 +122,11 @@ class QdrantCollection:
         if self._points.gone is not None:
             raise self._points.gone
         self._points.gone = no_such_index(self.spec.name)
-        if not self._location.is_undecided:  # otherwise `tidy` removes it, unless the cluster publishes it
+        if not self._location.is_undecided:  # otherwise `tidy` removes it if the cluster does not publish it
             await self._location.remove()
 
     async def let_go(self) -> None:
-        """Release the marks, and remove the collection unless a process has published it."""
+        """Release the marks. If no process has published the collection, remove it."""
         if self._points.gone is not None:
             return
         if self.leases.held(self._location.index_point) is not None and not await self._location.is_aliased():
@@ -139,17 +136,19 @@ class QdrantCollection:
 
     @property
     def remote(self) -> QdrantSearches:
-        """Search of several kinds in one call."""
+        """The searches that return both scores in one call."""
         return self._searches
 
     async def dense(
         self, vector: Sequence[float], limit: int, scope: Scope, ids: Sequence[str] | None = None
-    ) -> list[Hit]:
-        """Return the nearest chunks by cosine."""
+    ) -> dict[str, float]:
+        """Return the highest cosines."""
         return await self._searches.dense(vector, limit, scope, ids)
 
-    async def sparse(self, terms: Terms, limit: int, scope: Scope, ids: Sequence[str] | None = None) -> list[Hit]:
-        """Return the best chunks by BM25."""
+    async def sparse(
+        self, terms: Terms, limit: int, scope: Scope, ids: Sequence[str] | None = None
+    ) -> dict[str, float]:
+        """Return the highest BM25 scores."""
         return await self._searches.sparse(terms, limit, scope, ids)
 
     async def chunks(self, ids: Sequence[str]) -> Mapping[str, StoredChunk]:
@@ -170,8 +169,8 @@ class QdrantCollection:
 
     async def points_of(self, version: Version) -> AsyncIterator[list[ChunkPoint]]:
         """Yield all chunks of a version with their vectors."""
-        wanted = schema.has(payload.version(version))
-        async for points in self._points.whole(wanted, _POINTS):
+        filter_ = schema.has(payload.version(version))
+        async for points in self._points.whole(filter_, _POINTS):
             yield [schema.chunk_point(point) for point in points]
 
     async def count_chunks(self, scope: Scope) -> int:
@@ -182,26 +181,26 @@ class QdrantCollection:
     async def add_chunks(self, document: Document, points: Sequence[ChunkPoint]) -> None:
         """Store chunks."""
         for start in range(0, len(points), _POINTS):
-            self._check_lease(document.document_id)
-            made = schema.chunk_points(document, points[start : start + _POINTS])
-            await self._points.write(AsyncQdrantClient.upsert, made, wait=True)
+            self._marks.check(document.document_id)
+            batch = schema.chunk_points(document, points[start : start + _POINTS])
+            await self._points.write(AsyncQdrantClient.upsert, batch, wait=True)
 
     async def remove_chunks(self, document_id: str, keep: int | None) -> None:
         """Remove chunks by id, and only those that existed while this process held the lease."""
-        self._check_lease(document_id)
+        self._marks.check(document_id)
         ids = list(await self._points.payloads_of_any(schema.chunks_of(document_id, keep), fields=()))
         for start in range(0, len(ids), _REMOVED):
-            self._check_lease(document_id)
+            self._marks.check(document_id)
             await self._points.delete(ids[start : start + _REMOVED])
 
     async def put_record(self, document: Document) -> None:
         """Write a record. For a marked document, write it only if the stored record has not changed."""
-        lease = await self._about_to_commit(document.document_id)
+        lease = await self._marks.about_to_commit(document.document_id)
         point = schema.record_point(self._record_id(document.document_id), document)
         failure = await self._points.upsert_record(point, lease)
         if lease is not None or failure is not None:
-            there = (await self.records([document.document_id])).get(document.document_id)
-            if there != document:
+            stored = (await self.records([document.document_id])).get(document.document_id)
+            if stored != document:
                 raise failure or Unavailable(f"Document '{document.document_id}' was written by another process.")
         if lease is not None:
             lease.generation = document.generation
@@ -213,9 +212,10 @@ class QdrantCollection:
     async def remove_record(self, document_id: str) -> None:
         """Remove a record. For a marked document, remove it only if the stored record has not changed.
 
-        The server may apply a call after its time-out, when another process has stored the document again.
+        The server may apply a call after the time-out of the call. By then, another process may have stored the
+        document again.
         """
-        lease = await self._about_to_commit(document_id)
+        lease = await self._marks.about_to_commit(document_id)
         if lease is None:
             await self._points.delete([self._record_id(document_id)])
         elif lease.generation is not None:
@@ -227,7 +227,7 @@ class QdrantCollection:
         self.outdated()
 
     async def records(self, document_ids: Sequence[str]) -> Mapping[str, Document]:
-        """Record by document id."""
+        """Return records by document id."""
         points = await self._points.retrieve([self._record_id(each) for each in document_ids], ["record"])
         found = (payload.record(point.payload or {}) for point in points)
         return {each.document_id: each for each in found}
@@ -246,24 +246,12 @@ class QdrantCollection:
 
     async def mark(self, document_id: str) -> None:
         """Take the lease on a document."""
-        lease = Lease(self._mark_id(document_id), payload.of_mark(document_id), (payload.kind(payload.MARK),), 0.0)
-        with self._points.there():
-            if not await self.leases.take(lease):
-                raise Unavailable(f"Document '{document_id}' is being written by another process.", retry_after=1)
-        try:
-            record = (await self.records([document_id])).get(document_id)
-        except BaseException:
-            with self._points.there():
-                await self.leases.give_up(lease.id)
-            raise
-        lease.generation = record.generation if record else None
+        await self._marks.take(document_id)
         self.outdated()
 
     async def unmark(self, document_id: str) -> None:
         """Give up the lease on a document."""
-        self._check_lease(document_id)
-        with self._points.there():
-            await self.leases.give_up(self._mark_id(document_id))
+        await self._marks.give_up(document_id)
         self.outdated()
 
     async def marked(self) -> list[str]:
@@ -271,21 +259,18 @@ class QdrantCollection:
         return [values["document_id"] for values in await self._unsettled.marks()]
 
     async def abandoned(self) -> list[str]:
-        """Return the ids of documents with an expired lease or with stray chunks."""
+        """Return the ids of documents with an abandoned lease or with stray chunks."""
         return await self._unsettled.abandoned()
 
     async def freeze(self, seconds: float) -> None:
         """Take the lease that other processes check before a commit, and wait for running commits."""
-        await self.mark(_FROZEN)
-        async with asyncio.timeout(seconds):
-            with self._points.there():
-                while await self.leases.others_commit():  # noqa: ASYNC110  # the server has no event for it
-                    await asyncio.sleep(_POLL_SECONDS)
+        await self.mark(FROZEN)
+        await self._marks.no_commits(seconds)
 
     async def thaw(self) -> None:
         """Give up the lease of `freeze`."""
         with contextlib.suppress(NotFound, Replaced):
-            await self.unmark(_FROZEN)
+            await self.unmark(FROZEN)
 
     async def put_settings(self, settings: IndexSettings) -> None:
         """Store the settings in the collection's point."""
@@ -310,10 +295,10 @@ class QdrantCollection:
         return schema.note(points[0].payload or {}) if points else b""
 
     async def sync(self) -> None:
-        """Do nothing, because the server answers a write after it is in its log."""
+        """Do nothing, because the server acknowledges a write after the write is in its log."""
 
     async def compact(self) -> None:
-        """Check that the collection exists. The server compacts it automatically."""
+        """Check that the collection exists. The server compacts collections automatically."""
         await self._points.retrieve([self._location.index_point], [schema.NOTE])
 
     async def persist(self, directory: Path) -> Contents:
@@ -322,27 +307,8 @@ class QdrantCollection:
 
     async def all_records(self) -> list[Document]:
         """Return all records."""
-        wanted = schema.of_kind(payload.DOCUMENT)
-        return [payload.record(values) async for values in self._points.payloads(wanted, ["record"])]
-
-    async def _about_to_commit(self, document_id: str) -> Lease | None:
-        """Return the lease on a marked document after checking that commits are not blocked."""
-        lease = self._check_lease(document_id)
-        if lease is None:
-            return None
-        with self._points.there():
-            if not await self.leases.check(lease, self._mark_id(_FROZEN)):
-                raise Unavailable(f"Index '{self.spec.name}' is about to be replaced.", retry_after=1)
-        return lease
-
-    def _check_lease(self, document_id: str) -> Lease | None:
-        lease = self.leases.held(self._mark_id(document_id))
-        if lease is not None:
-            lease.check()
-        return lease
+        filter_ = schema.of_kind(payload.DOCUMENT)
+        return [payload.record(values) async for values in self._points.payloads(filter_, ["record"])]
 
     def _record_id(self, document_id: str) -> str:
         return str(keys.document_point_id(self._name, document_id))
-
-    def _mark_id(self, document_id: str) -> str:
-        return str(keys.mark_point_id(self._name, document_id))

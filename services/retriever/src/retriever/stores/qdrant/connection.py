@@ -1,10 +1,10 @@
-"""Calls of a Qdrant cluster: choice of the node, time-outs and retries."""
+"""Calls to a Qdrant cluster: choice of the node, time-outs and retries."""
 
 import asyncio
+import contextlib
 import random
 import time
-import uuid
-from collections.abc import Awaitable, Callable, Sequence
+from collections.abc import Awaitable, Callable, Iterable, Sequence
 from functools import partial
 from pathlib import Path
 from typing import Any, Protocol, TypeVar
@@ -13,31 +13,31 @@ from urllib.parse import urlsplit
 from pydantic import SecretStr
 from qdrant_client import AsyncQdrantClient
 from servicekit.deadline import Deadline
-from servicekit.errors import CausewayError, Unavailable
+from servicekit.errors import DeadlineExceeded, Unavailable
 
+from retriever.stores.qdrant.comparison import Comparison
+from retriever.stores.qdrant.failures import Missing, Transient
 from retriever.stores.qdrant.layout import CONSISTENCY, quorum
-from retriever.stores.qdrant.node import Method, Missing, Node, Transient, address_of
+from retriever.stores.qdrant.node import Method, Node, Read, address_of
 from retriever.stores.qdrant.server_certificate import ServerCertificates
 
 T = TypeVar("T")
 
 OLDEST_SERVER = (1, 19)
-"""From this version on, the server counts terms in the documents that the caller may see. Older versions also count
-them in hidden documents."""
+"""The first version of the server that counts terms only in documents that the caller may see. Older versions also
+count terms in hidden documents."""
 
-_NO_POINT = str(uuid.UUID(int=0))
+_AGREEMENT_SECONDS = 0.5
+"""Pause before a failed write is repeated. Meanwhile all nodes learn which node is excluded, and do not wait for it
+again."""
 
-
-class Read(Protocol):
-    """Calls a read method of the client."""
-
-    async def __call__(self, method: Method[..., T], *args: Any, **options: Any) -> T:
-        """Return the result of the method; see `Connection.read`."""
-        ...
+_PATIENCE = 0.25
+"""When enough nodes have responded, `Connection.read_each` waits a little longer for the others: this factor
+times the longer of `try_seconds` and the time until enough nodes had responded."""
 
 
 class Calls(Protocol):
-    """Calls on the points of a collection: all of them, or those of one index."""
+    """Calls to the server for all points of a collection, or only for the points of one index."""
 
     async def read(self, method: Method[..., T], *args: Any, **options: Any) -> T:
         """See `Connection.read`."""
@@ -55,14 +55,14 @@ class Calls(Protocol):
 class Connection:
     """Clients of the nodes of a cluster, or of a single server.
 
-    A process prefers one node while it answers. Each call has one deadline. An attempt that can be repeated at
-    another node has a shorter time-out, so that a hanging node costs little.
+    A process prefers one node while the node responds. Each call has one deadline. An attempt that can be repeated
+    at another node has a shorter time-out, so that a hanging node costs little.
 
     Args:
-        nodes: The nodes, at least one. The first one that answers is used.
+        nodes: The nodes, at least one. The first node that responds is used.
         seconds: Maximum time of a call.
         try_seconds: Time after which a read is repeated at another node.
-        certificates: The certificates of the nodes, observed after the first `check`.
+        certificates: The certificates of the nodes. Monitoring starts with the first `check`.
     """
 
     def __init__(
@@ -73,8 +73,9 @@ class Connection:
         certificates: ServerCertificates | None = None,
     ) -> None:
         self._nodes = list(nodes)
+        self._comparison = Comparison(self._nodes, try_seconds)
         for node in self._nodes:
-            node.is_current = partial(self._is_current, node)
+            node.reason_to_avoid = partial(self._comparison.reason_to_avoid, node)
         self._certificates = certificates
         self._seconds = seconds
         self._try_seconds = try_seconds
@@ -96,7 +97,7 @@ class Connection:
             api_key: The API key, or None if the server requires none.
             seconds: Maximum time of a call.
             authority: See `Node.at`.
-            hosts: Hosts of the nodes of a cluster, which replace the URL's host. Each may have a port.
+            hosts: Hosts of the nodes of a cluster. They replace the host of the URL, and may have a port.
             try_seconds: Time after which a read is repeated at another node.
 
         Raises:
@@ -104,42 +105,53 @@ class Connection:
         """
         urls = _urls(url, hosts)
         nodes = [Node.at(each, api_key, seconds, authority) for each in urls]
-        random.shuffle(nodes)  # several processes share the load
+        random.shuffle(nodes)  # so that not all processes prefer the same node
         encrypted = [(host, port) for host, port, is_encrypted in map(address_of, urls) if is_encrypted]
         certificates = ServerCertificates(encrypted, authority) if encrypted else None
         return cls(nodes, seconds, try_seconds, certificates)
 
     async def check(self) -> None:
-        """Ask each node for its version.
+        """Check the versions and the API key. Avoid nodes that have no index if another node has one.
 
         Raises:
-            DeadlineExceeded, Unavailable: Half of the nodes or more do not answer, or one is too old.
+            DeadlineExceeded, Unavailable: Half of the nodes or more do not respond or refuse the API key, or a
+                node is too old.
         """
-        for answers in await self.read_each(_version):
-            numbers = [int(part) for part in answers.split("-")[0].split(".")[:2] if part.isdecimal()]
+        for version in await self.read_each(_version):
+            numbers = [int(part) for part in version.split("-")[0].split(".")[:2] if part.isdecimal()]
             if len(numbers) == 2 and tuple(numbers) < OLDEST_SERVER:
                 oldest = ".".join(map(str, OLDEST_SERVER))
-                raise Unavailable(f"The Qdrant server has version {answers}, {oldest} or newer is needed.")
+                raise Unavailable(f"The Qdrant server has version {version}. Use version {oldest} or newer.")
+        await self._comparison.run()
         if self._certificates is not None:
             self._certificates.start()
 
+    async def compare(self) -> None:
+        """Avoid nodes of a cluster that have no index if another node has one.
+
+        A node can lose its disk and restart between two calls, so that no call fails.
+        """
+        if self.is_cluster:
+            with contextlib.suppress(DeadlineExceeded, Unavailable):
+                await self._comparison.run()
+
     async def read(self, method: Method[..., T], *args: Any, **options: Any) -> T:
-        """Return the result of a read method of the client. If a node fails, ask the next one.
+        """Return the result of a read method of the client. If a node fails, call the next node.
 
         Raises:
-            Missing: The collection does not exist. In a cluster, two nodes must say so.
+            Missing: The collection does not exist. In a cluster, two nodes must report this.
             DeadlineExceeded: The call took too long.
-            Unavailable: No node answers, or a node refuses the call.
+            Unavailable: No node responds, or a node refuses the call.
         """
         return await self._call(False, method, *args, **options)
 
     async def write(self, method: Method[..., T], *args: Any, **options: Any) -> T:
         """Return the result of an idempotent write method of the client; see `read`.
 
-        A failed write may have been applied, or may be applied later. While one node hangs, a write takes long at
-        every other node, until that one excludes the hanging node. So a write goes to another node only if its own
-        node does not answer version requests. A node that reports a failure gets the write once more, because by
-        then it has excluded the node that caused the failure.
+        A failed write may have been applied, or may be applied later. While one node hangs, each other node is
+        slow to write until it has excluded the hanging node. So a write is sent to another node only if the
+        first node does not respond to version requests. A node that reports a failure receives the write once more,
+        because by then it has excluded the node that caused the failure.
 
         Raises:
             Missing, DeadlineExceeded, Unavailable: See `read`.
@@ -158,45 +170,50 @@ class Connection:
             raise failure.error from failure
 
     async def read_each(self, ask: Callable[[Read], Awaitable[T]]) -> list[T]:
-        """Return the result of a coroutine function for each node that answers; more than half must answer.
+        """Return the result of a coroutine function for each node that responds; more than half must respond.
 
-        Nodes that do not answer are left out, because a read of more than half of the copies sees every write.
+        Nodes that do not respond are left out, because a read of more than half of the copies sees every write.
 
         Args:
             ask: The function. It receives a `Read` of one node.
 
         Raises:
             Missing: The collection does not exist.
-            DeadlineExceeded, Unavailable: Too few nodes answer.
+            DeadlineExceeded, Unavailable: Too few nodes respond.
         """
-        least, order = quorum(len(self._nodes)), self._order()
+        least, order, began = quorum(len(self._nodes)), self._order(), time.monotonic()
         chosen = [node for number, node in enumerate(order) if number < least or not node.is_avoided]
-        tasks = {asyncio.ensure_future(ask(partial(node.call, self._seconds))): node for node in chosen}
+        tasks: dict[asyncio.Future[T], Node] = {
+            asyncio.ensure_future(ask(partial(node.call, self._seconds))): node for node in chosen
+        }
         try:
-            done, pending = await asyncio.wait(tasks, timeout=self._try_seconds)
-            if sum(not task.exception() for task in done) < least:
-                # Nodes that failed lately may have recovered.
+            done, pending = await _succeeded(tasks, least, self._try_seconds)
+            if _count(done) < least:
+                # Nodes that failed recently may have recovered.
                 others = [node for node in order if node not in chosen]
-                late = {asyncio.ensure_future(ask(partial(node.call, self._seconds))): node for node in others}
-                tasks |= late
-                pending |= late.keys()
-            while pending and sum(not task.exception() for task in done) < least:
-                more, pending = await asyncio.wait(pending, return_when=asyncio.FIRST_COMPLETED)
+                late = [asyncio.ensure_future(ask(partial(node.call, self._seconds))) for node in others]
+                tasks.update(zip(late, others, strict=True))
+                more, pending = await _succeeded([*pending, *late], least - _count(done))
+                done |= more
+            if pending:
+                # A slow node must not delay every search.
+                patience = max(self._try_seconds, time.monotonic() - began) * _PATIENCE
+                more, pending = await asyncio.wait(pending, timeout=patience)
                 done |= more
             for task in pending:
-                tasks[task].failed("no answer in time")
+                tasks[task].failed("it answers later than the other nodes")
         finally:
             for task in tasks:
                 task.cancel()
             await asyncio.gather(*tasks, return_exceptions=True)
-        given = [task.result() for task in done if not task.exception()]
-        if len(given) >= least:
-            return given
+        results = [task.result() for task in done if not task.exception()]
+        if len(results) >= least:
+            return results
         failure = next(error for task in done if (error := task.exception()))
         raise failure.error if isinstance(failure, Transient) else failure
 
     def prefer_another(self) -> None:
-        """Prefer another node, because the preferred one is slow, or its copy may be old."""
+        """Prefer another node, because the preferred node is slow, or its copy may be old."""
         self._nodes.append(self._nodes.pop(0))
 
     @property
@@ -219,31 +236,33 @@ class Connection:
         while following is not None:
             node = following
             tried.append(node)
-            # The last attempt gets all the remaining time.
+            # The last attempt has all the remaining time.
             is_last = self._next(tried) in (None, node)
             try:
                 left = deadline.remaining()
                 if is_write and not is_last:
                     return await node.call_while_up(self._try_seconds, left, method, *args, **options)
                 seconds = left if is_last else min(left, self._try_seconds)
-                answer = await node.call(seconds, method, *args, **options)
+                result = await node.call(seconds, method, *args, **options)
                 if deadline.at - time.monotonic() < left - self._try_seconds / 2 and node is self._nodes[0]:
-                    self.prefer_another()  # this one is slow
-                return answer
+                    self.prefer_another()  # this node is slow
+                return result
             except Missing:
-                # A node that has just started may not know all collections yet.
+                # A node that has just started may not have all collections yet.
                 misses += 1
                 if is_last or misses == 2:
                     raise
                 following = self._next(tried)
             except Transient as failure:
                 if failure.is_answer and options.get("consistency") is CONSISTENCY:
-                    # It may be cut off from the other nodes. Then it does not notice that its own copy is old.
+                    # The node may have no connection to the others. Then it does not detect that its copy is old.
                     node.failed("it does not reach enough copies")
                 is_again = is_write and failure.is_answer and tried.count(node) == 1
                 following = node if is_again else self._next(tried)
                 if following is None or deadline.at <= time.monotonic():
                     raise failure.error from failure
+                if is_again and self.is_cluster:
+                    await asyncio.sleep(min(_AGREEMENT_SECONDS, max(0.0, deadline.at - time.monotonic())))
         raise AssertionError("unreachable: the last attempt returns or raises")
 
     def _next(self, tried: Sequence[Node]) -> Node | None:
@@ -253,40 +272,36 @@ class Connection:
             return tried[0]
         return left[0] if left else None
 
-    async def _is_current(self, node: Node, *, is_compared: bool) -> bool:
-        """Return whether a node reaches enough copies, and has the same aliases as a healthy node.
-
-        Args:
-            node: The node.
-            is_compared: Whether its aliases are compared.
-        """
-        others = [each for each in self._nodes if not each.is_avoided]
-        if not others:
-            return True
-        try:
-            reads: list[Read] = [partial(each.call, self._try_seconds) for each in (node, others[0])]
-            answers = [await read(AsyncQdrantClient.get_aliases) for read in reads]
-            mine, theirs = ({(each.alias_name, each.collection_name) for each in one.aliases} for one in answers)
-            for _, collection in sorted(mine & theirs)[:1]:
-                # If the healthy node fails as well, copies are lost, and this node is not the cause.
-                if not await _reaches_copies(reads[0], collection) and await _reaches_copies(reads[1], collection):
-                    return False
-        except (Transient, Missing, CausewayError):
-            return False
-        return mine == theirs or not is_compared
-
     def _order(self) -> list[Node]:
         """Return the nodes, avoided ones last."""
         return sorted(self._nodes, key=lambda node: node.is_avoided)
 
 
-async def _reaches_copies(read: Read, collection: str) -> bool:
-    """Return whether a node reads more than half of the copies of a collection."""
-    try:
-        await read(AsyncQdrantClient.retrieve, collection, [_NO_POINT], consistency=CONSISTENCY)
-    except (Transient, Missing, CausewayError):
-        return False
-    return True
+async def _succeeded(
+    tasks: Iterable["asyncio.Future[T]"], count: int, seconds: float | None = None
+) -> tuple[set["asyncio.Future[T]"], set["asyncio.Future[T]"]]:
+    """Wait until a number of tasks have succeeded. Return the finished tasks and the pending tasks.
+
+    Args:
+        tasks: The tasks.
+        count: Number of tasks that must succeed.
+        seconds: Maximum time; None: no limit. The wait also ends when all tasks have finished.
+    """
+    done: set[asyncio.Future[T]] = set()
+    pending = set(tasks)
+    until = None if seconds is None else time.monotonic() + seconds
+    while pending and _count(done) < count:
+        left = None if until is None else max(0.0, until - time.monotonic())
+        more, pending = await asyncio.wait(pending, timeout=left, return_when=asyncio.FIRST_COMPLETED)
+        if not more:
+            break
+        done |= more
+    return done, pending
+
+
+def _count(done: Iterable["asyncio.Future[Any]"]) -> int:
+    """Return the number of tasks that succeeded."""
+    return sum(not task.exception() for task in done)
 
 
 async def _version(read: Read) -> str:

@@ -1,11 +1,11 @@
 """Calls of a Qdrant server that are limited to one incarnation of an index.
 
-A payload field distinguishes the indexes in a shared collection. It has the incarnation, a UUID that each build of
-an index gets. `Incarnation` adds it to every filter, every corpus and every point, and drops points of other
-incarnations from reads by id. Unknown calls are errors.
+A payload field distinguishes the indexes in a shared collection. Its value is the incarnation, a UUID of each
+build of an index. `Incarnation` adds the field to every filter, every corpus and every point, and drops points of
+other incarnations from reads by id. Unknown calls are errors.
 
 The id of a point on the server is its id outside the store, combined with the incarnation by exclusive or. So two
-incarnations of an index share no point, and each id follows from the other.
+incarnations of an index share no point, and each of the two ids can be computed from the other.
 """
 
 import uuid
@@ -16,8 +16,8 @@ from typing import Any, TypeVar
 from qdrant_client import models
 
 from retriever.stores import payload
-from retriever.stores.qdrant.connection import Connection, Read
-from retriever.stores.qdrant.node import Method
+from retriever.stores.qdrant.connection import Connection
+from retriever.stores.qdrant.node import Method, Read
 
 FIELD = "incarnation"
 
@@ -35,7 +35,7 @@ class Incarnation:
     def __init__(self, connection: Connection, id_: uuid.UUID) -> None:
         self._connection = connection
         self._id = id_
-        self._is_mine = models.FieldCondition(key=FIELD, match=models.MatchValue(value=id_.hex))
+        self._is_own = models.FieldCondition(key=FIELD, match=models.MatchValue(value=id_.hex))
 
     async def read(self, method: Method[..., Any], *args: Any, **options: Any) -> Any:
         """Return the result of a read method; see `Connection.read`."""
@@ -68,8 +68,8 @@ class Incarnation:
                 found = await call(method, collection, **options)
                 return found.model_copy(update={"points": self._outside(found.points)})
             case "query_batch_points":
-                answers = await call(method, collection, [self._request(each) for each in args[0]])
-                return [each.model_copy(update={"points": self._outside(each.points)}) for each in answers]
+                replies = await call(method, collection, [self._request(each) for each in args[0]])
+                return [each.model_copy(update={"points": self._outside(each.points)}) for each in replies]
             case "upsert":
                 # A point of another incarnation with this id is not changed.
                 options["update_filter"] = self._within(options.get("update_filter"))
@@ -128,16 +128,16 @@ class Incarnation:
     def _these(self, ids: Sequence[str]) -> models.Filter:
         return self._within(models.Filter(must=[models.HasIdCondition(has_id=list(ids))]))
 
-    def _within(self, wanted: models.Filter | None) -> models.Filter:
-        if wanted is None:
-            return models.Filter(must=[self._is_mine])
-        inside = self._with_ids(wanted)
-        return inside.model_copy(update={"must": [self._is_mine, *_listed(inside.must)]})
+    def _within(self, filter_: models.Filter | None) -> models.Filter:
+        if filter_ is None:
+            return models.Filter(must=[self._is_own])
+        inside = self._with_ids(filter_)
+        return inside.model_copy(update={"must": [self._is_own, *_listed(inside.must)]})
 
-    def _with_ids(self, wanted: models.Filter) -> models.Filter:
+    def _with_ids(self, filter_: models.Filter) -> models.Filter:
         """Return a filter with the points' ids on the server."""
-        conditions = {name: _listed(getattr(wanted, name)) for name in ("must", "should", "must_not")}
-        return wanted.model_copy(
+        conditions = {name: _listed(getattr(filter_, name)) for name in ("must", "should", "must_not")}
+        return filter_.model_copy(
             update={name: [self._condition(each) for each in given] for name, given in conditions.items() if given}
         )
 

@@ -25,7 +25,7 @@ class QdrantSettings(StoreSettings):
     qdrant_hosts: str = Field(
         "",
         description="Hosts of all nodes of a cluster, separated by commas, in place of the URL's host. If one "
-        "fails, the retriever uses another one. Each may have a port.",
+        "node fails, the retriever uses another node. A host may have a port.",
     )
     qdrant_api_key: SecretStr | None = Field(None, description="The server's API key.")
     qdrant_api_key_file: Path | None = Field(
@@ -43,8 +43,8 @@ class QdrantSettings(StoreSettings):
     qdrant_timeout: float = Field(
         15.0,
         gt=0,
-        description="Seconds for one call of the server. While one node of a cluster hangs, the others need about "
-        "10 to exclude it from writes.",
+        description="Seconds for one call of the server. While one node of a cluster hangs, the other nodes need "
+        "about 10 to exclude it from writes.",
     )
     qdrant_try_timeout: float = Field(
         1.0,
@@ -60,7 +60,7 @@ class QdrantSettings(StoreSettings):
     qdrant_shared: bool = Field(
         False,
         description="Keep new indexes of one embedding model in one collection, for very many of them "
-        "(docs/qdrant.md); else each index gets a collection of its own.",
+        "(docs/qdrant.md); else each index has a separate collection.",
     )
 
 
@@ -82,7 +82,7 @@ async def _open(settings: QdrantSettings, _scheduler: Scheduler) -> Store:
     )
     if layout.prefix.endswith(SPACE):
         raise InvalidRequest(
-            f"CAUSEWAY_QDRANT_PREFIX must not end with {SPACE!r}: its names could be those of another installation."
+            f"CAUSEWAY_QDRANT_PREFIX must not end with {SPACE!r}: another installation may have these names."
         )
     least = needed_write_consistency(layout.replicas)
     if layout.write_consistency < least:

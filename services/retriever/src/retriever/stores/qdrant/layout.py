@@ -4,21 +4,22 @@ from dataclasses import dataclass, field
 
 from qdrant_client import models
 
-from retriever.stores.vector_storage import OVERSAMPLING, QUANTILE, VectorStorage
+from retriever.stores.vector_storage import QUANTILE, VectorStorage
 
 ORDERING = models.WriteOrdering.MEDIUM
 """Conditional writes go through the highest live node. With `STRONG` they would go through the highest node of all,
 and fail while it is down."""
 
 CONSISTENCY = models.ReadConsistencyType.QUORUM
-"""A consistent read asks more than half of the copies. `MAJORITY` would ask all, and fail while one is down."""
+"""A consistent read compares more than half of the copies. `MAJORITY` would read all copies, and fail while a node
+is down."""
 
 FAN_OUT_DELAY_MS = 200
-"""Time after which a node also asks a second copy if the first one has not answered."""
+"""Time after which a node also reads a second copy if the first copy has not responded."""
 
 
 def quorum(replicas: int) -> int:
-    """Return the number of copies that a read with `CONSISTENCY` asks."""
+    """Return the number of copies that a read with `CONSISTENCY` compares."""
     return replicas // 2 + 1
 
 
@@ -65,7 +66,7 @@ class Layout:
     @property
     def search(self) -> models.SearchParams | None:
         """The search parameters that rescore quantized candidates; None for full vectors."""
-        if self.vectors.quantization == "none":
+        if self.vectors.oversampling is None:
             return None
-        how = models.QuantizationSearchParams(rescore=True, oversampling=OVERSAMPLING)
-        return models.SearchParams(quantization=how)
+        quantization = models.QuantizationSearchParams(rescore=True, oversampling=self.vectors.oversampling)
+        return models.SearchParams(quantization=quantization)

@@ -1,9 +1,9 @@
 """Leases on a Qdrant server: locks between processes.
 
-A lease is a point with its holder and its end. A process takes it by a conditional write: the server changes the
-point only if the process holds it already or it has expired. The process then reads it back. The holder renews the
-lease long before its end. The lease of a terminated process expires, and another process takes it over. The clocks
-of the processes must agree within a few seconds, as any time service ensures.
+A lease is a point with its holder and its end. A process takes a lease by a conditional write: the server changes
+the point only if the process holds the lease already or the lease has expired. The process then reads the point
+back. The holder renews the lease long before its end. The lease of a terminated process expires, and another
+process takes it over. The clocks of the processes must agree within a few seconds, as any time service ensures.
 """
 
 import asyncio
@@ -21,13 +21,13 @@ from retriever.stores import payload
 from retriever.stores.qdrant import schema
 from retriever.stores.qdrant.connection import Calls
 from retriever.stores.qdrant.copies import Copies
+from retriever.stores.qdrant.failures import Missing
 from retriever.stores.qdrant.layout import ORDERING
-from retriever.stores.qdrant.node import Missing
 
 _log = structlog.get_logger(__name__)
 
 SECONDS = 30.0
-"""How long a lease lasts without renewal."""
+"""Duration of a lease without renewal."""
 
 
 @dataclass
@@ -39,7 +39,7 @@ class Lease:
         content: The payload of the point, except the holder.
         facts: The facts of the point for filters.
         until: The end on the monotonic clock.
-        generation: For a mark: the generation in the document's record, as far as this process knows.
+        generation: For a mark: the generation in the document's record that this process read or wrote last.
         committing: For a mark: whether the record is about to change.
     """
 
@@ -69,7 +69,10 @@ class Leases:
         copies: Reads the collection's points.
         collection: Name of the collection on the server.
         holder: Name of this process.
-        seconds: How long a lease lasts.
+        seconds: Duration of a lease in seconds.
+
+    Attributes:
+        seconds: Duration of a lease in seconds.
     """
 
     def __init__(
@@ -79,7 +82,7 @@ class Leases:
         self._copies = copies
         self._collection = collection
         self.holder = holder
-        self._seconds = seconds
+        self.seconds = seconds
         self._held: dict[str, Lease] = {}
         self._renewing = asyncio.Lock()
 
@@ -95,14 +98,15 @@ class Leases:
         """Take a free or expired lease. Return whether this process holds it now.
 
         Raises:
-            Missing: The collection is gone.
-            Unavailable: The server does not answer.
+            Missing: The collection does not exist.
+            Unavailable: The server does not respond.
         """
         began, until = time.monotonic(), self._end()
-        with contextlib.suppress(DeadlineExceeded, Unavailable):  # the read below tells whether it was applied
+        # The read below shows whether the write was applied.
+        with contextlib.suppress(DeadlineExceeded, Unavailable):
             await self._write([lease], schema.free_for(self.holder, time.time()), until, models.UpdateMode.UPSERT)
-        lease.until = began + self._seconds * 0.8  # the rest is for clocks that differ
-        if lease.id not in await self._mine([lease.id], until):
+        lease.until = began + self.seconds * 0.8  # the remaining time allows for clocks that differ
+        if lease.id not in await self._held_ids([lease.id], until):
             return False
         self._held[lease.id] = lease
         return True
@@ -112,8 +116,8 @@ class Leases:
 
         Args:
             lease: A held lease.
-            but: Id of the lease that blocks commits. A process that takes it sees the committing mark, or is seen
-                here.
+            but: Id of the lease that blocks commits. Either its new holder sees that this lease is committing, or
+                this call sees the new holder.
 
         Raises:
             Unavailable: Another process has taken the lease over.
@@ -134,14 +138,14 @@ class Leases:
         return any(content["holder"] != self.holder and content[schema.UNTIL] >= now for content in found.values())
 
     async def give_up(self, id_: str) -> None:
-        """Remove a lease unless another process holds it."""
+        """Remove a lease if no other process holds it."""
         async with self._renewing:
             self._held.pop(id_, None)
-        mine = models.Filter(must=[models.HasIdCondition(has_id=[id_]), schema.free_for(self.holder, time.time())])
+        own = models.Filter(must=[models.HasIdCondition(has_id=[id_]), schema.free_for(self.holder, time.time())])
         await self._calls.write(
             AsyncQdrantClient.delete,
             self._collection,
-            models.FilterSelector(filter=mine),
+            models.FilterSelector(filter=own),
             wait=True,
             ordering=ORDERING,
         )
@@ -155,8 +159,8 @@ class Leases:
         leases = [lease for lease in self._held.values() if lease.until]
         self._held.clear()
         if leases:
-            mine = schema.has(schema.held_by(self.holder))
-            await self._write(leases, mine, 1.0, models.UpdateMode.UPDATE_ONLY)
+            own = schema.has(schema.held_by(self.holder))
+            await self._write(leases, own, schema.GIVEN_UP, models.UpdateMode.UPDATE_ONLY)
 
     async def renew(self) -> None:
         """Renew all held leases. Leases that another process has taken over become invalid."""
@@ -171,15 +175,15 @@ class Leases:
             held = [lease for lease in leases if self._held.get(lease.id) is lease]
             holder = schema.has(schema.held_by(self.holder))
             with contextlib.suppress(DeadlineExceeded, Unavailable):
-                # A lease that another process took over and gave up again must stay lost.
+                # A lease that another process took over and gave up again must remain lost.
                 await self._write(held, holder, until, models.UpdateMode.UPDATE_ONLY)
-            mine = await self._mine([lease.id for lease in held], until)
+            renewed = await self._held_ids([lease.id for lease in held], until)
             for lease in held:
-                if lease.id in mine:
-                    lease.until = began + self._seconds * 0.8
+                if lease.id in renewed:
+                    lease.until = began + self.seconds * 0.8
                 elif self._held.get(lease.id) is lease:
                     _log.warning("a lease was lost", collection=self._collection)
-                    lease.until = 0.0  # it is kept, so that its user notices
+                    lease.until = 0.0  # the lease is kept, so that `Lease.check` raises
 
     async def _write(
         self, leases: Iterable[Lease], condition: models.Filter, until: float, mode: models.UpdateMode
@@ -199,9 +203,9 @@ class Leases:
 
     def _end(self) -> float:
         """Return the end of a lease that is taken now, as a Unix time."""
-        return time.time() + self._seconds
+        return time.time() + self.seconds
 
-    async def _mine(self, ids: list[str], until: float) -> set[str]:
+    async def _held_ids(self, ids: list[str], until: float) -> set[str]:
         """Return the ids of leases that this process holds at least until that time."""
         found = await self._read(ids, ["holder", schema.UNTIL])
         return {
@@ -216,7 +220,7 @@ class Leases:
 
 
 async def keep(leases: Iterable[Leases]) -> None:
-    """Renew leases. A failed renewal is tried again the next time.
+    """Renew leases. A failed renewal is repeated at the next interval.
 
     The collections do not wait for each other: while a node of a cluster hangs, the first write of each collection
     may take most of the time of a lease.

@@ -6,9 +6,10 @@
     <prefix>.<tenant>.<index>.<digest or UUID>   a collection
 
 Two processes that create the same index concurrently create the same collection, because its name depends only on
-the specification. A collection that will replace another has a unique name. A point has the specification. Until
-the collection is published, the point is a lease. `stores.qdrant.store.QdrantStore.tidy` removes collections
-without an alias and with an expired lease. An index may also share a collection with others (`shared_location`).
+the specification. A collection that will replace another has a unique name. A point of the collection stores
+the specification. Until the collection is published, this point is a lease. `stores.qdrant.tidying` removes
+collections without an alias and with an expired lease. An index may also share a collection with others
+(`shared_location`).
 """
 
 import asyncio
@@ -28,14 +29,14 @@ from retriever.stores.qdrant import schema
 from retriever.stores.qdrant.aliases import Aliases, Entry
 from retriever.stores.qdrant.connection import Calls
 from retriever.stores.qdrant.copies import Copies
+from retriever.stores.qdrant.failures import Missing
 from retriever.stores.qdrant.leases import Lease
-from retriever.stores.qdrant.node import Missing
 from retriever.stores.qdrant.server_collection import ServerCollection
 
 _log = structlog.get_logger(__name__)
 
 _DISAGREEMENT = "The nodes of the Qdrant cluster do not agree where the index is."
-_TRIES = 4
+_ATTEMPTS = 4
 _AGAIN_SECONDS = 0.5
 
 _spec = msgspec.json.Decoder(IndexSpec)
@@ -54,7 +55,7 @@ class Location:
         name: The name of the collection.
         key: A unique key of the index, even in a shared collection.
         copies: Reads its points.
-        is_undecided: Whether the cluster may still point the alias here, after a call without an answer.
+        is_undecided: Whether a change of the alias got no response, so that the cluster may still apply it.
     """
 
     def __init__(
@@ -72,12 +73,12 @@ class Location:
     @staticmethod
     def new_name(alias: str, spec: IndexSpec, *, beside: bool) -> str:
         """Return the name of a new collection."""
-        kept = uuid.uuid4().hex if beside else hashlib.sha256(msgspec.json.encode(spec)).hexdigest()[:32]
-        return f"{alias}.{kept}"
+        suffix = uuid.uuid4().hex if beside else hashlib.sha256(msgspec.json.encode(spec)).hexdigest()[:32]
+        return f"{alias}.{suffix}"
 
     @property
     def shards(self) -> int:
-        """The number of shards, as far as known."""
+        """The number of shards; see `ServerCollection`."""
         return self.collection.shards
 
     @property
@@ -94,7 +95,7 @@ class Location:
         """Create the collection if it does not exist.
 
         Raises:
-            Unavailable: The server fails to create it.
+            Unavailable: The server fails to create the collection.
         """
         await self.collection.make(spec.dimension, schema.PAYLOAD_INDEXES)
         self.copies.replicas = self.collection.replicas
@@ -103,13 +104,13 @@ class Location:
         """Read the parameters of the collection; see `ServerCollection.adapt`.
 
         Raises:
-            Missing: The collection is gone.
+            Missing: The collection does not exist.
         """
         await self.collection.adapt()
         self.copies.replicas = self.collection.replicas
 
     def lease(self, spec: IndexSpec, *, beside: bool) -> Lease:
-        """Return the lease of an unpublished index. Its point has the specification."""
+        """Return the lease of an unpublished index. The point of the lease has the specification."""
         content = {"spec": msgspec.json.encode(spec).decode(), "beside": beside}
         facts = payload.kind(schema.INDEX), schema.of_index(spec.tenant, spec.name)
         return Lease(self.index_point, content, facts, 0.0)
@@ -118,7 +119,7 @@ class Location:
         """Return the stored specification of the index, or None if it is not stored yet.
 
         Raises:
-            Missing: The collection is gone.
+            Missing: The collection does not exist.
         """
         content = await self._payload()
         return _spec.decode(content["spec"]) if content else None
@@ -127,7 +128,7 @@ class Location:
         """Return the end of the lease as a Unix time, or 0 if there was no lease.
 
         Raises:
-            Missing: The collection is gone.
+            Missing: The collection does not exist.
         """
         return float((await self._payload()).get(schema.UNTIL, 0.0))
 
@@ -142,18 +143,19 @@ class Location:
     async def take_alias(self, instead_of: "Location | None", check: Callable[[], object] = lambda: None) -> None:
         """Point the alias here atomically.
 
-        A change without an answer may be applied, at once or later. So this looks whether it was, and repeats it.
+        A change without a response may be applied, at once or later. So this method reads the aliases, and repeats
+        the change if necessary.
 
         Args:
             instead_of: The location that the alias points to; None: the index is new.
-            check: Called before each change. It raises if the other location may have changed meanwhile.
+            check: Called before each change. It raises an error if the other location may have changed meanwhile.
 
         Raises:
             Unavailable: Another process has moved the alias, or the nodes do not agree, or the cluster does not
                 decide (`is_undecided`).
         """
         failure: DeadlineExceeded | Unavailable | None = None
-        for _ in range(_TRIES):
+        for _ in range(_ATTEMPTS):
             locations = (await self.aliases.read_each()).of(self.aliases.index_of(self.alias) or "")
             if locations == {self.entry}:
                 self.is_undecided = False
@@ -186,14 +188,15 @@ class Location:
     def _changes(self, leads_to: Entry | None) -> list[models.AliasOperations]:
         """Return the changes that point the alias here.
 
-        The server stops at a change that it cannot apply, and keeps those before it. So the new alias comes first:
-        if its collection is gone, the old alias stays. An alias of the same name is replaced.
+        The server stops at a change that it cannot apply, and keeps the earlier changes. So the new alias is the
+        first change: if its collection does not exist, the old alias remains. An alias of the same name is
+        replaced.
         """
-        made = models.CreateAlias(collection_name=self.name, alias_name=self.alias)
-        changes: list[models.AliasOperations] = [models.CreateAliasOperation(create_alias=made)]
+        created = models.CreateAlias(collection_name=self.name, alias_name=self.alias)
+        changes: list[models.AliasOperations] = [models.CreateAliasOperation(create_alias=created)]
         if leads_to is not None and leads_to.alias != self.alias:
-            gone = models.DeleteAlias(alias_name=leads_to.alias)
-            changes.append(models.DeleteAliasOperation(delete_alias=gone))
+            deleted = models.DeleteAlias(alias_name=leads_to.alias)
+            changes.append(models.DeleteAliasOperation(delete_alias=deleted))
         return changes
 
     async def remove(self) -> None:
@@ -204,7 +207,7 @@ class Location:
             return
 
     async def remove_replaced(self) -> None:
-        """Remove the index after its alias has moved, or leave this to `QdrantStore.tidy` if it fails."""
+        """Remove the index after its alias has moved. If this fails, `tidying` removes the index later."""
         try:
             await self.remove()
         except (DeadlineExceeded, Unavailable) as error:

@@ -1,4 +1,4 @@
-"""A node of a Qdrant cluster: its client, and whether it has failed lately."""
+"""A node of a Qdrant cluster: its client, and whether the node has failed recently."""
 
 import asyncio
 import contextlib
@@ -16,10 +16,11 @@ from pydantic import SecretStr
 from qdrant_client import AsyncQdrantClient
 from qdrant_client.common.client_exceptions import QdrantException
 from qdrant_client.context_headers import headers
-from servicekit.errors import CausewayError, DeadlineExceeded, InvalidRequest, Unavailable
+from servicekit.errors import DeadlineExceeded, InvalidRequest, Unavailable
 from servicekit.tasks import ended
 
 from retriever.stores.qdrant.call_span import call_span
+from retriever.stores.qdrant.failures import Missing, Transient, translated
 
 _log = structlog.get_logger(__name__)
 
@@ -27,50 +28,30 @@ P = ParamSpec("P")
 T = TypeVar("T")
 Method = Callable[Concatenate[AsyncQdrantClient, P], Awaitable[T]]
 
-_SIZE = 64 * 1024 * 1024
+_MAX_MESSAGE_BYTES = 64 * 1024 * 1024
 _PROBE_SECONDS = 0.5
 _CATCH_UP_SECONDS = 10.0
 _SILENT_SECONDS = 10.0
-_AWAY = (StatusCode.UNAVAILABLE, StatusCode.CANCELLED, StatusCode.DEADLINE_EXCEEDED)
-_TRANSIENT = (
-    *_AWAY,
-    StatusCode.INTERNAL,
-    StatusCode.ABORTED,
-    # The current state of a shard or of the storage does not permit the call.
-    StatusCode.FAILED_PRECONDITION,
-    StatusCode.DATA_LOSS,
-    StatusCode.UNKNOWN,
-)
 
 
-class Missing(Exception):
-    """The collection does not exist."""
+class Read(Protocol):
+    """Calls a read method of the client."""
+
+    async def __call__(self, method: Method[..., T], *args: Any, **options: Any) -> T:
+        """Return the result of the method; see `Connection.read`."""
+        ...
 
 
-class Transient(Exception):
-    """An attempt failed, but another node, or the same node later, may succeed.
+class ReasonToAvoid(Protocol):
+    """Returns why a node that responds must not be used yet."""
 
-    Attributes:
-        error: The error for the caller if no other attempt succeeds.
-        is_answer: Whether the node has answered that it failed.
-    """
-
-    def __init__(self, error: CausewayError, *, is_answer: bool = False) -> None:
-        super().__init__(error.message)
-        self.error = error
-        self.is_answer = is_answer
-
-
-class IsCurrent(Protocol):
-    """Tells whether a node may be used again."""
-
-    async def __call__(self, *, is_compared: bool) -> bool:
-        """Return whether the node reaches enough copies, and, if compared, has the aliases of a healthy node."""
+    async def __call__(self, *, is_new: bool) -> str | None:
+        """See `Comparison.reason_to_avoid`."""
         ...
 
 
 class Node:
-    """A node, and whether it has failed.
+    """A node and its state.
 
     Args:
         client: The client, not yet connected. `aclose` closes it.
@@ -78,7 +59,7 @@ class Node:
         api_key: The current key is sent with each call. None: the server requires no key.
 
     Attributes:
-        is_current: Returns whether the node is up to date. Called before the node is used again.
+        reason_to_avoid: Returns why the node must not be used yet. Called before the node is used again.
     """
 
     def __init__(
@@ -90,7 +71,7 @@ class Node:
         self._client = client
         self._server = server or {}
         self._api_key = api_key
-        self.is_current: IsCurrent | None = None
+        self.reason_to_avoid: ReasonToAvoid | None = None
         self._probing: asyncio.Task[None] | None = None
         self._silent_until = 0.0
 
@@ -99,7 +80,7 @@ class Node:
         """Return the node at a URL.
 
         Args:
-            url: ``http://host:6334``, or ``https`` for an encrypted connection; the port is gRPC's.
+            url: ``http://host:6334``, or ``https`` for an encrypted connection; the port is the gRPC port.
             api_key: The API key, or None if the server requires none.
             seconds: Maximum time of a call.
             authority: PEM file of the authority of the server's certificate; None: the system's authorities.
@@ -109,8 +90,8 @@ class Node:
         """
         host, port, encrypted = address_of(url)
         options: dict[str, Any] = {
-            "grpc.max_receive_message_length": _SIZE,
-            "grpc.max_send_message_length": _SIZE,
+            "grpc.max_receive_message_length": _MAX_MESSAGE_BYTES,
+            "grpc.max_send_message_length": _MAX_MESSAGE_BYTES,
             # These detect a hanging node during a call. Both time-outs are needed: see `servicekit.channel`.
             "grpc.keepalive_time_ms": 5_000,
             "grpc.keepalive_timeout_ms": 2_000,
@@ -128,14 +109,14 @@ class Node:
             prefer_grpc=True,
             https=encrypted,
             timeout=max(1, math.ceil(seconds)),
-            check_compatibility=False,  # it uses the REST port; `Connection.check` uses gRPC
+            check_compatibility=False,  # this check uses the REST port; `Connection.check` uses gRPC
             grpc_options=options,
         )
         return cls(client, {"server.address": host, "server.port": port}, api_key)
 
     @property
     def is_avoided(self) -> bool:
-        """Whether it has failed and has not recovered."""
+        """Whether the node has failed and has not recovered."""
         return self._probing is not None
 
     async def call(self, seconds: float, method: Method[P, T], *args: P.args, **options: P.kwargs) -> T:
@@ -143,14 +124,14 @@ class Node:
 
         Raises:
             Missing: The collection does not exist.
-            Transient: The node is down or does not answer in time, or its cluster fails at the moment.
+            Transient: The node is down or does not respond in time, or its cluster fails at the moment.
             Unavailable: The node refuses the call.
         """
         collection = args[0] if args and isinstance(args[0], str) else None
         try:
             with call_span(method.__name__, collection, self._server):
                 async with asyncio.timeout(seconds):
-                    answer = await self._identified(method, *args, **options)
+                    result = await self._identified(method, *args, **options)
         except AioRpcError as error:
             raise self._translated(error) from error
         except TimeoutError:
@@ -163,22 +144,22 @@ class Node:
             if "'NoneType'" not in str(error):
                 raise
             self.failed("an incomplete answer")
-            raise Transient(Unavailable("The Qdrant server broke off its answer.", retry_after=1)) from None
+            raise Transient(Unavailable("The Qdrant server sent an incomplete response.", retry_after=1)) from None
         except ValueError as error:  # the client's local mode
             if "not found" in str(error):
                 raise Missing from error
             if "already exists" in str(error):
-                raise Unavailable("It is there already.") from error
+                raise Unavailable("The Qdrant collection exists already.") from error
             raise
-        return answer
+        return result
 
     async def call_while_up(
         self, seconds: float, most: float, method: Method[P, T], *args: P.args, **options: P.kwargs
     ) -> T:
-        """Return the result of `call`. Give up early if the node does not answer version requests either.
+        """Return the result of `call`. Stop early if the node does not respond to version requests either.
 
         Args:
-            seconds: How often the node is asked for its version during the call.
+            seconds: Seconds between requests for the node's version during the call.
             most: Maximum time of the call.
             method: The method.
             args: Its arguments.
@@ -190,7 +171,7 @@ class Node:
         task = asyncio.ensure_future(self.call(most, method, *args, **options))
         try:
             while not (await asyncio.wait({task}, timeout=seconds))[0]:
-                if not await self._answers() and not task.done():
+                if not await self._answers(2 * _PROBE_SECONDS) and not task.done():
                     self.failed("no answer in time")
                     raise Transient(DeadlineExceeded("The Qdrant server did not answer in time."))
             return await task
@@ -198,10 +179,10 @@ class Node:
             await ended(task)
 
     def failed(self, why: str) -> None:
-        """Avoid the node until it answers a probe, so that calls do not wait for it."""
+        """Avoid the node until it responds to a probe, so that calls do not wait for the node."""
         if self._probing is None:
-            is_logged = self._warn("a Qdrant node does not answer", why)
-            self._probing = asyncio.create_task(self._probe(is_logged=is_logged))
+            is_logged = self._warn("a Qdrant node is avoided", why)
+            self._probing = asyncio.create_task(self._probe(why, is_logged=is_logged))
 
     async def aclose(self) -> None:
         """Close the connection."""
@@ -209,59 +190,49 @@ class Node:
             await ended(self._probing)
         await self._client.close()
 
-    async def _probe(self, *, is_logged: bool) -> None:
+    async def _probe(self, why: str, *, is_logged: bool) -> None:
         answers_since = math.inf
         while True:
             await asyncio.sleep(_PROBE_SECONDS)
-            if not await self._answers():
+            if not await self._answers(_PROBE_SECONDS):
                 answers_since = math.inf
                 continue
             answers_since = min(answers_since, time.monotonic())
             # A node that has just started may have old collections and aliases.
-            is_compared = time.monotonic() < answers_since + _CATCH_UP_SECONDS
-            if self.is_current is None or await self.is_current(is_compared=is_compared):
+            is_new = time.monotonic() < answers_since + _CATCH_UP_SECONDS
+            reason = None if self.reason_to_avoid is None else await self.reason_to_avoid(is_new=is_new)
+            if reason is None:
                 break
+            if not is_new and reason != why and self._warn("a Qdrant node answers, but is avoided", reason):
+                why, is_logged = reason, True
         self._probing = None
         if is_logged:
-            _log.info("a Qdrant node answers again", **self._server)
+            _log.info("a Qdrant node is used again", **self._server)
 
-    async def _answers(self) -> bool:
+    async def _answers(self, seconds: float) -> bool:
         # A truncated response raises AttributeError.
         with contextlib.suppress(AioRpcError, QdrantException, TimeoutError, AttributeError):
-            async with asyncio.timeout(2 * _PROBE_SECONDS):
+            async with asyncio.timeout(seconds):
                 await self._identified(AsyncQdrantClient.info)
             return True
         return False
 
     async def _identified(self, method: Method[P, T], *args: P.args, **options: P.kwargs) -> T:
-        # The client's own argument would keep the first key after a rotation.
+        # The client's argument `api_key` would keep the first key after a rotation.
         if self._api_key is None:
             return await method(self._client, *args, **options)
         with headers({"api-key": self._api_key.get_secret_value()}):
             return await method(self._client, *args, **options)
 
     def _translated(self, error: AioRpcError) -> Exception:
-        code, details = error.code(), error.details() or ""
-        if code is StatusCode.NOT_FOUND and "ollection" in details:
-            return Missing()
-        if code in _AWAY:
-            self.failed(f"{code.name}: {details}")
-        elif code in _TRANSIENT or code is StatusCode.NOT_FOUND:
-            self._warn("a Qdrant node fails at the moment", f"{code.name}: {details}")
-        if code is StatusCode.DEADLINE_EXCEEDED:
-            return Transient(DeadlineExceeded("The Qdrant server did not answer in time."))
-        if code in _AWAY:
-            return Transient(Unavailable("The Qdrant server cannot be reached.", retry_after=1))
-        # A recovering node may not find one of its shards or points.
-        if code in _TRANSIENT or code is StatusCode.NOT_FOUND:
-            told = Unavailable("The Qdrant server fails at the moment; its log says why.", retry_after=1)
-            return Transient(told, is_answer=True)
-        if code is StatusCode.RESOURCE_EXHAUSTED:
-            return Unavailable("The Qdrant server is busy.")
-        if "already exists" in details:  # another process was faster
-            return Unavailable("It is there already.")
-        _log.error("the qdrant server refuses a call", code=code.name, details=details)
-        return Unavailable("The Qdrant server refuses the call.", retry_after=30)
+        failure, why = translated(error), f"{error.code().name}: {error.details() or ''}"
+        if isinstance(failure, Transient):
+            # A busy node responds to other calls.
+            if failure.is_answer or error.code() is StatusCode.RESOURCE_EXHAUSTED:
+                self._warn("a Qdrant node fails at the moment", why)
+            else:
+                self.failed(why)
+        return failure
 
     def _warn(self, event: str, why: str) -> bool:
         """Log one warning for many calls that fail at once. Return whether it is logged."""

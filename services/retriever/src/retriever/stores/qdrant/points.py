@@ -11,10 +11,11 @@ from retriever.domain.document import Document
 from retriever.domain.index import Replaced
 from retriever.stores import payload
 from retriever.stores.qdrant import schema
+from retriever.stores.qdrant.failures import Missing
 from retriever.stores.qdrant.layout import ORDERING
 from retriever.stores.qdrant.leases import Lease
 from retriever.stores.qdrant.location import Location
-from retriever.stores.qdrant.node import Method, Missing
+from retriever.stores.qdrant.node import Method
 
 
 class Points:
@@ -34,35 +35,35 @@ class Points:
         self.gone: CausewayError | None = None
 
     async def payloads(
-        self, wanted: models.Filter, fields: Sequence[str] = ("document_id",)
+        self, filter_: models.Filter, fields: Sequence[str] = ("document_id",)
     ) -> AsyncIterator[payload.Payload]:
         """Yield the payloads of all points that match a filter."""
-        with self.there():
-            async for points in self._location.copies.all(wanted, fields=list(fields)):
+        with self.translated_errors():
+            async for points in self._location.copies.all(filter_, fields=list(fields)):
                 for point in points:
                     yield point.payload or {}
 
     async def payloads_of_any(
-        self, wanted: models.Filter, fields: Sequence[str] = ("document_id",)
+        self, filter_: models.Filter, fields: Sequence[str] = ("document_id",)
     ) -> dict[str, payload.Payload]:
         """Return the payloads of any copy; see `Copies.payloads_of_any`."""
-        with self.there():
-            return await self._location.copies.payloads_of_any(wanted, fields)
+        with self.translated_errors():
+            return await self._location.copies.payloads_of_any(filter_, fields)
 
-    async def whole(self, wanted: models.Filter, size: int) -> AsyncIterator[list[models.Record]]:
+    async def whole(self, filter_: models.Filter, size: int) -> AsyncIterator[list[models.Record]]:
         """Yield all points that match a filter with their vectors, in pages."""
-        with self.there():
-            async for points in self._location.copies.all(wanted, fields=True, with_vectors=True, size=size):
+        with self.translated_errors():
+            async for points in self._location.copies.all(filter_, fields=True, with_vectors=True, size=size):
                 yield points
 
     async def retrieve(self, ids: Sequence[str], fields: list[str]) -> list[models.Record]:
-        """Return points by id. Missing ones are left out."""
-        with self.there():
+        """Return points by id, without those that do not exist."""
+        with self.translated_errors():
             return list((await self._location.copies.retrieve(ids, fields)).values())
 
     async def retrieve_any(self, ids: Sequence[str], fields: list[str]) -> list[models.Record]:
         """Return points by id, each from any copy that has it."""
-        with self.there():
+        with self.translated_errors():
             return list((await self._location.copies.retrieve_any(ids, fields)).values())
 
     async def delete_where(self, id_: str, condition: models.Filter) -> DeadlineExceeded | Unavailable | None:
@@ -88,8 +89,8 @@ class Points:
 
         Args:
             point: The record.
-            lease: The lease on the document. Then the record is written only if the stored one has the generation
-                of the lease, or if none is stored and the lease has none. None: the record is written.
+            lease: The lease on the document. The record is written only if the stored record has the generation of
+                the lease. Without a generation, it is written only if no record is stored. None: no condition.
         """
         mode, condition = models.UpdateMode.UPSERT, None
         if lease is not None and lease.generation is None:
@@ -114,23 +115,23 @@ class Points:
         points = models.PointIdsList(points=list(ids))
         await self.write(AsyncQdrantClient.delete, points, wait=True, ordering=ORDERING)
 
-    async def count(self, wanted: models.Filter) -> int:
+    async def count(self, filter_: models.Filter) -> int:
         """Return the number of points that match a filter."""
-        counted: models.CountResult = await self.read(AsyncQdrantClient.count, count_filter=wanted, exact=True)
+        counted: models.CountResult = await self.read(AsyncQdrantClient.count, count_filter=filter_, exact=True)
         return counted.count
 
     async def read(self, method: Method[..., Any], *args: Any, **options: Any) -> Any:
         """Call a read method of the client with the name of the collection."""
-        with self.there():
+        with self.translated_errors():
             return await self._location.calls.read(method, self._location.name, *args, **options)
 
     async def write(self, method: Method[..., Any], *args: Any, **options: Any) -> Any:
         """Call an idempotent write method of the client with the name of the collection."""
-        with self.there():
+        with self.translated_errors():
             return await self._location.calls.write(method, self._location.name, *args, **options)
 
     @contextlib.contextmanager
-    def there(self) -> Iterator[None]:
+    def translated_errors(self) -> Iterator[None]:
         """Translate the error about a missing collection.
 
         Raises:

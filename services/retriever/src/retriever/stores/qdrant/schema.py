@@ -17,6 +17,10 @@ from retriever.stores.payload import DENSE, FACTS, NUMBERS, SPARSE
 INDEX = "index"
 GENERATION = "generation"
 UNTIL = "until"
+GIVEN_UP = 1.0
+"""Value of `UNTIL` after the holder gave up the lease, or removed the index."""
+CLEARING = 0.5
+"""Value of `UNTIL` while the points of an incarnation are being removed."""
 COMMITTING = "committing"
 ANALYSIS = "analysis"
 NOTE = "note"
@@ -33,16 +37,16 @@ PAYLOAD_INDEXES: tuple[tuple[str, models.PayloadSchemaType], ...] = (
 def chunk_points(document: Document, points: Iterable[ChunkPoint]) -> list[models.PointStruct]:
     """Return a document's chunks as points."""
     payloads = payload.ChunkPayloads(document)
-    made = []
+    result = []
     for point in points:
         vector: dict[str, Any] = {DENSE: list(point.chunk.vector)}
         if point.terms.indices:  # a text without terms does not count for term frequencies
             indices, weights = list(point.terms.indices), list(point.terms.weights)
             vector[SPARSE] = models.SparseVector(indices=indices, values=weights)
-        # As text: a server's integers have 63 bits.
+        # The generation is text, because integers of the server have 63 bits.
         content = payloads.of(point.chunk) | {GENERATION: str(document.generation), ANALYSIS: document.analysis}
-        made.append(models.PointStruct(id=point.id, vector=vector, payload=content))
-    return made
+        result.append(models.PointStruct(id=point.id, vector=vector, payload=content))
+    return result
 
 
 def record_point(id_: str, document: Document) -> models.PointStruct:
@@ -67,7 +71,7 @@ def lease(
         id_: The id of the point.
         content: Additional payload.
         facts: Additional facts for filters.
-        holder: Name of the process that holds it.
+        holder: Name of the process that holds the lease.
         until: The end as a Unix time.
         committing: Whether the holder is about to commit.
     """
@@ -94,7 +98,7 @@ def of_index(tenant: str, name: str) -> str:
 
 def free_for(holder: str, now: float) -> models.Filter:
     """Return the filter for leases that a process holds or that have expired."""
-    run_out = models.NestedCondition(
+    has_expired = models.NestedCondition(
         nested=models.Nested(
             key=NUMBERS,
             filter=models.Filter(
@@ -105,7 +109,7 @@ def free_for(holder: str, now: float) -> models.Filter:
             ),
         )
     )
-    return models.Filter(should=[_any([held_by(holder)]), run_out])
+    return models.Filter(should=[_any([held_by(holder)]), has_expired])
 
 
 def has(*facts: str) -> models.Filter:
@@ -179,10 +183,10 @@ def counted_in(scope: Scope, unsettled: Mapping[str, int | None]) -> models.Sear
 
 
 def _others(unsettled: Mapping[str, int | None]) -> models.Filter:
-    """Return the filter for chunks of these documents with other generations than these."""
-    theirs = [payload.fact("document_id", each) for each in unsettled]
-    shown = [payload.version(Version(id_, each)) for id_, each in unsettled.items() if each is not None]
-    return models.Filter(must=[_any(theirs)], must_not=[_any(shown)] if shown else None)
+    """Return the filter for chunks of unsettled documents, except the chunks of the visible generations."""
+    document_facts = [payload.fact("document_id", each) for each in unsettled]
+    visible = [payload.version(Version(id_, each)) for id_, each in unsettled.items() if each is not None]
+    return models.Filter(must=[_any(document_facts)], must_not=[_any(visible)] if visible else None)
 
 
 def of_kind(kind: str) -> models.Filter:

@@ -10,7 +10,6 @@ from typing import Any, TypeVar
 from qdrant_client import AsyncQdrantClient, models
 
 from retriever.concurrency.together import together
-from retriever.domain.ranking import Hit
 from retriever.domain.scope import Scope
 from retriever.ports.remote_searches import Scored
 from retriever.ports.store import StoredChunk, Terms
@@ -45,40 +44,40 @@ class QdrantSearches:
 
     async def dense(
         self, vector: Sequence[float], limit: int, scope: Scope, ids: Sequence[str] | None
-    ) -> list[Hit]:
-        """Return the nearest chunks by cosine."""
+    ) -> dict[str, float]:
+        """Return the highest cosines."""
         if ids is not None and not ids:
-            return []
+            return {}
         return await self._settled(lambda marked: self._search(self._dense(vector, limit, scope, marked, ids)))
 
-    async def sparse(self, terms: Terms, limit: int, scope: Scope, ids: Sequence[str] | None) -> list[Hit]:
-        """Return the best chunks by BM25."""
+    async def sparse(self, terms: Terms, limit: int, scope: Scope, ids: Sequence[str] | None) -> dict[str, float]:
+        """Return the highest BM25 scores."""
         if not terms.indices or (ids is not None and not ids):
-            return []
+            return {}
         return await self._settled(lambda marked: self._search(self._sparse(terms, limit, scope, marked, ids)))
 
     async def hybrid(self, vector: Sequence[float], terms: Terms, limit: int, scope: Scope) -> Scored:
-        """Run dense and sparse search in one call. Each also scores the hits of the other."""
-        many = limit * self._location.shards  # each shard scores its own best ones
+        """Run dense and sparse search in one call. Each search also scores the chunks of the other search."""
+        many = limit * self._location.shards  # each shard scores its best chunks
 
         async def search(marked: _Marked) -> Scored:
             dense = self._dense(vector, limit, scope, marked)
             if not terms.indices:
                 [near] = await self._batch([_with_text(dense)])
-                return Scored(_hits(near), [], {}, dict.fromkeys(map(_id, near), 0.0), _chunks(near))
+                return Scored(_scores(near), {}, {}, dict.fromkeys(map(_id, near), 0.0), _chunks(near))
             sparse = self._sparse(terms, limit, scope, marked)
             near, best, cosines, words = await self._batch(
                 [_with_text(dense), _with_text(sparse), _among(dense, sparse, many), _among(sparse, dense, many)]
             )
             known = dict.fromkeys(map(_id, near), 0.0) | _scores(words)
-            return Scored(_hits(near), _hits(best), _scores(cosines), known, _chunks(near) | _chunks(best))
+            return Scored(_scores(near), _scores(best), _scores(cosines), known, _chunks(near) | _chunks(best))
 
         return await self._settled(search)
 
     async def further(
         self, vector: Sequence[float], terms: Terms, limit: int, scope: Scope, known: Sequence[str]
     ) -> Scored:
-        """Run sparse search. Also return the cosines of its hits, and the BM25 scores of ``known`` chunks."""
+        """Run sparse search. Also return the cosines of its chunks, and the BM25 scores of ``known`` chunks."""
         many = limit * self._location.shards
 
         async def search(marked: _Marked) -> Scored:
@@ -91,8 +90,9 @@ class QdrantSearches:
                     self._sparse(terms, max(1, len(known)), scope, marked, known),
                 ]
             )
-            scored = dict.fromkeys(known, 0.0) | _scores(words) | _scores(best)
-            return Scored([], _hits(best), _scores(cosines), scored, _chunks(best))
+            hits = _scores(best)
+            scored = dict.fromkeys(known, 0.0) | _scores(words) | hits
+            return Scored({}, hits, _scores(cosines), scored, _chunks(best))
 
         return await self._settled(search)
 
@@ -133,7 +133,7 @@ class QdrantSearches:
             with_payload=False,
         )
 
-    async def _search(self, request: models.QueryRequest) -> list[Hit]:
+    async def _search(self, request: models.QueryRequest) -> dict[str, float]:
         found = await self._points.read(
             AsyncQdrantClient.query_points,
             query=request.query,
@@ -143,7 +143,7 @@ class QdrantSearches:
             search_params=request.params,
             with_payload=False,
         )
-        return _hits(found.points)
+        return _scores(found.points)
 
     async def _batch(self, requests: list[models.QueryRequest]) -> list[list[models.ScoredPoint]]:
         found = await self._points.read(AsyncQdrantClient.query_batch_points, requests)
@@ -155,7 +155,7 @@ def _with_text(request: models.QueryRequest) -> models.QueryRequest:
 
 
 def _among(request: models.QueryRequest, other: models.QueryRequest, limit: int) -> models.QueryRequest:
-    """Return the request that scores the hits of another search."""
+    """Return the request that scores the chunks that another search finds."""
     first = models.Prefetch.model_construct(
         query=other.query, using=other.using, limit=other.limit, filter=other.filter, params=other.params
     )
@@ -164,10 +164,6 @@ def _among(request: models.QueryRequest, other: models.QueryRequest, limit: int)
 
 def _id(point: models.ScoredPoint) -> str:
     return str(point.id)
-
-
-def _hits(points: Sequence[models.ScoredPoint]) -> list[Hit]:
-    return [Hit(str(point.id), point.score) for point in points]
 
 
 def _scores(points: Sequence[models.ScoredPoint]) -> dict[str, float]:

@@ -1,4 +1,4 @@
-"""Monitors when the certificates of Qdrant nodes expire. A node uses a new one only after a restart."""
+"""Monitors when the certificates of Qdrant nodes expire. A node uses a new certificate only after a restart."""
 
 import asyncio
 import contextlib
@@ -22,7 +22,7 @@ _HANDSHAKE_SECONDS = 10.0
 class ServerCertificates:
     """Reads the certificates of nodes regularly, and exports the first expiry as a metric.
 
-    For a node that does not answer, or whose certificate has expired, the last known time is used.
+    If a node does not respond or its certificate has expired, the last known expiry is used.
 
     Args:
         addresses: Hosts and ports. A name may resolve to several nodes.
@@ -63,11 +63,11 @@ class ServerCertificates:
             try:
                 await self.look()
             except Exception:  # a defect, which must not affect calls of the nodes
-                _log.exception("the certificates of Qdrant's nodes cannot be looked at")
+                _log.exception("the certificates of Qdrant nodes cannot be read")
             await asyncio.sleep(_EVERY_SECONDS)
 
     async def look(self) -> None:
-        """Read the certificate of each node once. Forget nodes that no longer exist."""
+        """Read the certificate of each node once. Remove nodes that do not exist any more."""
         seen: dict[tuple[str, int], float] = {}
         for host, port in self._addresses:
             for address in await _resolved(host, port):
@@ -83,11 +83,11 @@ class ServerCertificates:
             async with asyncio.timeout(_HANDSHAKE_SECONDS):
                 _, writer = await asyncio.open_connection(address, port, ssl=self._context, server_hostname=host)
         except OSError as error:  # includes errors of ssl and time-outs
-            _log.debug("the certificate of a Qdrant node cannot be seen", address=address, error=str(error))
+            _log.debug("the certificate of a Qdrant node cannot be read", address=address, error=str(error))
             return None
         try:
-            shown: Any = writer.get_extra_info("ssl_object")
-            return float(ssl.cert_time_to_seconds(str(shown.getpeercert()["notAfter"])))
+            ssl_object: Any = writer.get_extra_info("ssl_object")
+            return float(ssl.cert_time_to_seconds(str(ssl_object.getpeercert()["notAfter"])))
         finally:
             writer.close()
             with contextlib.suppress(OSError):

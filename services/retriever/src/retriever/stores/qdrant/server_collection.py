@@ -24,8 +24,8 @@ class ServerCollection:
         name: The name of the collection.
 
     Attributes:
-        replicas: Number of copies, as far as known.
-        shards: Number of shards, as far as known.
+        replicas: Number of copies. Before `adapt`, the number in the layout.
+        shards: Number of shards. Before `adapt`, the number in the layout.
     """
 
     def __init__(self, connection: Connection, layout: Layout, name: str) -> None:
@@ -41,12 +41,12 @@ class ServerCollection:
         """Create the collection if it does not exist.
 
         Args:
-            dimension: Length of its vectors.
+            dimension: Length of the dense vectors.
             indexes: The payload indexes.
             graphs: The parameters of the graph; None: the server's default.
 
         Raises:
-            Unavailable: The server fails to create it.
+            Unavailable: The server fails to create the collection.
         """
         if not await self._exists():
             try:
@@ -65,7 +65,7 @@ class ServerCollection:
         version or of another configuration may have other parameters.
 
         Raises:
-            Missing: The collection is gone.
+            Missing: The collection does not exist.
         """
         info = await self.connection.read(AsyncQdrantClient.get_collection, self.name)
         params = info.config.params
@@ -74,13 +74,13 @@ class ServerCollection:
         if self.replicas == 1:
             return
         least = needed_write_consistency(self.replicas)
-        taken = params.write_consistency_factor or 1
-        if taken >= least and params.read_fan_out_delay_ms == FAN_OUT_DELAY_MS:
+        current = params.write_consistency_factor or 1
+        if current >= least and params.read_fan_out_delay_ms == FAN_OUT_DELAY_MS:
             return
-        if taken < least:
+        if current < least:
             _log.warning("the write consistency of a collection is raised", collection=self.name, copies=least)
         changed = models.CollectionParamsDiff(
-            write_consistency_factor=max(taken, least), read_fan_out_delay_ms=FAN_OUT_DELAY_MS
+            write_consistency_factor=max(current, least), read_fan_out_delay_ms=FAN_OUT_DELAY_MS
         )
         await self.connection.write(AsyncQdrantClient.update_collection, self.name, collection_params=changed)
 

@@ -4,8 +4,8 @@
 
     <prefix>-space.<tenant>.<index>.<incarnation>    an alias of the space
 
-Each build of an index is an incarnation with a UUID, which its points and all calls have (`incarnation`). The alias
-names the current incarnation. `QdrantStore.tidy` removes the points of incarnations without an alias and with an
+Each build of an index is an incarnation with a UUID. The points and all calls contain the UUID (`incarnation`). The
+alias names the current incarnation. `tidying` removes the points of incarnations without an alias and with an
 expired lease, some at a time. The point with the specification is removed last.
 """
 
@@ -15,12 +15,13 @@ from qdrant_client import AsyncQdrantClient, models
 from servicekit import keys
 
 from retriever.domain.index import IndexSpec
+from retriever.stores import payload
 from retriever.stores.qdrant import schema
 from retriever.stores.qdrant.aliases import SPACE, Aliases
+from retriever.stores.qdrant.failures import Missing
 from retriever.stores.qdrant.incarnation import Incarnation
 from retriever.stores.qdrant.layout import ORDERING
 from retriever.stores.qdrant.location import Location
-from retriever.stores.qdrant.node import Missing
 from retriever.stores.qdrant.space import Space
 
 _CURRENT_SECONDS = 0.5
@@ -55,7 +56,7 @@ class SharedLocation(Location):
         """Create the space if it does not exist.
 
         Raises:
-            Unavailable: The server fails to create it.
+            Unavailable: The server fails to create the space.
         """
         await self._space.ready(spec.dimension)
         self.copies.replicas = self._space.replicas
@@ -64,7 +65,7 @@ class SharedLocation(Location):
         """Read the parameters of the space.
 
         Raises:
-            Missing: The space is gone.
+            Missing: The space does not exist.
         """
         await self._space.seen()
         self.copies.replicas = self._space.replicas
@@ -77,38 +78,71 @@ class SharedLocation(Location):
     async def remove(self) -> None:
         """Remove the index at once. The next `tidy` removes its points."""
         try:
-            # This comes first, so that a new index of the same name does not continue this incarnation.
-            await self.calls.write(
-                AsyncQdrantClient.set_payload,
-                self.name,
-                payload={schema.UNTIL: 1.0},
-                points=[self.index_point],
-                wait=True,
-                ordering=ORDERING,
-            )
+            # The lease ends first, so that a new index of the same name does not continue this incarnation.
+            await self._end(schema.GIVEN_UP)
         except Missing:
             return
         if self.alias in (await self.aliases.read_each()).names:
             gone = models.DeleteAliasOperation(delete_alias=models.DeleteAlias(alias_name=self.alias))
             await self.aliases.change([gone])
 
-    async def clear(self, most: int) -> bool:
+    async def take_alias_of(self, alias: str) -> None:
+        """Rename another incarnation's alias to the alias of this incarnation.
+
+        Raises:
+            DeadlineExceeded, Unavailable: The cluster does not decide, or the other alias does not exist.
+        """
+        renamed = models.RenameAlias(old_alias_name=alias, new_alias_name=self.alias)
+        await self.aliases.change([models.RenameAliasOperation(rename_alias=renamed)])
+
+    async def begin_clearing(self, until: float) -> bool:
+        """Mark an old incarnation, so that no process uses it any more. Return whether it may be cleared.
+
+        The cluster may point the alias here late. So this method reads the aliases after it has set the mark.
+
+        Args:
+            until: The end of the lease of the incarnation.
+        """
+        if until == schema.CLEARING:
+            return True
+        await self._end(schema.CLEARING)
+        if self.alias not in (await self.aliases.read_each()).names:
+            return True
+        await self._end(schema.GIVEN_UP)
+        return False
+
+    async def clear(self, limit: int) -> bool:
         """Remove points of an old incarnation. Return whether all are removed.
 
         Args:
-            most: Maximum number of points to remove.
+            limit: Maximum number of points to remove.
         """
         others = models.Filter(must_not=[models.HasIdCondition(has_id=[self.index_point])])
         removed = 0
         async for page in self.copies.pages(others, fields=False, size=_REMOVED):
             await self._delete([str(point.id) for point in page])
             removed += len(page)
-            if removed >= most:
+            if removed >= limit:
                 return False
         if await self.copies.payloads_of_any(others, fields=()):
             return False
         await self._delete([self.index_point])
         return True
+
+    async def _payload(self) -> payload.Payload:
+        content = await super()._payload()
+        return {} if content.get(schema.UNTIL) == schema.CLEARING else content
+
+    async def _end(self, until: float) -> None:
+        """Set the end of the lease."""
+        await self.calls.write(
+            AsyncQdrantClient.set_payload,
+            self.name,
+            payload={schema.UNTIL: until},
+            points=[self.index_point],
+            wait=True,
+            ordering=ORDERING,
+        )
 
     async def _delete(self, ids: list[str]) -> None:
         points = models.PointIdsList(points=[*ids])

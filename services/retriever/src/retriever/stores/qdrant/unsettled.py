@@ -1,22 +1,29 @@
 """Unsettled documents: documents that are being written, or that have stray chunks.
 
-A search sees only one version of an unsettled document. Stray chunks belong to no version: a node that hung can
-apply a write after the document was replaced. If a search finds a stray chunk, it suspects the document. Until the
-document is settled, searches see only the version that the record names.
+A search sees only one version of an unsettled document. Stray chunks belong to no version: after a
+hang, a node can apply a write although the document was replaced meanwhile. If a search finds a stray chunk, it
+suspects the document. Until the document is settled, searches see only the version that the record names.
 """
 
 import asyncio
 import time
-from collections.abc import Awaitable, Callable, Mapping, Sequence
+from collections.abc import Awaitable, Callable, Iterable, Mapping, Sequence
+
+import structlog
 
 from retriever.domain.document import Document
 from retriever.stores import payload
 from retriever.stores.qdrant import schema
 from retriever.stores.qdrant.points import Points
+from retriever.stores.qdrant.renewals import Renewals
+
+_log = structlog.get_logger(__name__)
 
 _FRESH_SECONDS = 0.25
 _SUSPECTED_SECONDS = 60.0
 _MOST_SUSPECTS = 100
+_DIFFERENCE_SECONDS = 5.0
+_SILENT_SECONDS = 60.0
 _CHECKED_TOGETHER = 20
 """Number of suspected documents that are checked together."""
 
@@ -24,26 +31,31 @@ _CHECKED_TOGETHER = 20
 class Unsettled:
     """Marked and suspected documents with the generations of their records.
 
-    The class reads them at most every quarter of a second.
+    `refresh` reads them at most every quarter of a second.
 
     Args:
         points: The points of the index.
         records: Returns records by document id.
+        lease_seconds: Duration of a lease.
 
     Attributes:
-        known: The documents of the last read.
+        known: The documents that the last read returned.
     """
 
     def __init__(
         self,
         points: Points,
         records: Callable[[Sequence[str]], Awaitable[Mapping[str, Document]]],
+        lease_seconds: float,
     ) -> None:
         self.known: Mapping[str, int | None] = {}
         self._points = points
         self._records = records
+        self._renewals = Renewals(lease_seconds)
+        self._lease_seconds = lease_seconds
         self._suspects: dict[str, float] = {}
         self._has_expired_marks = False
+        self._silent_until = 0.0
         self._reading = asyncio.Lock()
         self._until = 0.0
         self._changes = 0
@@ -67,20 +79,35 @@ class Unsettled:
     async def marks(self) -> list[payload.Payload]:
         """Return the payloads of the marks: the document and the time when the mark expires."""
         found = await self._points.payloads_of_any(schema.of_kind(payload.MARK), ["document_id", schema.UNTIL])
-        self._has_expired_marks = any(map(_has_expired, found.values()))
+        self._check_clocks(found.values())
+        for mark in found.values():
+            self._renewals.see(mark["document_id"], mark[schema.UNTIL])
+        self._renewals.forget_others({mark["document_id"] for mark in found.values()})
+        self._has_expired_marks = any(mark[schema.UNTIL] < time.time() for mark in found.values())
         return list(found.values())
 
+    def _check_clocks(self, marks: Iterable[payload.Payload]) -> None:
+        """Log if a mark lasts longer than a lease, because then the clock of its holder is ahead."""
+        ahead = max((mark[schema.UNTIL] for mark in marks), default=0.0) - time.time() - self._lease_seconds
+        if ahead > _DIFFERENCE_SECONDS and time.monotonic() > self._silent_until:
+            self._silent_until = time.monotonic() + _SILENT_SECONDS
+            _log.warning("the clock of another retriever is ahead (docs/qdrant.md)", seconds=round(ahead))
+
     async def abandoned(self) -> list[str]:
-        """Return documents with an expired mark or with stray chunks."""
-        left = [mark["document_id"] for mark in await self.marks() if _has_expired(mark)]
+        """Return documents with an abandoned mark or with stray chunks."""
+        left = [
+            mark["document_id"]
+            for mark in await self.marks()
+            if self._renewals.is_abandoned(mark["document_id"], mark[schema.UNTIL])
+        ]
         return [*left, *[each for each in await self._strays() if each not in left]]
 
     async def _strays(self) -> list[str]:
-        """Return suspected documents with stray chunks. Stop suspecting the others."""
-        some = list(self._suspects)[:_CHECKED_TOGETHER]
-        records = await self._records(some) if some else {}
+        """Return suspected documents with stray chunks. Remove the other documents from the suspects."""
+        batch = list(self._suspects)[:_CHECKED_TOGETHER]
+        records = await self._records(batch) if batch else {}
         found = []
-        for each in some:
+        for each in batch:
             keep = records[each].generation if each in records else None
             if await self._points.payloads_of_any(schema.chunks_of(each, keep), fields=()):
                 found.append(each)
@@ -107,7 +134,3 @@ class Unsettled:
         self.known = {each: records[each].generation if each in records else None for each in marked}
         if changes == self._changes:
             self._until = began + _FRESH_SECONDS
-
-
-def _has_expired(mark: payload.Payload) -> bool:
-    return bool(mark[schema.UNTIL] < time.time())

@@ -1,4 +1,4 @@
-"""Turns that several callers share fairly."""
+"""Limited concurrency that several callers share fairly."""
 
 import asyncio
 from collections.abc import Awaitable, Callable, Sequence
@@ -11,28 +11,28 @@ T = TypeVar("T")
 R = TypeVar("R")
 
 
-class Turns:
-    """Applies an asynchronous function to items, a fixed number of them at a time.
+class FairLimiter:
+    """Applies an asynchronous function to items, with limited concurrency.
 
-    A call never has more items running or queued than there are turns, and the queue is first come, first served.
-    So an item waits for at most that many items of each other call, however long those calls are. The object
-    belongs to the event loop that first uses it.
+    The running and queued items of one call never exceed the limit, and the queue is first in, first out. An item
+    therefore waits for at most this number of items of each other call. All calls must run in the event loop of the
+    first call.
 
     Args:
-        count: Number of turns, at least 1.
+        count: The maximum number of concurrent items, at least 1.
         closed: The error message after `aclose`.
     """
 
     def __init__(self, count: int, closed: str) -> None:
         self._count = count
-        self._free = asyncio.Semaphore(count)  # first come, first served
+        self._free = asyncio.Semaphore(count)  # a fair queue
         self._message = closed
         self._closed = False
 
     async def map(self, function: Callable[[T], Awaitable[R]], items: Sequence[T]) -> list[R]:
         """Return the function's results in the order of the items.
 
-        After a cancellation or a failure, no further item is started.
+        After a cancellation or a failure, no further item starts.
 
         Raises:
             Unavailable: The object is closed.
@@ -42,51 +42,51 @@ class Turns:
         results: dict[int, R] = {}
         numbered = iter(enumerate(items))
 
-        async def lane() -> None:
+        async def work_off() -> None:
             for number, item in numbered:
                 async with self._free:
                     self._check_open()
                     results[number] = await function(item)
 
         try:
-            async with asyncio.TaskGroup() as lanes:
+            async with asyncio.TaskGroup() as group:
                 for _ in range(min(self._count, len(items))):
-                    lanes.create_task(lane())
+                    group.create_task(work_off())
         except ExceptionGroup as failures:
             raise failures.exceptions[0] from failures.exceptions[0].__cause__
         return [results[number] for number in range(len(items))]
 
     async def aclose(self) -> None:
-        """Wait for running items; no further item is started."""
+        """Wait for running items; no further item starts."""
         self._closed = True
         for _ in range(self._count):
             await self._free.acquire()
         for _ in range(self._count):
-            self._free.release()  # waiting calls then find the object closed
+            self._free.release()  # waiting calls then raise the error
 
     def _check_open(self) -> None:
         if self._closed:
             raise Unavailable(self._message)
 
 
-class TurnTaker:
-    """Runs a blocking function over items on a fixed number of threads, off the event loop; see `Turns`.
+class FairThreadPool:
+    """Applies a blocking function to items on a fixed number of threads; see `FairLimiter`.
 
     Args:
-        workers: Number of threads, at least 1.
-        name: Prefix of the threads' names.
+        workers: The number of threads, at least 1.
+        name: The prefix of the threads' names.
     """
 
     def __init__(self, workers: int, name: str) -> None:
         self._threads = ThreadPoolExecutor(workers, thread_name_prefix=name)
-        self._turns = Turns(workers, "The embedding model is shut down.")
+        self._limiter = FairLimiter(workers, "The embedding model is shut down.")
 
     async def map(self, function: Callable[[T], R], items: Sequence[T]) -> list[R]:
         """Return ``[function(item) for item in items]``; see `Turns.map`."""
         loop = asyncio.get_running_loop()
-        return await self._turns.map(lambda item: loop.run_in_executor(self._threads, function, item), items)
+        return await self._limiter.map(lambda item: loop.run_in_executor(self._threads, function, item), items)
 
     async def aclose(self) -> None:
-        """Wait for running items, also those of cancelled calls; no further item is started."""
-        await self._turns.aclose()
+        """Wait for running items, including items of cancelled calls; no further item starts."""
+        await self._limiter.aclose()
         await asyncio.to_thread(self._threads.shutdown)

@@ -3,25 +3,25 @@ import threading
 import time
 
 import pytest
-from embedding.turns import TurnTaker
+from embedding.fair_limiter import FairThreadPool
 from servicekit.errors import Unavailable
 
 
 async def test_results_keep_the_order() -> None:
     """The results have the order of the items, in any order of execution."""
-    turns = TurnTaker(3, name="test")
+    threads = FairThreadPool(3, name="test")
 
     def slow_for_small(item: int) -> int:
         time.sleep((20 - item) / 4000)
         return item * item
 
-    assert await turns.map(slow_for_small, range(20)) == [item * item for item in range(20)]
-    await turns.aclose()
+    assert await threads.map(slow_for_small, range(20)) == [item * item for item in range(20)]
+    await threads.aclose()
 
 
 async def test_no_more_run_at_a_time_than_there_are_workers() -> None:
     """Two calls together use only two threads, and use both."""
-    turns = TurnTaker(2, name="test")
+    threads = FairThreadPool(2, name="test")
     running: set[int] = set()
     most = 0
     lock = threading.Lock()
@@ -35,27 +35,27 @@ async def test_no_more_run_at_a_time_than_there_are_workers() -> None:
         with lock:
             running.remove(item)
 
-    await asyncio.gather(turns.map(watched, range(20)), turns.map(watched, range(100, 120)))
+    await asyncio.gather(threads.map(watched, range(20)), threads.map(watched, range(100, 120)))
     assert most == 2
-    await turns.aclose()
+    await threads.aclose()
 
 
 async def test_a_long_call_does_not_fill_the_line() -> None:
     """Ten thousand items create as many tasks as there are workers."""
-    turns = TurnTaker(2, name="test")
+    threads = FairThreadPool(2, name="test")
     go_on = threading.Event()
     before = len(asyncio.all_tasks())
-    call = asyncio.create_task(turns.map(lambda item: go_on.wait(300), range(10_000)))
+    call = asyncio.create_task(threads.map(lambda item: go_on.wait(300), range(10_000)))
     await asyncio.sleep(0.05)
     assert len(asyncio.all_tasks()) - before <= 3
     go_on.set()
     assert len(await call) == 10_000
-    await turns.aclose()
+    await threads.aclose()
 
 
 async def test_a_short_call_does_not_wait_for_a_long_one() -> None:
     """An item of a short call runs at most after the items of the long call that already run or wait."""
-    turns = TurnTaker(2, name="test")
+    threads = FairThreadPool(2, name="test")
     begun: list[str] = []
     well_begun = threading.Event()
 
@@ -65,19 +65,19 @@ async def test_a_short_call_does_not_wait_for_a_long_one() -> None:
             well_begun.set()
         time.sleep(0.002)
 
-    long = asyncio.create_task(turns.map(note, ["long"] * 500))
+    long = asyncio.create_task(threads.map(note, ["long"] * 500))
     assert await asyncio.to_thread(well_begun.wait, 30)
     asked_at = len(begun)
-    await turns.map(note, ["short"])
+    await threads.map(note, ["short"])
     assert begun.index("short") - asked_at <= 4
     assert not long.done()
     await long
-    await turns.aclose()
+    await threads.aclose()
 
 
 async def test_cancelling_stops_what_has_not_begun() -> None:
     """A cancelled call begins no further item, and the next call can use the threads."""
-    turns = TurnTaker(2, name="test")
+    threads = FairThreadPool(2, name="test")
     begun: list[int] = []
     well_begun = threading.Event()
 
@@ -88,21 +88,21 @@ async def test_cancelling_stops_what_has_not_begun() -> None:
         time.sleep(0.005)
         return item
 
-    call = asyncio.create_task(turns.map(note, range(1000)))
+    call = asyncio.create_task(threads.map(note, range(1000)))
     assert await asyncio.to_thread(well_begun.wait, 30)
     call.cancel()
     with pytest.raises(asyncio.CancelledError):
         await call
     count = len(begun)
-    assert await turns.map(lambda item: item, [7]) == [7]
+    assert await threads.map(lambda item: item, [7]) == [7]
     await asyncio.sleep(0.05)
     assert len(begun) <= count + 1
-    await turns.aclose()
+    await threads.aclose()
 
 
 async def test_a_failure_stops_the_rest() -> None:
     """The caller gets the function's own error, without a group of errors, and no further item begins."""
-    turns = TurnTaker(2, name="test")
+    threads = FairThreadPool(2, name="test")
     begun: list[int] = []
 
     def fails_at_three(item: int) -> None:
@@ -111,15 +111,15 @@ async def test_a_failure_stops_the_rest() -> None:
             raise KeyError("three")
 
     with pytest.raises(KeyError, match="three"):
-        await turns.map(fails_at_three, range(1000))
+        await threads.map(fails_at_three, range(1000))
     assert len(begun) < 20
-    assert await turns.map(abs, [-1]) == [1]
-    await turns.aclose()
+    assert await threads.map(abs, [-1]) == [1]
+    await threads.aclose()
 
 
 async def test_closing_lets_what_runs_end() -> None:
     """Closing waits for running items. Calls with more items, and later calls, get an error."""
-    turns = TurnTaker(1, name="test")
+    threads = FairThreadPool(1, name="test")
     begun, go_on, ended = threading.Event(), threading.Event(), threading.Event()
 
     def wait(item: int) -> None:
@@ -127,9 +127,9 @@ async def test_closing_lets_what_runs_end() -> None:
         go_on.wait(300)
         ended.set()
 
-    call = asyncio.create_task(turns.map(wait, range(3)))
+    call = asyncio.create_task(threads.map(wait, range(3)))
     assert await asyncio.to_thread(begun.wait, 30)
-    closing = asyncio.create_task(turns.aclose())
+    closing = asyncio.create_task(threads.aclose())
     await asyncio.sleep(0.01)
     assert not closing.done()
     go_on.set()
@@ -138,4 +138,4 @@ async def test_closing_lets_what_runs_end() -> None:
     with pytest.raises(Unavailable):
         await call
     with pytest.raises(Unavailable):
-        await turns.map(wait, [1])
+        await threads.map(wait, [1])

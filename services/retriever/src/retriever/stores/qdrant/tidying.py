@@ -1,0 +1,188 @@
+"""Removal of abandoned and replaced collections and incarnations.
+
+A run removes collections, and incarnations in spaces, without an alias and with an expired lease. The number of
+calls does not grow with the number of indexes: a space needs one call, and each run checks only some of the other
+collections.
+
+A cluster may decide a switch of an alias long after the call that asked for it. Then an alias can lead to an
+incarnation whose points are removed, or are about to be removed. A run then keeps the replaced incarnation, and the
+next run points the alias back to it.
+"""
+
+import time
+from collections.abc import Mapping, Sequence
+from typing import NamedTuple
+
+import structlog
+from qdrant_client import AsyncQdrantClient
+from servicekit.errors import CausewayError
+
+from retriever.stores.qdrant import schema
+from retriever.stores.qdrant.aliases import AliasReply, Entry
+from retriever.stores.qdrant.connection import Connection
+from retriever.stores.qdrant.failures import Missing
+from retriever.stores.qdrant.location import Location
+from retriever.stores.qdrant.locations import Locations
+from retriever.stores.qdrant.renewals import Renewals
+from retriever.stores.qdrant.shared_location import SharedLocation
+from retriever.stores.qdrant.space import Held, Space
+
+_log = structlog.get_logger(__name__)
+
+_REMOVED = 20_000
+"""Maximum number of points of one incarnation to remove in a run."""
+_IN_TURN = 8
+"""Number of unshared collections to check for abandoned marks in a run."""
+
+
+class Swept(NamedTuple):
+    """The result of a run.
+
+    Attributes:
+        entries: The published indexes.
+        in_turn: The indexes in separate collections whose marks are checked after this run.
+        left: The incarnations in which a terminated process has left marks.
+    """
+
+    entries: Sequence[Entry]
+    in_turn: Sequence[Entry]
+    left: frozenset[str]
+
+
+class Tidying:
+    """Removes abandoned collections and incarnations.
+
+    Args:
+        connection: The connection to the server.
+        locations: The locations of the installation.
+        prefix: The prefix of all names.
+        lease_seconds: Duration of a lease.
+    """
+
+    def __init__(self, connection: Connection, locations: Locations, prefix: str, lease_seconds: float) -> None:
+        self._connection = connection
+        self._locations = locations
+        self._prefix = prefix
+        self._lease_seconds = lease_seconds
+        self._renewals = Renewals(lease_seconds)
+        self._nameless: dict[str, float] = {}
+        self._turn: str | None = None
+        self._empty: Mapping[str, Entry] = {}
+        self._incarnations: set[str] = set()
+
+    async def run(self) -> Swept:
+        """Remove abandoned collections and incarnations. Return which published indexes to check for marks."""
+        await self._connection.compare()
+        self._incarnations = set()
+        left: set[str] = set()
+        found = (await self._connection.read(AsyncQdrantClient.get_collections)).collections
+        aliases = await self._locations.aliases.read_each()
+        aliased = {entry.collection for entries in aliases.entries for entry in entries.values()}
+        empty: dict[str, Entry] = {}
+        # Spaces come first, because they show which indexes are empty.
+        for each in sorted(found, key=lambda each: not self._locations.is_space(each.name)):
+            alias, _, _ = each.name.rpartition(".")
+            try:
+                if self._locations.is_space(each.name):
+                    space = self._locations.space(each.name)
+                    empty |= await self._tidy_space(space, aliases)
+                    left |= await space.left()
+                elif (
+                    each.name not in aliased
+                    and alias.startswith(f"{self._prefix}.")
+                    and self._locations.aliases.index_of(alias) not in empty
+                ):
+                    await self._tidy(self._locations.at(Entry(alias, each.name)))
+            except Missing:
+                continue
+        self._empty = empty
+        self._renewals.forget_others({each.name for each in found} | self._incarnations)
+        entries = list(aliases.entries[0].values())
+        own = sorted(entry for entry in entries if not self._locations.aliases.is_shared(entry.alias))
+        return Swept(entries, self._in_turn(own), frozenset(left))
+
+    def _in_turn(self, entries: list[Entry]) -> list[Entry]:
+        """Return all entries in the first run, and the next few entries in each later run."""
+        if self._turn is None:
+            self._turn = ""
+            return entries
+        batch = ([each for each in entries if each.alias > (self._turn or "")] + entries)[:_IN_TURN]
+        self._turn = batch[-1].alias if batch else ""
+        return batch
+
+    async def _tidy(self, location: Location) -> None:
+        until = await location.until()
+        if until == 0:
+            # The collection has no specification yet. Its process is about to write one, or has terminated.
+            first_seen = self._nameless.setdefault(location.name, time.monotonic())
+            abandoned = time.monotonic() > first_seen + 2 * self._lease_seconds
+        else:
+            abandoned = self._renewals.is_abandoned(location.name, until)
+        if abandoned:
+            _log.info("removing an abandoned collection", collection=location.name)
+            self._nameless.pop(location.name, None)
+            await location.remove()
+
+    async def _tidy_space(self, space: Space, aliases: AliasReply) -> dict[str, Entry]:
+        """Remove abandoned incarnations. Return the indexes whose alias leads to no points."""
+        await space.seen()
+        held = await space.held()
+        incarnations = {self._at(space, each): each for each in held}
+        self._incarnations |= {location.alias for location in incarnations}
+        whole = {location.alias for location, each in incarnations.items() if each.until != schema.CLEARING}
+        empty = {
+            index: entry
+            for entries in aliases.entries
+            for index, entry in entries.items()
+            if entry.collection == space.name and entry.alias not in whole
+        }
+        for index, entry in empty.items():
+            await self._point_back(index, entry, incarnations)
+        published = {entry.alias for entries in aliases.entries for entry in entries.values()}
+        for location, each in incarnations.items():
+            is_kept = location.alias in published or self._locations.aliases.index_of(location.alias) in empty
+            if not is_kept and self._renewals.is_abandoned(location.alias, each.until):
+                await self._remove(location, each, aliases)
+        return empty
+
+    async def _remove(self, location: SharedLocation, held: Held, aliases: AliasReply) -> None:
+        await location.adapt()
+        if location.alias in aliases.names:
+            await location.remove()
+        elif await location.begin_clearing(held.until) and await location.clear(_REMOVED):
+            _log.info("removed the points of an index from a shared collection", index=held.spec.name)
+
+    async def _point_back(self, index: str, empty: Entry, incarnations: Mapping[SharedLocation, Held]) -> None:
+        """Point an alias that leads to no points back to the incarnation that it led to before.
+
+        The previous run must have found the same alias. So an index that is deleted during a run is not restored.
+        """
+        now = time.time()
+        kept = [
+            location
+            for location, each in incarnations.items()
+            if self._locations.aliases.index_of(location.alias) == index
+            and schema.GIVEN_UP < each.until < now
+            and location.alias != empty.alias
+        ]
+        if self._empty.get(index) != empty:
+            _log.warning("the alias of an index leads to no points", index=index, alias=empty.alias)
+        elif len(kept) != 1:
+            candidates = [each.alias for each in kept]
+            _log.error(
+                "the alias of an index leads to no points (docs/qdrant.md)",
+                index=index,
+                alias=empty.alias,
+                collection=empty.collection,
+                candidates=candidates,
+            )
+        else:
+            try:
+                await kept[0].take_alias_of(empty.alias)
+            except CausewayError as error:
+                _log.warning("the alias of an index leads to no points", index=index, why=error.message)
+            else:
+                _log.warning("pointed the alias of an index back to its points", index=index)
+
+    def _at(self, space: Space, held: Held) -> SharedLocation:
+        return self._locations.incarnation(space, held.spec, held.incarnation)

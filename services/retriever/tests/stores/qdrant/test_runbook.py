@@ -1,0 +1,99 @@
+"""The commands of docs/qdrant.md are requests of the server's HTTP interface, as its client sends them."""
+
+import json
+import re
+import shlex
+from pathlib import Path
+from typing import Any, NamedTuple
+
+import httpx
+from causeway_testing.retriever.qdrant import serving
+from causeway_testing.retriever.qdrant_stores import SPEC
+from qdrant_client import AsyncQdrantClient, models
+from retriever.domain.document import Document
+from retriever.stores.qdrant.connection import Connection
+from retriever.stores.qdrant.layout import Layout
+from retriever.stores.qdrant.store import QdrantStore
+
+PAGE = Path(__file__).resolve().parents[5] / "docs" / "qdrant.md"
+
+
+class Request(NamedTuple):
+    """A request over HTTP."""
+
+    method: str
+    url: str
+    body: Any
+
+
+def documented(path: str, **values: str) -> Request:
+    """Return the command of the page whose URL has a path, with values in place of the names in capitals."""
+    commands = re.findall(r"^curl (?:.*\\\n)*.*$", PAGE.read_text(), re.MULTILINE)
+    [command] = [each for each in commands if path in each]
+    for name, value in values.items():
+        command, count = re.subn(rf"\b{name}\b", value, command)
+        assert count == 1, name
+    words = shlex.split(command.replace("\\\n", " "))
+    assert words[:2] == ["curl", "-X"]
+    body = json.loads(words[words.index("-d") + 1]) if "-d" in words else None
+    assert body is None or words[words.index("-H") + 1] == "content-type: application/json"
+    [url] = [each for each in words if each.startswith("http://")]
+    return Request(words[2], url.replace("NODE", "127.0.0.1"), body)
+
+
+class Sent:
+    """Takes the requests of the server's client."""
+
+    def __init__(self) -> None:
+        self.requests: list[Request] = []
+        self.client = AsyncQdrantClient(
+            "http://127.0.0.1:6333", check_compatibility=False, transport=httpx.MockTransport(self._take)
+        )
+
+    def _take(self, request: httpx.Request) -> httpx.Response:
+        body = json.loads(request.content) if request.content else None
+        self.requests.append(Request(request.method, str(request.url), body))
+        is_count = request.url.path.endswith("/count")
+        return httpx.Response(200, json={"result": {"count": 1} if is_count else True, "status": "ok", "time": 0.0})
+
+
+async def test_the_commands_after_the_loss_of_a_disk() -> None:
+    """The commands remove the old node and copy a shard to the new one."""
+    sent = Sent()
+    await sent.client.remove_peer(7, force=True)
+    copied = models.ReplicateShard(shard_id=2, from_peer_id=8, to_peer_id=9)
+    await sent.client.cluster_collection_update("notes", models.ReplicateShardOperation(replicate_shard=copied))
+    assert sent.requests == [
+        documented("/cluster/peer/", OLD="7"),
+        documented("/cluster -H", NAME="notes", SHARD="2", GOOD="8", NEW="9"),
+    ]
+    await sent.client.close()
+
+
+async def test_the_commands_for_an_alias_without_points() -> None:
+    """The commands count the documents of an incarnation, and point an alias to it."""
+    async with serving() as server:
+        store = await QdrantStore.open(Connection.to(server.url, None, 5.0), Layout(shared=True))
+        collection = await store.create(SPEC)
+        await collection.put_record(Document("d", generation=1))
+        name, wanted = collection.location.name, collection.location.alias
+        wrong = f"{wanted.rpartition('.')[0]}.{'0' * 32}"
+        made = models.CreateAlias(collection_name=name, alias_name=wrong)
+        await server.client.update_collection_aliases([models.CreateAliasOperation(create_alias=made)])
+        sent = Sent()
+        count = documented("/points/count", COLLECTION=name, INCARNATION=wanted.rpartition(".")[2])
+        rename = documented("/collections/aliases", ALIAS=wrong, CANDIDATE=wanted)
+        counted = models.CountRequest.model_validate(count.body)
+        renamed = models.ChangeAliasesOperation.model_validate(rename.body)
+        await sent.client.count(name, counted.filter)
+        await sent.client.update_collection_aliases(renamed.actions)
+        assert [each._replace(body=None) for each in sent.requests] == [
+            each._replace(body=None) for each in (count, rename)
+        ]
+        assert sent.requests[1].body == rename.body
+        # The stand-in does what they ask for.
+        assert (await server.client.count(name, counted.filter)).count == 1
+        await server.client.update_collection_aliases(renamed.actions)
+        assert await collection.is_current()
+        await sent.client.close()
+        await store.aclose()
