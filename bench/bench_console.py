@@ -2,8 +2,9 @@
 
 Usage: python bench/bench_console.py [SECONDS]
 
-It starts a platform and Chromium. The page gets 100 tokens a second. It prints how many frames the page drew, and
-how many of them took more than 25 and 50 ms. The result depends on the load of the machine: measure on a quiet one.
+The program starts a platform and Chromium. The page receives 100 tokens per second. The program prints the number
+of frames, and the numbers of frames of more than 25 and 50 ms. The result depends on the load of the machine: run
+the benchmark on a quiet machine.
 """
 
 import json
@@ -36,7 +37,7 @@ def main() -> int:
     seconds = float(sys.argv[1]) if len(sys.argv) > 1 else SECONDS
     program = shutil.which("chromium")
     if program is None:
-        print("chromium is not installed; `apt-get install chromium` installs it", file=sys.stderr)
+        print("chromium is not installed; install it with `apt-get install chromium`", file=sys.stderr)
         return 1
     with tempfile.TemporaryDirectory() as data, stack(Path(data), {}) as running:
         print(json.dumps(measured(running["url"], program, seconds)))
@@ -62,8 +63,8 @@ def measured(url: str, program: str, seconds: float) -> dict[str, Any]:
         "tokens": len(tokens),
         "seconds": round(sum(frames) / 1000, 2),
         "frames": len(frames),
-        "over_25_ms": sum(each > 25 for each in frames),
-        "over_50_ms": sum(each > 50 for each in frames),
+        "over_25_ms": sum(frame > 25 for frame in frames),
+        "over_50_ms": sum(frame > 50 for frame in frames),
         "median_ms": round(frames[len(frames) // 2], 1),
         "longest_ms": round(frames[-1], 1),
     }

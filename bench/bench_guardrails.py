@@ -1,7 +1,7 @@
 """Benchmark of two pattern detectors on each answer: first text, throughput and CPU of Causeway and of peers.
 
-One run on one machine against one model server, a stub that answers at once or 20 ms a token. Each contender runs
-alone and is pinned, with all of its processes, to one core; the stub and the load have another.
+The model server is a stub that sends all tokens at once, or one token every 20 ms. Contenders run one after
+another, each with all of its processes pinned to one core. The stub and the load run on another core.
 
 Usage: python bench/bench_guardrails.py [--quick] [--only NAME …] [--results DIR]
 """
@@ -41,13 +41,13 @@ def line(row: Row) -> str:
 
 
 def goals(rows: list[Row]) -> list[str]:
-    """Return the goals and the results that were measured completely."""
+    """Return a table of the goals and the measured results; rows without both results are omitted."""
     at = {(row["case"], row["contender"]): row for row in rows}
     lines = ["| | wanted | measured |", "|---|--:|--:|"]
     if (FIRST, GUARDED) in at and (FIRST, OURS) in at:
         added = at[FIRST, GUARDED]["first_ms"] - at[FIRST, OURS]["first_ms"]
         lines.append(f"| first text, added by the detectors | ≤ 5 ms | {added:.1f} ms |")
-    for other, case, wish in (
+    for peer, case, goal in (
         (NEMO, UNARY, "≥ 3 times"),
         (NEMO, BURST, "≥ 3 times"),
         (NEMO, PACED, "≥ 3 times"),
@@ -55,9 +55,9 @@ def goals(rows: list[Row]) -> list[str]:
         (IORAILS, BURST, "≥ 1 times"),
         (IORAILS, PACED, "≥ 1 times"),
     ):
-        if (case, GUARDED) in at and (case, other) in at:
-            ratio = at[case, other]["cpu_ms"] / at[case, GUARDED]["cpu_ms"]
-            lines.append(f"| {case}: requests per CPU second beside {other} | {wish} | {ratio:.2f} times |")
+        if (case, GUARDED) in at and (case, peer) in at:
+            ratio = at[case, peer]["cpu_ms"] / at[case, GUARDED]["cpu_ms"]
+            lines.append(f"| {case}: requests per CPU second compared with {peer} | {goal} | {ratio:.2f} times |")
     return lines
 
 
@@ -65,16 +65,16 @@ def page(result: dict[str, Any]) -> str:
     """Return the table."""
     rows: list[Row] = result["rows"]
     lines = [
-        "# Two pattern detectors on each answer: ours and others'",
+        "# Two pattern detectors on each answer: Causeway and peers",
         "",
         f"{result['date']}, {result['machine']}. Each contender has one core for all of its processes (ours are "
         "gateway, generator and guardrails service), stub and load have another. CPU and memory are over all "
         f"processes of the contender. Each case runs for {result['seconds']} s, after a warm-up, and until its "
-        "last answer is complete. A social security number and a credit card number are looked for in the answer; "
-        "nothing is found.",
+        "last answer is complete. The detectors search the answer for social security numbers and credit card "
+        "numbers; the answer contains none.",
         "",
-        "Ours and LiteLLM's judge each token and replace what they find. NeMo Guardrails streams as it does by "
-        "default, in chunks of 200 tokens: an answer of 64 leaves at its end.",
+        "The detectors of Causeway and LiteLLM check each token and replace matches. NeMo Guardrails streams in "
+        "chunks of 200 tokens by default, so it sends an answer of 64 tokens at its end.",
         "",
         *goals(rows),
         "",
@@ -90,7 +90,7 @@ def page(result: dict[str, Any]) -> str:
 
 
 def main() -> int:
-    """Run everything, and write the table and the figures."""
+    """Run the benchmark, and write the table and the figures."""
     arguments = arguments_of(__doc__)
     begin = time.monotonic()
     seconds = 1.0 if arguments.quick else 3.0

@@ -1,7 +1,8 @@
 """Benchmark of ingestion: throughput from the upload to a searchable document, compared with embedding alone.
 
-The stack runs on the same cores as the embedding before it. ``python bench/bench_ingest.py
-[--files 10000] [--seconds 600] [--results DIRECTORY]``
+The benchmark first measures the embedding model alone, and then a stack on the same cores.
+
+Usage: python bench/bench_ingest.py [--files 10000] [--seconds 600] [--results DIRECTORY]
 """
 
 import argparse
@@ -33,7 +34,7 @@ LONG_SECTIONS = 40
 SECTION_WORDS = 110
 FILE_WORDS = 60
 EMBEDDED = 1200
-A_REQUEST = 250
+FILES_PER_REQUEST = 250
 WORDS = (
     *(
         "the",
@@ -59,13 +60,13 @@ WORDS = (
 
 @dataclass(frozen=True, slots=True)
 class Row:
-    """One way of uploading documents.
+    """The results for one kind of documents.
 
     Attributes:
-        alone: The chunks per second of embedding alone with the same texts.
-        cpu_ms: CPU of all processes for a chunk; `alone_cpu_ms` is that of embedding alone. Their ratio hardly
-            depends on what else the machine does.
-        cpu: Seconds by process.
+        alone: Chunks per second of the embedding model alone, with the same texts.
+        cpu_ms: CPU milliseconds per chunk of all processes. `alone_cpu_ms` is the CPU of the embedding model alone.
+            Other load on the machine hardly changes their ratio.
+        cpu: CPU seconds by process.
     """
 
     name: str
@@ -87,13 +88,13 @@ def text(source: random.Random, words: int) -> str:
 
 
 def long_document(source: random.Random, number: int) -> bytes:
-    """Return Markdown whose sections are a chunk each."""
+    """Return a Markdown document. Each section becomes a chunk."""
     sections = (f"## Part {part}\n\n{text(source, SECTION_WORDS)}\n" for part in range(LONG_SECTIONS))
     return f"# Manual {number}\n\n{''.join(sections)}".encode()
 
 
 async def embedding_alone(texts: Sequence[str]) -> tuple[float, float]:
-    """Return the texts per second, and the CPU milliseconds of each."""
+    """Embed texts with the model alone; return the texts per second, and the CPU milliseconds per text."""
     models = EmbeddingModels.open(None, os.environ, cache_dir=default_cache_dir(os.environ), workers=THREADS)
     try:
         await models.default.passages.embed(texts[:20])
@@ -142,7 +143,7 @@ class Bench:
         self._jetstream = jetstream
         self.memory: dict[str, float] = {}
 
-    async def _left(self) -> int:
+    async def _unfinished(self) -> int:
         """Return the number of running jobs, and record the memory of the processes."""
         for name, pid in self._pids.items():
             self.memory[name] = max(self.memory.get(name, 0.0), memory_mib([pid]))
@@ -165,16 +166,16 @@ class Bench:
     async def run(
         self, name: str, documents: list[tuple[str, bytes]], alone: tuple[float, float], most: float
     ) -> Row:
-        """Upload the documents, and wait until they are searchable, or for a number of seconds."""
+        """Upload the documents, and wait until they are searchable, at most for a number of seconds."""
         before = {each: cpu_seconds([pid]) for each, pid in self._pids.items()}
         index = name.replace(" ", "-")
         begin = time.perf_counter()
-        for start in range(0, len(documents), A_REQUEST):
-            files = [("file", document) for document in documents[start : start + A_REQUEST]]
+        for start in range(0, len(documents), FILES_PER_REQUEST):
+            files = [("file", document) for document in documents[start : start + FILES_PER_REQUEST]]
             (await self._http.post("/documents", data={"index": index}, files=files)).raise_for_status()
-            await self._left()
+            await self._unfinished()
         accepted = time.perf_counter() - begin
-        while await self._left() and time.perf_counter() - begin < most:  # noqa: ASYNC110  # others' work
+        while await self._unfinished() and time.perf_counter() - begin < most:  # noqa: ASYNC110  # another process
             await asyncio.sleep(0.2)
         seconds = time.perf_counter() - begin
         cpu = {each: round(cpu_seconds([pid]) - before[each], 1) for each, pid in self._pids.items()}
@@ -196,7 +197,7 @@ class Bench:
 
 
 async def measure(files: int, most: float) -> tuple[list[Row], dict[str, float]]:
-    """Measure long documents and then many short ones. Return the largest memory of each process in MiB as well."""
+    """Measure long documents, then many short ones; return the results, and each process's peak memory in MiB."""
     source = random.Random(7)
     long = [(f"manual {n}.md", long_document(source, n)) for n in range(LONG_DOCUMENTS)]
     short = [(f"note {n}.txt", text(source, FILE_WORDS).encode()) for n in range(files)]
@@ -217,16 +218,16 @@ async def measure(files: int, most: float) -> tuple[list[Row], dict[str, float]]
         return rows, bench.memory
 
 
-def written(rows: Sequence[Row], memory: dict[str, float], load: float) -> str:
+def page(rows: Sequence[Row], memory: dict[str, float], load: float) -> str:
     """Return the results as Markdown. ``load`` is the load of the machine at the start."""
     lines = [
         "# Ingest",
         "",
         f"{os.cpu_count()} cores ({platform.machine()}), Python {platform.python_version()}, "
-        f"{datetime.now(UTC):%Y-%m-%d}, load {load:.0f} before it began. `make bench-ingest` measures it again.",
+        f"{datetime.now(UTC):%Y-%m-%d}, load {load:.0f} before the run. `make bench-ingest` repeats the benchmark.",
         "",
-        "From the first upload to where the last document can be found, over HTTP into a stack on one machine;",
-        "beside it the bundled embedding model alone, on the same cores with texts of the same lengths.",
+        "The time is from the first upload until the last document is searchable, over HTTP with a stack on one",
+        "machine. The bundled embedding model alone runs on the same cores with texts of the same lengths.",
         "",
         "| | documents | chunks | accepted after | all done after | chunks/s | embedding alone | share "
         "| CPU a chunk | embedding alone | share |",
@@ -251,18 +252,18 @@ def written(rows: Sequence[Row], memory: dict[str, float], load: float) -> str:
 
 
 def main() -> None:
-    """Measure, print and write the results."""
+    """Run the benchmark; print and write the results."""
     parser = argparse.ArgumentParser(description=__doc__)
-    parser.add_argument("--files", type=int, default=10_000, help="short files")
-    parser.add_argument("--seconds", type=float, default=600.0, help="longest time of each part")
+    parser.add_argument("--files", type=int, default=10_000, help="number of short files")
+    parser.add_argument("--seconds", type=float, default=600.0, help="maximum seconds of each part")
     parser.add_argument("--results", type=Path, default=Path(__file__).parent / "results")
     arguments = parser.parse_args()
     load = os.getloadavg()[0]
     rows, memory = asyncio.run(measure(arguments.files, arguments.seconds))
-    page = written(rows, memory, load)
-    sys.stdout.write(page)
+    text_of_page = page(rows, memory, load)
+    sys.stdout.write(text_of_page)
     arguments.results.mkdir(parents=True, exist_ok=True)
-    (arguments.results / "ingest.md").write_text(page)
+    (arguments.results / "ingest.md").write_text(text_of_page)
     found = {"load": load, "rows": [asdict(row) for row in rows], "memory_mib": memory}
     (arguments.results / "ingest.json").write_text(json.dumps(found, indent=2) + "\n")
 

@@ -1,10 +1,10 @@
 """Benchmark of overload: requests at three times the capacity.
 
-The gateway has places for some answers; a stub model server takes always as long for one. First as many clients as
-places ask one question after another: that is capacity. Then requests come at random moments (a Poisson process),
-at one and at three times that rate, whether the ones before are answered or not. In the last load every fourth says
-that it is a batch request. Accepted requests should be nearly as fast as without overload, and the others should be
-refused quickly.
+The gateway accepts a limited number of concurrent answers. A stub model server needs the same time for each answer.
+First, as many clients as places send one question after another. Their rate is the capacity. Then requests arrive
+at random times (a Poisson process), at one and at three times this rate, independent of earlier requests. In the
+last load, every fourth request is a batch request. Accepted requests should be nearly as fast as without overload.
+The gateway should refuse the other requests quickly.
 
 Usage: python bench/bench_overload.py [--seconds N] [--places N] [--results DIR]
 """
@@ -50,7 +50,7 @@ COLUMNS = {
 
 
 @dataclass(slots=True)
-class Seen:
+class Results:
     """The results of a load. Times are in seconds.
 
     Attributes:
@@ -64,46 +64,48 @@ class Seen:
     seconds: float = 0.0
 
 
-async def ask(http: aiohttp.ClientSession, url: str, seen: Seen, headers: dict[str, str] | None = None) -> None:
-    """Send one request, and wait for its end."""
+async def ask(
+    http: aiohttp.ClientSession, url: str, results: Results, headers: dict[str, str] | None = None
+) -> None:
+    """Send one request, and record the duration until its end."""
     begin = time.perf_counter()
     async with http.post(url, json=QUESTION, headers=headers) as response:
         body = await response.read()
-    took = time.perf_counter() - begin
+    duration = time.perf_counter() - begin
     if response.status == 200 and body.rstrip().endswith(b"[DONE]"):
-        seen.answered.append(took)
+        results.answered.append(duration)
     elif response.status == 503:
-        seen.refused.append(took)
+        results.refused.append(duration)
     else:
         raise RuntimeError(f"{response.status}: {body[:300]!r}")
 
 
-async def closed(url: str, clients: int, seconds: float) -> Seen:
-    """Run clients that each wait for their answer before the next request."""
-    seen, begin = Seen(), time.perf_counter()
+async def closed_loop(url: str, clients: int, seconds: float) -> Results:
+    """Run a closed_loop loop: each client waits for its answer before the next request."""
+    results, begin = Results(), time.perf_counter()
 
     async def client(http: aiohttp.ClientSession) -> None:
         while time.perf_counter() - begin < seconds:
-            await ask(http, url, seen)
+            await ask(http, url, results)
 
     async with session() as http, asyncio.TaskGroup() as group:
         for _ in range(clients):
             group.create_task(client(http))
-    seen.seconds = time.perf_counter() - begin
-    return seen
+    results.seconds = time.perf_counter() - begin
+    return results
 
 
-async def opened(url: str, rate: float, seconds: float, *, batch: bool = False) -> tuple[Seen, Seen]:
-    """Send requests per second at random moments, interactive ones and optionally batch ones."""
-    people, programs = Seen(seconds=seconds), Seen(seconds=seconds)
-    moments, at = [], 0.0
+async def open_loop(url: str, rate: float, seconds: float, *, batch: bool = False) -> tuple[Results, Results]:
+    """Run an open loop: send interactive and optionally batch requests at random times."""
+    people, programs = Results(seconds=seconds), Results(seconds=seconds)
+    times, at = [], 0.0
     chance = random.Random(7)
     while (at := at + chance.expovariate(rate)) < seconds:
-        moments.append(at)
+        times.append(at)
     async with session() as http, asyncio.TaskGroup() as group:
         begin = time.perf_counter()
-        for number, moment in enumerate(moments):
-            await asyncio.sleep(max(0.0, begin + moment - time.perf_counter()))
+        for number, start in enumerate(times):
+            await asyncio.sleep(max(0.0, begin + start - time.perf_counter()))
             if batch and number % 4 == 0:
                 group.create_task(ask(http, url, programs, {"x-priority": "batch"}))
             else:
@@ -112,7 +114,7 @@ async def opened(url: str, rate: float, seconds: float, *, batch: bool = False) 
 
 
 def session() -> aiohttp.ClientSession:
-    """Open connections without a limit, which would be a queue in front of the gateway's."""
+    """Return a session without a limit of connections. A limit would add a queue before the gateway."""
     return aiohttp.ClientSession(
         connector=aiohttp.TCPConnector(limit=0), timeout=aiohttp.ClientTimeout(total=60), json_serialize=json.dumps
     )
@@ -124,8 +126,8 @@ def platform_of(places: int) -> Iterator[str]:
     generator, gateway, broker, model, guardrails = free_ports(5)
 
     def start(*command: str, **environment: str) -> "subprocess.Popen[bytes]":
-        told = {**os.environ, "CAUSEWAY_LOG_LEVEL": "ERROR", **environment}
-        return subprocess.Popen(command, env=told, stdout=subprocess.DEVNULL, stderr=subprocess.DEVNULL)
+        variables = {**os.environ, "CAUSEWAY_LOG_LEVEL": "ERROR", **environment}
+        return subprocess.Popen(command, env=variables, stdout=subprocess.DEVNULL, stderr=subprocess.DEVNULL)
 
     with TemporaryDirectory() as directory, ExitStack() as stack:
         stub = (sys.executable, "-m", "causeway_testing.model_server", "--port", str(model))
@@ -154,33 +156,33 @@ def platform_of(places: int) -> Iterator[str]:
         yield url
 
 
-def row(load: str, seen: Seen, capacity: Seen) -> dict[str, Any]:
+def row(load: str, results: Results, capacity: Results) -> dict[str, Any]:
     """Return the figures of a load."""
 
     def milliseconds(values: list[float], share: float) -> float | None:
         return round(percentile(values, share) * 1000, 1) if values else None
 
-    sent = len(seen.answered) + len(seen.refused)
-    p99 = milliseconds(seen.answered, 0.99)
+    sent = len(results.answered) + len(results.refused)
+    p99 = milliseconds(results.answered, 0.99)
     return {
         "load": load,
         "sent": sent,
-        "sent_rate": round(sent / seen.seconds, 1),
-        "answered": len(seen.answered),
-        "refused": len(seen.refused),
-        "answered_rate": round(len(seen.answered) / seen.seconds, 1),
-        "p50_ms": milliseconds(seen.answered, 0.5),
+        "sent_rate": round(sent / results.seconds, 1),
+        "answered": len(results.answered),
+        "refused": len(results.refused),
+        "answered_rate": round(len(results.answered) / results.seconds, 1),
+        "p50_ms": milliseconds(results.answered, 0.5),
         "p99_ms": p99,
         "ratio": round(p99 / 1000 / percentile(capacity.answered, 0.99), 2) if p99 else None,
-        "refused_p50_ms": milliseconds(seen.refused, 0.5),
-        "refused_p99_ms": milliseconds(seen.refused, 0.99),
+        "refused_p50_ms": milliseconds(results.refused, 0.5),
+        "refused_p99_ms": milliseconds(results.refused, 0.99),
     }
 
 
 def page(result: dict[str, Any]) -> str:
     """Return the table as Markdown."""
     lines = [
-        "# More than can be answered",
+        "# Overload",
         "",
         f"{result['date']}, {result['machine']}. {result['places']} places in the gateway; an answer of {TOKENS} "
         f"tokens takes the model server {TOKENS * PACE:.1f} s. Model server, generator, gateway and the load share "
@@ -195,13 +197,14 @@ def page(result: dict[str, Any]) -> str:
     worst = next(each for each in result["rows"] if each["load"].startswith("3 times"))
     lines += [
         "",
-        f"Wanted at three times capacity: p99 of what is answered within {ALLOWED_RATIO} times of capacity's "
-        f"(measured: {worst['ratio']}), the rest refused within {ALLOWED_REFUSAL * 1000:.0f} ms (measured, p50 and "
-        f"p99: {worst['refused_p50_ms']} and {worst['refused_p99_ms']} ms, connecting included).",
+        f"Goals at three times capacity: the p99 of answered requests is at most {ALLOWED_RATIO} times the p99 at "
+        f"capacity (measured: {worst['ratio']}). The gateway refuses the other requests within "
+        f"{ALLOWED_REFUSAL * 1000:.0f} ms (measured, p50 and p99: {worst['refused_p50_ms']} and "
+        f"{worst['refused_p99_ms']} ms, including the connection).",
     ]
     lines += [
         "",
-        "What is refused at capacity are clients that ask again, all at once, before the gateway has cleared away "
+        "At capacity, the gateway refuses requests of clients that send their next request before it has finished "
         "the answers that they have just read.",
     ]
     return "\n".join(lines) + "\n"
@@ -209,24 +212,24 @@ def page(result: dict[str, Any]) -> str:
 
 async def measure(url: str, places: int, seconds: float) -> list[dict[str, Any]]:
     """Run all loads in order."""
-    await closed(url, places, TOKENS * PACE)  # warm up connections and caches
-    capacity = await closed(url, places, seconds)
+    await closed_loop(url, places, TOKENS * PACE)  # warm up connections and caches
+    capacity = await closed_loop(url, places, seconds)
     rate = len(capacity.answered) / capacity.seconds
     rows = [row("capacity: as many clients as places", capacity, capacity)]
     for times in (1, 3):
-        people, _ = await opened(url, times * rate, seconds)
+        people, _ = await open_loop(url, times * rate, seconds)
         rows.append(row(f"{times} times capacity" if times > 1 else "at capacity's rate", people, capacity))
-    people, programs = await opened(url, 3 * rate, seconds, batch=True)
+    people, programs = await open_loop(url, 3 * rate, seconds, batch=True)
     rows.append(row("3 times, of these 3 of 4 by people", people, capacity))
     rows.append(row("and 1 of 4 by programs (batch)", programs, capacity))
     return rows
 
 
 def main() -> int:
-    """Run everything, and write the table and the figures."""
+    """Run the benchmark, and write the table and the figures."""
     parser = argparse.ArgumentParser(description=__doc__, formatter_class=argparse.RawDescriptionHelpFormatter)
-    parser.add_argument("--seconds", type=float, default=25.0, help="of each load (default: 25)")
-    parser.add_argument("--places", type=int, default=32, help="answers at once (default: 32)")
+    parser.add_argument("--seconds", type=float, default=25.0, help="seconds of each load (default: 25)")
+    parser.add_argument("--places", type=int, default=32, help="maximum number of concurrent answers (default: 32)")
     parser.add_argument("--results", type=Path, default=Path(__file__).parent / "results")
     arguments = parser.parse_args()
     with platform_of(arguments.places) as url:

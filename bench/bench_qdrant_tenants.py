@@ -1,10 +1,10 @@
 """Benchmark of a thousand tenants on a Qdrant server: calls, bytes and times of operations, and idle cost.
 
-The benchmark starts the program that CAUSEWAY_QDRANT_SERVER names on loopback, with one node. For each layout
-(indexes that share a collection; a collection for each index) it makes the indexes with a document each. Then it
-makes, fills, searches and deletes some more, and counts the calls and the bytes. A relay counts the bytes in a pass
-of its own, so that the times do not include it. With --stand-in the benchmark uses the stand-in of the tests. Its
-times say nothing of a server, because it compares each point. The page then has calls and bytes alone.
+The benchmark starts the program in CAUSEWAY_QDRANT_SERVER on loopback, with one node. There are two layouts: the
+indexes share a collection, or each index has a collection. For each layout, the benchmark creates the indexes with
+a document each. Then it creates, fills, searches and deletes further indexes, and counts the calls and the bytes. A
+relay counts the bytes in a separate pass, so that the times do not include it. With --stand-in the benchmark uses
+the tests' stand-in for a server. The stand-in compares all points, so the page then has only calls and bytes.
 
 Usage: python bench/bench_qdrant_tenants.py [--tenants N] [--chunks N] [--seconds N] [--layouts shared own]
        [--stand-in] [--results DIR]
@@ -30,7 +30,7 @@ from causeway_testing.retriever.qdrant_server import NoServer, ServerNode, serve
 from load import percentile
 from processes import cpu_seconds
 from qdrant_client import AsyncQdrantClient
-from result_files import circumstances, say, write
+from result_files import circumstances, print_now, write
 from retriever.concurrency.scheduler import Scheduler
 from retriever.domain.document import Document
 from retriever.domain.index import IndexSpec
@@ -44,8 +44,8 @@ from servicekit.principal import Principal
 
 INDEX = "own"
 WRITERS = 4
-COUNTED = 5  # the number of operations for the counts of calls and bytes
-SECONDS = 60.0  # longest time of a call
+COUNTED = 5  # number of operations for the counts of calls and bytes
+SECONDS = 60.0  # time-out of a call
 
 
 class CountedNode(Node):
@@ -74,11 +74,11 @@ class Traffic:
 
     @asynccontextmanager
     async def relaying(self, node: ServerNode) -> AsyncIterator[None]:
-        """Pass bytes on to a node and back."""
+        """Relay bytes to a node and back."""
 
         async def relay(reader: asyncio.StreamReader, writer: asyncio.StreamWriter) -> None:
-            there, back = await asyncio.open_connection(node.host, node.grpc)
-            for source, target, name in ((reader, back, "sent"), (there, writer, "received")):
+            node_reader, node_writer = await asyncio.open_connection(node.host, node.grpc)
+            for source, target, name in ((reader, node_writer, "sent"), (node_reader, writer, "received")):
                 task = asyncio.create_task(self._pump(source, target, name))
                 self._tasks.add(task)
                 task.add_done_callback(self._tasks.discard)
@@ -151,7 +151,7 @@ async def retriever(address: str, layout: Layout, chunks: int) -> AsyncIterator[
     """Open a retriever on a server at an address."""
     connection = Connection([CountedNode.at(f"http://{address}", None, SECONDS)], SECONDS, SECONDS)
     store = await QdrantStore.open(connection, layout)
-    # Not `Indexes.open`, because its periodic calls are measured separately.
+    # `Indexes.open` would start periodic calls, which are measured separately.
     running = Retriever(store, Indexes(store), chunks)
     try:
         yield running
@@ -192,7 +192,7 @@ async def measure(node: ServerNode, layout: Layout, tenants: int, chunks: int, s
                 await running.upload(number)
 
         await asyncio.gather(*(fill() for _ in range(WRITERS)))
-        say(f"{tenants} indexes made in {time.perf_counter() - begin:.0f} s")
+        print_now(f"{tenants} indexes made in {time.perf_counter() - begin:.0f} s")
         await running.indexes.tidy()
         some = random.Random("order").sample(range(tenants), min(tenants, 200))
         new = list(range(tenants, tenants + 20))
@@ -205,8 +205,8 @@ async def measure(node: ServerNode, layout: Layout, tenants: int, chunks: int, s
         ]
         for tenant in some:  # the first calls for an index are not measured
             await running.search(tenant)
-        for name, operation, asked in operations:
-            rows[name] = await timed(operation, asked)
+        for name, operation, numbers_of_tenants in operations:
+            rows[name] = await timed(operation, numbers_of_tenants)
         await running.indexes.tidy()
         before, begin = cpu_seconds([node.pid]), time.perf_counter()
         await asyncio.sleep(seconds)
@@ -228,9 +228,9 @@ async def count(
         await running.indexes.tidy()
         steps = [running.make, running.upload, running.search, running.search, running.delete]
         for (name, row), operation in zip(rows.items(), steps, strict=True):
-            asked = some if operation == running.search else new
-            with counted(traffic, len(asked), row):
-                for tenant in asked:
+            selected = some if operation == running.search else new
+            with counted(traffic, len(selected), row):
+                for tenant in selected:
                     if name == "search by words":
                         await running.search(tenant, Mode.TEXT)
                     else:
@@ -248,10 +248,10 @@ async def run(program: Path, layouts: list[str], tenants: int, chunks: int, seco
     for name in layouts:
         with tempfile.TemporaryDirectory() as directory:
             async with started(program, Path(directory), 1) as [node]:
-                asked = Node.at(f"http://{node.address}", None, SECONDS)
-                told = await asked.call(SECONDS, AsyncQdrantClient.info)
-                await asked.aclose()
-                found["server"] = f"{told.title} {told.version}"
+                client = Node.at(f"http://{node.address}", None, SECONDS)
+                info = await client.call(SECONDS, AsyncQdrantClient.info)
+                await client.aclose()
+                found["server"] = f"{info.title} {info.version}"
                 layout = Layout(shared=name == "shared")
                 found["layouts"][name] = await measure(node, layout, tenants, chunks, seconds)
     return found
@@ -267,7 +267,7 @@ def page(result: dict[str, Any], *, with_times: bool) -> str:
         "",
     ]
     if not with_times:
-        lines += ["The server is the stand-in of the tests. It has no times that say anything of a server.", ""]
+        lines += ["The server is the tests' stand-in. Its times are not those of a server and are omitted.", ""]
     titles = {"shared": "Indexes share a collection", "own": "A collection for each index"}
     for name, measured in result["layouts"].items():
         lines += [f"## {titles[name]}", "", "| | p50 ms | p99 ms | calls | KB sent | KB received | which calls |"]
@@ -283,7 +283,7 @@ def page(result: dict[str, Any], *, with_times: bool) -> str:
         if with_times:
             lines += [
                 "",
-                f"The server has {measured['memory_mb']:.0f} MB. While nothing is asked it uses "
+                f"The server uses {measured['memory_mb']:.0f} MB of memory. Without requests it uses "
                 f"{measured['idle_cores'] * 100:.2f} % of a core.",
             ]
         lines.append("")
@@ -291,7 +291,7 @@ def page(result: dict[str, Any], *, with_times: bool) -> str:
 
 
 def stand_in(directory: Path) -> Path:
-    """Write a program that starts the stand-in."""
+    """Write an executable that starts the stand-in; return its path."""
     path = directory / "qdrant"
     path.write_text(f'#!/bin/sh\nexec {sys.executable} -m causeway_testing.retriever.qdrant_program "$@"\n')
     path.chmod(0o755)
@@ -299,24 +299,28 @@ def stand_in(directory: Path) -> Path:
 
 
 def main() -> int:
-    """Run everything, and write the page and the figures."""
+    """Run the benchmark, and write the page and the figures."""
     parser = argparse.ArgumentParser(description=__doc__, formatter_class=argparse.RawDescriptionHelpFormatter)
-    parser.add_argument("--tenants", type=int, default=1000, help="with an index each (default: 1000)")
-    parser.add_argument("--chunks", type=int, default=50, help="of each index, 5 at least (default: 50)")
-    parser.add_argument("--seconds", type=float, default=15.0, help="that the server is idle (default: 15)")
+    parser.add_argument(
+        "--tenants", type=int, default=1000, help="number of tenants, each with an index (default: 1000)"
+    )
+    parser.add_argument("--chunks", type=int, default=50, help="chunks of each index, at least 5 (default: 50)")
+    parser.add_argument("--seconds", type=float, default=15.0, help="idle seconds of the server (default: 15)")
     parser.add_argument("--layouts", nargs="+", choices=("shared", "own"), default=["shared", "own"])
     parser.add_argument("--stand-in", action="store_true", help="use the stand-in of the tests")
     parser.add_argument("--results", type=Path, default=Path(__file__).parent / "results")
-    asked = parser.parse_args()
+    arguments = parser.parse_args()
     with tempfile.TemporaryDirectory() as directory:
         try:
-            program = stand_in(Path(directory)) if asked.stand_in else server_program()
+            program = stand_in(Path(directory)) if arguments.stand_in else server_program()
         except NoServer as error:
-            say(str(error))
+            print_now(str(error))
             return 2
-        figures = asyncio.run(run(program, asked.layouts, asked.tenants, asked.chunks, asked.seconds))
+        figures = asyncio.run(
+            run(program, arguments.layouts, arguments.tenants, arguments.chunks, arguments.seconds)
+        )
     result = {**circumstances(), **figures}
-    write(asked.results, "qdrant_tenants", result, page(result, with_times=not asked.stand_in))
+    write(arguments.results, "qdrant_tenants", result, page(result, with_times=not arguments.stand_in))
     return 0
 
 

@@ -1,10 +1,10 @@
 """Benchmark of vector storage in the embedded store: recall, memory and search times.
 
-The vectors are those of the bundled model: each chunk's vector is a mixture of the vectors of two sentences of the
-project's documentation. The queries are the vectors of other sentences. The benchmark builds an index with a graph
-for each way to keep vectors, from one snapshot. A process of its own opens each index and searches it by meaning,
-one search after the other. The figures are the share of the ten nearest chunks that a search finds (recall@10), the
-memory that the process has more than before it opened the index, and the memory that the searches use.
+The bundled model embeds the sentences of the project's documentation. Each chunk's vector is a mixture of two
+sentence vectors. The queries are the vectors of other sentences. The benchmark builds an index with a graph for
+each vector storage from the same snapshot. A separate process opens each index and runs vector searches in
+sequence. The figures are the share of the ten nearest chunks that a search has among its first ten results
+(recall@10), the increase of the process's memory since it opened the index, and the memory that the searches use.
 
 Usage: python bench/bench_quantization.py [--chunks N] [--queries N] [--results DIR]
 """
@@ -32,8 +32,8 @@ import structlog
 from embedding.cache import default_cache_dir
 from embedding.minilm import MiniLmEmbedder
 from load import percentile
-from processes import forget_references, held, referenced
-from result_files import circumstances, say, write
+from processes import forget_references, referenced, resources_of
+from result_files import circumstances, print_now, write
 from retriever.concurrency.scheduler import Scheduler
 from retriever.domain.document import Chunk, Document
 from retriever.domain.index import IndexSpec
@@ -51,6 +51,7 @@ Vectors = npt.NDArray[np.float32]
 DOCS = Path(__file__).parents[1] / "docs"
 SPEC = IndexSpec("local", "bench", "all-minilm-l6-v2", 384)
 TOP = 10
+DEPTH = 50  # results of each search: the least number of candidates of a hybrid search
 PASSES = 5
 DOCUMENT = 100  # chunks
 TEXT = "text"
@@ -71,17 +72,17 @@ async def sentences() -> Vectors:
 
 
 def mixtures(source: Vectors, count: int) -> Vectors:
-    """Return a number of directions, each between two of the vectors."""
+    """Return a number of unit vectors, each a random mixture of two vectors."""
     numbers = np.random.default_rng(1)
-    one, other = numbers.integers(len(source), size=(2, count))
+    first, second = numbers.integers(len(source), size=(2, count))
     share = numbers.uniform(0, 1, (count, 1)).astype(np.float32)
-    mixed: Vectors = share * source[one] + (1 - share) * source[other]
+    mixed: Vectors = share * source[first] + (1 - share) * source[second]
     mixed /= np.linalg.norm(mixed, axis=1, keepdims=True)
     return mixed
 
 
 def chunk_id(number: int) -> str:
-    """Return the id of a chunk for the document and the text."""
+    """Return the id of the chunk with a number."""
     collection = keys.collection(SPEC.tenant, SPEC.name)
     return str(keys.point_id(collection, f"d{number // DOCUMENT}", 1, number % DOCUMENT, TEXT))
 
@@ -118,18 +119,18 @@ async def measure(directory: Path) -> dict[str, Any]:
     """Open the index in this process, and return the hits, the times and the memory of searches."""
     queries: list[list[float]] = np.load(directory / "queries.npy").tolist()
     store = EdgeStore(directory / "store", Scheduler())
-    before = held(os.getpid())
+    before = resources_of(os.getpid())
     collection = await store.find(SPEC.tenant, SPEC.name)
     assert collection is not None
-    found = [[hit.id for hit in await collection.dense(each, TOP, EVERYTHING)] for each in queries]
+    found = [list(await collection.dense(each, DEPTH, EVERYTHING))[:TOP] for each in queries]
     forget_references(os.getpid())
     times = []
     for _ in range(PASSES):
         for each in queries:
             begin = time.perf_counter()
-            await collection.dense(each, TOP, EVERYTHING)
+            await collection.dense(each, DEPTH, EVERYTHING)
             times.append((time.perf_counter() - begin) * 1000)
-    used, after = referenced(os.getpid(), str(directory)), held(os.getpid())
+    used, after = referenced(os.getpid(), str(directory)), resources_of(os.getpid())
     await store.aclose()
     return {
         "found": found,
@@ -142,14 +143,16 @@ async def measure(directory: Path) -> dict[str, Any]:
 
 
 def run(chunks: int, queries: int, storages: Sequence[VectorStorage]) -> Iterator[dict[str, Any]]:
-    """Yield the figures of each way to keep vectors."""
+    """Yield the figures of each vector storage."""
     source = asyncio.run(sentences())
-    asked, vectors = source[:queries], mixtures(source[queries:], chunks)
-    exact = [{chunk_id(n) for n in np.argpartition(-(vectors @ each), TOP)[:TOP].tolist()} for each in asked]
-    say(f"{len(source)} sentences, {chunks} chunks, {queries} queries")
+    query_vectors, vectors = source[:queries], mixtures(source[queries:], chunks)
+    exact = [
+        {chunk_id(n) for n in np.argpartition(-(vectors @ query), TOP)[:TOP].tolist()} for query in query_vectors
+    ]
+    print_now(f"{len(source)} sentences, {chunks} chunks, {queries} queries")
     with tempfile.TemporaryDirectory() as name:
         directory = Path(name)
-        np.save(directory / "queries.npy", asked)
+        np.save(directory / "queries.npy", query_vectors)
         asyncio.run(snapshot(vectors, directory))
         for storage in storages:
             seconds = asyncio.run(build(directory, storage))
@@ -157,8 +160,8 @@ def run(chunks: int, queries: int, storages: Sequence[VectorStorage]) -> Iterato
             disk = sum(each.stat().st_blocks * 512 for each in files) / 1e6
             command = [sys.executable, __file__, "--measure", name]
             row = msgspec.json.decode(subprocess.run(command, check=True, stdout=subprocess.PIPE).stdout)
-            right = [len(want & set(got)) for want, got in zip(exact, row.pop("found"), strict=True)]
-            figures = {"recall": sum(right) / TOP / queries, "seconds": seconds, **row, "disk_mb": disk}
+            hits = [len(nearest & set(found)) for nearest, found in zip(exact, row.pop("found"), strict=True)]
+            figures = {"recall": sum(hits) / TOP / queries, "seconds": seconds, **row, "disk_mb": disk}
             yield {**asdict(storage), "chunks": chunks, "queries": queries, **figures}
             subprocess.run(["rm", "-r", str(directory / "store")], check=True)
 
@@ -169,7 +172,7 @@ def page(result: dict[str, Any]) -> str:
         "# Quantized vectors in the embedded store",
         "",
         f"{result['date']}, {result['machine']}. Vectors of {SPEC.dimension} numbers, some hundred queries, each "
-        f"{PASSES} times after a first time, one after the other, {TOP} results, by meaning alone. "
+        f"{PASSES} times after a first time, one after the other, by meaning alone, {DEPTH} results. "
         "Vectors are mixtures of real ones of the bundled model. Chunks have one word of text: "
         "memory and disk are those of vectors and graph.",
         "",
@@ -185,9 +188,9 @@ def page(result: dict[str, Any]) -> str:
     ]
     lines += [
         "",
-        "Files in memory are pages of files that the process has mapped. The system can take them back. The "
-        "searches use only a part of them. Recall compares with the nearest chunks by all full vectors; the graph "
-        "alone loses what the row `none` lacks.",
+        "Files in memory are pages of files that the process has mapped. The system can reclaim these pages. The "
+        "searches use only a part of them. Recall compares the first ten results with the ten nearest chunks by "
+        "full vectors. The rows `none` show the loss by the graph alone.",
         "",
         "![Recall and memory by quantization](quantization.svg)",
         "",
@@ -196,7 +199,7 @@ def page(result: dict[str, Any]) -> str:
 
 
 def plot(result: dict[str, Any], path: Path) -> None:
-    """Plot the recall and the memory of each way."""
+    """Plot the recall and the memory of each vector storage."""
     figure, (left, right) = plt.subplots(1, 2, figsize=(10, 3.6))
     rows = result["rows"]
     names = [
@@ -224,11 +227,11 @@ def former(path: Path) -> list[dict[str, Any]]:
 
 
 def main() -> int:
-    """Run everything, and write the page, the plot and the figures."""
+    """Run the benchmark, and write the page, the plot and the figures."""
     parser = argparse.ArgumentParser(description=__doc__, formatter_class=argparse.RawDescriptionHelpFormatter)
-    parser.add_argument("--chunks", type=int, default=100_000, help="of the index (default: 100000)")
-    parser.add_argument("--queries", type=int, default=300, help="default: 300")
-    parser.add_argument("--quantization", choices=KINDS, nargs="+", help="the others' rows stay as they are")
+    parser.add_argument("--chunks", type=int, default=100_000, help="chunks of the index (default: 100000)")
+    parser.add_argument("--queries", type=int, default=300, help="number of queries (default: 300)")
+    parser.add_argument("--quantization", choices=KINDS, nargs="+", help="only these; other rows do not change")
     parser.add_argument("--measure", type=Path, help=argparse.SUPPRESS)
     parser.add_argument("--results", type=Path, default=Path(__file__).parent / "results")
     arguments = parser.parse_args()

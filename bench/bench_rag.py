@@ -1,8 +1,8 @@
 """Benchmark of RAG: cost of searches and chats over an index, with CPU by process and several clients.
 
-Gateway, retriever (with the bundled embedding model) and generator share one core. The stub of the model server,
-the broker and the load have another. The corpus has documents of made-up words and vectors. Questions come in turn
-from a list: caches work as with users who ask about the same things.
+Gateway, retriever (with the bundled embedding model) and generator share one core. The stub model server, the
+broker and the load share another core. The corpus has documents of random words and vectors. The clients send the
+questions of a list in rotation, so that caches have hits.
 
 Usage: python bench/bench_rag.py [--quick] [--chunks N] [--results DIR]
 """
@@ -29,7 +29,7 @@ from processes import cpu_seconds, memory_mib
 from stacks import MODEL, Platform, serving
 
 mpl.use("svg")
-from matplotlib import pyplot as plt  # the backend has to be chosen first
+from matplotlib import pyplot as plt  # the backend must be selected first
 
 TOKENS, PACE = 64, 0.01
 QUESTIONS = 50
@@ -72,7 +72,7 @@ class Case:
 
 def cases(clients: Sequence[int]) -> Iterator[Case]:
     """Yield all loads."""
-    # Made-up vectors are near to no question: all passages count.
+    # Random vectors have a low similarity with all questions, so the threshold must accept all passages.
     over_index = {"model": MODEL, "index_name": INDEX, "retrieval": {"similarity_threshold": -1}}
     streamed = {**over_index, "stream": True}
     for number in clients:
@@ -88,11 +88,11 @@ def cases(clients: Sequence[int]) -> Iterator[Case]:
 
 
 async def measure(case: Case, platform: Platform, seconds: float) -> Row:
-    """Return the figures of a platform under one load."""
+    """Run one load on a platform; return the figures."""
     source = random.Random(7)
     bodies = [case.asking(" ".join(source.choices(WORDS, k=8))) for _ in range(QUESTIONS)]
     url = platform.url + case.path
-    # Caches are filled: each question was asked before.
+    # Fill the caches: send each question once.
     await run(url, bodies, min(case.clients, 8), QUESTIONS, sign=case.sign)
     pids = {name: platform.pids[name] for name in _SERVICES}
     before = {name: cpu_seconds([pid]) for name, pid in pids.items()}
@@ -140,7 +140,7 @@ def page(result: Mapping[str, Any]) -> str:
 
 
 def plot(rows: Sequence[Row], path: Path) -> None:
-    """Draw the CPU of each load, by process."""
+    """Plot the CPU of each load, by process."""
     figure, axis = plt.subplots(figsize=(9, 0.45 * len(rows) + 1.4))
     left = [0.0] * len(rows)
     for name in _SERVICES:
@@ -158,9 +158,9 @@ def plot(rows: Sequence[Row], path: Path) -> None:
 
 
 def main() -> int:
-    """Measure, and write rag.json, rag.md and rag.svg."""
+    """Run the benchmark, and write rag.json, rag.md and rag.svg."""
     parser = argparse.ArgumentParser(description=__doc__, formatter_class=argparse.RawDescriptionHelpFormatter)
-    parser.add_argument("--quick", action="store_true", help="two seconds for each load, and not all of them")
+    parser.add_argument("--quick", action="store_true", help="fewer loads, of two seconds each")
     parser.add_argument("--chunks", type=int, default=2000, help="size of the index")
     parser.add_argument("--results", type=Path, default=Path(__file__).parent / "results")
     arguments = parser.parse_args()

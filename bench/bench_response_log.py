@@ -1,8 +1,9 @@
 """Benchmark of resumable answers: the cost of writing events to a log before they are sent.
 
-Gateway and generator run on one core; the model server, the broker and the load on another. The model server stamps
-its tokens with the time. The same platform answers in turn without storing, storing, and in the background: what
-else the machine does meets all of them alike. Then answers are resumed, one is read by many, and many are stored.
+Gateway and generator run on one core; the model server, the broker and the load on another core. Each token
+contains the time at which the model server sent it. The same platform serves streams that are not stored, stored
+streams and background responses in rotation, so that other load on the machine affects all kinds. Then the
+benchmark resumes answers, reads one answer with many clients, and stores many answers.
 
 Usage: python bench/bench_response_log.py [--quick] [--stored COUNT] [--results DIR]
 """
@@ -28,7 +29,7 @@ from comparison import CONTENDER_CORE, LOAD_CORE
 from contenders import OURS, Running, contenders
 from load import percentile
 from processes import cpu_seconds, memory_mib, pinned, running, wait_for
-from response_streams import Seen, begin, post, read
+from response_streams import StreamResult, begin, post, read
 from stored_responses import stored_responses
 
 KINDS: dict[str, dict[str, Any]] = {
@@ -51,9 +52,9 @@ def _serving(tokens: int, pace: float) -> Iterator[tuple[int, Running]]:
     """Run the platform with a model server, and yield the gateway's port and its processes."""
     [port] = free_ports(1)
     program = str(Path(__file__).with_name("stamped_model.py"))
-    said = ("--port", str(port), "--tokens", str(tokens), "--pace", str(pace))
+    options = ("--port", str(port), "--tokens", str(tokens), "--pace", str(pace))
     server = f"http://127.0.0.1:{port}"
-    with running(pinned(LOAD_CORE, sys.executable, program, *said)):
+    with running(pinned(LOAD_CORE, sys.executable, program, *options)):
         wait_for(f"{server}/v1/models")
         with contenders()[OURS](server, CONTENDER_CORE) as platform_:
             gateway = urlsplit(platform_.url).port
@@ -63,24 +64,24 @@ def _serving(tokens: int, pace: float) -> Iterator[tuple[int, Running]]:
 
 
 async def _streams(port: int, platform_: Running, members: dict[str, Any], each: int) -> Row:
-    """Run concurrent streams, several for each client in order."""
+    """Run concurrent clients, each with several streams in sequence."""
 
-    async def client() -> list[Seen]:
+    async def client() -> list[StreamResult]:
         return [await post(port, members, keep=False) for _ in range(each)]
 
     before = cpu_seconds(platform_.pids)
-    seen = [one for some in await asyncio.gather(*(client() for _ in range(STREAMS))) for one in some]
-    delays = [delay for one in seen for delay in one.delays]
+    results = [stream for some in await asyncio.gather(*(client() for _ in range(STREAMS))) for stream in some]
+    delays = [delay for stream in results for delay in stream.delays]
     return {
-        "cpu_ms": (cpu_seconds(platform_.pids) - before) / len(seen) * 1000,
+        "cpu_ms": (cpu_seconds(platform_.pids) - before) / len(results) * 1000,
         "delay_p50_ms": percentile(delays, 0.5) * 1000,
         "delay_p95_ms": percentile(delays, 0.95) * 1000,
-        "first_ms": statistics.median(one.first for one in seen) * 1000,
+        "first_ms": statistics.median(stream.first for stream in results) * 1000,
     }
 
 
-def _beside(rounds: int, each: int, pace: float) -> list[Row]:
-    """Run each kind of stream in turn, and return the medians."""
+def _compared(rounds: int, each: int, pace: float) -> list[Row]:
+    """Run the kinds of streams in rotation; return the medians over the rounds."""
     found: dict[str, list[Row]] = {kind: [] for kind in KINDS}
     with _serving(TOKENS, pace) as (port, platform_):
         for members in KINDS.values():
@@ -91,17 +92,16 @@ def _beside(rounds: int, each: int, pace: float) -> list[Row]:
     rows = []
     for kind, some in found.items():
         plain = found[PLAIN]
-        ratio = statistics.median(one["cpu_ms"] / of["cpu_ms"] for one, of in zip(some, plain, strict=True))
-        added = statistics.median(
-            one["delay_p95_ms"] - of["delay_p95_ms"] for one, of in zip(some, plain, strict=True)
-        )
-        medians = {name: statistics.median(one[name] for one in some) for name in some[0]}
+        pairs = list(zip(some, plain, strict=True))
+        ratio = statistics.median(row["cpu_ms"] / base["cpu_ms"] for row, base in pairs)
+        added = statistics.median(row["delay_p95_ms"] - base["delay_p95_ms"] for row, base in pairs)
+        medians = {name: statistics.median(row[name] for row in some) for name in some[0]}
         rows.append({"pace_ms": pace * 1000, "kind": kind, **medians, "cpu_ratio": ratio, "added_p95_ms": added})
     return rows
 
 
 async def _resumed(port: int, count: int, clients: int) -> Row:
-    """Read complete answers from the middle on."""
+    """Read complete answers from the middle."""
     done = await asyncio.gather(*(post(port, KINDS["stored"]) for _ in range(16)))
     names, events = [one.name for one in done], min(one.events for one in done)
     left = iter(range(count))
@@ -113,11 +113,11 @@ async def _resumed(port: int, count: int, clients: int) -> Row:
             firsts.append(seen.first)
 
     await asyncio.gather(*(client() for _ in range(clients)))
-    return {"case": f"{clients} that are over, at once", **_quantiles(firsts)}
+    return {"case": f"{clients} complete, concurrent clients", **_quantiles(firsts)}
 
 
 async def _resumed_live(port: int, rounds: int) -> Row:
-    """Read 32 concurrent running answers from behind their first words on."""
+    """Read 32 running answers concurrently, from the event after their first words."""
 
     async def one() -> float:
         name = await begin(port)
@@ -127,7 +127,7 @@ async def _resumed_live(port: int, rounds: int) -> Row:
     firsts: list[float] = []
     for _ in range(rounds):
         firsts += await asyncio.gather(*(one() for _ in range(STREAMS)))
-    return {"case": f"{STREAMS} that still come, at once", **_quantiles(firsts)}
+    return {"case": f"{STREAMS} running, concurrent clients", **_quantiles(firsts)}
 
 
 async def _many_read(port: int, platform_: Running, readers: int) -> Row:
@@ -153,7 +153,7 @@ async def _many_read(port: int, platform_: Running, readers: int) -> Row:
 
 def _measured(stored: int, *, quick: bool) -> dict[str, Any]:
     rounds, each = (1, 1) if quick else (3, 2)
-    beside = [row for pace in (0.0, PACE) for row in _beside(rounds, each, pace)]
+    compared = [row for pace in (0.0, PACE) for row in _compared(rounds, each, pace)]
     with _serving(TOKENS, PACE) as (port, _):
         resumed = [uvloop.run(_resumed(port, RESUMED, clients)) for clients in (1, STREAMS)]
         resumed.append(uvloop.run(_resumed_live(port, rounds)))
@@ -165,7 +165,7 @@ def _measured(stored: int, *, quick: bool) -> dict[str, Any]:
     kept = asyncio.run(stored_responses(bytes(example.body), json.loads(last)["response"], stored))
     return {
         "rounds": rounds,
-        "beside": beside,
+        "beside": compared,
         "resumed": resumed,
         "readers": readers,
         "kept": {"count": stored, **kept},
@@ -175,13 +175,13 @@ def _measured(stored: int, *, quick: bool) -> dict[str, Any]:
 def _page(found: dict[str, Any]) -> str:
     readers, kept = found["readers"], found["kept"]
     lines = [
-        "# Answers whose events are kept",
+        "# Answers with stored events",
         "",
         f"{found['date']}, {found['machine']}. Gateway and generator have one core; model server, broker and load "
         "another; the broker's CPU is not counted. Load of the machine over the minute before the run and over its "
         f"last one: {found['load_before']:.1f} and {found['load_after']:.1f}.",
         "",
-        f"## {STREAMS} streams of {TOKENS} tokens at once",
+        f"## {STREAMS} concurrent streams of {TOKENS} tokens",
         "",
         f"Wanted: at most {CPU_RATIO} times the CPU of a stream that is not stored, at most {DELAY_MS:.0f} ms more "
         f"for 95 % of the tokens. Kinds in turn; rounds: {found['rounds']}, their medians.",
@@ -198,7 +198,7 @@ def _page(found: dict[str, Any]) -> str:
         "",
         "## Resuming",
         "",
-        "From the request with a cursor, connection included, to the first event; wanted: p95 at most "
+        "The time from the request with a cursor to the first event, including the connection. Goal: p95 at most "
         f"{RESUME_MS:.0f} ms.",
         "",
         "| answers | p50 ms | p95 ms |",
@@ -226,9 +226,9 @@ def _page(found: dict[str, Any]) -> str:
         f"| to store one more | {kept['store_one_ms']:.1f} ms |",
         f"| start | {kept['start_s']:.1f} s |",
         f"| memory after a start | {kept['memory_restarted_mib']:.0f} MiB |",
-        f"| all become too old at once: until they are deleted | {kept['aged_s']:.1f} s |",
-        f"| CPU of that | {kept['aged_cpu_s']:.1f} s |",
-        f"| memory after that | {kept['memory_aged_mib']:.0f} MiB |",
+        f"| deletion after all have expired | {kept['aged_s']:.1f} s |",
+        f"| CPU of the deletion | {kept['aged_cpu_s']:.1f} s |",
+        f"| memory after the deletion | {kept['memory_aged_mib']:.0f} MiB |",
     ]
     return "\n".join(lines) + "\n"
 
@@ -238,10 +238,10 @@ def _quantiles(seconds: list[float]) -> Row:
 
 
 def main() -> int:
-    """Measure, and write the table and the figures. Return 1 if a figure is too large."""
+    """Run the benchmark, and write the table and the figures; return 1 if a figure is too large."""
     parser = argparse.ArgumentParser(description=__doc__, formatter_class=argparse.RawDescriptionHelpFormatter)
     parser.add_argument("--quick", action="store_true", help="one round instead of three")
-    parser.add_argument("--stored", type=int, default=100_000, help="responses that are stored (100,000)")
+    parser.add_argument("--stored", type=int, default=100_000, help="number of stored responses (default: 100,000)")
     parser.add_argument("--results", type=Path, default=Path(__file__).parent / "results")
     arguments = parser.parse_args()
     load_before = os.getloadavg()[0]
@@ -259,10 +259,10 @@ def main() -> int:
     arguments.results.mkdir(parents=True, exist_ok=True)
     (arguments.results / "response_log.md").write_text(page)
     (arguments.results / "response_log.json").write_text(json.dumps(found, indent=1) + "\n")
-    return int(_falls_short(found))
+    return int(_misses_goal(found))
 
 
-def _falls_short(found: dict[str, Any]) -> bool:
+def _misses_goal(found: dict[str, Any]) -> bool:
     return (
         any(row["cpu_ratio"] > CPU_RATIO or row["added_p95_ms"] > DELAY_MS for row in found["beside"])
         or any(row["p95_ms"] > RESUME_MS for row in found["resumed"])

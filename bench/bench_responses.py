@@ -1,8 +1,8 @@
 """Benchmark of the Responses API: the cost of a stream compared with chat completions.
 
-Gateway and generator run on one core, a stub model server and the load on another. The same platform is asked in
-turn over both protocols, several times: what else the machine does meets all of them alike. The figure is the CPU
-of a stream; its allowed ratio to that of chat completions is 1.15.
+Gateway and generator run on one core, a stub model server and the load on another core. The loads alternate between
+the protocols, so that other load on the machine affects all of them. The figure is the CPU of a stream. It must be
+at most 1.15 times the CPU of a stream of chat completions.
 
 Usage: python bench/bench_responses.py [--quick] [--results DIR]
 """
@@ -29,7 +29,7 @@ STUBS = (Stub(72, 0.0), Stub(72, 0.01))
 CLIENTS = (1, 16)
 CHAT, PLAIN, STORED = "chat completions", "responses", "responses, stored"
 _QUESTION = "Tell me something."
-_SAID: dict[str, dict[str, Any]] = {
+_BODIES: dict[str, dict[str, Any]] = {
     CHAT: {"messages": [{"role": "user", "content": _QUESTION}]},
     PLAIN: {"input": _QUESTION, "store": False},
     STORED: {"input": _QUESTION, "store": True},
@@ -38,9 +38,9 @@ Row = dict[str, Any]
 
 
 async def _measured(kind: str, platform_: Running, clients: int, seconds: float) -> dict[str, float]:
-    """Run one load over one protocol."""
+    """Run one load with one protocol; return the figures."""
     url = platform_.url if kind == CHAT else platform_.url.replace("/v1/chat/completions", RESPONSES)
-    body = json.dumps({"model": platform_.model, "stream": True, **_SAID[kind]}).encode()
+    body = json.dumps({"model": platform_.model, "stream": True, **_BODIES[kind]}).encode()
     sign = b'"content":"w' if kind == CHAT else b'"delta":"w'
     before = cpu_seconds(platform_.pids)
     load = await run(url, [body], clients, MOST_REQUESTS, seconds=seconds, sign=sign)
@@ -54,16 +54,16 @@ async def _measured(kind: str, platform_: Running, clients: int, seconds: float)
 
 def _rows(stub: Stub, rounds: int, seconds: float) -> Iterator[Row]:
     with serving(stub) as server, contenders()[OURS](server, CONTENDER_CORE) as platform_:
-        for kind in _SAID:
+        for kind in _BODIES:
             uvloop.run(_measured(kind, platform_, 8, seconds))  # warm up connections and caches
         for clients in CLIENTS:
-            seen: dict[str, list[dict[str, float]]] = {kind: [] for kind in _SAID}
+            results: dict[str, list[dict[str, float]]] = {kind: [] for kind in _BODIES}
             for _ in range(rounds):
-                for kind in _SAID:
-                    seen[kind].append(uvloop.run(_measured(kind, platform_, clients, seconds)))
-            for kind, each in seen.items():
-                ratios = [one["cpu_ms"] / chat["cpu_ms"] for one, chat in zip(each, seen[CHAT], strict=True)]
-                figures = {name: statistics.median(one[name] for one in each) for name in each[0]}
+                for kind in _BODIES:
+                    results[kind].append(uvloop.run(_measured(kind, platform_, clients, seconds)))
+            for kind, some in results.items():
+                ratios = [row["cpu_ms"] / chat["cpu_ms"] for row, chat in zip(some, results[CHAT], strict=True)]
+                figures = {name: statistics.median(row[name] for row in some) for name in some[0]}
                 yield {
                     "case": f"stream of {stub.label}, {clients} clients",
                     "protocol": kind,
@@ -74,7 +74,7 @@ def _rows(stub: Stub, rounds: int, seconds: float) -> Iterator[Row]:
 
 def _page(found: dict[str, Any]) -> str:
     lines = [
-        "# A stream of the Responses API beside one of chat completions",
+        "# A stream of the Responses API compared with chat completions",
         "",
         f"{found['date']}, {found['machine']}. Gateway and generator have one core, stub and load another; the "
         f"broker is on the load's core and not counted. {found['rounds']} rounds of {found['seconds']:g} s for "
@@ -93,7 +93,7 @@ def _page(found: dict[str, Any]) -> str:
 
 
 def main() -> int:
-    """Measure, and write the table and the figures. Return 1 if a ratio is too large."""
+    """Run the benchmark, and write the table and the figures; return 1 if a ratio is too large."""
     parser = argparse.ArgumentParser(description=__doc__, formatter_class=argparse.RawDescriptionHelpFormatter)
     parser.add_argument("--quick", action="store_true", help="three short rounds")
     parser.add_argument("--results", type=Path, default=Path(__file__).parent / "results")

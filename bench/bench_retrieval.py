@@ -1,8 +1,9 @@
 """Benchmark of search latency on an idle index, during ingestion, and during a rebuild.
 
-A retriever of its own, as a process with the bundled embedding model, is searched over gRPC by one client that asks
-again as soon as it has its answer. Then the engine alone is asked the same in this process, from the same files.
-``python bench/bench_retrieval.py [--chunks 1000 20000 100000] [--results DIRECTORY]``
+One client searches a retriever process with the bundled embedding model over gRPC. It sends the next request when
+it has the response. Then this process runs the same searches with the engine alone, on the same files.
+
+Usage: python bench/bench_retrieval.py [--chunks 1000 20000 100000] [--results DIRECTORY]
 """
 
 import argparse
@@ -41,7 +42,7 @@ IDLE_SECONDS = 5.0
 CLIENTS = 8
 WRITERS = 4
 CANDIDATES = 50
-LARGE = 10_000  # chunks; with fewer the memory of all else is most of it
+LARGE = 10_000  # chunks; in a smaller index, most of the memory does not depend on the chunks
 _MESSAGE = 64
 SERVICE = retriever_pb2.DESCRIPTOR.services_by_name["RetrieverService"]
 ME = LOCAL.to_proto()
@@ -69,7 +70,7 @@ class Retriever:
 
 @dataclass(frozen=True, slots=True)
 class Row:
-    """The searches of one phase, in milliseconds."""
+    """The search times of one phase, in milliseconds."""
 
     chunks: int
     phase: str
@@ -80,14 +81,14 @@ class Row:
 
 
 def vectors(source: random.Random, count: int) -> list[list[float]]:
-    """Return random directions."""
+    """Return random unit vectors."""
     numbers = np.random.default_rng(source.randrange(2**32)).standard_normal((count, DIMENSION), dtype=np.float32)
     directions: list[list[float]] = (numbers / np.linalg.norm(numbers, axis=1, keepdims=True)).tolist()
     return directions
 
 
 def messages(source: random.Random, name: str, count: int) -> Iterator[retriever_pb2.UpsertRequest]:
-    """Return the upsert of a document with a number of chunks of 100 words."""
+    """Yield the upsert messages of a document with a number of chunks of 100 words."""
     document = document_pb2.Document(document_id=name, sourcefile=f"{name}.pdf", generation=1)
     yield retriever_pb2.UpsertRequest(
         begin=retriever_pb2.UpsertBegin(
@@ -150,7 +151,7 @@ Upsert = list[retriever_pb2.UpsertRequest]
 
 
 def documents(source: random.Random, prefix: str) -> list[Upsert]:
-    """Return documents to append. They are made beforehand, so that this does not delay searches."""
+    """Return documents to append. They are created in advance, so that their creation does not delay searches."""
     return [list(messages(source, f"{prefix}{number}", APPENDED_CHUNKS)) for number in range(APPENDED)]
 
 
@@ -163,7 +164,7 @@ async def append(stub: Any, upserts: list[Upsert]) -> None:
 async def phase(
     stub: Any, chunks: int, name: str, *work: Any, how: dict[str, Any] | None = None, clients: int = 1
 ) -> tuple[Row, float]:
-    """Search while the work runs, or for some seconds, and return the duration as well."""
+    """Search while the work runs, or for some seconds; return the search times and the duration."""
     until = asyncio.Event()
     searching = asyncio.gather(
         *(search(stub, random.Random(f"{name}{number}"), until, how) for number in range(clients))
@@ -173,11 +174,11 @@ async def phase(
     seconds = time.perf_counter() - begin
     until.set()
     times = [each for times in await searching for each in times]
-    return told(chunks, name, times, seconds), seconds
+    return reported(chunks, name, times, seconds), seconds
 
 
-def told(chunks: int, name: str, times: list[float], seconds: float) -> Row:
-    """Print a phase's row, and return it."""
+def reported(chunks: int, name: str, times: list[float], seconds: float) -> Row:
+    """Print the row of a phase, and return the row."""
     row = Row(chunks, name, len(times), percentile(times, 0.5), percentile(times, 0.99), max(times))
     sys.stdout.write(
         f"{chunks:>7} chunks  {name:<44} {len(times):>6} searches  p50 {row.p50:7.2f} ms  p99 {row.p99:7.2f} ms  "
@@ -196,18 +197,18 @@ def engine_alone(store: Path, chunks: int) -> tuple[Row, float]:
     while time.perf_counter() < begin + IDLE_SECONDS:
         query = " ".join(source.choices(WORDS, k=8))
         started = time.perf_counter()
-        asked = edge.Query.Nearest(model.embed_query(query), using=payload.SPARSE)
-        found = shard.query(edge.QueryRequest(limit=CANDIDATES, query=asked, with_payload=False))
+        nearest = edge.Query.Nearest(model.embed_query(query), using=payload.SPARSE)
+        found = shard.query(edge.QueryRequest(limit=CANDIDATES, query=nearest, with_payload=False))
         passages = shard.retrieve([each.id for each in found[:10]], with_payload=True, with_vector=False)
         times.append((time.perf_counter() - started) * 1000)
         assert len(passages) == 10
     seconds = time.perf_counter() - begin
     shard.close()
-    return told(chunks, "the engine alone, by words", times, seconds), seconds
+    return reported(chunks, "the engine alone, by words", times, seconds), seconds
 
 
 async def fill(stub: Any, source: random.Random, count: int) -> None:
-    """Store a number of chunks, in documents that are created while they are sent."""
+    """Store a number of chunks with concurrent writers."""
     numbers = iter(range(count // DOCUMENT))
 
     async def write() -> None:
@@ -253,17 +254,17 @@ async def measure(chunks: int) -> dict[str, Any]:
         "megabytes_per_100k_compacted": compacted,
         "over_the_engine_ms": rows[-2][0].p50 - rows[-1][0].p50,
     }
-    told_rows = [{**asdict(row), "seconds": seconds, "p99_of_idle": row.p99 / idle} for row, seconds in rows]
-    return {"size": size, "rows": told_rows}
+    row_objects = [{**asdict(row), "seconds": seconds, "p99_of_idle": row.p99 / idle} for row, seconds in rows]
+    return {"size": size, "rows": row_objects}
 
 
 def page(result: dict[str, Any]) -> str:
     """Return the results as Markdown."""
     lines = [
-        "# Searching while other things go on",
+        "# Search times during other work",
         "",
         f"{result['date']}, {result['machine']}. One retriever process with the bundled embedding model; a client "
-        "over gRPC asks for 10 passages (hybrid) again and again. A document that comes in has "
+        "sends hybrid searches for 10 passages over gRPC, one after another. A new document has "
         f"{APPENDED_CHUNKS} chunks of 100 words. Client and retriever share the machine.",
         "",
         "| chunks | meanwhile | searches | a second | p50 ms | p99 ms | longest ms | p99 of idle's | seconds |",
@@ -277,9 +278,10 @@ def page(result: dict[str, Any]) -> str:
     ]
     lines += [
         "",
-        "By words there is no query to embed: what the retriever adds to the engine, over gRPC, with records, "
-        "access lists and passages, is the difference at p50. Memory is what the process has more than when it was "
-        "empty, for 100,000 chunks; the engine maps its files, so most of it is the system's to take back.",
+        "A search by words embeds no query. The difference at p50 is the time that the retriever adds to the "
+        "engine, for gRPC, records, access lists and passages. Memory is the increase since the start with an "
+        "empty store, for 100,000 chunks. The engine maps its files, so the system can reclaim most of this "
+        "memory.",
         "",
         "| chunks | stored a second | over the engine ms | MB for 100,000 | MB, compacted |",
         "|--:|--:|--:|--:|--:|",
@@ -295,8 +297,10 @@ def page(result: dict[str, Any]) -> str:
 
 
 def main() -> int:
-    """Measure, print, and write retrieval.json and retrieval.md."""
-    parser = argparse.ArgumentParser(description="Searches while an index is idle, written to, and compacted.")
+    """Run the benchmark, and write retrieval.json and retrieval.md."""
+    parser = argparse.ArgumentParser(
+        description="Measure searches in an idle index, during writes, and during a compaction."
+    )
     parser.add_argument("--chunks", type=int, nargs="+", default=[1000, 20_000, 100_000], help="sizes of the index")
     parser.add_argument("--results", type=Path, default=Path(__file__).parent / "results", metavar="DIRECTORY")
     options = parser.parse_args()

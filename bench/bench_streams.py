@@ -1,8 +1,9 @@
 """Benchmark of thousands of slow streams on one gateway: memory, CPU, fairness and cancellation.
 
-A stub model server sends each stream a token a second. Streams begin in steps; after each step memory is read. When
-all run, the tokens of each are counted for a while; then a part of the clients leaves at once, the others go on.
-As many generators as the streams need take the calls. Everything shares the machine, the load included.
+A stub model server sends one token per second to each stream. Streams start in steps. After each step, the
+benchmark reads the memory. When all streams run, it counts their tokens for some time. Then a part of the clients
+disconnects at once, and the other streams continue. The number of generators depends on the number of streams. All
+processes and the load share the machine.
 
 Usage: python bench/bench_streams.py [--streams N] [--pace SECONDS] [--seconds N] [--results DIR]
 """
@@ -29,7 +30,7 @@ import uvloop
 from causeway_testing.servers import free_ports
 from load import percentile
 from processes import cpu_seconds, memory_mib, running, wait_for
-from result_files import circumstances, say, write
+from result_files import circumstances, print_now, write
 from servicekit.broker import Broker
 
 mpl.use("svg")
@@ -37,7 +38,7 @@ from matplotlib import pyplot as plt  # the backend must be selected first
 
 STEPS = 5
 CALLS = 1000  # streams of a generator, which accepts 1,024
-LEAVING = 0.4  # the share of the clients that leave together
+DISCONNECTING = 0.4  # the share of the clients that disconnect at once
 QUESTION = {"model": "stub", "stream": True, "messages": [{"role": "user", "content": "Tell me something."}]}
 _TEXT = b'"content":"w'
 _START_SECONDS = 90
@@ -59,7 +60,7 @@ class Platform:
     generators: tuple[int, ...]
 
     def answers(self) -> int:
-        """Return the gateway's number of running answers."""
+        """Return the number of running answers in the gateway."""
         url = f"http://127.0.0.1:{self.port}/metrics"
         with urllib.request.urlopen(url, timeout=30) as response:
             lines = response.read().decode().splitlines()
@@ -67,7 +68,7 @@ class Platform:
 
 
 class Stream:
-    """A client that reads one answer, and records the times of tokens."""
+    """A client that reads one answer, and records the arrival times of tokens."""
 
     def __init__(self) -> None:
         self.tokens: list[float] = []
@@ -106,7 +107,7 @@ class Stream:
         finally:
             begun.set()
 
-    def leave(self) -> None:
+    def disconnect(self) -> None:
         """Close the connection during the answer."""
         assert self._reading is not None
         assert self._writer is not None
@@ -121,8 +122,8 @@ def platform_of(streams: int, pace: float, answer_seconds: float, logs: Path | N
     Args:
         streams: The number of streams that the limits must admit.
         pace: The seconds between two tokens of a stream.
-        answer_seconds: The length of an answer.
-        logs: Directory of a file with the log of each process; none: the logs are not kept.
+        answer_seconds: The duration of an answer.
+        logs: Directory for the log file of each process; None: the logs are discarded.
     """
     count = -(-streams // CALLS)
     gateway, broker, model, guardrails, *ports = free_ports(4 + count)
@@ -134,10 +135,10 @@ def platform_of(streams: int, pace: float, answer_seconds: float, logs: Path | N
     }
 
     def start(*command: str, **environment: str) -> "subprocess.Popen[bytes]":
-        told = {**os.environ, "CAUSEWAY_LOG_LEVEL": "WARNING" if logs else "ERROR", **environment}
+        variables = {**os.environ, "CAUSEWAY_LOG_LEVEL": "WARNING" if logs else "ERROR", **environment}
         name = f"{next(numbers)}-{Path(command[-1] if command[1] == '-m' else command[0]).name}.log"
         with Path(logs / name if logs else os.devnull).open("wb") as log:
-            return subprocess.Popen(command, env=told, stdout=log, stderr=log)
+            return subprocess.Popen(command, env=variables, stdout=log, stderr=log)
 
     numbers = itertools.count()
 
@@ -175,44 +176,44 @@ def platform_of(streams: int, pace: float, answer_seconds: float, logs: Path | N
         yield Platform(gateway, one.pid, tuple(each.pid for each in generators))
 
 
-async def measure(here: Platform, count: int, pace: float, rate: float, seconds: float) -> dict[str, Any]:
-    """Start the streams, watch them, and let some clients leave."""
+async def measure(platform: Platform, count: int, pace: float, rate: float, seconds: float) -> dict[str, Any]:
+    """Start the streams, measure them, and disconnect some clients."""
     streams: list[Stream] = []
-    memory = [_memory(here, 0)]
+    memory = [_memory(platform, 0)]
     began = time.perf_counter()
     for step in range(1, STEPS + 1):
-        coming = [Stream() for _ in range(count * step // STEPS - len(streams))]
-        beginning = []
-        for each in coming:
-            beginning.append(asyncio.create_task(each.begin(here.port)))
+        started = [Stream() for _ in range(count * step // STEPS - len(streams))]
+        starting = []
+        for stream in started:
+            starting.append(asyncio.create_task(stream.begin(platform.port)))
             await asyncio.sleep(1 / rate)
-        await asyncio.gather(*beginning)
-        streams += coming
+        await asyncio.gather(*starting)
+        streams += started
         await asyncio.sleep(min(2 * pace, 4))
-        memory.append(_memory(here, len(streams)))
-        say(f"{len(streams)} streams, gateway {memory[-1]['gateway']:.0f} MiB")
+        memory.append(_memory(platform, len(streams)))
+        print_now(f"{len(streams)} streams, gateway {memory[-1]['gateway']:.0f} MiB")
     ramp = time.perf_counter() - began
-    watched = await _watched(here, streams, seconds)
-    before = await asyncio.to_thread(here.answers)
+    watched = await _watched(platform, streams, seconds)
+    before = await asyncio.to_thread(platform.answers)
     return {
         "ramp_seconds": ramp,
         "memory": memory,
         "answers": before,
         "watched": watched,
-        "cancelled": await _cancelled(here, streams, before, pace),
+        "cancelled": await _cancelled(platform, streams, before, pace),
     }
 
 
-async def _watched(here: Platform, streams: list[Stream], seconds: float) -> dict[str, Any]:
+async def _watched(platform: Platform, streams: list[Stream], seconds: float) -> dict[str, Any]:
     """Count the tokens of each stream, and measure the times between them."""
-    cpu = [cpu_seconds([here.gateway]), cpu_seconds(here.generators)]
+    cpu = [cpu_seconds([platform.gateway]), cpu_seconds(platform.generators)]
     begin = time.perf_counter()
     await asyncio.sleep(seconds)
     end = time.perf_counter()
-    used = [cpu_seconds([here.gateway]) - cpu[0], cpu_seconds(here.generators) - cpu[1]]
-    there = [[at for at in each.tokens if begin <= at < end] for each in streams]
-    counts = sorted(len(each) for each in there)
-    gaps = sorted(after - before for each in there for before, after in itertools.pairwise(each))
+    used = [cpu_seconds([platform.gateway]) - cpu[0], cpu_seconds(platform.generators) - cpu[1]]
+    arrivals = [[at for at in each.tokens if begin <= at < end] for each in streams]
+    counts = sorted(len(each) for each in arrivals)
+    gaps = sorted(after - before for each in arrivals for before, after in itertools.pairwise(each))
     total = sum(counts)
     return {
         "seconds": end - begin,
@@ -238,39 +239,43 @@ async def _watched(here: Platform, streams: list[Stream], seconds: float) -> dic
 _SHARES = {"p50": 0.5, "p99": 0.99, "p99.9": 0.999, "longest": 1.0}
 
 
-async def _cancelled(here: Platform, streams: list[Stream], before: int, pace: float) -> dict[str, Any]:
-    """Let a part of the clients leave at once. Measure how soon their answers end, and the tokens of the others."""
-    leaving = streams[: round(len(streams) * LEAVING)]
-    staying = streams[len(leaving) :]
+async def _cancelled(platform: Platform, streams: list[Stream], before: int, pace: float) -> dict[str, Any]:
+    """Disconnect a part of the clients at once; measure the time until their answers end, and the other streams."""
+    disconnecting = streams[: round(len(streams) * DISCONNECTING)]
+    remaining = streams[len(disconnecting) :]
     begin = time.perf_counter()
-    for each in leaving:
-        each.leave()
+    for each in disconnecting:
+        each.disconnect()
     curve = []
     while True:
-        left = await asyncio.to_thread(here.answers)
+        left = await asyncio.to_thread(platform.answers)
         curve.append((time.perf_counter() - begin, left))
-        if left <= before - len(leaving) or curve[-1][0] > _CANCELLED_SECONDS:
+        if left <= before - len(disconnecting) or curve[-1][0] > _CANCELLED_SECONDS:
             break
         await asyncio.sleep(0.2)
     await asyncio.sleep(max(0.0, min(5 * pace, 15) - (time.perf_counter() - begin)))
     end = time.perf_counter()
-    counts = sorted(sum(begin <= at < end for at in each.tokens) for each in staying)
-    for each in staying:
-        each.leave()
+    counts = sorted(sum(begin <= at < end for at in each.tokens) for each in remaining)
+    for each in remaining:
+        each.disconnect()
     return {
-        "left": len(leaving),
+        "left": len(disconnecting),
         "seconds": curve[-1][0],
         "running": curve[-1][1],
         "curve": curve,
         "others_seconds": end - begin,
         "others_least": counts[0],
         "others_median": percentile(counts, 0.5),
-        "others_broken": sum(bool(each.broken) for each in staying),
+        "others_broken": sum(bool(each.broken) for each in remaining),
     }
 
 
-def _memory(here: Platform, streams: int) -> dict[str, float]:
-    return {"streams": streams, "gateway": memory_mib([here.gateway]), "generators": memory_mib(here.generators)}
+def _memory(platform: Platform, streams: int) -> dict[str, float]:
+    return {
+        "streams": streams,
+        "gateway": memory_mib([platform.gateway]),
+        "generators": memory_mib(platform.generators),
+    }
 
 
 def page(result: dict[str, Any]) -> str:
@@ -297,7 +302,7 @@ def page(result: dict[str, Any]) -> str:
         "from one token to the next: p50, p99, p99.9, longest": ", ".join(f"{gaps[name]:.0f}" for name in _SHARES)
         + " ms",
         "streams that broke": f"{seen['broken']}",
-        f"{gone['left']} clients leave at once: until their answers have ended": f"{gone['seconds']:.1f} s",
+        f"{gone['left']} clients disconnect at once: until their answers have ended": f"{gone['seconds']:.1f} s",
         f"tokens of each of the others within {gone['others_seconds']:.1f} s of that: least, median": (
             f"{gone['others_least']}, {gone['others_median']}"
         ),
@@ -339,18 +344,20 @@ def plot(result: dict[str, Any], path: Path) -> None:
 
 
 def main() -> int:
-    """Run everything, and write the page, the plot and the figures."""
+    """Run the benchmark, and write the page, the plot and the figures."""
     parser = argparse.ArgumentParser(description=__doc__, formatter_class=argparse.RawDescriptionHelpFormatter)
-    parser.add_argument("--streams", type=int, default=5000, help="at once (default: 5000)")
-    parser.add_argument("--pace", type=float, default=1.0, help="seconds from token to token (default: 1)")
-    parser.add_argument("--rate", type=float, default=50.0, help="streams that begin a second (default: 50)")
-    parser.add_argument("--seconds", type=float, default=30.0, help="in which tokens are counted (default: 30)")
-    parser.add_argument("--logs", type=Path, help="directory for the log of each process (default: none are kept)")
+    parser.add_argument("--streams", type=int, default=5000, help="number of concurrent streams (default: 5000)")
+    parser.add_argument("--pace", type=float, default=1.0, help="seconds between two tokens (default: 1)")
+    parser.add_argument("--rate", type=float, default=50.0, help="streams that start per second (default: 50)")
+    parser.add_argument("--seconds", type=float, default=30.0, help="seconds of the measurement (default: 30)")
+    parser.add_argument("--logs", type=Path, help="directory for the log of each process (default: discard them)")
     parser.add_argument("--results", type=Path, default=Path(__file__).parent / "results")
     arguments = parser.parse_args()
-    with platform_of(arguments.streams, arguments.pace, 900.0, arguments.logs) as here:
-        figures = uvloop.run(measure(here, arguments.streams, arguments.pace, arguments.rate, arguments.seconds))
-        count = len(here.generators)
+    with platform_of(arguments.streams, arguments.pace, 900.0, arguments.logs) as platform:
+        figures = uvloop.run(
+            measure(platform, arguments.streams, arguments.pace, arguments.rate, arguments.seconds)
+        )
+        count = len(platform.generators)
     result = {**circumstances(), "pace": arguments.pace, "generators": count, **figures}
     write(arguments.results, "streams", result, page(result))
     plot(result, arguments.results / "streams.svg")

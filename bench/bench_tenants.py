@@ -1,10 +1,10 @@
 """Benchmark of a thousand tenants on the embedded store: start-up, idle cost and search latency.
 
-One retriever process has all indexes, and keeps up to 1,000 of them open. The benchmark makes the indexes over
-gRPC, with a document each. It starts the process again after some numbers of indexes, and takes the time until the
-process serves. With all indexes, it measures the idle cost, the time of a search in an open index, in a closed one
-and in any one, and the memory that searches of 64 open indexes use. Finally it starts a process that keeps 100
-indexes open, and searches any index: most of these searches open an index and close another one.
+One retriever process stores all indexes, and keeps up to 1,000 of them open. The benchmark creates the indexes over
+gRPC, with a document each. After some numbers of indexes, it restarts the process and measures the time until the
+process serves. With all indexes, it measures the idle cost, the times of searches in open, closed and random
+indexes, and the memory that searches in 64 open indexes use. Finally, it starts a process that keeps 100 indexes
+open, and searches random indexes. Most of these searches open an index and close another one.
 
 Usage: python bench/bench_tenants.py [--tenants N] [--chunks N] [--seconds N] [--results DIR]
 """
@@ -23,8 +23,8 @@ import matplotlib as mpl
 from bench_retrieval import DIMENSION, MODEL, WORDS, Retriever, retriever, vectors
 from causeway.retriever.v1 import document_pb2, retriever_pb2
 from load import percentile
-from processes import cpu_seconds, forget_references, held, referenced
-from result_files import circumstances, say, write
+from processes import cpu_seconds, forget_references, referenced, resources_of
+from result_files import circumstances, print_now, write
 from servicekit.principal import Principal
 
 mpl.use("svg")
@@ -66,7 +66,7 @@ async def make(stub: Any, tenant: int, chunks: int) -> None:
 
 
 async def search(stub: Any, tenant: int, source: random.Random) -> float:
-    """Search a tenant's index, and return the milliseconds."""
+    """Search a tenant's index; return the duration in milliseconds."""
     request = retriever_pb2.RetrieveRequest(
         principal=principal(tenant), indexes=[INDEX], query=" ".join(source.choices(WORDS, k=8)), top=5
     )
@@ -77,20 +77,21 @@ async def search(stub: Any, tenant: int, source: random.Random) -> float:
 
 
 async def clients(stub: Any, tenants: Sequence[int], count: int, seconds: float) -> list[float]:
-    """Search as a number of clients, each in sequence and for random tenants."""
+    """Run concurrent clients that search random tenants' indexes; return the times."""
     end = time.perf_counter() + seconds
 
-    async def one(number: int) -> list[float]:
+    async def client(number: int) -> list[float]:
         source, times = random.Random(number), []
         while time.perf_counter() < end:
             times.append(await search(stub, source.choice(tenants), source))
         return times
 
-    return [each for times in await asyncio.gather(*(one(number) for number in range(count))) for each in times]
+    results = await asyncio.gather(*(client(number) for number in range(count)))
+    return [each for times in results for each in times]
 
 
 def case(name: str, times: list[float], seconds: float | None = None) -> dict[str, Any]:
-    """Print the figures of some searches, and return them."""
+    """Print and return the figures of some searches."""
     shares = {"p50": 0.5, "p99": 0.99, "longest": 1.0}
     row = {
         "case": name,
@@ -99,14 +100,14 @@ def case(name: str, times: list[float], seconds: float | None = None) -> dict[st
         **{name: percentile(times, share) for name, share in shares.items()},
         "distribution": [percentile(times, number / 100) for number in range(101)],
     }
-    say(f"{name:<60} {len(times):>6} searches  p50 {row['p50']:8.2f} ms  p99 {row['p99']:8.2f} ms")
+    print_now(f"{name:<60} {len(times):>6} searches  p50 {row['p50']:8.2f} ms  p99 {row['p99']:8.2f} ms")
     return row
 
 
 async def searched(
     running: Retriever, tenants: int, seconds: float
 ) -> tuple[list[dict[str, Any]], dict[str, float]]:
-    """Search open, closed and any indexes; return the times, and the memory that searches of open indexes use."""
+    """Search open, closed and random indexes; return the times, and the memory for searches in open indexes."""
     stub, source = running.stub, random.Random("order")
     order = source.sample(range(tenants), tenants)
     closed = [await search(stub, tenant, source) for tenant in order[: min(CLOSED, tenants)]]
@@ -123,7 +124,7 @@ async def searched(
     forget_references(running.pid)
     times = await clients(stub, all_open, CLIENTS, seconds)
     rows.append(case(f"{len(all_open)} indexes that are open, {CLIENTS} clients", times, seconds))
-    used = {"indexes": len(all_open), "used_mb": referenced(running.pid), **held(running.pid)}
+    used = {"indexes": len(all_open), "used_mb": referenced(running.pid), **resources_of(running.pid)}
     times = await clients(stub, order, CLIENTS, seconds)
     rows.append(case(f"any of {tenants} indexes, {CLIENTS} clients", times, seconds))
     return rows, used
@@ -159,19 +160,19 @@ async def measure(tenants: int, chunks: int, seconds: float) -> dict[str, Any]:
             async with retriever(Path(directory)) as running:
                 ready = time.perf_counter() - begin
                 first = await search(running.stub, 0, random.Random(0))
-                starts.append({"tenants": step, "ready_s": ready, "first_ms": first, **held(running.pid)})
-                say(f"{step} indexes: ready after {ready:.2f} s, {starts[-1]['memory_mb']:.0f} MiB")
+                starts.append({"tenants": step, "ready_s": ready, "first_ms": first, **resources_of(running.pid)})
+                print_now(f"{step} indexes: ready after {ready:.2f} s, {starts[-1]['memory_mb']:.0f} MiB")
                 if step == tenants:
                     none_open = await idle(running, seconds)
                     rows, used = await searched(running, tenants, seconds)
-                    after = held(running.pid)
+                    after = resources_of(running.pid)
                     some_open = await idle(running, seconds)
             if step == tenants:
                 async with retriever(Path(directory), CAUSEWAY_RETRIEVER_OPEN_INDEXES=str(PLACES)) as running:
                     times = await clients(running.stub, range(tenants), CLIENTS, seconds)
                     name = f"any of {tenants} indexes, at most {PLACES} open, {CLIENTS} clients"
                     rows.append(case(name, times, seconds))
-                    bounded = held(running.pid)
+                    bounded = resources_of(running.pid)
         disk = sum(each.stat().st_blocks * 512 for each in Path(directory).rglob("*") if each.is_file())
     return {
         "tenants": tenants,
@@ -256,11 +257,15 @@ def plot(result: dict[str, Any], path: Path) -> None:
 
 
 def main() -> int:
-    """Run everything, and write the page, the plot and the figures."""
+    """Run the benchmark, and write the page, the plot and the figures."""
     parser = argparse.ArgumentParser(description=__doc__, formatter_class=argparse.RawDescriptionHelpFormatter)
-    parser.add_argument("--tenants", type=int, default=1000, help="with an index each (default: 1000)")
-    parser.add_argument("--chunks", type=int, default=20, help="of each index, 5 at least (default: 20)")
-    parser.add_argument("--seconds", type=float, default=15.0, help="of each load, and idle (default: 15)")
+    parser.add_argument(
+        "--tenants", type=int, default=1000, help="number of tenants, each with an index (default: 1000)"
+    )
+    parser.add_argument("--chunks", type=int, default=20, help="chunks of each index, at least 5 (default: 20)")
+    parser.add_argument(
+        "--seconds", type=float, default=15.0, help="seconds of each load and idle phase (default: 15)"
+    )
     parser.add_argument("--results", type=Path, default=Path(__file__).parent / "results")
     arguments = parser.parse_args()
     figures = asyncio.run(measure(arguments.tenants, arguments.chunks, arguments.seconds))

@@ -1,8 +1,8 @@
 """Benchmark of the platform's overhead on a GPU: a decoder on Triton, called directly and through the platform.
 
-The decoder has a billion random weights and serves its streams together (bench/triton_decoder). The same load, 1, 8
-and 64 streams at a time, goes to Triton's gRPC directly and through gateway and generator; tokens a second and the
-time to the first token are compared. The platform must cost less than 5 % of the tokens a second.
+The decoder has a billion random weights and batches its streams (bench/triton_decoder). The same load, 1, 8 and 64
+concurrent streams, runs directly on Triton's gRPC, and through gateway and generator. The benchmark compares the
+tokens per second and the time to the first token. The platform must cost less than 5 % of the tokens per second.
 
 Usage: python bench/bench_triton_gpu.py [--check] [--size tiny] [--tokens 128] [--results DIR]
 """
@@ -52,7 +52,7 @@ class Figures:
     """The results of one load.
 
     Attributes:
-        rate: The tokens per second of all streams together.
+        rate: The tokens per second of all streams.
         first: The median time to the first token in seconds.
     """
 
@@ -102,12 +102,12 @@ async def direct(address: str, tokens: int, streams: int, answers: int) -> Load:
 
 
 def ask_directly(address: str, tokens: int, streams: int, answers: int) -> Load:
-    """Run one process of the load on Triton."""
+    """Run the load of one process on Triton."""
     return uvloop.run(direct(address, tokens, streams, answers))
 
 
 def ask_platform(address: str, tokens: int, streams: int, answers: int) -> Load:
-    """Run one process of the load on the gateway."""
+    """Run the load of one process on the gateway."""
     body = {
         "model": "decoder",
         "stream": True,
@@ -122,12 +122,12 @@ WAYS = {"directly": ask_directly, "platform": ask_platform}
 
 
 def measure(pool: ProcessPoolExecutor, way: str, address: str, tokens: int, streams: int) -> Figures:
-    """Run a number of concurrent streams, each with a few answers in sequence, from enough processes."""
+    """Run concurrent streams, each with a few answers in sequence, from as many processes as necessary."""
     processes = min(MOST_PROCESSES, -(-streams // STREAMS_A_PROCESS))
     shares = [streams // processes + (number < streams % processes) for number in range(processes)]
     begin = time.perf_counter()
-    asked = [pool.submit(WAYS[way], address, tokens, share, share * ROUNDS) for share in shares]
-    seen = [each.result() for each in asked]
+    futures = [pool.submit(WAYS[way], address, tokens, share, share * ROUNDS) for share in shares]
+    seen = [future.result() for future in futures]
     seconds = max(time.perf_counter() - begin, 1e-9) if len(seen) > 1 else seen[0].seconds
     answers = sum(len(each.durations) for each in seen)
     return Figures(
@@ -185,8 +185,8 @@ def gpu() -> str:
     if program is None:
         return ""
     command = [program, "--query-gpu=name", "--format=csv,noheader"]
-    answer = subprocess.run(command, capture_output=True, text=True, check=False)
-    return answer.stdout.strip().splitlines()[0] if answer.returncode == 0 and answer.stdout.strip() else ""
+    result = subprocess.run(command, capture_output=True, text=True, check=False)
+    return result.stdout.strip().splitlines()[0] if result.returncode == 0 and result.stdout.strip() else ""
 
 
 def table(rows: list[dict[str, float]]) -> str:
@@ -204,17 +204,17 @@ def table(rows: list[dict[str, float]]) -> str:
 
 
 def main() -> int:
-    """Run everything. Return 0 if the target is met, 1 if it is not, and 2 without a GPU."""
+    """Run the benchmark. Return 0 if the target is met, 1 if it is missed, and 2 without a GPU."""
     parser = argparse.ArgumentParser(description=__doc__, formatter_class=argparse.RawDescriptionHelpFormatter)
-    parser.add_argument("--check", action="store_true", help="only say whether there is what it takes")
+    parser.add_argument("--check", action="store_true", help="only check that a GPU is available")
     parser.add_argument("--size", choices=("billion", "tiny"), default="billion", help="tiny runs on a CPU")
-    parser.add_argument("--tokens", type=int, default=128, help="tokens an answer (default: 128)")
-    parser.add_argument("--results", type=Path, help="where to write the figures (default: nowhere)")
+    parser.add_argument("--tokens", type=int, default=128, help="tokens per answer (default: 128)")
+    parser.add_argument("--results", type=Path, help="directory for the figures (default: none)")
     arguments = parser.parse_args()
     name = gpu()
     if arguments.size == "billion" and not name:
         print("This benchmark needs an NVIDIA GPU, and `nvidia-smi` finds none here.", file=sys.stderr)
-        print("Its code can be tried on a CPU: python bench/bench_triton_gpu.py --size tiny", file=sys.stderr)
+        print("To try its code on a CPU, run: python bench/bench_triton_gpu.py --size tiny", file=sys.stderr)
         return 2
     if arguments.check:
         return 0
@@ -227,7 +227,7 @@ def main() -> int:
         addresses = {"directly": triton, "platform": gateway}
         for streams in STREAMS:
             seen: dict[str, list[Figures]] = {way: [] for way in WAYS}
-            # The first turn warms up. Then both alternate, so that a drift of the machine affects both.
+            # The first turn warms up. Then the ways alternate, so that a drift of the machine affects both.
             for turn in range(4):
                 for way, address in addresses.items():
                     figures = measure(pool, way, address, arguments.tokens, streams)

@@ -1,8 +1,8 @@
-"""Benchmark of two versions of this project: CPU of each process per request, with the loads interleaved.
+"""Benchmark of two versions of this project: CPU of each process per request, with interleaved loads.
 
-Both versions run at the same time, each as an own platform. The loads alternate between them in rounds, so that
-another program on the machine disturbs both. The difference is that of the CPU sums of one round; the table has its
-median and its spread over the rounds. The older version is checked out and installed in build/versions, once.
+Both versions run at the same time, each as a separate platform. The loads alternate between them in rounds, so that
+other programs on the machine affect both. Each round yields the change of the CPU sum. The table has the median and
+the spread of the changes. The program checks out and installs the older version once, in build/versions.
 
 Usage: python bench/compare_versions.py BASE [--case NAME …] [--rounds N] [--seconds S]
 """
@@ -24,7 +24,7 @@ from typing import Any
 
 import httpx
 import uvloop
-from bench_ingest import A_REQUEST, text
+from bench_ingest import FILES_PER_REQUEST, text
 from bench_retrieval import INDEX, WORDS
 from comparison import LOAD_CORE, Stub
 from load import run
@@ -54,26 +54,32 @@ _POLL_SECONDS = 0.05
 Spent = dict[str, float]
 """CPU milliseconds per request, by process."""
 Load = Callable[[Platform, float, int], int]
-"""Puts load on a platform for so many seconds, in a round; returns the number of its requests."""
+"""Runs a load on a platform for a number of seconds in a round; returns the number of requests."""
+_WARM_UP = 0
+"""The number of the round before the others, which fills caches."""
 
 
 def _questions(path: str, body: Mapping[str, Any]) -> list[bytes]:
     source = random.Random(7)
-    asked = [" ".join(source.choices(WORDS, k=8)) for _ in range(_QUESTIONS)]
+    texts = [" ".join(source.choices(WORDS, k=8)) for _ in range(_QUESTIONS)]
     if path == "/retrieve":
-        return [json.dumps({**body, "query": question}).encode() for question in asked]
-    return [json.dumps({**body, "messages": [{"role": "user", "content": each}]}).encode() for each in asked]
+        return [json.dumps({**body, "query": question}).encode() for question in texts]
+    return [json.dumps({**body, "messages": [{"role": "user", "content": each}]}).encode() for each in texts]
 
 
-def _requests(path: str, body: Mapping[str, Any], clients: int, platform: Platform, seconds: float, _: int) -> int:
+def _requests(
+    path: str, body: Mapping[str, Any], clients: int, platform: Platform, seconds: float, number: int
+) -> int:
     sign = b'"text":"' if path == "/retrieve" else b'"content":"w'
     url, bodies = platform.url + path, _questions(path, body)
+    if number == _WARM_UP:  # the caches need every question
+        uvloop.run(run(url, bodies, clients, _QUESTIONS, sign=sign))
     load = uvloop.run(run(url, bodies, clients, _MOST_REQUESTS, seconds=seconds, sign=sign))
     return len(load.durations)
 
 
 def _documents(platform: Platform, seconds: float, number: int) -> int:
-    """Upload small documents to a new index and wait until they can be found."""
+    """Upload small documents to a new index and wait until they are searchable."""
     count, index = round(seconds * _DOCUMENTS_A_SECOND), f"round-{number}"
     source = random.Random(number)
     files = [("file", (f"note {at}.txt", text(source, _DOCUMENT_WORDS).encode())) for at in range(count)]
@@ -85,15 +91,15 @@ def _documents(platform: Platform, seconds: float, number: int) -> int:
             httpx.AsyncClient(base_url=platform.url, timeout=120, trust_env=False) as http,
             asyncio.timeout(_INGEST_SECONDS),
         ):
-            for start in range(0, count, A_REQUEST):
-                some = files[start : start + A_REQUEST]
+            for start in range(0, count, FILES_PER_REQUEST):
+                some = files[start : start + FILES_PER_REQUEST]
                 (await http.post("/documents", data={"index": index}, files=some)).raise_for_status()
-            while (await jetstream.stream_info(keys.INGEST_STREAM)).state.messages:  # noqa: ASYNC110  # others' work
+            while (await jetstream.stream_info(keys.INGEST_STREAM)).state.messages:  # noqa: ASYNC110  # another process
                 await asyncio.sleep(_POLL_SECONDS)
             jobs = (await http.get("/jobs", params={"index": index, "limit": 1000})).raise_for_status().json()
         await client.close()
         if {job["state"] for job in jobs["jobs"]} != {"succeeded"}:
-            raise RuntimeError(f"not every document of the index {index} can be found")
+            raise RuntimeError(f"some documents of the index {index} are not searchable")
         return count
 
     return asyncio.run(upload())
@@ -160,7 +166,7 @@ class Row:
         name: The name of the case or of one of its processes.
         base: Median of the older version, in CPU milliseconds per request.
         here: The same of this version.
-        changes: The change of each round: 0.1 is a tenth more.
+        changes: The relative change of each round: 0.1 is a tenth more.
     """
 
     name: str
@@ -170,7 +176,7 @@ class Row:
 
 
 def rows(title: str, rounds: Sequence[Mapping[str, Spent]]) -> list[Row]:
-    """Return the sum of a case and its processes; each round has what both versions spent."""
+    """Return the row of a case and the rows of its processes; each round has the CPU time of both versions."""
     processes = [name for name in rounds[0][HERE] if any(each[BASE][name] or each[HERE][name] for each in rounds)]
     return [
         _row(title, [{version: sum(spent.values()) for version, spent in each.items()} for each in rounds]),
@@ -202,12 +208,12 @@ def page(found: Sequence[Row]) -> str:
 
 
 def order(number: int) -> tuple[str, str]:
-    """Return which version is first in a round: they take turns."""
+    """Return the versions in the order of a round; the order alternates."""
     return (HERE, BASE) if number % 2 else (BASE, HERE)
 
 
 def installed(base: str) -> str:
-    """Return the interpreter of another version, which is checked out and installed if necessary."""
+    """Return the interpreter of another version; check out and install the version if necessary."""
     commit = _git("rev-parse", "--verify", f"{base}^{{commit}}")
     checkout = VERSIONS / commit[:12]
     if not checkout.exists():
@@ -222,9 +228,9 @@ def _git(*arguments: str) -> str:
 
 
 def measure(case: Case, platforms: Mapping[str, Platform], count: int, seconds: float) -> list[dict[str, Spent]]:
-    """Return what both versions spent in each round, after a round that fills their caches."""
+    """Return the CPU time of both versions in each round, after a round that fills their caches."""
     for platform in platforms.values():
-        case.load(platform, _WARM_UP_SECONDS, 0)
+        case.load(platform, _WARM_UP_SECONDS, _WARM_UP)
     rounds = []
     for number in range(1, count + 1):
         spent = {version: _spent(case, platforms[version], seconds, number) for version in order(number)}
@@ -252,9 +258,9 @@ def main() -> int:
     """Run the command line."""
     parser = argparse.ArgumentParser(description=__doc__, formatter_class=argparse.RawDescriptionHelpFormatter)
     parser.add_argument("base", help="the older version: a commit, a tag or a branch")
-    parser.add_argument("--case", nargs="+", choices=CASES, default=list(CASES), help="loads; without it, all")
+    parser.add_argument("--case", nargs="+", choices=CASES, default=list(CASES), help="the loads (default: all)")
     parser.add_argument("--rounds", type=int, default=5)
-    parser.add_argument("--seconds", type=float, default=3.0, help="of each load in each round")
+    parser.add_argument("--seconds", type=float, default=3.0, help="seconds of each load in each round")
     arguments = parser.parse_args()
     pythons = {BASE: installed(arguments.base), HERE: sys.executable}
     os.sched_setaffinity(0, {LOAD_CORE})

@@ -1,7 +1,7 @@
-"""Comparison of contenders: each runs alone, under the same loads and with the same model server.
+"""Comparison of contenders, which run one after another under the same loads and with the same model server.
 
-The model server is a stub. Each contender is pinned, with all of its processes, to one core; the stub and the load
-have another.
+The model server is a stub. All processes of a contender are pinned to one core. The stub and the load run on
+another core.
 """
 
 import argparse
@@ -57,8 +57,8 @@ class Case:
 def arguments_of(description: str) -> argparse.Namespace:
     """Return the arguments of the command line: ``quick``, ``only`` and ``results``."""
     parser = argparse.ArgumentParser(description=description, formatter_class=argparse.RawDescriptionHelpFormatter)
-    parser.add_argument("--quick", action="store_true", help="a second for each load, and not all of them")
-    parser.add_argument("--only", nargs="+", metavar="NAME", help="contenders whose names hold one of these")
+    parser.add_argument("--quick", action="store_true", help="fewer loads, of a second each")
+    parser.add_argument("--only", nargs="+", metavar="NAME", help="contenders whose names contain one of these")
     parser.add_argument("--results", type=Path, default=Path(__file__).parent / "results")
     return parser.parse_args()
 
@@ -71,17 +71,17 @@ def compare(
     only: Sequence[str] | None,
     seconds: float,
 ) -> dict[str, Any]:
-    """Return the date, the machine, and a row for each contender under each load.
+    """Run all contenders; return the date, the machine, and a row for each contender under each load.
 
     Args:
         contenders: The contenders by name.
         loads: Each model server with its cases.
-        show: The function that prints a row.
-        only: Parts of the names of those contenders that are wanted; None: all.
+        show: Returns a row as text.
+        only: Parts of the names of the selected contenders; None: all contenders.
         seconds: The duration of each load.
     """
     os.sched_setaffinity(0, {LOAD_CORE})
-    wanted = {
+    selected = {
         name: start
         for name, start in contenders.items()
         if only is None or any(part.lower() in name.lower() for part in only)
@@ -89,7 +89,7 @@ def compare(
     rows: list[Row] = []
     for stub, cases in loads.items():
         with serving(stub) as server:
-            for name, start in wanted.items():
+            for name, start in selected.items():
                 for figures in _measured(start, server, cases, seconds):
                     rows.append({**figures, "contender": name})
                     print(show(rows[-1]), flush=True)
@@ -120,13 +120,14 @@ def _measured(start: Start, server: str, cases: Sequence[Case], seconds: float) 
 
 
 async def _measure(case: Case, contender: Running, seconds: float) -> dict[str, float]:
-    """Run one contender under one load for a time, and until its last answer is complete."""
-    said: dict[str, Any] = {"messages": [{"role": "user", "content": "Tell me something."}]}
+    """Run one contender under one load for some seconds, and until its last answer is complete."""
+    question: dict[str, Any] = {"messages": [{"role": "user", "content": "Tell me something."}]}
     sign = b'"content":"w'
     if contender.url.endswith(RESPONSES):
-        said, sign = {"input": "Tell me something.", "store": False}, b'"delta":"w' if case.stream else b'"text":"w'
-    body = json.dumps({"model": contender.model, "stream": case.stream, **said}).encode()
-    # Warm up connections and caches, and finish the work of first requests.
+        question = {"input": "Tell me something.", "store": False}
+        sign = b'"delta":"w' if case.stream else b'"text":"w'
+    body = json.dumps({"model": contender.model, "stream": case.stream, **question}).encode()
+    # Warm up connections and caches.
     await run(contender.url, [body], min(case.clients, 8), MOST_REQUESTS, seconds=seconds / 4, sign=sign)
     before = cpu_seconds(contender.pids)
     load = await run(contender.url, [body], case.clients, MOST_REQUESTS, seconds=seconds, sign=sign)

@@ -1,4 +1,4 @@
-"""The contenders of the benchmark, each started as for production on one core."""
+"""The contenders of the benchmark, each with its settings for production and on one core."""
 
 import sys
 from collections.abc import Callable, Iterator
@@ -32,7 +32,7 @@ class Running:
     Attributes:
         url: The URL of chat completions, or of the Responses API.
         model: The contender's name of the model.
-        pids: The processes, or none for the model server itself.
+        pids: The processes; empty for the model server itself.
     """
 
     url: str
@@ -41,19 +41,17 @@ class Running:
 
 
 Start = Callable[[str, int], AbstractContextManager[Running]]
-"""Address of a model server, core → a contender in front of it, until the block is left."""
+"""Runs a contender for a block, with the address of a model server and the number of a core."""
 
 
 def guarded_contenders() -> dict[str, Start]:
-    """Return the contenders by name: the model server itself, Causeway with and without detectors, and installed
-    peers.
-    """
+    """Return the contenders by name: the model server, Causeway with and without detectors, and installed peers."""
     peers = {peer.label: partial(_peer, peer) for peer in GUARDS if peer.installed}
     return {DIRECT: _direct, OURS: _ours, GUARDED: partial(_ours, policy=_POLICY), **peers}
 
 
 def contenders() -> dict[str, Start]:
-    """Return the contenders by name: the model server itself, the relay, Causeway, and the installed peers."""
+    """Return the contenders by name: the model server, the relay, Causeway, and the installed peers."""
     peers = {peer.label: partial(_peer, peer) for peer in PEERS if peer.installed}
     return {DIRECT: _direct, RELAY: _relay, OURS: _ours, OURS_RESPONSES: _ours_responses, **peers}
 
@@ -80,8 +78,9 @@ def _relay(server: str, core: int) -> Iterator[Running]:
 
 @contextmanager
 def _ours(server: str, core: int, policy: Path | None = None) -> Iterator[Running]:
-    """Run a gateway and a generator on the one core, with a policy the guardrails service as well. The idle NATS
-    server is not counted.
+    """Run a gateway and a generator on the core, and with a policy also the guardrails service.
+
+    NATS is idle and runs on the other core.
     """
     generator, gateway, broker, guardrails = free_ports(4)
     with TemporaryDirectory() as directory:

@@ -1,9 +1,9 @@
 """Evaluation of retrieval and citations: recall, MRR, nDCG and citations for text, vector and hybrid search.
 
-Through the public HTTP API alone, so that it measures what users get. ``make eval`` evaluates the sample corpus on
-a stack of its own; ``python bench/eval.py --help`` has the rest: a platform that runs already, any folder of
-documents with a file of questions, any text collection with relevance judgements. The exit code is 1 where a figure
-is below its floor, or hybrid search is worse than the better of its two parts by more than one question.
+The evaluation uses only the public HTTP API, so that it measures the results of users. ``make eval`` evaluates the
+sample corpus on a separate stack. ``python bench/eval.py --help`` shows the options for a running platform, a
+folder of documents with a file of questions, or a text collection with relevance judgements. The exit code is 1 if
+a figure is below its floor, or if hybrid search is worse than text or vector search by more than one question.
 """
 
 import argparse
@@ -24,7 +24,7 @@ from eval_sets import EvaluationSet
 PAGE_FIGURES = ("recall@3", "recall@5", "recall@10", "mrr", "all@5", "all@10", "cites_right", "cites_given")
 TEXT_FIGURES = ("ndcg@10", "recall@10", "recall@100", "mrr")
 CITED_TOP = 5
-_TOGETHER = 2  # questions at a time
+_TOGETHER = 2  # concurrent questions
 _MOST = 300
 
 Figures = dict[str, float]
@@ -87,7 +87,7 @@ def _citation_figures(what: EvaluationSet, answers: Sequence[tuple[list[str], li
 def shortfalls(what: EvaluationSet, result: dict[str, Figures], floors: dict[str, float]) -> list[str]:
     """Return a message for each figure below its floor."""
     hybrid = result.get("hybrid", {})
-    said = [
+    messages = [
         f"hybrid {name} is {hybrid[name]:.3f}, below its floor of {floor:.3f}"
         for name, floor in floors.items()
         if hybrid[name] < floor
@@ -97,8 +97,8 @@ def shortfalls(what: EvaluationSet, result: dict[str, Figures], floors: dict[str
             best = max(result[mode][name] for mode in ("text", "vectors"))
             missing = round((best - hybrid[name]) * len(what.questions))
             if missing > 1:
-                said.append(f"hybrid {name} is {missing} questions below the better of text and vectors")
-    return said
+                messages.append(f"hybrid {name} is {missing} questions below the better of text and vectors")
+    return messages
 
 
 def table(what: EvaluationSet, result: dict[str, Figures]) -> str:
@@ -117,12 +117,12 @@ def write(directory: Path, what: EvaluationSet, result: dict[str, Figures]) -> N
     summary = {"date": now, "set": what.name, "questions": len(what.questions), "modes": result}
     directory.mkdir(parents=True, exist_ok=True)
     (directory / "eval.json").write_text(json.dumps(summary, indent=1) + "\n")
-    page = f"""# What is found, and what is cited
+    page = f"""# Retrieval and citations
 
-{now}, {machine.machine()}, `make eval`. Recall counts a question as found where a page that answers it is
-among the first 3, 5 or 10 passages; `all` is the share of the pages that answer it. `cites_right`: the answer
-over the best {CITED_TOP} passages cites such a page; `cites_given`: share of the citations that name one of its
-sources.
+{now}, {machine.machine()}, `make eval`. `recall`: the share of the questions for which the first 3, 5 or 10
+passages contain a page with the answer. `all`: the share of the pages with the answer among these passages.
+`cites_right`: the share of the answers over the best {CITED_TOP} passages that cite such a page. `cites_given`: the
+share of the citations that name a source of the answer.
 
 {table(what, result)}
 """
@@ -130,7 +130,7 @@ sources.
 
 
 async def run(arguments: argparse.Namespace, what: EvaluationSet, url: str) -> int:
-    """Evaluate, print the figures, and return the exit code."""
+    """Run the evaluation, print the figures, and return the exit code."""
     async with connected(url, arguments.index, rerank=arguments.rerank) as platform:
         if not arguments.ingested:
             await platform.ingest(what)
@@ -152,18 +152,18 @@ def main() -> int:
     parser = argparse.ArgumentParser(description=__doc__.split("\n")[0] if __doc__ else "")
     parser.add_argument("--documents", type=Path, help="folder of documents (default: the sample corpus)")
     parser.add_argument(
-        "--questions", type=Path, help="their questions: JSON lines with question and sourcepage(s)"
+        "--questions", type=Path, help="questions about the documents: JSON lines with question and sourcepage(s)"
     )
     parser.add_argument(
-        "--collection", type=Path, help="folder of a text collection instead: corpus, queries, qrels"
+        "--collection", type=Path, help="folder of a text collection, in place of documents: corpus, queries, qrels"
     )
-    parser.add_argument("--url", help="a platform that runs (default: a stack of its own)")
+    parser.add_argument("--url", help="URL of a running platform (default: a separate stack)")
     parser.add_argument("--index", default="eval", help="name of the index")
-    parser.add_argument("--ingested", action="store_true", help="the index holds the documents already")
-    parser.add_argument("--limit", type=int, help="so many questions, from all of the file")
-    parser.add_argument("--mode", action="append", choices=MODES, help="may be given again (default: all)")
-    parser.add_argument("--rerank", action="store_true", help="have the platform's reranker order what is found")
-    parser.add_argument("--floor", action="append", type=_floor, default=[], help="figure of hybrid: recall@5=0.9")
+    parser.add_argument("--ingested", action="store_true", help="the index already contains the documents")
+    parser.add_argument("--limit", type=int, help="number of questions, evenly selected from the file")
+    parser.add_argument("--mode", action="append", choices=MODES, help="repeatable (default: all modes)")
+    parser.add_argument("--rerank", action="store_true", help="let the platform's reranker order the passages")
+    parser.add_argument("--floor", action="append", type=_floor, default=[], help="floor of hybrid: recall@5=0.9")
     parser.add_argument("--json", action="store_true", help="print JSON in place of the table")
     parser.add_argument("--results", type=Path, help="directory for eval.md and eval.json")
     arguments = parser.parse_args()
@@ -176,7 +176,7 @@ def main() -> int:
     known = PAGE_FIGURES if what.has_pages else TEXT_FIGURES
     for name, _ in arguments.floor:
         if name not in known:
-            parser.error(f"there is no figure {name}; there are {', '.join(known)}")
+            parser.error(f"unknown figure {name}; use one of {', '.join(known)}")
     with nullcontext(arguments.url) if arguments.url else own_stack() as url:
         return asyncio.run(run(arguments, what, url))
 
@@ -184,7 +184,7 @@ def main() -> int:
 def _floor(text: str) -> tuple[str, float]:
     name, equals, value = text.partition("=")
     if not equals:
-        raise argparse.ArgumentTypeError("a floor is NAME=VALUE")
+        raise argparse.ArgumentTypeError("a floor must have the form NAME=VALUE")
     return name, float(value)
 
 

@@ -1,9 +1,10 @@
 """Evaluation of the extractive model: answers, refusals and quoted table rows.
 
-Two sets. The development set is the sample corpus with its questions, and 50 questions about other things: the
-model was tuned on them. The final set is only scored: other documents, 100 questions that they answer, 22 of them
-by a row of a table, and 50 questions about other things. Every question is asked through the public HTTP API with
-1, 3, 5, 10 and 50 passages. ``make eval`` writes the figures into a section of bench/results/eval.md.
+There are two sets. The development set has the sample corpus with its questions, and 50 questions about other
+subjects. The model was tuned with this set. The final set has other documents, 100 questions that they answer, 22
+of them with a row of a table, and 50 questions about other subjects. It is only scored. The evaluation sends each
+question through the public HTTP API with 1, 3, 5, 10 and 50 passages. ``make eval`` writes the figures into a
+section of bench/results/eval.md.
 """
 
 import argparse
@@ -48,7 +49,7 @@ class Asked:
 
 @dataclass(frozen=True, slots=True)
 class AnswerSet:
-    """Documents with questions that they answer and questions that they do not."""
+    """Documents with answerable questions and foreign questions, which the documents do not answer."""
 
     name: str
     files: Sequence[Path]
@@ -62,10 +63,10 @@ class Figures:
     """The results of a set.
 
     Attributes:
-        foreign_refused: The refusals of foreign questions by the number of passages.
-        answerable_refused: The refusals of answerable questions by the number of passages.
-        right: The answers with the expected content, with the usual number of passages.
-        rows_right: Of the questions that a row answers: those answered right, without a row that does not answer.
+        foreign_refused: The number of refusals of foreign questions by the number of passages.
+        answerable_refused: The number of refusals of answerable questions by the number of passages.
+        right: The number of answers with the expected content, with the usual number of passages.
+        rows_right: The number of correct answers from a table row that contain no other row.
     """
 
     foreign_refused: dict[int, int] = field(default_factory=dict)
@@ -115,7 +116,10 @@ async def evaluate(platform: Platform, what: AnswerSet) -> Figures:
         given = await answers(what.answerable, count)
         figures.answerable_refused[count] = sum(map(is_refusal, given))
         if count == USUAL:
-            right = [holds(answer, each, what) for answer, each in zip(given, what.answerable, strict=True)]
+            right = [
+                has_expected_content(answer, each, what)
+                for answer, each in zip(given, what.answerable, strict=True)
+            ]
             figures.right = sum(right)
             figures.rows_right = sum(
                 good and not any(other in answer for other in each.other_rows)
@@ -126,30 +130,30 @@ async def evaluate(platform: Platform, what: AnswerSet) -> Figures:
 
 
 def is_refusal(answer: str) -> bool:
-    """Return whether the model says that it does not know."""
+    """Return whether the answer is a refusal of the model."""
     return answer.strip() in (NOT_FOUND, NO_SOURCES)
 
 
-def holds(given: str, asked: Asked, what: AnswerSet) -> bool:
+def has_expected_content(given: str, asked: Asked, what: AnswerSet) -> bool:
     """Return whether an answer has the expected content.
 
-    What is expected of the final set is literal. In the other set it is a sentence: its numbers and names count,
-    or, where it has none, half of its words.
+    In the final set, the answer must contain the expected text. In the development set, the expected text is a
+    sentence: the answer must contain its numbers and names, or half of its terms if it has neither.
     """
     if what.literal:
         return asked.expected.casefold() in given.casefold()
-    said, wanted = set(words(given)), words(asked.expected)
+    given_words, expected_words = set(words(given)), words(asked.expected)
     beginnings = set(re.findall(r"(?:^|[.:;] )([A-Z][a-z]+)", asked.expected))
     names = {words(name)[0] for name in set(re.findall(r"[A-Z][a-z]+", asked.expected)) - beginnings}
-    facts = {word for word in wanted if word[0].isdigit()} | names
+    facts = {word for word in expected_words if word[0].isdigit()} | names
     if facts:
-        return facts <= said
-    telling = set(terms(asked.expected)) - set(terms(asked.text))
-    return not telling or len(telling & said) >= len(telling) / 2
+        return facts <= given_words
+    new_terms = set(terms(asked.expected)) - set(terms(asked.text))
+    return not new_terms or len(new_terms & given_words) >= len(new_terms) / 2
 
 
 def table(what: AnswerSet, figures: Figures) -> str:
-    """Return the figures of a set as a Markdown table with a line of text below."""
+    """Return the figures of a set as a Markdown table, followed by a line of text."""
     head = f"| {what.name}, passages |" + "".join(f" {count} |" for count in COUNTS)
     rule = "|---|" + "---:|" * len(COUNTS)
     foreign = "".join(f" {figures.foreign_refused[count]} |" for count in COUNTS)
@@ -165,7 +169,7 @@ def table(what: AnswerSet, figures: Figures) -> str:
 
 
 def write(page: Path, tables: Sequence[str]) -> None:
-    """Replace the section in the page. The other sections stay."""
+    """Replace the section in the page; other sections are unchanged."""
     now = datetime.now(UTC).date().isoformat()
     before = (SETS / "before.md").read_text().strip()
     section = (
@@ -178,7 +182,7 @@ def write(page: Path, tables: Sequence[str]) -> None:
 
 
 async def run(url: str, results: Path | None) -> int:
-    """Evaluate and print. The exit code is 1 if a set misses its goals."""
+    """Run the evaluation and print the figures; return 1 if a set misses its goals."""
     tables, wrong = [], []
     for what in sets():
         async with connected(url, what.name) as platform:
@@ -195,16 +199,19 @@ async def run(url: str, results: Path | None) -> int:
 
 
 def shortfalls(what: AnswerSet, figures: Figures) -> list[str]:
-    """Return the missed goals: two foreign questions, or two of 100 answerable ones, with 5 passages."""
-    said = []
+    """Return a message for each missed goal.
+
+    With 5 passages, at most one foreign question may be answered, and at most one answerable question refused.
+    """
+    messages = []
     answered = len(what.foreign) - figures.foreign_refused[USUAL]
     if answered > 1:
-        said.append(f"{what.name}: {answered} foreign questions are answered")
+        messages.append(f"{what.name}: {answered} foreign questions are answered")
     if figures.answerable_refused[USUAL] > 1:
-        said.append(f"{what.name}: {figures.answerable_refused[USUAL]} answerable questions are refused")
+        messages.append(f"{what.name}: {figures.answerable_refused[USUAL]} answerable questions are refused")
     if any(figures.answerable_refused[more] > figures.answerable_refused[less] for less, more in _steps()):
-        said.append(f"{what.name}: more passages turn an answer into a refusal")
-    return said
+        messages.append(f"{what.name}: more passages turn an answer into a refusal")
+    return messages
 
 
 def _steps() -> Iterator[tuple[int, int]]:
@@ -214,7 +221,7 @@ def _steps() -> Iterator[tuple[int, int]]:
 def main() -> int:
     """Run the command line."""
     parser = argparse.ArgumentParser(description=__doc__.split("\n")[0] if __doc__ else "")
-    parser.add_argument("--url", help="a platform that runs (default: a stack of its own)")
+    parser.add_argument("--url", help="URL of a running platform (default: a separate stack)")
     parser.add_argument("--results", type=Path, help="directory of eval.md")
     arguments = parser.parse_args()
     with nullcontext(arguments.url) if arguments.url else own_stack() as url:

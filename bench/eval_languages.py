@@ -1,10 +1,10 @@
 """Evaluation of search in ten languages: nDCG@10 of text, vector and hybrid search.
 
-Each language has an index with the same ten documents and twenty questions, once for the bundled embedding model
-and once for the optional one. Half of the questions are the development set; the other half, the final set, is only
-scored: nothing is tuned on it. Then the questions in one language are asked over the documents in each other one.
-``make eval`` writes the figures into a section of bench/results/eval.md, beside those of a platform that took all
-words as English ones (languages/before.json).
+For each language there are the same ten documents and twenty questions, and an index for each embedding model: the
+bundled one and the optional one. Half of the questions are the development set. The other half, the final set, is
+only scored. Then the evaluation sends the questions in one language to the indexes of all other languages. ``make
+eval`` writes the figures into a section of bench/results/eval.md. For comparison, languages/before.json has the
+figures of a platform that treated all words as English.
 """
 
 import argparse
@@ -31,11 +31,11 @@ _BELOW_PARTS = 0.05
 """Half a place of one of ten questions."""
 
 MODELS = {"all-minilm-l6-v2": "bundled", "multilingual-e5-small": "multilingual"}
-"""Embedding models, and what the page calls them."""
+"""Embedding models, and their names on the page."""
 
 ACROSS_MODES = ("vectors", "hybrid")
 LEAST_ACROSS = 0.75
-"""What the multilingual model has to reach by meaning between any two languages, in the mean over the others."""
+"""The least mean nDCG@10 of vector search with the multilingual model, for the questions in each language."""
 
 Result = dict[str, dict[str, dict[str, float]]]
 """Figures by language, set and mode."""
@@ -75,29 +75,30 @@ async def figures(url: str, model: str) -> Result:
 
 
 async def across(url: str, model: str) -> dict[str, dict[str, float]]:
-    """Ask the final questions of each language about the documents in each other one. The indexes exist."""
+    """Score the final questions of each language over the documents in all other languages."""
     languages = sorted(path.stem for path in SETS.glob("*.jsonl"))
     result = {}
-    for asked in languages:
-        questions = language_set(SETS / f"{asked}.jsonl", "final").questions
+    for question_language in languages:
+        questions = language_set(SETS / f"{question_language}.jsonl", "final").questions
         found: dict[str, list[float]] = {mode: [] for mode in ACROSS_MODES}
-        for told in languages:
-            if told == asked:
+        for documents_language in languages:
+            if documents_language == question_language:
                 continue
-            async with connected(url, index_name(told, model)) as platform:
+            async with connected(url, index_name(documents_language, model)) as platform:
                 for mode in ACROSS_MODES:
                     for question in questions:
                         relevant = {
-                            name.replace(asked, told, 1): grade for name, grade in question.relevant.items()
+                            name.replace(question_language, documents_language, 1): grade
+                            for name, grade in question.relevant.items()
                         }
                         ranking = await platform.ranking(question.text, mode, 10, pages=False)
                         found[mode].append(ndcg(ranking, relevant))
-        result[asked] = {mode: round(mean(each), 3) for mode, each in found.items()}
+        result[question_language] = {mode: round(mean(each), 3) for mode, each in found.items()}
     return result
 
 
 def table(result: Result, before: Result, kind: str) -> str:
-    """Return the figures of one set as a Markdown table. An earlier figure that differs follows in brackets."""
+    """Return the figures of one set as a Markdown table. A different earlier figure is in brackets."""
     lines = [f"| {kind} | " + " | ".join(MODES) + " |", "|---|" + "---:|" * len(MODES)]
     for language, sets in result.items():
         cells = [_cell(sets[kind][mode], before.get(language, {}).get(kind, {}).get(mode)) for mode in MODES]
@@ -117,15 +118,15 @@ def _cell(now: float, before: float | None) -> str:
 
 def shortfalls(result: Result) -> list[str]:
     """Return a message for each missed goal."""
-    said = []
+    messages = []
     for language, sets in result.items():
         for kind, modes in sets.items():
             best = max(modes["text"], modes["vectors"])
             if modes["hybrid"] < max(LEAST_HYBRID, best - _BELOW_PARTS):
-                said.append(
+                messages.append(
                     f"{language}, {kind}: hybrid has {modes['hybrid']:.3f}, the better of its parts {best:.3f}"
                 )
-    return said
+    return messages
 
 
 def across_table(figures: Across) -> str:
@@ -146,7 +147,7 @@ def across_table(figures: Across) -> str:
 
 
 def across_shortfalls(figures: Across) -> list[str]:
-    """Return the missed goals of questions across languages, for the model that is made for them."""
+    """Return a message for each missed goal of the multilingual model across languages."""
     return [
         f"questions in {language}: the multilingual model has {modes['vectors']:.3f} over other languages"
         for language, modes in figures["multilingual-e5-small"].items()
@@ -173,7 +174,7 @@ def section(results: dict[str, Result], before: Result, between: Across) -> str:
 def main() -> int:
     """Run the command line."""
     parser = argparse.ArgumentParser(description=__doc__.split("\n")[0] if __doc__ else "")
-    parser.add_argument("--url", help="a platform that runs, with both models (default: a stack of its own)")
+    parser.add_argument("--url", help="URL of a running platform with both models (default: a separate stack)")
     parser.add_argument("--results", type=Path, help="directory of eval.md")
     parser.add_argument("--json", action="store_true", help="print the figures as JSON")
     arguments = parser.parse_args()
@@ -181,10 +182,10 @@ def main() -> int:
         results = {model: asyncio.run(figures(url, model)) for model in MODELS}
         between = {model: asyncio.run(across(url, model)) for model in MODELS}
     before: Result = json.loads(BEFORE.read_text()) if BEFORE.exists() else {}
-    said = section(results, before, between)
-    print(json.dumps({"within": results, "across": between}) if arguments.json else said)
+    text = section(results, before, between)
+    print(json.dumps({"within": results, "across": between}) if arguments.json else text)
     if arguments.results is not None:
-        write_section(arguments.results / "eval.md", HEADING, said)
+        write_section(arguments.results / "eval.md", HEADING, text)
     wrong = [short for result in results.values() for short in shortfalls(result)] + across_shortfalls(between)
     for each in wrong:
         print(each, file=sys.stderr)

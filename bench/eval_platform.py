@@ -80,12 +80,13 @@ class Platform:
         for start in range(0, len(what.texts), _INDEXED):
             body = {"index_name": self._index, "documents": what.texts[start : start + _INDEXED]}
             answer = await self._http.post("/index", json=body, timeout=_INGEST_SECONDS)
-            said = answer.raise_for_status().json()
+            accepted = answer.raise_for_status().json()
             if answer.status_code == 202:
-                await self._wait_for(said["job"]["id"] if isinstance(said.get("job"), dict) else said["id"])
+                job = accepted.get("job")
+                await self._wait_for(job["id"] if isinstance(job, dict) else accepted["id"])
 
     async def ranking(self, question: str, mode: str, count: int, *, pages: bool) -> list[str]:
-        """Return the found pages or documents, best first and each once."""
+        """Return the pages of the found passages, or the found documents without duplicates, the best first."""
         body = {
             "index_name": self._index,
             "query": question,
@@ -96,7 +97,7 @@ class Platform:
         answer = await self._http.post("/retrieve", json=body)
         nodes = answer.raise_for_status().json()["results"]
         names = [node["sourcepage"] if pages else node["doc_id"] for node in nodes]
-        # Each passage of a page has its own rank, as in a prompt. A document has the rank of its best passage.
+        # Each passage of a page has a rank, as in a prompt. A document has the rank of its best passage.
         return names if pages else list(dict.fromkeys(names))
 
     async def citations(self, question: str, mode: str, top: int) -> tuple[list[str], list[str]]:

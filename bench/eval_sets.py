@@ -15,7 +15,8 @@ class Question:
 
     Attributes:
         text: The text of the question.
-        relevant: The pages (as answers cite them) or documents that answer it, each with its grade, 1 or more.
+        relevant: The pages (in the form of citations) or documents that answer the question, with a grade of 1 or
+            more.
     """
 
     text: str
@@ -45,20 +46,24 @@ class EvaluationSet:
 
 
 def documents(folder: Path, questions: Path, limit: int | None = None) -> EvaluationSet:
-    """A folder of documents, and a file of questions: one JSON object a line, with ``question`` and ``sourcepage``,
-    or ``sourcepages`` where several pages answer it, each like ``guide.pdf#page=3``.
+    """Return the set of a folder of documents and a file of questions.
+
+    The file has one JSON object per line, with ``question`` and ``sourcepage``, for example ``guide.pdf#page=3``.
+    ``sourcepages`` is a list of several pages that answer the question.
     """
     rows = [json.loads(line) for line in questions.read_text().splitlines() if line.strip()]
-    asked = [
+    questions_of_set = [
         Question(row["question"], dict.fromkeys(row.get("sourcepages") or [row["sourcepage"]], 1)) for row in rows
     ]
     files = sorted(path for path in folder.iterdir() if path.is_file() and not path.name.startswith("."))
-    return EvaluationSet(folder.resolve().name, _spread(asked, limit), files)
+    return EvaluationSet(folder.resolve().name, _spread(questions_of_set, limit), files)
 
 
 def collection(folder: Path, limit: int | None = None) -> EvaluationSet:
-    """A text collection as BEIR has them: ``corpus.jsonl`` (``_id, title, text``), ``queries.jsonl`` (``_id,
-    text``) and ``qrels/test.tsv`` (query, document, grade; with a head line), or ``qrels.tsv``.
+    """Return the set of a text collection in BEIR's format.
+
+    The folder has ``corpus.jsonl`` (``_id, title, text``), ``queries.jsonl`` (``_id, text``) and ``qrels/test.tsv``
+    or ``qrels.tsv`` (query, document, grade; with a header line).
     """
     judged = next(path for path in (folder / "qrels" / "test.tsv", folder / "qrels.tsv") if path.exists())
     grades: dict[str, dict[str, int]] = {}
@@ -67,13 +72,15 @@ def collection(folder: Path, limit: int | None = None) -> EvaluationSet:
         if grade.lstrip("-").isdigit() and int(grade) > 0:
             grades.setdefault(query, {})[document] = int(grade)
     queries = {row["_id"]: row["text"] for row in _lines(folder / "queries.jsonl")}
-    asked = [Question(queries[query], relevant) for query, relevant in grades.items() if query in queries]
+    questions_of_set = [
+        Question(queries[query], relevant) for query, relevant in grades.items() if query in queries
+    ]
     texts = [
         {"doc_id": row["_id"], "text": text, "metadata": {}}
         for row in _lines(folder / "corpus.jsonl")
         if (text := f"{row.get('title', '')}\n\n{row['text']}".strip())
     ]
-    return EvaluationSet(folder.resolve().name, _spread(asked, limit), texts=texts)
+    return EvaluationSet(folder.resolve().name, _spread(questions_of_set, limit), texts=texts)
 
 
 def _lines(path: Path) -> list[dict[str, Any]]:
@@ -81,7 +88,7 @@ def _lines(path: Path) -> list[dict[str, Any]]:
 
 
 def _spread(questions: list[Question], limit: int | None) -> list[Question]:
-    """Return a number of questions from the whole list."""
+    """Return a number of questions, evenly selected from the list."""
     if limit is None or limit >= len(questions):
         return questions
     return [questions[number * len(questions) // limit] for number in range(limit)]

@@ -30,7 +30,7 @@ class Load:
 
 
 def percentile(values: Sequence[float], share: float) -> float:
-    """Return the value below which a share of all values lies."""
+    """Return the value that is greater than a share of all values."""
     ordered = sorted(values)
     return ordered[min(len(ordered) - 1, int(len(ordered) * share))]
 
@@ -44,18 +44,18 @@ async def run(
     seconds: float = math.inf,
     sign: bytes = b'"content":"w',
 ) -> Load:
-    """Send requests from a number of clients, each of which waits for its answer.
+    """Send requests from a number of clients; each client waits for its response.
 
     Args:
         url: The URL.
         bodies: The bodies of the requests, in rotation.
-        clients: The number of connections. Each sends at least one request.
+        clients: The number of connections. Each connection sends at least one request.
         requests: The maximum number of requests.
         seconds: The time after which no request starts.
-        sign: The beginning of an answer's first text.
+        sign: The bytes at the beginning of the first text of a response.
 
     Raises:
-        RuntimeError: An answer is not a complete 200.
+        RuntimeError: A response has another status than 200, or no text.
     """
     parts = urlsplit(url)
     assert parts.hostname is not None
@@ -91,7 +91,7 @@ async def run(
 
 
 async def _answer(reader: asyncio.StreamReader, sign: bytes) -> float:
-    """Read one answer to its end, and return the time of its first text."""
+    """Read one response to its end; return the time of its first text."""
     head = (await reader.readuntil(b"\r\n\r\n")).lower()
     if not head.startswith(b"http/1.1 200"):
         raise RuntimeError(head.decode() + (await reader.read(1000)).decode())
@@ -107,7 +107,7 @@ async def _answer(reader: asyncio.StreamReader, sign: bytes) -> float:
         length = int(head.split(b"content-length:")[1].split(b"\r\n")[0])
         saw(await reader.readexactly(length))
     if not first:
-        raise RuntimeError("an answer without text")
+        raise RuntimeError("a response contains no text")
     return first[0]
 
 

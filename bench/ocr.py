@@ -1,8 +1,8 @@
 """Benchmark of OCR: character error rate, CPU time and memory on pages of known text.
 
-The pages of the sample corpus' PDFs are drawn at 150 dpi, and again askew, turned upside down, on their side, with
-noise, blurred and in JPEG of a low quality. Both texts are compared row by row, without white space: the error is
-the edit distance as a share of the known text's length.
+The benchmark renders the pages of the sample corpus' PDFs at 150 dpi. Variants of the pages are rotated, noisy,
+blurred or JPEG of a low quality. The comparison ignores white space. The error is the edit distance as a share of
+the known text's length.
 
 Usage: python bench/ocr.py [--pages N] [--results DIRECTORY]
 """
@@ -86,7 +86,7 @@ def error(known: str, read: str) -> float:
     places = np.arange(len(wanted) + 1)
     for number, letter in enumerate(given, 1):
         step = np.minimum(row[1:] + 1, row[:-1] + (wanted != letter))
-        # An insertion costs one more than its left neighbour: the least of all to the left, by distance.
+        # An insertion costs one more than its left neighbour, so the minimum over all cells to the left applies.
         row = np.minimum.accumulate(np.concatenate(([number], step)) - places) + places
     return int(row[-1]) / len(wanted)
 
@@ -120,10 +120,10 @@ def write(page: Path, result: dict[str, tuple[float, float, float]], count: int)
     now = datetime.now(UTC).date().isoformat()
     rows_of = "".join(f"| {name} | {mean:.2%} | {worst:.2%} |\n" for name, (mean, worst, _) in result.items())
     page.write_text(
-        f"""# Text that is recognised in images
+        f"""# OCR
 
-{now}, `make bench-ocr`: {count} pages of the sample corpus' PDFs, drawn at {DPI} dpi. Character error rate
-without white space, against the text of the PDF. {cpu:.1f} s of CPU a page, with the start; at most
+{now}, `make bench-ocr`: {count} pages of the sample corpus' PDFs, rendered at {DPI} dpi. Character error rate
+without white space, relative to the text of the PDF. {cpu:.1f} s of CPU per page, including the start; at most
 {usage.ru_maxrss // 1024} MB.
 
 | pages | mean | worst page |
@@ -135,7 +135,7 @@ without white space, against the text of the PDF. {cpu:.1f} s of CPU a page, wit
 def main() -> int:
     """Run the command line. The exit code is 1 if the mean error of a variant is above the goal."""
     parser = argparse.ArgumentParser(description=__doc__.split("\n")[0] if __doc__ else "")
-    parser.add_argument("--pages", type=int, default=6, help="so many pages, from all documents")
+    parser.add_argument("--pages", type=int, default=6, help="number of pages, from all documents")
     parser.add_argument("--results", type=Path, help="directory of ocr.md")
     arguments = parser.parse_args()
     result = asyncio.run(measure(arguments.pages))

@@ -1,6 +1,8 @@
-"""The peers: other gateways as their makers publish them, each in its own environment from a pinned lock.
+"""The peers: published releases of other gateways, each in its own environment with pinned packages.
 
-Usage: python bench/peers.py   (installs missing and outdated peers; needs no network for the others)
+Usage: python bench/peers.py
+
+The program installs missing and outdated peers.
 """
 
 import hashlib
@@ -13,7 +15,7 @@ from pathlib import Path
 HERE = Path(__file__).parent
 LOCKS = HERE.parent / "requirements"
 Command = tuple[list[str], dict[str, str]]
-"""Arguments, the first a program of the peer's environment; environment variables."""
+"""The program in the peer's environment with its arguments, and the environment variables."""
 
 
 @dataclass(frozen=True, slots=True)
@@ -22,7 +24,7 @@ class Place:
 
     Attributes:
         port: The port to listen on.
-        other_port: A port for its other interfaces.
+        other_port: A port for other interfaces of the peer.
         server: The address of the model server.
         state: The peer's own directory.
     """
@@ -42,7 +44,7 @@ class Peer:
         label: The name in the tables.
         command: The function that returns the command line.
         model: The peer's name of the model.
-        python: The version that it needs, if the project's version is too old.
+        python: The required Python version, if the project's version is too old.
     """
 
     name: str
@@ -53,17 +55,17 @@ class Peer:
 
     @property
     def directory(self) -> Path:
-        """Return the directory of its configuration and its environment."""
+        """Return the directory of the configuration and the environment."""
         return HERE / "peers" / self.name
 
     @property
     def environment(self) -> Path:
-        """Return its virtual environment."""
+        """Return the virtual environment."""
         return self.directory / ".venv"
 
     @property
     def installed(self) -> bool:
-        """Return whether its environment matches the lock."""
+        """Return whether the environment matches the lock."""
         stamp = self.environment / "lock.sha256"
         return stamp.is_file() and stamp.read_text() == self.locked
 
@@ -88,7 +90,7 @@ def _litellm(place: Place) -> Command:
     ], {
         "BENCH_SERVER": f"{place.server}/v1",
         "LITELLM_LOG": "ERROR",
-        # Prices are from the package instead of the network. No key, because no other contender requires one.
+        # The prices of the package avoid network access. No other contender requires a key.
         "LITELLM_LOCAL_MODEL_COST_MAP": "True",
         "LITELLM_DANGEROUSLY_PERMIT_WEAK_OR_UNSET_MASTER_KEY": "true",
     }
@@ -150,7 +152,7 @@ def _iorails(place: Place) -> Command:
 
 def _nemo_with(place: Place, engine: str) -> Command:
     directory = HERE / "peers" / "nemo"
-    # A wrapper program, because the server has no option to turn off its logs, which take most of its time.
+    # A wrapper program, because the server has no option to disable its logs, which use most of its time.
     arguments = ["python", str(directory / "serve.py"), "server", "--config", str(directory / "configs")]
     return [*arguments, "--default-config-id", "bench", "--disable-chat-ui", "--port", str(place.port)], {
         "NEMO_GUARDRAILS_IORAILS_ENGINE": engine,
@@ -166,11 +168,11 @@ GUARDS = (
     Peer("nemo", "NeMo Guardrails, IORails", _iorails),
     Peer("litellm", "LiteLLM, content filter", _guarded_litellm),
 )
-"""Those with the same two patterns on their answers."""
+"""The peers with detectors for the same two patterns."""
 
 
 def install(peer: Peer) -> str:
-    """Create its environment, and return the error, if any."""
+    """Create the environment of a peer; return an error message, or an empty text."""
     uv = str(Path(sys.executable).with_name("uv"))
     steps = (
         ["venv", "--quiet", "--clear", "--no-python-downloads", "--python", peer.python or sys.executable],
@@ -186,7 +188,7 @@ def install(peer: Peer) -> str:
 
 
 def main() -> int:
-    """Install the peers. One that cannot be installed is left out of the benchmark."""
+    """Install the peers. The benchmark omits peers that cannot be installed."""
     for peer in (*PEERS, *GUARDS):
         if not peer.installed:
             print(f"==> {peer.label}", flush=True)

@@ -57,7 +57,7 @@ def wait_for(url: str, body: bytes | None = None, seconds: float = 30) -> None:
 
 
 def family(pids: Sequence[int]) -> list[int]:
-    """Return the processes and all their descendants, of which some may have ended."""
+    """Return the processes and all their descendants; some may have ended."""
     found = list(pids)
     for pid in found:
         with contextlib.suppress(FileNotFoundError, ProcessLookupError):
@@ -67,16 +67,16 @@ def family(pids: Sequence[int]) -> list[int]:
 
 
 def cpu_seconds(pids: Sequence[int]) -> float:
-    """Return the CPU seconds of processes, user and system, with those of ended children."""
+    """Return the CPU seconds of processes, user and system, including ended children."""
     return sum(map(_cpu_seconds, family(pids)))
 
 
 def memory_mib(pids: Sequence[int]) -> float:
-    """Return the resident memory of processes."""
+    """Return the resident memory of processes in MiB."""
     return sum(map(_pages, family(pids))) * _PAGE / _MIB
 
 
-def held(pid: int) -> dict[str, float]:
+def resources_of(pid: int) -> dict[str, float]:
     """Return the memory in MiB, the descriptors and the threads of a process."""
     status = Path(f"/proc/{pid}/status").read_text()
 
@@ -102,7 +102,7 @@ def referenced(pid: int, path: str = "") -> float:
 
     Args:
         pid: The process.
-        path: Only files whose paths contain this; empty: all memory.
+        path: Only mapped files whose path contains this text; empty: all memory.
     """
     total, counts = 0, False
     for line in Path(f"/proc/{pid}/smaps").read_text().splitlines():
@@ -116,8 +116,8 @@ def referenced(pid: int, path: str = "") -> float:
 
 def _cpu_seconds(pid: int) -> float:
     with contextlib.suppress(OSError):
-        # The clock of another process (clock_getcpuclockid): to the nanosecond, where /proc/PID/stat counts in
-        # ticks. The CPU time of ended children is only there (proc_pid_stat(5), cutime and cstime).
+        # The CPU clock of another process (clock_getcpuclockid) counts nanoseconds; /proc/PID/stat counts ticks.
+        # Only the file has the CPU time of ended children (proc_pid_stat(5), cutime and cstime).
         fields = Path(f"/proc/{pid}/stat").read_text().rpartition(")")[2].split()
         return time.clock_gettime((~pid << 3) | 2) + (int(fields[13]) + int(fields[14])) / _TICKS
     return 0.0

@@ -42,7 +42,7 @@ def _page(result: dict[str, Any]) -> str:
     rows: Rows = {(row["case"], row["contender"]): row for row in result["rows"]}
     return "\n".join(
         [
-            "# Through a gateway: ours and others'",
+            "# Gateways: Causeway and peers",
             "",
             f"{result['date']}, {result['machine']}. Each contender has one core for all of its processes (ours "
             "are gateway and generator), stub and load have another. CPU and memory are over all processes of the "
@@ -62,16 +62,16 @@ def _page(result: dict[str, Any]) -> str:
 
 
 def _goals(rows: Rows) -> list[str]:
-    """Return the table of goals, if all of its contenders were measured."""
+    """Return the table of goals; empty if a contender was not measured."""
     if not {OURS, LITELLM, DIRECT} <= {name for _, name in rows}:
         return []
     out = [
         f"| {OURS} beside {LITELLM} | wanted | 1 client | 16 clients | 64 clients |",
         "|---|--:|--:|--:|--:|",
     ]
-    for label, wish, figure, *more in GOALS:
+    for label, goal, figure, *more in GOALS:
         out.append(
-            f"| {label} | {wish} | " + " | ".join(figure(rows, *more, f", {n} clients") for n in (1, 16, 64)) + " |"
+            f"| {label} | {goal} | " + " | ".join(figure(rows, *more, f", {n} clients") for n in (1, 16, 64)) + " |"
         )
     return out
 
@@ -108,7 +108,7 @@ GOALS: tuple[tuple[Any, ...], ...] = (
     ("added to its first text, 10 ms a token", "≤ 2 ms", _added, "first_ms", _PACED),
     ("memory, share of the other's", "≤ 0.50", _share),
 )
-"""Label, what was wanted, the figure, and what else it needs to know."""
+"""Each goal: its label, the goal, the function for the figure, and further arguments of this function."""
 
 
 def _table(listed: list[Row], rows: Rows) -> list[str]:

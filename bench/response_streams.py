@@ -18,8 +18,8 @@ PATH = "/v1/responses"
 
 
 @dataclass(slots=True)
-class Seen:
-    """The results of a stream for a client. Times are in seconds.
+class StreamResult:
+    """The results of a stream at the client. Times are in seconds.
 
     Attributes:
         first: The time from the request to the first event.
@@ -43,14 +43,14 @@ class Seen:
         return self.body.count(b"\n\n")
 
 
-async def post(port: int, members: dict[str, Any], *, keep: bool = True) -> Seen:
+async def post(port: int, members: dict[str, Any], *, keep: bool = True) -> StreamResult:
     """Send a streamed request, and return the results."""
     body = json.dumps({"model": "stub", "stream": True, "input": "Tell me something.", **members}).encode()
     return await _seen(port, f"POST {PATH}", body, keep)
 
 
 async def begin(port: int) -> str:
-    """Start a background response, and return its id. Wait until the gateway has found its NATS server."""
+    """Start a background response, and return its id. Retry until the gateway is connected to NATS."""
     body = {"model": "stub", "input": "Tell me something.", "background": True}
     end = time.monotonic() + _START_SECONDS
     async with httpx.AsyncClient(base_url=f"http://127.0.0.1:{port}", trust_env=False, timeout=60) as client:
@@ -61,22 +61,22 @@ async def begin(port: int) -> str:
         return str(answer.raise_for_status().json()["id"])
 
 
-async def read(port: int, name: str, after: int = -1, *, keep: bool = True, since: int = 0) -> Seen:
-    """Read the events of a response after a number.
+async def read(port: int, name: str, after: int = -1, *, keep: bool = True, since: int = 0) -> StreamResult:
+    """Read the events of a response after an event number.
 
     Args:
         port: The port of the gateway.
         name: The id of the response.
-        after: The number.
-        keep: Whether the events are kept.
-        since: Tokens that were sent before have no delay.
+        after: The number of the last event before the result.
+        keep: Whether the result contains the events.
+        since: Time in nanoseconds. Tokens that were sent earlier have no delay in the result.
     """
     target = f"GET {PATH}/{name}?stream=true&starting_after={after}"
     return await _seen(port, target, b"", keep, since)
 
 
-async def _seen(port: int, target: str, body: bytes, keep: bool, since: int = 0) -> Seen:
-    seen = Seen()
+async def _seen(port: int, target: str, body: bytes, keep: bool, since: int = 0) -> StreamResult:
+    seen = StreamResult()
     begin = time.perf_counter()
     async with aclosing(_pieces(port, target, body)) as pieces:
         async for piece in pieces:
@@ -89,7 +89,7 @@ async def _seen(port: int, target: str, body: bytes, keep: bool, since: int = 0)
 
 
 async def _pieces(port: int, target: str, body: bytes) -> AsyncGenerator[bytes, None]:
-    """Yield the chunks of an answer."""
+    """Yield the chunks of a response."""
     reader, writer = await asyncio.open_connection("127.0.0.1", port)
     try:
         head = f"{target} HTTP/1.1\r\nHost: 127.0.0.1:{port}\r\nContent-Type: application/json\r\n"

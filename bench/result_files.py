@@ -1,4 +1,4 @@
-"""The machine that a benchmark ran on, and the files that it leaves."""
+"""The date and the machine of a benchmark, and its result files."""
 
 import json
 import os
@@ -20,10 +20,10 @@ def write(directory: Path, name: str, result: dict[str, Any], page: str) -> None
     directory.mkdir(parents=True, exist_ok=True)
     (directory / f"{name}.json").write_text(json.dumps(result, indent=1) + "\n")
     (directory / f"{name}.md").write_text(page)
-    say(page)
+    print_now(page)
 
 
-def say(text: str) -> None:
-    """Print a line at once."""
+def print_now(text: str) -> None:
+    """Print a line and flush the output."""
     sys.stdout.write(f"{text}\n")
     sys.stdout.flush()

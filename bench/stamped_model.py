@@ -1,4 +1,4 @@
-"""A model server whose tokens are the times at which it sends them.
+"""A model server for delays: each token is the time at which the server sends it.
 
 Usage: python bench/stamped_model.py --port PORT --tokens COUNT --pace SECONDS
 """
@@ -19,7 +19,7 @@ _MODELS = b'{"object":"list","data":[{"id":"stub","object":"model"}]}'
 
 
 def stamps(piece: bytes) -> list[int]:
-    """Return when the tokens of a part of a stream were sent, in nanoseconds of `time.perf_counter_ns`."""
+    """Return the times at which the tokens of a piece were sent, in nanoseconds of `time.perf_counter_ns`."""
     return [int(stamp) for text in _DELTA.findall(piece) for stamp in text.split()]
 
 
@@ -51,11 +51,11 @@ def _write_chunk(writer: asyncio.StreamWriter, data: bytes) -> None:
 
 
 def main() -> None:
-    """Serve until it is killed."""
+    """Serve until the process is killed."""
     parser = argparse.ArgumentParser(description=__doc__, formatter_class=argparse.RawDescriptionHelpFormatter)
     parser.add_argument("--port", type=int, required=True)
-    parser.add_argument("--tokens", type=int, required=True, help="of each answer")
-    parser.add_argument("--pace", type=float, required=True, help="seconds between two of them")
+    parser.add_argument("--tokens", type=int, required=True, help="tokens of each answer")
+    parser.add_argument("--pace", type=float, required=True, help="seconds between two tokens")
     arguments = parser.parse_args()
 
     async def connected(reader: asyncio.StreamReader, writer: asyncio.StreamWriter) -> None:

@@ -1,11 +1,11 @@
 """A decoder with random weights that serves many streams at once, by continuous batching.
 
-All streams share each step: a stream joins when it comes, gets a token a step, and leaves its slot to the next one.
-A thread of its own sends what a step made while the next one runs. The prompt's last bytes are its tokens, and the
-answer's tokens are written as ``w<number>``; nothing of it makes sense, all of it costs what it costs.
+All streams share each step. A new stream gets a free slot, and then one token per step. A separate thread sends the
+tokens of a step while the next step runs. The tokens of the prompt are its last bytes, and the tokens of the answer
+have the form ``w<number>``. The text is meaningless, but the costs are those of a real decoder.
 
 Parameter of the configuration:
-    size: ``billion`` (0.94 billion parameters, bfloat16, a GPU) or ``tiny`` (for trying out on a CPU).
+    size: ``billion`` (0.94 billion parameters, bfloat16, a GPU) or ``tiny`` (for trials on a CPU).
 """
 
 import json
@@ -68,7 +68,7 @@ class Layer(nn.Module):
 
 
 class Decoder(nn.Module):
-    """Return the next token for a token and its position, for all slots at once."""
+    """Computes the next token of all slots from the current tokens and their positions."""
 
     def __init__(self, shape, device, dtype):
         super().__init__()
@@ -100,13 +100,13 @@ class Stream:
         self.prompt = list(prompt[-MOST_PROMPT:])
         self.most = min(int(wanted.get("max_tokens", 16)), LENGTH - MOST_PROMPT)
         self.position = 0
-        self.said = 0
+        self.generated = 0
         self.token = self.prompt[0]
 
     @property
     def done(self):
-        """Return whether all tokens are made."""
-        return self.said == self.most
+        """Return whether all tokens are generated."""
+        return self.generated == self.most
 
 
 class TritonPythonModel:
@@ -131,7 +131,7 @@ class TritonPythonModel:
             thread.start()
 
     def execute(self, requests):
-        """Admit the streams at the next step."""
+        """Queue the streams for the next step."""
         for request in requests:
             self._waiting.put(Stream(request))
 
@@ -146,7 +146,7 @@ class TritonPythonModel:
     def _decode(self):
         streams = [None] * SLOTS
         while not self._ended.is_set():
-            self._let_in(streams)
+            self._fill_slots(streams)
             active = [(slot, stream) for slot, stream in enumerate(streams) if stream is not None]
             if not active:
                 continue
@@ -164,15 +164,15 @@ class TritonPythonModel:
                     stream.token = stream.prompt[stream.position]
                     continue
                 stream.token = made[slot]
-                stream.said += 1
+                stream.generated += 1
                 self._sending.put((stream, stream.token, stream.done))
                 if stream.done or stream.sender.is_cancelled():
                     if not stream.done:
                         self._sending.put((stream, None, True))
                     streams[slot] = None
 
-    def _let_in(self, streams):
-        """Fill free slots with waiting streams. Wait if there are no streams."""
+    def _fill_slots(self, streams):
+        """Fill free slots with waiting streams; without any stream, wait for the next one."""
         for slot in range(SLOTS):
             if streams[slot] is None:
                 idle = not any(streams)

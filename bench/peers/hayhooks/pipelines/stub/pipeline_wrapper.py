@@ -1,6 +1,6 @@
 # mypy: ignore-errors
-# It runs in an environment of its own, whose packages this one has not.
-"""A Haystack pipeline of one chat generator, asked through hayhooks' OpenAI routes."""
+# The file runs in the environment of hayhooks, which has other packages.
+"""A Haystack pipeline of one chat generator, for hayhooks' OpenAI routes."""
 
 import os
 from collections.abc import AsyncGenerator
@@ -13,10 +13,10 @@ from haystack.utils import Secret
 
 
 class PipelineWrapper(BasePipelineWrapper):
-    """What hayhooks loads from this file."""
+    """The class that hayhooks loads from this file."""
 
     def setup(self) -> None:
-        """Makes the pipeline."""
+        """Create the pipeline."""
         self.pipeline = Pipeline()
         generator = OpenAIChatGenerator(
             api_key=Secret.from_token("unused"), model="stub", api_base_url=os.environ["BENCH_SERVER"]
@@ -29,9 +29,9 @@ class PipelineWrapper(BasePipelineWrapper):
         messages: list[dict],
         body: dict,
     ) -> str | AsyncGenerator:
-        """Answers a chat completion."""
-        said = {"llm": {"messages": [ChatMessage.from_openai_dict_format(message) for message in messages]}}
+        """Return the text of a chat completion, or a generator of its pieces."""
+        arguments = {"llm": {"messages": [ChatMessage.from_openai_dict_format(message) for message in messages]}}
         if body.get("stream"):
-            return async_streaming_generator(pipeline=self.pipeline, pipeline_run_args=said)
-        result = await self.pipeline.run_async(said)
+            return async_streaming_generator(pipeline=self.pipeline, pipeline_run_args=arguments)
+        result = await self.pipeline.run_async(arguments)
         return result["llm"]["replies"][0].text
