@@ -8,7 +8,7 @@ from typing import Any
 
 import pytest
 from causeway_testing.console import ROOT, STREAM, Platform, Watched, long_answer
-from playwright.sync_api import Page, expect
+from playwright.sync_api import Page, Route, expect
 
 Visit = Callable[..., Watched]
 QUESTION = "When will the pivot bearing be renewed?"
@@ -28,9 +28,16 @@ def corpus(platform: Platform) -> str:
 
 
 def ask(page: Page, question: str = QUESTION) -> None:
+    turns = page.locator("article").count()
     page.get_by_label("Question", exact=True).fill(question)
     page.keyboard.press("Enter")
-    expect(page.get_by_role("button", name="How this answer was made")).to_be_visible()
+    ended(page, turns)
+
+
+def ended(page: Page, turn: int) -> None:
+    """Wait for the end of an answer. Its last lines come after its text."""
+    answer = page.locator("article").nth(turn)
+    expect(answer.get_by_role("button", name="How this answer was made")).to_be_visible()
 
 
 def test_from_an_empty_platform_to_a_cited_answer(visit: Visit, platform: Platform) -> None:
@@ -119,6 +126,7 @@ def test_questions_follow_are_edited_and_kept(visit: Visit, corpus: str) -> None
     page.get_by_role("button", name="Ask", exact=True).first.click()
     expect(page.locator("article")).to_have_count(1)
     expect(page.locator("article .prose")).to_contain_text("Ottoline Crewe")
+    ended(page, 0)
     page.get_by_role("button", name="New").click()
     expect(page.locator("article")).to_have_count(0)
     page.get_by_role("button", name="History").click()
@@ -126,6 +134,21 @@ def test_questions_follow_are_edited_and_kept(visit: Visit, corpus: str) -> None
     visited.check()
     page.get_by_role("dialog").get_by_role("button", name=re.compile("Who is responsible")).first.click()
     expect(page.locator("article .prose")).to_contain_text("Ottoline Crewe")
+
+
+def test_an_open_history_shows_a_conversation_once_it_is_stored(visit: Visit, corpus: str) -> None:
+    """A conversation whose storing takes longer than opening the history appears there without another click."""
+    page = visit().open()
+    requests: list[Route] = []
+    page.route("**/chat_history", lambda route: requests.append(route), times=1)
+    with page.expect_request("**/chat_history"):
+        ask(page, "Who wrote the handbook of this bridge?")
+    with page.expect_response("**/chat_history/sessions?*"):
+        page.get_by_role("button", name="History").click()
+    dialog = page.get_by_role("dialog")
+    expect(dialog.get_by_role("button", name=re.compile("Who wrote"))).to_have_count(0)
+    requests[0].continue_()
+    expect(dialog.get_by_role("button", name=re.compile("Who wrote")).first).to_be_visible()
 
 
 def test_a_stream_that_breaks_keeps_what_came(visit: Visit, corpus: str) -> None:

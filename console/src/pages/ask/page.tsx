@@ -1,4 +1,4 @@
-import { useQuery } from '@tanstack/react-query'
+import { useQuery, useQueryClient } from '@tanstack/react-query'
 import { useCallback, useEffect, useRef, useState } from 'react'
 import { ask, DEFAULT_SETTINGS, type ChatSettings } from '../../api/chat.ts'
 import { ApiError, get, submit } from '../../api/http.ts'
@@ -39,6 +39,9 @@ export function AskPage({ me, rest }: { me: Me; rest: string[] }) {
   const [side, setSide] = useState<Side>(null)
   const [dialog, setDialog] = useState<'settings' | 'history' | null>(null)
   const running = useRef<AbortController | null>(null)
+  const queries = useQueryClient()
+  // One request after the other, so that an older version of a conversation does not replace a newer one.
+  const stored = useRef(Promise.resolve())
   const indexes = useQuery({ queryKey: ['indexes'], queryFn: () => get<IndexInfo[]>('indexes?details=true') })
   const busy = turns.at(-1)?.answer.state === 'waiting' || turns.at(-1)?.answer.state === 'streaming'
 
@@ -82,8 +85,11 @@ export function AskPage({ me, rest }: { me: Me; rest: string[] }) {
     if (running.current !== stop) return
     const after = [...before, { question, answer, live: null }]
     setTurns(after)
-    if (answer.state === 'done' && answer.sessionState) void store(after, state ?? answer.sessionState)
-  }, [])
+    const id = state ?? answer.sessionState
+    if (answer.state === 'done' && id) {
+      stored.current = stored.current.then(() => store(after, id)).then(() => queries.invalidateQueries({ queryKey: ['history'] }))
+    }
+  }, [queries])
 
   const begin = (question: string, before: Turn[] = turns) => {
     setDraft('')
