@@ -27,7 +27,7 @@ from generator.triton.model import TritonModel
 from servicekit.principal import LOCAL
 
 DESCRIPTOR = pb.DESCRIPTOR.services_by_name["GeneratorService"]
-LIMITS = Limits(connect=2.0, first_byte=0.5, idle=0.5, most_bytes=1024 * 1024)
+LIMITS = Limits(connect=20, first_byte=20, idle=20, most_bytes=1024 * 1024)
 
 
 @pytest.fixture(autouse=True, scope="session")

@@ -5,7 +5,7 @@ import random
 from collections.abc import AsyncIterator, Callable, Sequence
 
 import pytest
-from causeway_testing.generator import FakeTokenCounter, deployed
+from causeway_testing.generator import FakeTokenCounter, deployed, limits_for
 from causeway_testing.model_server import ModelServer as Stub
 from generator.openai.endpoint import Endpoint
 from generator.openai.model import OpenAIModel
@@ -16,7 +16,6 @@ from generator.routing.attempts import Retries, Target
 from generator.routing.deployment import Deployment
 from generator.routing.route import Route
 
-LIMITS = Limits(connect=1.0, first_byte=1.0, idle=1.0, most_bytes=1024 * 1024)
 MakeRoute = Callable[..., Route]
 
 
@@ -53,9 +52,11 @@ async def deployment() -> AsyncIterator[Callable[..., Deployment]]:
     """Give a function that makes deployments on recording servers, and close their connections at the end."""
     async with contextlib.AsyncExitStack() as stack:
 
-        def make(server: Stub | str, model: str = "stub", *, limits: Limits = LIMITS, **members: int) -> Deployment:
+        def make(
+            server: Stub | str, model: str = "stub", *, limits: Limits | None = None, **members: int
+        ) -> Deployment:
             url = server if isinstance(server, str) else server.url
-            connection = ModelServer(Endpoint(url), limits)
+            connection = ModelServer(Endpoint(url), limits or limits_for(model))
             stack.push_async_callback(connection.aclose)
             adapter = OpenAIModel("public", connection, server_name=model, tokens=FakeTokenCounter())
             return deployed(adapter, name=f"{url}/{model}", **members)

@@ -4,6 +4,7 @@ import asyncio
 from collections.abc import Callable
 
 import pytest
+from causeway_testing.generator import limits_for
 from causeway_testing.model_answers import DONE, FAULTS, STREAM, Answer, Fault, chunk, sse
 from causeway_testing.model_server import ModelServer as Stub
 from causeway_testing.servers import eventually, free_ports
@@ -66,7 +67,7 @@ async def test_a_fault_ends_as_its_error_and_leaves_nothing_busy(
     """A fault leaves no slot and no connection busy. The circuit counts only faults of the server, and the next
     request succeeds.
     """
-    only = deployment(stub, failures=1)
+    only = deployment(stub, failures=1, limits=limits_for(fault))
     stub.script(FAULTS[fault]())
     count, raised = await fault_of(route(only), prompt)
     assert type(raised) is error
@@ -102,7 +103,7 @@ async def test_a_head_is_no_first_token(
     """The time-out for the first token holds until the first token, also after the response's head."""
     steps = (head, 0.3, sse(chunk({"content": "a"}, "stop")), DONE) if head else (0.3, sse(chunk({}, "stop")), DONE)
     stub.script(Answer(steps, content_type=STREAM), Answer((Fault.HANG,), content_type=STREAM))
-    only = deployment(stub)
+    only = deployment(stub, limits=limits_for("fault-hang-before"))
     assert [event async for event in route(only).generate(PROMPTS[0])]
     count, raised = await fault_of(route(only), PROMPTS[0])
     assert (count, type(raised)) == (0, DeadlineExceeded)

@@ -7,6 +7,7 @@ import math
 from collections.abc import AsyncGenerator, Iterator, Sequence
 
 from generator.domain import ChatMessage, Event, EventKind, OpenAIRequest, Prompt, Usage
+from generator.openai.reply import Limits
 from generator.ports import Model
 from generator.routing.attempts import Retries, Target
 from generator.routing.circuit_breaker import CircuitBreaker
@@ -33,6 +34,15 @@ class FakeTokenCounter:
     def count_messages(self, messages: Sequence[ChatMessage]) -> int:
         """Return the number of words, and one more for each message."""
         return sum(self.count(message.text) + 1 for message in messages)
+
+
+def limits_for(fault: str) -> Limits:
+    """Return the limits for a model server with the fault.
+
+    Only a model server that hangs needs a short limit. The other replies may be late on a busy machine.
+    """
+    seconds = 1 if "hang" in fault else 20
+    return Limits(connect=20, first_byte=seconds, idle=seconds, most_bytes=1024 * 1024)
 
 
 CONVERSATION_EVENTS = (
