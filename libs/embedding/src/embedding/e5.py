@@ -1,8 +1,8 @@
 """The optional multilingual-e5-small on the CPU, offline: 384 dimensions, the first 510 tokens of a text.
 
-The first text loads the graph and the tokenizer, so that a service without an index for this model needs no memory
-for it. The word vectors are mapped from their file. Only the used vectors are in memory, and all processes share
-them.
+The first text loads the graph and the tokenizer. A service without an index for this model therefore needs no
+memory for the model. The word vectors are mapped from their file. Only the used vectors are in memory, and all
+processes share them.
 """
 
 from pathlib import Path

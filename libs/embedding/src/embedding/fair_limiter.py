@@ -42,7 +42,7 @@ class FairLimiter:
         results: dict[int, R] = {}
         numbered = iter(enumerate(items))
 
-        async def work_off() -> None:
+        async def process_items() -> None:
             for number, item in numbered:
                 async with self._free:
                     self._check_open()
@@ -51,7 +51,7 @@ class FairLimiter:
         try:
             async with asyncio.TaskGroup() as group:
                 for _ in range(min(self._count, len(items))):
-                    group.create_task(work_off())
+                    group.create_task(process_items())
         except ExceptionGroup as failures:
             raise failures.exceptions[0] from failures.exceptions[0].__cause__
         return [results[number] for number in range(len(items))]
@@ -82,7 +82,7 @@ class FairThreadPool:
         self._limiter = FairLimiter(workers, "The embedding model is shut down.")
 
     async def map(self, function: Callable[[T], R], items: Sequence[T]) -> list[R]:
-        """Return ``[function(item) for item in items]``; see `Turns.map`."""
+        """Return ``[function(item) for item in items]``; see `FairLimiter.map`."""
         loop = asyncio.get_running_loop()
         return await self._limiter.map(lambda item: loop.run_in_executor(self._threads, function, item), items)
 

@@ -3,8 +3,8 @@
 The architecture is BERT's encoder (Devlin et al. 2018, https://arxiv.org/abs/1810.04805), then the mean over all
 tokens and L2 normalization, as in sentence-transformers/all-MiniLM-L6-v2 and intfloat/multilingual-e5-small.
 
-A call embeds one text, so that the graph needs no padding and no attention mask. The input is ``input_ids`` (1,
-tokens) int64, the output is ``embedding`` (1, 384) float32.
+A call embeds one text, so the graph needs no padding and no attention mask. The input is ``input_ids`` (1, tokens)
+int64, the output is ``embedding`` (1, 384) float32.
 """
 
 from collections.abc import Mapping

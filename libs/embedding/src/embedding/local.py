@@ -116,9 +116,9 @@ def open_session(path: Path, *, exact: bool) -> onnxruntime.InferenceSession:
 
     Args:
         path: The graph.
-        exact: Add 8-bit products in 32 bits. Otherwise, CPUs without VNNI add in 16 bits, which saturate, and
-            compute different vectors. CPUs with VNNI always add exactly. With this option, they take twice the time
-            for the same vectors.
+        exact: Whether to add 8-bit products in 32 bits. Without this option, CPUs without VNNI add in 16 bits,
+            which saturate, and compute different vectors. CPUs with VNNI always add exactly; with this option, they
+            need twice the time for the same vectors.
     """
     options = onnxruntime.SessionOptions()
     options.intra_op_num_threads = 1

@@ -1,9 +1,8 @@
 """The port of embedding models.
 
 Adapters: `embedding.minilm` and `embedding.e5` (in the process), `embedding.remote` (on servers),
-    `PrefixedEmbedder`
-in `embedding.models`, and `causeway_testing.embedding` (for tests). All adapters pass the contract tests in
-test_port.py.
+`PrefixedEmbedder` in `embedding.models`, and `causeway_testing.embedding` (for tests). All adapters pass the
+contract tests in test_port.py.
 """
 
 from collections.abc import Sequence

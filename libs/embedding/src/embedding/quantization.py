@@ -1,10 +1,10 @@
 """Quantizes a model to int8: signed weights per channel, and activations quantized at run time.
 
-An activation tensor has one scale for all tokens and channels, so that one large value reduces the precision of all
+An activation tensor has one scale for all tokens and channels, so one large value reduces the precision of all
 other values. These models have such values: at [CLS], a few channels reach 30 for every text, while most other
 channels remain below 12. The graph divides these channels before the multiplication, and multiplies the rows of the
 weights by the same divisors (Xiao et al. 2022, SmoothQuant, https://arxiv.org/abs/2211.10438). The large values do
-not depend on the text, so that the empty text is sufficient to find them, without calibration data.
+not depend on the text, so the empty text is sufficient to find them, without calibration data.
 
 On 192 paragraphs of 56 tokens, the mean cosine to fp32 increased from 0.9932 to 0.9967, the minimum from 0.966 to
 0.994.

@@ -7,7 +7,8 @@ import tokenizers
 
 from embedding.port import is_unicode
 
-# For nearly any text, these are more pieces than a trained tokenizer's tokens. A medium English word is one token.
+# Nearly every text has more of these pieces than it has tokens of a trained tokenizer, for which a medium English
+# word is one token.
 _PIECE = re.compile(r"[^\W\d_]{1,4}|\d{1,2}|\S")
 _WIDE = re.compile(r"[\u3040-\u30ff\u3400-\u4dbf\u4e00-\u9fff\uac00-\ud7af]")
 
@@ -43,7 +44,7 @@ class FileTokenizer:
 class ApproximateTokenizer:
     """Approximates an unknown tokenizer: up to four letters, up to two digits, or one other character.
 
-    It usually counts more tokens than trained tokenizers, so that a text within the limit also fits the model.
+    It usually counts more tokens than trained tokenizers, so a text within the limit usually also fits the model.
     """
 
     def count(self, text: str) -> int:

@@ -1,7 +1,7 @@
 """Finds and checks the models' weights in the installed distributions.
 
 This module never imports the packages of these distributions, because one of them imports torch, and another one is
-a program. It checks the hashes of the files, so that the distributor does not matter.
+a program. It checks the hashes of the files, so it does not need to trust the distributors.
 """
 
 import hashlib
@@ -86,7 +86,7 @@ def _find(distribution: str, name: str) -> Path:
 
 
 def _read(path: Path, sha256: str) -> bytes:
-    """Return the checked content of a file. One read prevents that the content changes after the check."""
+    """Read a file once, check the hash of its content, and return the content."""
     try:
         content = path.read_bytes()
     except OSError as error:

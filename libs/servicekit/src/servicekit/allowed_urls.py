@@ -22,7 +22,7 @@ _ADDRESS = re.compile(r"[0-9a-f:.]+")
 _NUMBER = re.compile(r"(.*\.)?([0-9]+|0x[0-9a-f]*)")
 """Hosts that some parsers interpret as IPv4 addresses (https://url.spec.whatwg.org/#ends-in-a-number-checker)."""
 _PLAIN = re.compile(r"[!-\[\]-~]+")
-"""Slightly more than the characters of RFC 3986; without spaces, control characters and backslashes."""
+"""The characters of a URL in RFC 3986 and a few more, but no spaces, control characters and backslashes."""
 _IN_NAMES = "/:@!$&'()*+,;=~"
 
 
@@ -74,7 +74,8 @@ class AllowedUrls:
         scheme, host, port, rest = _parts(url, field)
         if not any(hosts.match(host, port, _PORTS[scheme]) for hosts in self.hosts):
             raise PermissionDenied(
-                f"Documents are not fetched from {_authority(scheme, host, port)!r}.", field=field
+                f"CAUSEWAY_INGEST_URLS does not allow documents from {_authority(scheme, host, port)!r}.",
+                field=field,
             )
         return f"{scheme}://{_authority(scheme, host, port)}{rest}"
 

@@ -1,8 +1,9 @@
 """Child processes that answer questions: each question is a frame on stdin, each answer is frames on stdout.
 
-`servicekit.child_program` is the other side. A frame is a length of four bytes and a body. A random nonce follows
-each question, and the process repeats the nonce after the answer. By then, the fork that worked on the question has
-ended. So a question that takes over its fork cannot change the answer to another question.
+A question is a request of the service to the process, for example a document to parse. `servicekit.child_program`
+is the other side. A frame is a length of four bytes and a body. A random nonce follows each question, and the
+process repeats the nonce after the answer. By then, the fork that worked on the question has ended. So a malicious
+question that gains control of its fork cannot change the answer to another question.
 """
 
 import asyncio
@@ -21,7 +22,7 @@ _END_SECONDS = 5.0  # from the end of an answer to its nonce
 
 
 class ChildNotStarted(Exception):
-    """A child process does not start; the cause says why."""
+    """A child process did not start; ``__cause__`` is the reason."""
 
 
 class ChildEnded(Exception):

@@ -29,7 +29,8 @@ _calls = metrics.durations(__name__, "rpc.server.call.duration", "Seconds from t
 _log = structlog.get_logger(__name__)
 _SERVER_FAULT = 500
 _CAUSE_LENGTH = 500
-# The codes of the conventions, without UNIMPLEMENTED: an unknown method is an error of the caller.
+# The codes that OpenTelemetry's conventions count as errors of a server. UNIMPLEMENTED is left out, because an
+# unknown method is an error of the caller.
 # https://opentelemetry.io/docs/specs/semconv/rpc/grpc/
 _FAULTS = frozenset(
     (

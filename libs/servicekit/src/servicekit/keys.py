@@ -37,7 +37,7 @@ CANCELLED_CALLS_SUBJECT = "causeway.calls.cancelled"
 """The subject on which a gateway announces that an agent cancelled a call; not stored."""
 
 EARLIER_REASONING = "earlier_reasoning"
-"""The member of a message with the model's reasoning before this message. Model servers use other names for it."""
+"""The member of a message that contains the model's reasoning before the message. Model servers use other names."""
 
 PART_OF = "part_of"
 PART_OF_ID = "part_of_id"

@@ -29,7 +29,9 @@ _observed: dict[tuple[str, str], list[_Values]] = {}
 
 
 class Bounded:
-    """The values of a label that clients or remote servers choose; above a limit, new values share `OTHER`.
+    """Limits the number of values of a label. Above the limit, all new values share the label `OTHER`.
+
+    It is for labels whose values come from clients or remote servers.
 
     Args:
         most: Maximum number of values with their own label.

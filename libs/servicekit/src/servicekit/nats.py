@@ -69,7 +69,7 @@ async def connect(
         nonlocal last
         if (text := str(failure) or type(failure).__name__) != last:
             last = text
-            _log.warning("nats", server=server, error=text)
+            _log.warning("nats error", server=server, error=text)
 
     async def disconnected() -> None:
         if not client.is_closed:  # otherwise this side has closed the connection

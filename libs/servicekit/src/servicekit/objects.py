@@ -45,7 +45,7 @@ async def put_once(
     pieces = f"$O.{bucket}.C.{nuid}"
     digest = hashlib.sha256()
     size = count = 0
-    named = False
+    commit_sent = False
     try:
         while piece := source.read(_PIECE):
             digest.update(piece)
@@ -65,14 +65,14 @@ async def put_once(
         }
         if headers:
             info["headers"] = {key: [value] for key, value in headers.items() if value}
-        # This step makes the object visible. It fails if another client has written it in the meantime.
-        named = True
+        # This message makes the object visible. The server refuses it if another client has written the object.
+        commit_sent = True
         await jetstream.publish(
             meta, json.dumps(info).encode(), headers={"Nats-Expected-Last-Subject-Sequence": "0"}
         )
     except BaseException as error:
         refused = isinstance(error, nats.js.errors.APIError)
-        if refused or not named:  # otherwise the object may exist and need its pieces
+        if refused or not commit_sent:  # otherwise the object may exist and need its pieces
             with contextlib.suppress(nats.errors.Error, TimeoutError, OSError):
                 async with asyncio.timeout(_PURGE_SECONDS):
                     # The last piece could arrive after the purge. The server acknowledges this message only after
@@ -85,10 +85,10 @@ async def put_once(
 
 
 async def read_small(jetstream: JetStreamContext, bucket: str, name: str) -> bytes | None:
-    """Return an object of one piece; None if it has several pieces or none, which `ObjectStore.get` can read.
+    """Return the content of an object with one piece; None if the object is empty or has several pieces.
 
-    One round trip reads a piece. The subscription of `get` costs the server more than all other work for a small
-    document.
+    `ObjectStore.get` reads all objects, but through a subscription. For a small document, this subscription costs
+    the server more than all other work. This function needs two requests.
 
     Raises:
         nats.js.errors.NotFoundError: The object does not exist.

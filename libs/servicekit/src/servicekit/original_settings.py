@@ -42,7 +42,9 @@ class OriginalSettings(ServiceSettings):
         None, description="File with the secret of the access key. The service reloads it when it changes."
     )
     s3_ca_file: Path | None = Field(
-        None, description="PEM file of authorities for the store's certificate, in addition to the system's."
+        None,
+        description="PEM file with certificate authorities for the store's certificate, in addition to those of "
+        "the system.",
     )
 
     @model_validator(mode="after")

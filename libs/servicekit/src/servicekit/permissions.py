@@ -81,7 +81,7 @@ _FIXED_STREAMS = (
         )
     ),
 )
-# General information; clients request the stream of a subject.
+# Requests for the account's limits, and for the name of the stream that has a subject. Clients send both.
 _LOOKUPS = ("$JS.API.INFO", "$JS.API.STREAM.NAMES")
 _FETCH_JOBS = (f"$JS.API.CONSUMER.MSG.NEXT.{keys.INGEST_STREAM}.>",)
 

@@ -77,7 +77,7 @@ def run(
         return EXIT_CONFIGURATION
     logs.configure(service, settings)
     for name, similar in unknown(os.environ):
-        _log.warning("this variable is no setting of any service", variable=name, similar=similar)
+        _log.warning("this variable is not a setting of any service", variable=name, similar=similar)
     provider = telemetry.configure(service, settings)
     tls.watch(settings)
     # Objects that exist now are permanent. Only later objects need garbage collection, and less often.

@@ -47,7 +47,7 @@ async def response_log(
             discard=DiscardPolicy.OLD,
             storage=StorageType.FILE,
             num_replicas=replicas,
-            # A tombstone replaces a log in one step.
+            # One message, the tombstone of a deleted response, replaces all events of a log.
             allow_rollup_hdrs=True,
             allow_msg_ttl=True,
             allow_direct=True,
@@ -123,7 +123,7 @@ async def response_jobs(client: Client, *, replicas: int = 1) -> JetStreamContex
             durable_name=response_keys.RESPONSE_RUNNERS,
             ack_policy=AckPolicy.EXPLICIT,
             ack_wait=ACK_WAIT,
-            # The response log contains the number of attempts.
+            # Unlimited, because the gateway counts the attempts in the response log.
             max_deliver=-1,
             max_ack_pending=10_000,
         ),

@@ -29,8 +29,8 @@ HEALTH_SERVICE = health_pb2.DESCRIPTOR.services_by_name["Health"].full_name
 class Health(health_pb2_grpc.HealthServicer):
     """The health service (grpc.health.v1), with one state for the server and each of its services.
 
-    The state is SERVING from the first call on, and NOT_SERVING during a drain. The servicer of the package never
-    ends a watch, so that each watcher would delay a drain by its whole grace period.
+    The state is SERVING from the first call on, and NOT_SERVING during a drain. The servicer of
+    grpcio-health-checking never ends a watch, so each watcher would delay a drain by its whole grace period.
 
     Args:
         services: Full names of the services. The empty name, for the whole server, always exists.
@@ -41,7 +41,7 @@ class Health(health_pb2_grpc.HealthServicer):
         self._draining = asyncio.Event()
 
     def drain(self) -> None:
-        """Notify all watchers that the server accepts no new calls, and end the watches."""
+        """Report NOT_SERVING to all watchers, and end the watches."""
         self._draining.set()
 
     async def Check(  # noqa: N802  # the contract's name

@@ -65,18 +65,20 @@ class ServiceSettings(BaseSettings):
     )
     shutdown_grace: float = Field(30.0, ge=0, description="Seconds that running requests have after SIGTERM.")
     tls_cert_file: Path | None = Field(
-        None, description="PEM file with the certificate that this process shows other services; none: no TLS."
+        None,
+        description="PEM file with the certificate that this process presents to other services. Without it, the "
+        "process uses no TLS.",
     )
     tls_key_file: Path | None = Field(None, description="PEM file with the certificate's key.")
     tls_ca_file: Path | None = Field(
-        None, description="PEM file with the authority of the certificates of other services and of NATS."
+        None, description="PEM file with the certificate authority of the other services and of NATS."
     )
     health_port: int | None = Field(
         None,
         ge=0,
         le=65535,
-        description="Port of gRPC health checks without TLS, for probes. Without it, only the service's port "
-        "has them.",
+        description="Port of gRPC health checks without TLS, for probes. Without it, health checks are only on the "
+        "service's port.",
     )
 
 

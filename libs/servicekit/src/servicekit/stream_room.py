@@ -55,7 +55,7 @@ def space_reserved(name: str, size: int, setting: str = STREAM_SETTING) -> Itera
 
 
 async def ensure_stream(jetstream: JetStreamContext, config: StreamConfig, setting: str = STREAM_SETTING) -> int:
-    """Create a stream if it is missing, and return its creation time in seconds.
+    """Create a stream if it is missing, and return its creation time in seconds since 1970.
 
     Args:
         jetstream: The JetStream context.

@@ -79,7 +79,7 @@ def inject(carrier: MutableMapping[str, str], context: Context | None = None) ->
 
 
 def extract(carrier: Mapping[str, str]) -> Context:
-    """Return the trace context of headers; empty without one."""
+    """Return the trace context of headers; an empty context if the headers have none."""
     return _PROPAGATOR.extract(carrier)
 
 

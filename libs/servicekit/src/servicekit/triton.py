@@ -91,10 +91,12 @@ class TritonFailed(Exception):
 class TensorModel(Generic[C]):
     """A model with one numeric response per request. The first request opens the connection.
 
+    The contract of a model is what the caller needs to know about its inputs and outputs, for example their names.
+
     Args:
         address: The address of the server.
         name: The name of the model in the server's repository.
-        read: Extracts the result of `contract` from the metadata (``inputs`` and ``outputs``, each with ``name``,
+        read: Returns the contract for the model's metadata (``inputs`` and ``outputs``, each with ``name``,
             ``datatype``, ``shape``). It raises an error for an unsuitable model; `contract` raises this error.
         most_bytes: Size limit of a response.
     """
@@ -111,7 +113,7 @@ class TensorModel(Generic[C]):
         self._contract: C | None = None
 
     async def contract(self) -> C:
-        """Return the result of ``read`` for the metadata. They are requested once, and again after a failure.
+        """Return the contract. The metadata is requested once, and again after a failed request.
 
         Raises:
             TritonFailed: The server refused the request, or is unavailable.

@@ -397,13 +397,15 @@ class CountTokensResponse(_message.Message):
     exact: _builtins.bool
     """The counts come from the model's tokenizer; otherwise they are estimates."""
     only_quotes: _builtins.bool
-    """The model answers with sentences of its sources and follows no instructions, so that it cannot write search
-    queries or questions. This property is in this message, because its callers also count tokens for the prompt.
+    """The model answers with sentences of its sources and follows no instructions, so it cannot write search queries or
+    questions. This property is in this message, because its callers also count tokens for the prompt.
     """
     takes_pictures: _builtins.bool
     """The model accepts pictures among a message's parts."""
     counting: _builtins.str
-    """The name of the counting method. With an equal name, the count of a text is equal. Empty: counts may change."""
+    """The name of the counting method. As long as the name does not change, the count of a text does not change. Empty:
+    counts may change at any time.
+    """
     calls_tools: _builtins.bool
     """The model can call the tools of a request."""
     @_builtins.property

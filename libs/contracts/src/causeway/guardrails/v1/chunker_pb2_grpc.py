@@ -49,7 +49,7 @@ class ChunkerServiceServicer:
     def Chunk(self, request_iterator, context):
         """Splits one growing text. The client sends pieces, and the server returns the ends of chunks as soon as the ends
         are certain. The chunks do not depend on the division of the text into pieces. Together they are the text. The
-        client limits the length of chunks and the time for a chunk, and cancels the call above a limit.
+        client limits the length of a chunk and the time for a chunk. It cancels the call if a limit is exceeded.
         """
         context.set_code(grpc.StatusCode.UNIMPLEMENTED)
         context.set_details('Method not implemented!')

@@ -38,7 +38,7 @@ class ChunkerServiceStub:
     Chunk: _grpc.StreamStreamMultiCallable[_chunker_pb2.ChunkRequest, _chunker_pb2.ChunkResponse]
     """Splits one growing text. The client sends pieces, and the server returns the ends of chunks as soon as the ends
     are certain. The chunks do not depend on the division of the text into pieces. Together they are the text. The
-    client limits the length of chunks and the time for a chunk, and cancels the call above a limit.
+    client limits the length of a chunk and the time for a chunk. It cancels the call if a limit is exceeded.
     """
 
 @_typing.type_check_only
@@ -49,7 +49,7 @@ class ChunkerServiceAsyncStub(ChunkerServiceStub):
     Chunk: _aio.StreamStreamMultiCallable[_chunker_pb2.ChunkRequest, _chunker_pb2.ChunkResponse]  # type: ignore[assignment]
     """Splits one growing text. The client sends pieces, and the server returns the ends of chunks as soon as the ends
     are certain. The chunks do not depend on the division of the text into pieces. Together they are the text. The
-    client limits the length of chunks and the time for a chunk, and cancels the call above a limit.
+    client limits the length of a chunk and the time for a chunk. It cancels the call if a limit is exceeded.
     """
 
 class ChunkerServiceServicer(metaclass=_abc_1.ABCMeta):
@@ -63,7 +63,7 @@ class ChunkerServiceServicer(metaclass=_abc_1.ABCMeta):
     ) -> _typing.Union[_abc.Iterator[_chunker_pb2.ChunkResponse], _abc.AsyncIterator[_chunker_pb2.ChunkResponse]]:
         """Splits one growing text. The client sends pieces, and the server returns the ends of chunks as soon as the ends
         are certain. The chunks do not depend on the division of the text into pieces. Together they are the text. The
-        client limits the length of chunks and the time for a chunk, and cancels the call above a limit.
+        client limits the length of a chunk and the time for a chunk. It cancels the call if a limit is exceeded.
         """
 
 def add_ChunkerServiceServicer_to_server(servicer: ChunkerServiceServicer, server: _typing.Union[_grpc.Server, _aio.Server]) -> None: ...

@@ -665,8 +665,8 @@ class DetectResponse(_message.Message):
     findings before the release. Unspecified: no findings.
     """
     judged: _builtins.bool
-    """The choice is complete and judged to its end, and no further response for it follows. If a text with `beside`
-    is judged and not cleared, no redacting or blocking detector judges it.
+    """The choice is complete and judged to its end, and no further response for it follows. A text with `beside` may be
+    judged but not cleared: the request has redacting or blocking detectors, and none of them judges such texts.
     """
     @_builtins.property
     def findings(self) -> _containers.RepeatedCompositeFieldContainer[Global___Finding]:

@@ -122,8 +122,8 @@ class IngestJob(_message.Message):
     object_name: _builtins.str
     """The name of the original or of the texts in the object store."""
     url: _builtins.str
-    """The URL from which the worker fetches the document. The worker stores the original as `object_name`. `document`
-    has no SHA-256 and no size before. Empty if the original is already stored.
+    """The URL from which the worker fetches the document. The worker stores the original as `object_name`. Before that,
+    `document` has no SHA-256 and no size. Empty if the original is already stored.
     """
     access_only: _builtins.bool
     """The job changes only the access list of the document. `document` has the id, the name and the access list; the
@@ -278,7 +278,7 @@ class Job(_message.Message):
     trace_id: _builtins.str
     """The trace id of the upload, 32 hex digits."""
     committing: _builtins.bool
-    """The worker commits or has committed the results, so that the job can no longer be cancelled. Never reset."""
+    """The worker is committing or has committed the results, so the job can no longer be cancelled. Never reset."""
     counted_attempts: _builtins.int
     """The number of attempts that count against the limit, including the current attempt. An attempt that ended
     because of an unavailable dependency does not count.
