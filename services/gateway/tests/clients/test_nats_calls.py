@@ -1,7 +1,7 @@
 import asyncio
 
 import pytest
-from gateway.clients.nats_calls import reached
+from gateway.clients.nats_calls import call_nats
 from servicekit.deadline import Deadline
 from servicekit.errors import Unavailable
 
@@ -14,7 +14,7 @@ async def test_a_cancellation_is_not_lost(later: int) -> None:
     async def ask() -> int:
         return await answer
 
-    asking = asyncio.create_task(reached(ask(), Deadline.after(5), "It"))
+    asking = asyncio.create_task(call_nats(ask(), Deadline.after(5), "It"))
     for _ in range(3):
         await asyncio.sleep(0)
     answer.set_result(1)
@@ -36,5 +36,5 @@ async def test_a_call_that_exceeds_its_time_is_unavailable() -> None:
             stopped.set()
 
     with pytest.raises(Unavailable, match="It cannot be reached"):
-        await reached(never(), Deadline.after(5), "It", at_most=0.01)
+        await call_nats(never(), Deadline.after(5), "It", at_most=0.01)
     assert stopped.is_set()

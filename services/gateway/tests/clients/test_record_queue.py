@@ -47,7 +47,7 @@ def test_returned_records_come_first() -> None:
     taken = queue.take(5)
     assert not queue.add(record("a", 12))
     queue.done(taken[1])
-    queue.back([taken[0], *taken[2:]])
+    queue.put_back([taken[0], *taken[2:]])
     assert queue.add(record("a", 12))
     assert [each.id for each in queue.take(20)] == ["0", "2", "3", "4", *map(str, range(5, 13))]
 
@@ -55,10 +55,10 @@ def test_returned_records_come_first() -> None:
 def test_the_remaining_share() -> None:
     """The remaining share of a tenant is relative to the whole space."""
     queue = RecordQueue(_MOST, _SIZE)
-    assert queue.left("a") == 0.5
+    assert queue.free_share("a") == 0.5
     for number in range(12):
         queue.add(record("a", number))
-    assert (queue.left("a"), queue.left("b")) == (0.0, 0.25)
+    assert (queue.free_share("a"), queue.free_share("b")) == (0.0, 0.25)
 
 
 @given(st.lists(st.tuples(st.sampled_from("abc"), st.integers(0, 60), st.sampled_from(["add", "sent", "failed"]))))
@@ -80,7 +80,7 @@ def test_the_bounds_hold_and_nothing_is_lost(steps: list[tuple[str, int, str]]) 
                 queue.done(each)
                 del held[each.tenant, each.id]
             if step == "failed":
-                queue.back(taken)
+                queue.put_back(taken)
         assert len(queue) == len(held) <= _MOST
         assert sum(len(each.payload) for each in held.values()) <= _SIZE
     last = queue.take(_MOST)

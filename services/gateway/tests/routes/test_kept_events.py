@@ -386,7 +386,7 @@ async def test_a_last_event_that_is_too_large(client: httpx.AsyncClient, fakes: 
         log: FakeResponseLog, principal: Any, name: str, entry: Entry, after: int, deadline: Deadline
     ) -> int:
         if entry.ended and entry.data:
-            raise PayloadTooLarge("The response is larger than what can be stored.", field="store")
+            raise PayloadTooLarge("The response is too large to be stored. Set store to false.", field="store")
         return await append(log, principal, name, entry, after, deadline)
 
     monkeypatch.setattr(FakeResponseLog, "append", small)

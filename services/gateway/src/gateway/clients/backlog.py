@@ -20,6 +20,7 @@ _RETRY_AFTER = 15.0
 _PLACES = (8, 64, 512)
 """The maximum number of waiting jobs of one tenant in each lane except the last lane, which has no limit."""
 _MOST_TENANTS = 1000
+"""The maximum number of tenants whose counts are kept."""
 _FRESH = 0.25
 """Seconds for which the counts of the queue are reused."""
 
@@ -31,8 +32,8 @@ class Backlog:
     a request for each file would slow down large uploads. Before it refuses a job, it requests the current length.
 
     Args:
-        most: The maximum number of jobs of all tenants.
-        most_of_tenant: The maximum number of jobs of one tenant.
+        most: The maximum number of waiting jobs of all tenants.
+        most_of_tenant: The maximum number of waiting jobs of one tenant.
     """
 
     def __init__(self, most: int = 100_000, most_of_tenant: int = 20_000) -> None:
@@ -97,14 +98,14 @@ class _Waiting:
     lanes: Counter[int] = field(default_factory=Counter)
 
 
-def queued(principal: Principal, job_id: str, index: str, **members: Any) -> ingest_pb2.Job:
+def queued(principal: Principal, job_id: str, index: str, **fields: Any) -> ingest_pb2.Job:
     """Return the state of a job that waits for a worker.
 
     Args:
         principal: The caller.
         job_id: The id of the job.
         index: The index that the job changes.
-        members: Further members of the state.
+        fields: Further fields of the state.
     """
     now = Timestamp()
     now.GetCurrentTime()
@@ -116,7 +117,7 @@ def queued(principal: Principal, job_id: str, index: str, **members: Any) -> ing
         created_at=now,
         updated_at=now,
         trace_id=telemetry.current_trace_id(),
-        **members,
+        **fields,
     )
 
 

@@ -24,10 +24,10 @@ class BucketWatch:
         bucket: Returns the bucket, or raises `Unavailable` while NATS is unavailable.
         fill: The function that receives all entries, including deletions, at the start and after a gap.
         change: The function that receives each new entry.
-        what: The contents of the bucket, for the log.
+        what: What the bucket contains, for log lines.
         check: Seconds without an entry after which the watch checks for a gap. A watch ends silently if its server
             has lost it.
-        retry: Seconds between attempts.
+        retry: Seconds between attempts to watch the bucket.
     """
 
     def __init__(
@@ -64,14 +64,14 @@ class BucketWatch:
                 await self._follow(await self._bucket())
                 reported = ""
             except Unavailable:
-                await asyncio.sleep(self._retry)  # the link logs the failure
+                await asyncio.sleep(self._retry)  # `NatsLink` logs the failure
             except FAILURES as error:
                 if (text := str(error) or type(error).__name__) != reported:
                     reported = text
-                    _log.warning(f"{self._what} cannot be watched; the known ones stay in use", error=text)
+                    _log.warning(f"cannot watch {self._what}; the gateway uses the last known ones", error=text)
                 await asyncio.sleep(self._retry)
             except Exception:  # without this clause, the watch would end and miss every later change
-                _log.exception(f"{self._what} cannot be watched; the known ones stay in use")
+                _log.exception(f"cannot watch {self._what}; the gateway uses the last known ones")
                 await asyncio.sleep(self._check)
 
     async def _follow(self, bucket: KeyValue) -> None:

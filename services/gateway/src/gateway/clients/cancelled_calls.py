@@ -1,7 +1,7 @@
-"""Exchange the cancellations of agents' calls between replicas of the gateway over NATS.
+"""Send the cancellations of running calls to the other replicas of the gateway over NATS.
 
-A client's request to cancel a call may reach a different gateway than the call. NATS does not store the messages.
-If no gateway runs a call, the call has ended.
+A client's request to cancel a call may reach another replica than the one that runs the call. NATS does not store
+the messages, because a call that no replica runs has already ended.
 """
 
 import asyncio
@@ -23,12 +23,12 @@ _FAILURES = (OSError, TimeoutError, nats.errors.Error, Unavailable)
 
 
 class CancelledCalls:
-    """Sends and receives cancellations while the block runs.
+    """Sends and receives cancellations until the ``async with`` block ends.
 
     Args:
         client: Returns the connection, or raises `Unavailable` while NATS is unavailable.
-        calls: The calls of this gateway.
-        retry: Seconds between attempts to listen.
+        calls: The calls that run in this replica.
+        retry: Seconds between attempts to subscribe.
     """
 
     def __init__(self, client: Callable[[], Awaitable[Client]], calls: RunningCalls, *, retry: float = 0.5) -> None:

@@ -1,4 +1,8 @@
-"""Store the chat history in NATS: each conversation has a small head for lists, and compressed messages."""
+"""Store the chat history in NATS, with two entries per conversation.
+
+The head has the title and the time, so that a list of conversations reads little data. The other entry has the
+compressed messages.
+"""
 
 import asyncio
 import contextlib
@@ -14,7 +18,7 @@ from servicekit.deadline import Deadline
 from servicekit.errors import Conflict, NotFound, PayloadTooLarge
 from servicekit.principal import Principal
 
-from gateway.clients.nats_calls import reached
+from gateway.clients.nats_calls import call_nats
 from gateway.domain.chat_history import MOST_CONVERSATIONS, Conversation, ConversationPage, page
 
 # NATS accepts 1 MiB per message, including headers and subject.
@@ -39,7 +43,7 @@ class NatsHistory:
     ) -> Conversation:
         """See `ports.chat_history.History`."""
         bucket = await self._bucket()
-        # In a thread, because a long conversation would delay all running answers.
+        # Compress in a thread, because a long conversation would delay all running answers.
         packed = await asyncio.to_thread(zlib.compress, answers_json)
         if len(packed) > _MOST_BYTES:
             raise PayloadTooLarge(
@@ -56,8 +60,8 @@ class NatsHistory:
         saved = Conversation(conversation_id, title, time.time_ns() // 1_000_000)
         # Write the head last, so that each listed conversation has its messages.
         answers_key = keys.history_answers_key(principal.tenant, principal.owner, conversation_id)
-        await reached(bucket.put(answers_key, packed), deadline, _WHAT)
-        await reached(bucket.put(head_key, msgspec.json.encode(saved)), deadline, _WHAT)
+        await call_nats(bucket.put(answers_key, packed), deadline, _WHAT)
+        await call_nats(bucket.put(head_key, msgspec.json.encode(saved)), deadline, _WHAT)
         for former in principal.owners[1:]:
             await self._purge(bucket, principal.tenant, former, conversation_id, deadline)
         return saved
@@ -89,11 +93,12 @@ class NatsHistory:
     async def forget(self, tenant: str, owner: str, deadline: Deadline) -> int:
         """See `ports.chat_history.History`."""
         bucket = await self._bucket()
-        # Not only the listed conversations: an interrupted save may have left messages without a head.
-        found = await reached(key_value.names(bucket, keys.history_of(tenant, owner)), deadline, _WHAT)
-        for name in found:
-            await reached(bucket.purge(name), deadline, _WHAT)
-        return len({name.rpartition(".")[2] for name in found})
+        # Delete all entries instead of the listed conversations, because an interrupted save may have left messages
+        # without a head.
+        names = await call_nats(key_value.names(bucket, keys.history_of(tenant, owner)), deadline, _WHAT)
+        for name in names:
+            await call_nats(bucket.purge(name), deadline, _WHAT)
+        return len({name.rpartition(".")[2] for name in names})
 
     async def _get(
         self,
@@ -107,20 +112,20 @@ class NatsHistory:
         *others, last = principal.owners
         for owner in others:
             with contextlib.suppress(KeyNotFoundError):
-                return await reached(bucket.get(key(principal.tenant, owner, conversation_id)), deadline, _WHAT)
-        return await reached(bucket.get(key(principal.tenant, last, conversation_id)), deadline, _WHAT)
+                return await call_nats(bucket.get(key(principal.tenant, owner, conversation_id)), deadline, _WHAT)
+        return await call_nats(bucket.get(key(principal.tenant, last, conversation_id)), deadline, _WHAT)
 
     async def _purge(
         self, bucket: KeyValue, tenant: str, owner: str, conversation_id: str, deadline: Deadline
     ) -> None:
         for key in (keys.history_head_key, keys.history_answers_key):
-            await reached(bucket.purge(key(tenant, owner, conversation_id)), deadline, _WHAT)
+            await call_nats(bucket.purge(key(tenant, owner, conversation_id)), deadline, _WHAT)
 
     async def _heads(self, bucket: KeyValue, principal: Principal, deadline: Deadline) -> list[Conversation]:
         found: dict[str, Conversation] = {}
         for owner in reversed(principal.owners):
             # Read only the heads, because a list of all keys would read the whole bucket.
-            entries = await reached(
+            entries = await call_nats(
                 key_value.stored(bucket, keys.history_of(principal.tenant, owner, "head")), deadline, _WHAT
             )
             heads = [msgspec.json.decode(entry.value or b"", type=Conversation) for entry in entries]

@@ -1,4 +1,4 @@
-"""List dead letters, and send them again. Dead letters are permanently failed jobs in a separate stream."""
+"""List dead letters, and queue their jobs again. Dead letters are permanently failed jobs in a separate stream."""
 
 import contextlib
 import math
@@ -16,12 +16,12 @@ from servicekit.principal import Principal
 
 from gateway.clients.backlog import Backlog
 from gateway.clients.ingest import QUEUE
-from gateway.clients.nats_calls import reached
+from gateway.clients.nats_calls import call_nats
 from gateway.clients.reverse_reader import newest_first
 from gateway.ports.jobs import DeadLetter, DeadPage, Replay
 
 _JOB_ID = "Causeway-Job-Id"
-_KEPT = ("traceparent", "tracestate", GENERATION)
+_COPIED_HEADERS = ("traceparent", "tracestate", GENERATION)
 
 
 class DeadLetters:
@@ -51,30 +51,30 @@ class DeadLetters:
                     found.append(_letter(message))
             return DeadPage(tuple(found))
 
-        return await reached(read(), deadline, QUEUE)
+        return await call_nats(read(), deadline, QUEUE)
 
     async def replay(self, principal: Principal, job_ids: Sequence[str] | None, deadline: Deadline) -> Replay:
         """See `ports.jobs.Jobs.replay`."""
         transport = await self._transport()
-        wanted = None if job_ids is None else set(job_ids)
+        selected = None if job_ids is None else set(job_ids)
         replayed: dict[str, None] = {}
 
         async def send_all() -> None:
             async with contextlib.aclosing(_letters(transport, principal)) as messages:
                 async for message in messages:
                     job_id = (message.headers or {}).get(_JOB_ID, "")
-                    if not job_id or (wanted is not None and job_id not in wanted):
+                    if not job_id or (selected is not None and job_id not in selected):
                         continue
                     if await self._send(transport, principal, message, job_id):
                         replayed[job_id] = None
-                    if wanted is not None and len(replayed) == len(wanted):
+                    if selected is not None and len(replayed) == len(selected):
                         return
 
-        await reached(send_all(), deadline, QUEUE, at_most=math.inf)
+        await call_nats(send_all(), deadline, QUEUE, at_most=math.inf)
         return Replay(tuple(replayed), tuple(each for each in job_ids or () if each not in replayed))
 
     async def _send(self, transport: IngestTransport, principal: Principal, message: Msg, job_id: str) -> bool:
-        """Write the state of a letter's job, enqueue the job, and delete the letter. Return whether it was sent.
+        """Write the state of a letter's job, enqueue the job, and delete the letter. Return False if it stays dead.
 
         The job keeps its generation, so that it does not replace a newer version of the document.
         """
@@ -83,7 +83,7 @@ class DeadLetters:
         except DecodeError:
             return False  # the invalid job would fail again
         lane = await self._backlog.lane(transport, principal.tenant)
-        if not await _revived(transport, keys.job_key(principal.tenant, job_id), job):
+        if not await _reset(transport, keys.job_key(principal.tenant, job_id), job):
             return False
         position = message.metadata.sequence.stream
         headers: Mapping[str, str] = message.headers or {}
@@ -93,10 +93,12 @@ class DeadLetters:
             headers={
                 "Nats-Msg-Id": f"{job_id}.{position}",
                 _JOB_ID: job_id,
-                **{name: headers[name] for name in _KEPT if name in headers},
+                **{name: headers[name] for name in _COPIED_HEADERS if name in headers},
             },
         )
-        with contextlib.suppress(NotFoundError):  # a concurrent replay deleted the letter; the server keeps one job
+        with contextlib.suppress(
+            NotFoundError
+        ):  # a concurrent replay deleted the letter; NATS drops the duplicate job
             await transport.jetstream.delete_msg(keys.INGEST_DEAD_STREAM, position)
         return True
 
@@ -106,7 +108,7 @@ def _letters(transport: IngestTransport, principal: Principal, before: int = 0) 
     return newest_first(transport.jetstream, keys.INGEST_DEAD_STREAM, subjects, before)
 
 
-async def _revived(transport: IngestTransport, key: str, job: ingest_pb2.IngestJob) -> bool:
+async def _reset(transport: IngestTransport, key: str, job: ingest_pb2.IngestJob) -> bool:
     """Reset the record of a failed job. Return False if the job has not failed."""
     state = ingest_pb2.Job(
         job_id=job.job_id,
@@ -125,8 +127,8 @@ async def _revived(transport: IngestTransport, key: str, job: ingest_pb2.IngestJ
     else:
         former = ingest_pb2.Job.FromString(entry.value or b"")
         # A queued job without an attempt was reset by an earlier replay, which failed before it sent the job.
-        begun = former.attempt or former.state != ingest_pb2.JOB_STATE_QUEUED
-        if begun and former.state != ingest_pb2.JOB_STATE_FAILED:
+        started = former.attempt or former.state != ingest_pb2.JOB_STATE_QUEUED
+        if started and former.state != ingest_pb2.JOB_STATE_FAILED:
             return False
         state.created_at.CopyFrom(former.created_at)
         state.trace_id, state.committing = former.trace_id, former.committing

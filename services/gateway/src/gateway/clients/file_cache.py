@@ -23,7 +23,7 @@ class _Entry:
 
 
 class FileCache:
-    """Cached files by name. The content of a name never changes.
+    """Caches files by name. A file never changes after it was fetched.
 
     Args:
         directory: An empty directory, which only this cache uses.
@@ -43,10 +43,10 @@ class FileCache:
         Args:
             name: The name of the file.
             size: The size of the file in bytes.
-            fetch: The function that writes a missing file. The cache raises its errors and then caches nothing.
+            fetch: The function that writes a missing file. The cache passes its error on, and then keeps no file.
 
         Raises:
-            Unavailable: The disk is full of files in use.
+            Unavailable: The files in use leave no room in the cache, or the disk is full.
         """
         entry = self._enter(name, size)
         try:

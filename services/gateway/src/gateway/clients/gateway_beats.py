@@ -19,7 +19,7 @@ _FAILURES = (OSError, TimeoutError, nats.errors.Error, Unavailable)
 
 
 class GatewayBeats:
-    """Sends and receives heartbeats while the block runs.
+    """Sends and receives heartbeats until the ``async with`` block ends.
 
     Args:
         client: Returns the connection, or raises `Unavailable` while NATS is unavailable.

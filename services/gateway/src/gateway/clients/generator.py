@@ -30,13 +30,13 @@ from gateway.ports.answering import Prompt
 
 DESCRIPTOR = generator_pb2.DESCRIPTOR.services_by_name["GeneratorService"]
 
-
-_BELIEVED_SECONDS = 5.0
+_CACHE_SECONDS = 5.0
+"""Seconds for which the gateway uses the properties of a model without a new count."""
 
 
 @dataclass(frozen=True, slots=True)
 class _Cached:
-    """The properties of a model from the generator's last count.
+    """The properties of a model from the generator's last token count.
 
     Attributes:
         counting: The name of the method that counts tokens.
@@ -110,11 +110,11 @@ class GrpcGenerator:
             principal=principal.to_proto(), model=model, texts=texts, messages=_messages(messages)
         )
         response: generator_pb2.CountTokensResponse = await rpc.unary(self._stub.CountTokens, request, deadline)
-        # The call fails for unknown models, so that the number of entries is bounded.
+        # The number of entries is bounded, because the call fails for unknown models.
         known = TokenCounts(
             (), 0, response.context_window, response.only_quotes, response.takes_pictures, response.calls_tools
         )
-        self._cached[model] = _Cached(response.counting, known, self._clock() + _BELIEVED_SECONDS)
+        self._cached[model] = _Cached(response.counting, known, self._clock() + _CACHE_SECONDS)
         return response
 
     def known(self, model: str) -> TokenCounts | None:

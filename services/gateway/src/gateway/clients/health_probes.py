@@ -48,7 +48,7 @@ class NatsProbe:
 
 
 class OriginalsProbe:
-    """Checks a store of the originals outside NATS."""
+    """Checks the store of the original documents, if it is not in NATS."""
 
     name = "originals"
 

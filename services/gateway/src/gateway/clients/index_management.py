@@ -1,4 +1,4 @@
-"""Call the retriever's management of indexes over gRPC."""
+"""Manage the retriever's indexes over gRPC."""
 
 import contextlib
 from collections.abc import Collection, Iterator, Mapping, Sequence
@@ -177,7 +177,7 @@ class GrpcIndexes:
 
 @contextlib.contextmanager
 def _fields_of_route() -> Iterator[None]:
-    """Replace the field of an `InvalidRequest` by the setting's name in the route's request."""
+    """Change the field of an `InvalidRequest` to the name that the setting has in the client's request."""
     try:
         yield
     except InvalidRequest as error:

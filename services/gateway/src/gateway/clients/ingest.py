@@ -18,7 +18,7 @@ from servicekit.original_store import OriginalStore
 from servicekit.principal import Principal
 
 from gateway.clients.backlog import Backlog, enqueue, queued
-from gateway.clients.nats_calls import reached
+from gateway.clients.nats_calls import call_nats
 from gateway.domain.documents import AccessChange, Job, JobWarning, Upload
 from gateway.domain.text_documents import TextOutcome
 
@@ -27,7 +27,7 @@ QUEUE = "The ingest queue"
 _HASHED_IN_LOOP = 64 * 1024
 """The maximum number of bytes that the event loop hashes. A thread hashes larger files."""
 _SHORT = 4 * 1024
-"""The maximum size in bytes of an original in the message of its job. The limit keeps the queue small."""
+"""The maximum size in bytes of an original that its job's message contains. The limit keeps the queue small."""
 STATES = {name.removeprefix("JOB_STATE_").lower(): number for name, number in ingest_pb2.JobState.items() if number}
 """The protobuf number of each state."""
 _NAMES = {number: name for name, number in STATES.items()}
@@ -98,7 +98,7 @@ class NatsIngest:
                 await self._originals.put(object_name, io.BytesIO(upload.content))
             await enqueue(transport, lane, message, state)
 
-        await reached(send(), deadline, QUEUE)
+        await call_nats(send(), deadline, QUEUE)
         return job_of(state)
 
     async def change_access(self, principal: Principal, change: AccessChange, deadline: Deadline) -> Job:
@@ -122,7 +122,7 @@ class NatsIngest:
             lane = await self._backlog.lane(transport, principal.tenant)
             await enqueue(transport, lane, message, state)
 
-        await reached(send(), deadline, QUEUE)
+        await call_nats(send(), deadline, QUEUE)
         return job_of(state)
 
     async def job(self, principal: Principal, job_id: str, deadline: Deadline) -> Job:
@@ -148,7 +148,7 @@ async def job_entry(
         Unavailable: NATS is unavailable.
     """
     try:
-        return await reached(transport.jobs.get(keys.job_key(principal.tenant, job_id)), deadline, QUEUE)
+        return await call_nats(transport.jobs.get(keys.job_key(principal.tenant, job_id)), deadline, QUEUE)
     except KeyNotFoundError:
         raise NotFound(f"No such job: {job_id!r}.", resource=job_id) from None
 

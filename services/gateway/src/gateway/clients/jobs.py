@@ -16,7 +16,7 @@ from servicekit.principal import Principal
 from gateway.clients.backlog import Backlog
 from gateway.clients.dead_letters import DeadLetters
 from gateway.clients.ingest import QUEUE, STATES, job_entry, job_of
-from gateway.clients.nats_calls import reached
+from gateway.clients.nats_calls import call_nats
 from gateway.clients.reverse_reader import newest_first
 from gateway.domain.documents import ENDED, Job
 from gateway.ports.jobs import DeadPage, JobChange, JobPage, Lane, Replay
@@ -56,7 +56,7 @@ class NatsJobs:
         self, principal: Principal, *, index: str, state: str, count: int, token: str, deadline: Deadline
     ) -> JobPage:
         """See `ports.jobs.Jobs`. Pages follow the bucket's order, which is the order of the last changes."""
-        number = STATES[state] if state else None
+        state_number = STATES[state] if state else None
         before = position_of(token)
         transport = await self._transport()
 
@@ -74,16 +74,16 @@ class NatsJobs:
                     if examined % _AT_ONCE == 0:
                         await asyncio.sleep(0)
                     job = ingest_pb2.Job.FromString(message.data)
-                    if number in (None, job.state) and index in ("", job.index):
+                    if state_number in (None, job.state) and index in ("", job.index):
                         found.append(job_of(job))
             return JobPage(tuple(found))
 
-        return await reached(read(), deadline, QUEUE)
+        return await call_nats(read(), deadline, QUEUE)
 
     async def lanes(self, principal: Principal, deadline: Deadline) -> tuple[Lane, ...]:
         """See `ports.jobs.Jobs`."""
         transport = await self._transport()
-        return await reached(self._backlog.lanes(transport, principal.tenant), deadline, QUEUE)
+        return await call_nats(self._backlog.lanes(transport, principal.tenant), deadline, QUEUE)
 
     async def watch(self, principal: Principal, job_id: str, after: int) -> AsyncGenerator[JobChange | None, None]:
         """See `ports.jobs.Jobs`.
@@ -100,18 +100,18 @@ class NatsJobs:
 
         subscription = await transport.client.subscribe(f"$KV.{keys.JOBS_BUCKET}.{key}", cb=wake)
         try:
-            seen, begun = after, False
+            seen, has_read = after, False
             while True:
                 changed.clear()
                 try:
                     entry = await job_entry(transport, principal, job_id, Deadline.after(_READ_SECONDS))
                 except Unavailable:
-                    if not begun:
+                    if not has_read:
                         raise
                     yield None  # the job still runs
                     await asyncio.sleep(self._quiet)
                     continue
-                begun = True
+                has_read = True
                 job = job_of(ingest_pb2.Job.FromString(entry.value or b""))
                 revision = entry.revision or 0
                 if revision != seen:
@@ -146,7 +146,7 @@ class NatsJobs:
             job.ClearField("error")
             job.ClearField("waiting_since")
             job.updated_at.GetCurrentTime()
-            if await reached(_replaced(transport.jobs, job, entry), deadline, QUEUE):
+            if await call_nats(_replaced(transport.jobs, job, entry), deadline, QUEUE):
                 return job_of(job)
         raise Unavailable("The job was not cancelled, because it changed during the attempts. Try again.")
 
@@ -178,5 +178,5 @@ def position_of(token: str) -> int:
 
 
 async def _replaced(bucket: KeyValue, job: ingest_pb2.Job, entry: KeyValue.Entry) -> bool:
-    """Replace an entry. Return False if another writer has changed it."""
+    """Replace an entry of the bucket. Return False if another writer has changed the entry."""
     return await key_value.accepted(bucket.update(entry.key, job.SerializeToString(), last=entry.revision))

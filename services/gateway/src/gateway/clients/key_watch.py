@@ -17,7 +17,7 @@ _log = structlog.get_logger(__name__)
 class KeyWatch:
     """Keeps a key ring up to date.
 
-    The watch is also a `Probe`, because the gateway can admit no caller before it has read the keys.
+    The watch is also a `Probe`, because the gateway cannot identify callers before it has read the keys.
 
     Args:
         bucket: Returns the bucket, or raises `Unavailable` while NATS is unavailable.
@@ -63,6 +63,8 @@ def _key(entry: KeyValue.Entry) -> ApiKey | None:
     try:
         key = ApiKey.from_json(entry.value or b"")
     except ValueError as error:
-        _log.error("an API key cannot be read; it is refused", key=entry.key, error=str(error))
+        _log.error(
+            "the record of an API key is invalid; the gateway refuses the key", key=entry.key, error=str(error)
+        )
         return None
     return key if key.id == entry.key else None

@@ -16,7 +16,7 @@ from servicekit import response_keys
 from servicekit.deadline import Deadline
 from servicekit.errors import PayloadTooLarge
 
-from gateway.clients.nats_calls import reached
+from gateway.clients.nats_calls import call_nats
 
 _WHAT = "The store of large responses"
 _STREAM = f"OBJ_{response_keys.LARGE_RESPONSES_BUCKET}"
@@ -33,7 +33,7 @@ class Pieces:
     Attributes:
         name: The name of this version of the response.
         size: The size of all pieces in bytes.
-        first: The position of the first piece.
+        first: The position of the first piece in the stream.
     """
 
     name: str
@@ -60,22 +60,22 @@ class LargeResponses:
             Unavailable: NATS is unavailable, or has no space.
         """
         if len(data) > _MOST_BYTES:
-            raise PayloadTooLarge("The response is larger than what can be stored.", field="store")
+            raise PayloadTooLarge("The response is too large to be stored. Set store to false.", field="store")
         jetstream, name = await self._bucket(), secrets.token_hex(8)
         subject, first = response_keys.large_response(key, name), 0
         for begin in range(0, len(data), _PIECE):
             sent = jetstream.publish(subject, data[begin : begin + _PIECE], stream=_STREAM)
-            ack = await reached(sent, deadline, _WHAT)
+            ack = await call_nats(sent, deadline, _WHAT)
             first = first or ack.seq
         return Pieces(name, len(data), first)
 
     async def read(self, jetstream: JetStreamContext, key: str, pieces: Pieces, deadline: Deadline) -> bytes | None:
-        """Return a version of a response, or None if it is not complete any more."""
+        """Return a version of a response, or None if some of its pieces no longer exist."""
         found, position = bytearray(), pieces.first
         subject = response_keys.large_response(key, pieces.name)
         while len(found) < pieces.size:
             request = jetstream.get_msg(_STREAM, seq=position, subject=subject, next=True)
-            message = await reached(_found(request), deadline, _WHAT)
+            message = await call_nats(_found(request), deadline, _WHAT)
             if message is None:
                 return None
             found += message.data or b""
@@ -100,7 +100,7 @@ class LargeResponses:
             before: The position of the first piece to keep. None deletes all pieces.
         """
         purged = jetstream.purge_stream(_STREAM, seq=before, subject=response_keys.large_response(key, version))
-        await reached(_found(purged), deadline, _WHAT)
+        await call_nats(_found(purged), deadline, _WHAT)
 
 
 async def _found(call: Coroutine[Any, Any, T]) -> T | None:

@@ -44,12 +44,12 @@ _DIRECTIONS = {direction: judging.Direction[direction.name] for direction in Dir
 _CHUNKINGS = {None: None, Chunking.MINIMAL: None, Chunking.SENTENCE: Chunks.SENTENCE}
 _ANSWER = judging.DetectionContext(judging.Direction.OUTPUT)
 
-# The event loop of the gateway judges at most a quarter of the text that the service's event loop judges. On the
-# slowest texts this takes at most 2 ms with named patterns, and 5 ms with other patterns.
+# Without a pause, the gateway's event loop judges at most a quarter of the text that the service's event loop
+# judges. This takes at most 2 ms with named patterns and 5 ms with other patterns, even for the slowest texts.
 _SHARE = 4
-# The maximum number of pieces that the event loop judges without a pause, also for short pieces.
+# The maximum number of pieces that the event loop judges without a pause, even if the pieces are short.
 _PIECES = 64
-# The service runs detectors that are too slow for texts of this length.
+# If detectors are too slow to judge this number of code points without a pause, the service runs them.
 _LEAST_INLINE = 1024
 
 
@@ -70,7 +70,7 @@ class LocalDetectors:
         self._workers = workers
 
     def fit(self, texts: Sequence[str], context: DetectionContext) -> bool:
-        """Return whether the detectors may judge whole texts here. The service judges or refuses longer texts."""
+        """Return whether this process may judge the texts. The service judges or refuses longer texts."""
         return self.fit_context(context) and sum(map(len, texts)) <= min(self._inline, self._limits.longest)
 
     def fit_context(self, context: DetectionContext) -> bool:
@@ -84,8 +84,8 @@ class LocalDetectors:
         deadline.remaining()
         rules = [rule for rule in self._rules if rule.judges_beside] if beside else self._rules
         with _tracer.start_as_current_span("detect"):
-            around = judging.DetectionContext(_DIRECTIONS[direction])
-            verdicts, failures = await judge(texts, rules, around, self._workers)
+            context = judging.DetectionContext(_DIRECTIONS[direction])
+            verdicts, failures = await judge(texts, rules, context, self._workers)
         return tuple(map(_verdict, verdicts)), _failures(failures)
 
     @contextmanager
@@ -136,11 +136,11 @@ class LocalLibrary:
         return Catalogue([each for each in factories if each.detector_id in self.names])
 
     def is_like(self, other: "LocalLibrary | None") -> bool:
-        """Return whether another library makes the same detectors."""
+        """Return whether another library has the same detectors and limits."""
         return other is not None and (self.names, self._limits) == (other.names, other._limits)
 
     def made(self, detectors: Sequence[Detector]) -> LocalDetectors | None:
-        """Return detectors, or None if the service must judge. The compilation of their patterns takes time."""
+        """Make detectors. Return None if the service must judge instead. Compiling their patterns takes time."""
         if not {each.detector_id for each in detectors} <= self.names:
             return None
         try:

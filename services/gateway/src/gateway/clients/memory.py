@@ -9,7 +9,7 @@ from servicekit import key_value, keys
 from servicekit.deadline import Deadline
 from servicekit.principal import Principal
 
-from gateway.clients.nats_calls import reached
+from gateway.clients.nats_calls import call_nats
 from gateway.domain.memory import Remembered
 from gateway.domain.turn import Message
 
@@ -30,14 +30,14 @@ class NatsMemory:
     async def begin(self, principal: Principal, profile: str, name: str, deadline: Deadline) -> Remembered:
         """See `ports.memory.Memory`."""
         bucket = await self._bucket()
-        revision = await reached(bucket.put(_key(principal, profile, name), b"[]"), deadline, _WHAT)
+        revision = await call_nats(bucket.put(_key(principal, profile, name), b"[]"), deadline, _WHAT)
         return Remembered((), revision)
 
     async def read(self, principal: Principal, profile: str, name: str, deadline: Deadline) -> Remembered | None:
         """See `ports.memory.Memory`."""
         bucket = await self._bucket()
         try:
-            entry = await reached(bucket.get(_key(principal, profile, name)), deadline, _WHAT)
+            entry = await call_nats(bucket.get(_key(principal, profile, name)), deadline, _WHAT)
         except KeyNotFoundError:
             return None
         stored_messages = _messages.decode(entry.value or b"[]")
@@ -55,7 +55,7 @@ class NatsMemory:
         """See `ports.memory.Memory`."""
         bucket = await self._bucket()
         value = msgspec.json.encode([(message.role, message.text) for message in messages])
-        return await reached(
+        return await call_nats(
             key_value.accepted(bucket.update(_key(principal, profile, name), value, revision)), deadline, _WHAT
         )
 
@@ -64,15 +64,15 @@ class NatsMemory:
         if await self.read(principal, profile, name, deadline) is None:
             return False
         bucket = await self._bucket()
-        await reached(bucket.purge(_key(principal, profile, name)), deadline, _WHAT)
+        await call_nats(bucket.purge(_key(principal, profile, name)), deadline, _WHAT)
         return True
 
     async def forget(self, tenant: str, owner: str, deadline: Deadline) -> int:
         """See `ports.memory.Memory`."""
         bucket = await self._bucket()
-        found = await reached(key_value.names(bucket, keys.of_user(tenant, owner)), deadline, _WHAT)
+        found = await call_nats(key_value.names(bucket, keys.of_user(tenant, owner)), deadline, _WHAT)
         for name in found:
-            await reached(bucket.purge(name), deadline, _WHAT)
+            await call_nats(bucket.purge(name), deadline, _WHAT)
         return len(found)
 
 

@@ -14,22 +14,25 @@ from servicekit.errors import DeadlineExceeded, Unavailable
 from servicekit.stream_room import is_full
 
 _calls = metrics.durations(
-    __name__, "causeway.nats.call.duration", "Seconds of a call of NATS, by target and error."
+    __name__, "causeway.nats.call.duration", "Duration of calls to NATS in seconds, by target and error."
 )
 T = TypeVar("T")
 
 
-async def reached(operation: Coroutine[Any, Any, T], deadline: Deadline, what: str, at_most: float = 30.0) -> T:
-    """Return the operation's result within the deadline. Errors about a missing key or object do not change.
+async def call_nats(operation: Coroutine[Any, Any, T], deadline: Deadline, what: str, at_most: float = 30.0) -> T:
+    """Await a call to NATS until the deadline, and return its result.
+
+    Errors about a missing key or object are raised unchanged.
 
     Args:
-        operation: A call that has not begun.
+        operation: The coroutine of the call.
         deadline: The time by which the call must end.
-        what: The name of the target, for the message and the metrics. The number of names must be small.
-        at_most: The maximum number of seconds, for any deadline.
+        what: The name of the target, for errors and metrics. The number of names must be small, because each name
+            has its own time series.
+        at_most: The maximum number of seconds, even if the deadline is later.
 
     Raises:
-        DeadlineExceeded: The deadline has passed before the call.
+        DeadlineExceeded: The deadline passed before the call.
         Unavailable: NATS is unavailable, full, or too slow.
     """
     try:

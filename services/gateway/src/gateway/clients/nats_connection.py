@@ -33,7 +33,7 @@ class NatsLink:
     Args:
         url: The address of NATS.
         certificates: The certificates for mutual TLS.
-        replicas: The number of copies of each stream and bucket.
+        replicas: The number of NATS servers that store each stream and bucket.
         history_days: Days for which a conversation is stored after its last save.
         memory_hours: Hours for which a session is stored after its last turn.
         response_days: Days for which a response is stored.
@@ -43,7 +43,7 @@ class NatsLink:
         stream_bytes: The maximum number of bytes of each stream.
         usage_bytes: The maximum number of bytes of the usage records. None means ``stream_bytes``.
         audit_bytes: The maximum number of bytes of the audit records. None means ``stream_bytes``.
-        retry: Seconds between attempts.
+        retry: Seconds between attempts to connect.
     """
 
     def __init__(
@@ -86,7 +86,7 @@ class NatsLink:
         self._api_keys: KeyValue | None = None
         self._connecting: asyncio.Task[None] | None = None
         self._watching: list[asyncio.Task[None]] = []
-        self._trouble = ""
+        self._problem = ""
 
     async def __aenter__(self) -> Self:
         self._connecting = asyncio.create_task(self._connect())
@@ -253,9 +253,9 @@ class NatsLink:
     async def problem(self, deadline: Deadline) -> str | None:
         """Return None if NATS is available, or a description of the problem."""
         if self._ingest is None or self._client is None or not self._client.is_connected:
-            return self._trouble or "not connected"
+            return self._problem or "not connected"
         try:
-            # Not the client's `flush`: after its time-out, a late reply blocks the client's reading for a minute.
+            # Do not use the client's `flush`: after its time-out, a late reply blocks the client for a minute.
             async with asyncio.timeout(deadline.timeout()):
                 await self._ingest.jetstream.account_info()
         except _FAILURES as error:
@@ -285,11 +285,12 @@ class NatsLink:
                     self._client, replicas=self._replicas, stream_bytes=self._stream_bytes
                 )
             except _FAILURES as error:
-                self._trouble = str(error) if isinstance(error, Unavailable) else ""
+                self._problem = str(error) if isinstance(error, Unavailable) else ""
                 _log.warning("NATS cannot be reached yet", error=str(error) or type(error).__name__)
                 await asyncio.sleep(self._retry)
             else:
-                # Not a task group: it cancels each task once, and nats-py may lose that (`servicekit.tasks.ended`).
+                # Do not use a task group: it cancels each task only once, and nats-py may lose the cancellation
+                # (`servicekit.tasks.ended`).
                 levels = StreamLevels(self._client, STREAMS)
                 self._watching = [
                     asyncio.create_task(levels.watch()),
@@ -302,7 +303,7 @@ async def _created(target: str, creation: Awaitable[T]) -> T:
     """Return a created stream or bucket.
 
     Raises:
-        Unavailable: NATS did not create it.
+        Unavailable: NATS did not create the stream or bucket.
     """
     try:
         return await creation

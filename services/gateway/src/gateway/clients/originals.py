@@ -1,6 +1,6 @@
-"""Read originals of documents from their store, with a cache on disk.
+"""Read the originals of documents from their store, and cache them on disk.
 
-The store returns only whole originals, while a client requests the parts of a document one after the other.
+The cache is necessary because the store returns only whole originals, while a client requests a document in parts.
 """
 
 import asyncio
@@ -17,7 +17,7 @@ from servicekit.original_store import OriginalStore
 from servicekit.principal import Principal
 
 from gateway.clients.file_cache import FileCache
-from gateway.clients.nats_calls import reached
+from gateway.clients.nats_calls import call_nats
 
 _WHAT = "The original of the document"
 _AT_ONCE = 8
@@ -47,18 +47,18 @@ class CachedOriginals:
 
         async def fetch(path: Path) -> None:
             with path.open("wb") as file:
-                # Without a time limit: the original may be large.
-                await reached(self._store.read(name, file), deadline, _WHAT, at_most=math.inf)
+                # No limit other than the deadline, because the original may be large.
+                await call_nats(self._store.read(name, file), deadline, _WHAT, at_most=math.inf)
 
         async with self._cache.file(name, size_bytes, fetch) as path:
             yield path
 
     async def forget(self, principal: Principal, index: str, names: Sequence[str]) -> None:
         """See `ports.documents.Originals`."""
-        left = iter([name for name in names if keys.is_original_in(principal.tenant, index, name)])
+        remaining = iter([name for name in names if keys.is_original_in(principal.tenant, index, name)])
 
         async def work() -> None:
-            for name in left:
+            for name in remaining:
                 await self._remove(name)
 
         async with asyncio.TaskGroup() as tasks:
@@ -67,6 +67,6 @@ class CachedOriginals:
 
     async def _remove(self, name: str) -> None:
         try:
-            await reached(self._store.remove(name), Deadline.after(_REMOVE_SECONDS), _WHAT)
+            await call_nats(self._store.remove(name), Deadline.after(_REMOVE_SECONDS), _WHAT)
         except Unavailable as error:
             _log.warning("an original is left behind", name=name, error=error.message)

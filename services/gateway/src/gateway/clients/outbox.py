@@ -20,7 +20,7 @@ _LAST_SECONDS = 3.0
 _LARGEST = 512 * 1024
 """The maximum number of bytes of a record: half of a broker's default limit."""
 _SPARE = 0.125
-"""The share of the queue that must be free if no record may be lost, because one request writes many records."""
+"""The share of the queue that `reachable` requires to be free, because one request may write many records."""
 
 
 class Outbox:
@@ -36,7 +36,7 @@ class Outbox:
         room_bytes: The maximum number of bytes of the waiting records. One tenant may use half of it.
         at_once: The maximum number of records in one batch.
         gather: Seconds for which a record waits for further records, so that a batch contains many records.
-        retry: Seconds between attempts.
+        retry: Seconds between attempts to send records.
     """
 
     def __init__(
@@ -54,7 +54,7 @@ class Outbox:
         self._gather = gather
         self._retry = retry
         self._waiting = RecordQueue(room, room_bytes)
-        self._some = asyncio.Event()
+        self._ready = asyncio.Event()
         self._tried, self._sent = asyncio.Event(), asyncio.Event()
         self._publisher = RecordPublisher()
         self._timer: asyncio.TimerHandle | None = None
@@ -70,7 +70,7 @@ class Outbox:
         reached = self._reached
         if self._timer is not None:
             self._timer.cancel()
-        self._some.set()
+        self._ready.set()
         if self._waiting and reached is not False:
             with contextlib.suppress(TimeoutError):
                 async with asyncio.timeout(_LAST_SECONDS):
@@ -99,11 +99,11 @@ class Outbox:
         self._tried.clear()
         self._sent.clear()
         if self._timer is None:
-            self._timer = asyncio.get_running_loop().call_later(self._gather, self._go)
+            self._timer = asyncio.get_running_loop().call_later(self._gather, self._start_sending)
 
     async def reachable(self, tenant: str) -> bool:
         """See `ports.records.Records`."""
-        if self._waiting.left(tenant) < _SPARE:
+        if self._waiting.free_share(tenant) < _SPARE:
             return False
         try:
             await self._jetstream()
@@ -112,21 +112,21 @@ class Outbox:
         # A failure to send shows a lost connection earlier than the state of the connection.
         return self._reached is not False or not self._waiting
 
-    def _go(self) -> None:
+    def _start_sending(self) -> None:
         self._timer = None
-        self._some.set()
+        self._ready.set()
 
     async def _send(self) -> None:
         while True:
-            await self._some.wait()
-            self._some.clear()
+            await self._ready.wait()
+            self._ready.clear()
             more = True
             while self._waiting and more:
                 try:
-                    more = await self._send_some(await self._jetstream())
+                    more = await self._send_batch(await self._jetstream())
                 except _FAILURES as error:
                     if self._reached:
-                        _log.warning("records wait", error=str(error) or type(error).__name__)
+                        _log.warning("cannot send records; they wait", error=str(error) or type(error).__name__)
                     self._reached = False
                     self._tried.set()
                     await asyncio.sleep(self._retry)
@@ -136,19 +136,19 @@ class Outbox:
             if not self._waiting:
                 self._sent.set()
 
-    async def _send_some(self, jetstream: JetStreamContext) -> bool:
+    async def _send_batch(self, jetstream: JetStreamContext) -> bool:
         """Send the next batch and return whether the batch was full.
 
         Raises:
             Exception: The failure of the first record that is not acknowledged.
         """
-        some = self._waiting.take(self._at_once)
-        failures = await self._publisher.publish(jetstream, some)
-        for at, record in enumerate(some):
+        batch = self._waiting.take(self._at_once)
+        failures = await self._publisher.publish(jetstream, batch)
+        for at, record in enumerate(batch):
             if at not in failures:
                 self._waiting.done(record)
-        # The failed records keep their order. The stream recognises stored records by their ids.
-        self._waiting.back([some[at] for at in sorted(failures)])
+        # The failed records keep their order. If the stream has stored one already, it recognises the id.
+        self._waiting.put_back([batch[at] for at in sorted(failures)])
         if failures:
             raise failures[min(failures)]
-        return len(some) == self._at_once
+        return len(batch) == self._at_once

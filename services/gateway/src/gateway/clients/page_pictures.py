@@ -10,7 +10,7 @@ from servicekit.errors import CausewayError
 from servicekit.nats import IngestTransport
 from servicekit.principal import Principal
 
-from gateway.clients.nats_calls import reached
+from gateway.clients.nats_calls import call_nats
 from gateway.domain import Passage
 
 _log = structlog.get_logger(__name__)
@@ -33,7 +33,7 @@ class NatsPictures:
         bucket = (await self._transport()).pictures
         key = keys.picture_key(principal.tenant, passage.index, passage.document_id, passage.sha256, passage.page)
         try:
-            entry = await reached(bucket.get(key), deadline, _WHAT)
+            entry = await call_nats(bucket.get(key), deadline, _WHAT)
         except KeyNotFoundError:
             return None
         return entry.value
@@ -49,6 +49,6 @@ class NatsPictures:
         try:
             transport = await self._transport()
             for pattern in patterns:
-                await reached(transport.remove_pictures(pattern), deadline, _WHAT)
+                await call_nats(transport.remove_pictures(pattern), deadline, _WHAT)
         except CausewayError as error:
             _log.warning("pictures could not be deleted", index=index, documents=document_ids, error=error.message)

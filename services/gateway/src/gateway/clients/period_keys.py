@@ -1,4 +1,7 @@
-"""Create rings of keys in NATS on a schedule. All replicas of the gateway share the keys."""
+"""Create a secret key for each period in NATS. All replicas of the gateway share the keys.
+
+The keys sign links and encrypt contents (`identity.period_keys`).
+"""
 
 import asyncio
 import secrets
@@ -22,18 +25,18 @@ _BYTES = 32
 
 
 class PeriodKeyWatch:
-    """Synchronises a ring with its bucket, and creates the key of each period before the period begins.
+    """Copies the keys of a bucket to a ring, and creates the key of each period before the period begins.
 
     The first replica creates a key, and the others read it. The bucket removes old keys.
 
     Args:
         bucket: Returns the bucket, or raises `Unavailable` while NATS is unavailable.
-        ring: The ring to fill.
+        ring: The copy of the keys in memory.
         what: The name of the keys in log lines.
         now: Returns seconds since 1970.
         check: As in `BucketWatch`.
         retry: As in `BucketWatch`.
-        rotate: Seconds between two checks whether a key must be created.
+        rotate: Seconds between two checks whether a key is missing.
     """
 
     def __init__(
@@ -84,7 +87,9 @@ class PeriodKeyWatch:
             except (Unavailable, *FAILURES) as error:
                 if (text := str(error) or type(error).__name__) != reported:
                     reported = text
-                    _log.warning("no key can be created; the known keys stay in use", keys=self._what, error=text)
+                    _log.warning(
+                        "cannot create a key; the gateway uses the last known keys", keys=self._what, error=text
+                    )
                 pause = self._retry
             await asyncio.sleep(pause)
 

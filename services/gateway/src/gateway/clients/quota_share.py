@@ -20,6 +20,7 @@ _log = structlog.get_logger(__name__)
 _FAILURES = (OSError, TimeoutError, nats.errors.Error, nats.js.errors.Error)
 _AT_ONCE = 64
 _BEAT = 2.0
+"""Seconds between the heartbeats of a replica."""
 _PAUSE = 0.025
 """The minimum number of seconds between rounds."""
 
@@ -47,12 +48,12 @@ class QuotaShare:
         self._bucket = bucket
         self._ledger = ledger
         self._retry = retry
-        self._some = asyncio.Event()
+        self._changed = asyncio.Event()
         self._sharing: asyncio.Task[None] | None = None
-        ledger.on_change = self._some.set
+        ledger.on_change = self._changed.set
 
     async def __aenter__(self) -> Self:
-        """Start the exchange. The ledger contains the other replicas as soon as NATS is available."""
+        """Start the exchange. The ledger counts the usage of the other replicas as soon as NATS is available."""
         self._sharing = asyncio.create_task(self._share())
         return self
 
@@ -71,11 +72,13 @@ class QuotaShare:
             try:
                 await self._follow(await self._bucket())
             except Unavailable:
-                pass  # the link logs the failure
+                pass  # `NatsLink` logs the failure
             except _FAILURES as error:
                 if (text := str(error) or type(error).__name__) != reported:
                     reported = text
-                    _log.warning("quotas cannot be shared; each replica uses an equal share", error=text)
+                    _log.warning(
+                        "cannot exchange quota usage; each replica uses an equal share of each quota", error=text
+                    )
             finally:
                 self._ledger.disconnected()
             self._ledger.prune()
@@ -103,7 +106,7 @@ class QuotaShare:
 
     async def _receive(self, watcher: key_value.Watcher) -> None:
         while True:
-            # The watch also returns the heartbeats of this replica. No entry means that the watch is lost.
+            # The watch also returns the heartbeats of this replica. Without any entry, the watch is lost.
             entry = await key_value.update(watcher, 3 * _BEAT)
             if entry is None:
                 continue
@@ -121,16 +124,16 @@ class QuotaShare:
         try:
             self._ledger.receive(replica, holder, entry.value or b"")
         except ValueError as error:
-            _log.error("the quota usage of a replica cannot be read", key=entry.key, error=str(error))
+            _log.error("the quota usage of a replica is invalid", key=entry.key, error=str(error))
 
     async def _publish(self, bucket: KeyValue) -> None:
-        replica, beaten = self._ledger.replica, 0.0
+        replica, last_beat = self._ledger.replica, 0.0
         while True:
-            if time.monotonic() - beaten >= _BEAT:
-                beaten = time.monotonic()
+            if time.monotonic() - last_beat >= _BEAT:
+                last_beat = time.monotonic()
                 self._ledger.prune()
                 await bucket.put(keys.quota_replica_key(replica), b"")
-            self._some.clear()
+            self._changed.clear()
             unpublished = [
                 (keys.quota_key(replica, holder), raw) for holder, raw in self._ledger.take_unpublished()
             ]
@@ -139,4 +142,4 @@ class QuotaShare:
             await asyncio.sleep(_PAUSE)
             with contextlib.suppress(TimeoutError):
                 async with asyncio.timeout(_BEAT):
-                    await self._some.wait()
+                    await self._changed.wait()

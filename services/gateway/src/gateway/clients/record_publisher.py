@@ -16,7 +16,7 @@ from nats.js.api import Header
 from gateway.ports.records import Record
 
 FAILURES = (OSError, TimeoutError, nats.errors.Error, nats.js.errors.Error)
-"""The errors of publishing a record."""
+"""The errors that can occur when a record is published."""
 _SECONDS = 5.0
 """The maximum seconds until the records of one batch are acknowledged."""
 
@@ -24,8 +24,8 @@ _SECONDS = 5.0
 class RecordPublisher:
     """Publishes batches of records, one batch after the other.
 
-    All acknowledgements arrive in one inbox. The call of the library needs a task, a timer and a future for each
-    record, which are most of the cost of a record.
+    All acknowledgements arrive in one inbox. The library's own `publish` would need a task, a timer and a future
+    for each record, which would be most of a record's cost.
     """
 
     def __init__(self) -> None:
@@ -67,7 +67,7 @@ class RecordPublisher:
     async def _acknowledged(self, message: Msg) -> None:
         _, number, at = message.subject.rsplit(".", 2)
         if int(number) != self._batch:
-            return  # too late: the record is in a later batch again
+            return  # too late: the outbox sends the record again in a later batch
         failure = _failure(message)
         if failure is None:
             self._failures.pop(int(at), None)

@@ -1,4 +1,4 @@
-"""Queue waiting records, with limits on their number and bytes, and fairly between tenants."""
+"""Queue records, with limits on their number and bytes, and with fairness between tenants."""
 
 from collections import deque
 
@@ -27,7 +27,7 @@ class RecordQueue:
         self._count = self._bytes = 0
 
     def __len__(self) -> int:
-        """Return the number of records that wait or were taken and are not done yet."""
+        """Return the number of waiting records and of taken records that are not done yet."""
         return self._count
 
     def add(self, record: Record) -> bool:
@@ -38,17 +38,17 @@ class RecordQueue:
             return False
         self._waiting[record.tenant] = lane
         lane.records.append(record)
-        self._counted(lane, 1, length)
+        self._count_record(lane, 1, length)
         return True
 
-    def left(self, tenant: str) -> float:
-        """Return the share of the queue that the tenant can still use, if no other tenant adds records."""
+    def free_share(self, tenant: str) -> float:
+        """Return the share of the queue that the tenant can still use if no other tenant adds records."""
         lane = self._waiting.get(tenant) or _Lane()
         records = (self._most - self._count - lane.count) / self._most
         return min(records, (self._size - self._bytes - lane.size) / self._size) / 2
 
     def take(self, most: int) -> list[Record]:
-        """Return the next records, one tenant after the other. They use room until `done` or `back`."""
+        """Take the next records, one tenant after the other. They use room until `done` or `put_back`."""
         taken: list[Record] = []
         while len(taken) < most:
             tenant = next((name for name, lane in self._waiting.items() if lane.records), None)
@@ -61,16 +61,16 @@ class RecordQueue:
     def done(self, record: Record) -> None:
         """Release the room of a taken record."""
         lane = self._waiting[record.tenant]
-        self._counted(lane, -1, -len(record.payload))
+        self._count_record(lane, -1, -len(record.payload))
         if not lane.count:
             del self._waiting[record.tenant]
 
-    def back(self, records: list[Record]) -> None:
-        """Put taken records back to the front, in their order."""
+    def put_back(self, records: list[Record]) -> None:
+        """Put taken records back at the front of the queue, in their order."""
         for record in reversed(records):
             self._waiting[record.tenant].records.appendleft(record)
 
-    def _counted(self, lane: "_Lane", count: int, size: int) -> None:
+    def _count_record(self, lane: "_Lane", count: int, size: int) -> None:
         lane.count += count
         lane.size += size
         self._count += count

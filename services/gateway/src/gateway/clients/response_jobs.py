@@ -14,7 +14,7 @@ from servicekit import response_keys
 from servicekit.deadline import Deadline
 from servicekit.errors import PayloadTooLarge, RateLimited
 
-from gateway.clients.nats_calls import reached
+from gateway.clients.nats_calls import call_nats
 from gateway.domain.response_jobs import ResponseJob
 
 _WHAT = "The queue of responses"
@@ -22,6 +22,7 @@ _STREAM = response_keys.RESPONSE_JOB_STREAM
 _MOST_BYTES = 1_000_000
 _RETRY_AFTER = 15.0
 _SHARE = 8
+"""Before the next count, a gateway accepts this fraction of a tenant's free places: one eighth."""
 _MOST_TENANTS = 1000
 _decode = msgspec.msgpack.Decoder(ResponseJob).decode
 
@@ -39,7 +40,8 @@ class NatsTakenJob:
 
     async def done(self) -> None:
         """See `ports.response_jobs.TakenJob`."""
-        # If the acknowledgement is lost, NATS delivers the job again. A gateway then detects that it is done.
+        # If the acknowledgement is lost, NATS delivers the job again. The gateway that receives it detects that the
+        # job is done.
         with contextlib.suppress(nats.errors.Error, OSError):
             await self._message.ack()
 
@@ -67,7 +69,7 @@ class NatsResponseJobs:
 
     async def submit(self, job: ResponseJob, deadline: Deadline) -> None:
         """See `ports.response_jobs.ResponseJobs`."""
-        # In a thread, because a long request would delay all running answers.
+        # Compress in a thread, because a long request would delay all running answers.
         packed = await asyncio.to_thread(zlib.compress, msgspec.msgpack.encode(job), 1)
         if len(packed) > _MOST_BYTES:
             raise PayloadTooLarge(
@@ -77,13 +79,13 @@ class NatsResponseJobs:
         jetstream, tenant = await self._stream(), job.principal.tenant
         await self._check(jetstream, tenant, deadline)
         sent = jetstream.publish(response_keys.response_job(tenant, job.name), packed, stream=_STREAM)
-        await reached(sent, deadline, _WHAT)
+        await call_nats(sent, deadline, _WHAT)
 
     async def _check(self, jetstream: JetStreamContext, tenant: str, deadline: Deadline) -> None:
         """Refuse a job of a tenant with too many jobs.
 
-        The cost of a count grows with the number of jobs. The gateway counts the jobs for each submission only near
-        the limit, and otherwise less often.
+        The cost of a count grows with the number of jobs. Therefore the gateway counts the jobs at each submission
+        only if the tenant is near the limit.
 
         Raises:
             RateLimited: The tenant has the maximum number of jobs.
@@ -91,7 +93,7 @@ class NatsResponseJobs:
         left = self._left.pop(tenant, 0)
         if left <= 0:
             pattern = response_keys.response_jobs_of(tenant)
-            info = await reached(jetstream.stream_info(_STREAM, pattern), deadline, _WHAT)
+            info = await call_nats(jetstream.stream_info(_STREAM, pattern), deadline, _WHAT)
             room = self._most - len(info.state.subjects or ())
             if room <= 0:
                 message = f"background: {self._most} of your responses wait or run. Try again later."
@@ -107,9 +109,9 @@ class NatsResponseJobs:
         jetstream = await self._stream()
         if self._pulling is None:
             binding = jetstream.pull_subscribe_bind(response_keys.RESPONSE_RUNNERS, stream=_STREAM)
-            self._pulling = await reached(binding, Deadline.after(seconds), _WHAT)
+            self._pulling = await call_nats(binding, Deadline.after(seconds), _WHAT)
         fetch = _next(self._pulling, seconds)
-        message = await reached(fetch, Deadline.after(seconds + 5), _WHAT)
+        message = await call_nats(fetch, Deadline.after(seconds + 5), _WHAT)
         return None if message is None else NatsTakenJob(message)
 
 

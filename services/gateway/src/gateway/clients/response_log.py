@@ -1,6 +1,6 @@
-"""Store the logs of responses in a JetStream stream. Each log has a subject.
+"""Store the logs of responses in a JetStream stream. Each log has its own subject.
 
-Each write contains the expected position of the last entry, so that two gateways cannot write the same log.
+Each write names the expected position of the last entry, so that two gateways cannot write to the same log.
 """
 
 import asyncio
@@ -21,7 +21,7 @@ from servicekit.deadline import Deadline
 from servicekit.errors import Conflict, PayloadTooLarge, Unavailable
 from servicekit.principal import Principal
 
-from gateway.clients.nats_calls import reached
+from gateway.clients.nats_calls import call_nats
 from gateway.domain.response_log import Entry
 
 _WHAT = "The log of responses"
@@ -33,7 +33,7 @@ _MOST_BYTES = 1_000_000
 _LARGE = 16 * 1024
 _MOST_READ, _MOST_READ_BYTES = 512, 1024 * 1024
 _TRY_SECONDS, _PAUSE = 2.0, 0.1
-# A writer that was suspended for a longer time can begin a deleted log again.
+# The lifetime of a tombstone. A writer that was suspended for longer can begin the deleted log again.
 _TOMBSTONE_SECONDS = 7 * 86400.0
 _MOST_TENANTS = 1000
 _NO_CONTENT = ("404", "408")
@@ -77,16 +77,16 @@ class NatsResponseLog:
         while True:
             jetstream = await self._stream()
             try:
-                ack = await reached(
+                ack = await call_nats(
                     _fenced(jetstream, subject, message, after), deadline, _WHAT, at_most=_TRY_SECONDS
                 )
             except (Unavailable, Conflict) as error:
-                # The stream may have stored the message, although the acknowledgement was lost.
+                # The stream may have stored the message even though the acknowledgement was lost.
                 last = await self._last_with_retries(principal, name, deadline)
                 if last is not None and last.position > after and last.same(entry):
                     return last.position
                 if isinstance(error, Conflict) or (last.position if last is not None else 0) != after:
-                    raise Conflict(f"Another gateway writes to {name} now.", resource=name) from error
+                    raise Conflict(f"Another gateway now writes the log of {name}.", resource=name) from error
                 if error.retry_after is not None and error.retry_after > _TRY_SECONDS:
                     raise  # the stream is full
                 deadline.timeout(_TRY_SECONDS)  # raises after the deadline
@@ -105,12 +105,12 @@ class NatsResponseLog:
     async def read(self, principal: Principal, name: str, after: int, deadline: Deadline) -> Sequence[Entry]:
         """See `ports.response_log.ResponseLog`."""
         jetstream = await self._stream()
-        return await reached(_batch(jetstream, _subject(principal, name), after), deadline, _WHAT)
+        return await call_nats(_batch(jetstream, _subject(principal, name), after), deadline, _WHAT)
 
     async def last(self, principal: Principal, name: str, deadline: Deadline) -> Entry | None:
         """See `ports.response_log.ResponseLog`."""
         jetstream = await self._stream()
-        return await reached(_last(jetstream, _subject(principal, name)), deadline, _WHAT, at_most=_TRY_SECONDS)
+        return await call_nats(_last(jetstream, _subject(principal, name)), deadline, _WHAT, at_most=_TRY_SECONDS)
 
     @contextlib.asynccontextmanager
     async def watch(
@@ -126,7 +126,7 @@ class NatsResponseLog:
         jetstream = await self._stream()
         client = jetstream._nc  # the library has no public access to the client
         live = response_keys.response_live(principal.tenant, principal.owner, name)
-        subscription = await reached(client.subscribe(live, cb=take), deadline, _WHAT)
+        subscription = await call_nats(client.subscribe(live, cb=take), deadline, _WHAT)
         try:
             yield
         finally:
@@ -145,17 +145,17 @@ class NatsResponseLog:
         return len(found)
 
     async def _bury(self, subject: str, deadline: Deadline) -> None:
-        """Replace a log by a tombstone. After a purge without a tombstone, a writer could begin the log again."""
+        """Replace a log with a tombstone. After a purge without a tombstone, a writer could begin the log again."""
         jetstream = await self._stream()
         message = _message(Entry("", ended=True, deleted=True))
         rolled = jetstream.publish(
             subject, message, stream=_STREAM, headers={_ROLLUP: "sub"}, msg_ttl=_TOMBSTONE_SECONDS
         )
-        await reached(rolled, deadline, _WHAT)
+        await call_nats(rolled, deadline, _WHAT)
 
     async def _logs(self, pattern: str, deadline: Deadline) -> list[str]:
         jetstream = await self._stream()
-        info = await reached(jetstream.stream_info(_STREAM, pattern), deadline, _WHAT)
+        info = await call_nats(jetstream.stream_info(_STREAM, pattern), deadline, _WHAT)
         return list(info.state.subjects or ())
 
     async def _make_room(self, tenant: str, deadline: Deadline) -> None:
@@ -168,7 +168,7 @@ class NatsResponseLog:
             found = sorted(await self._logs(response_keys.response_logs_of(tenant), deadline), key=_age)
             jetstream = await self._stream()
             for subject in found[: max(0, len(found) - self._most + 1)]:
-                await reached(jetstream.purge_stream(_STREAM, subject=subject), deadline, _WHAT)
+                await call_nats(jetstream.purge_stream(_STREAM, subject=subject), deadline, _WHAT)
             left = max(1, self._most // 10, self._most - len(found))
         self._left[tenant] = left - 1
         while len(self._left) > _MOST_TENANTS:
@@ -240,7 +240,7 @@ def _message(entry: Entry) -> bytes:
     written = _Written(entry.writer, entry.first, entry.last, entry.ended, entry.deleted, packed, data)
     message = _encode(written)
     if len(message) > _MOST_BYTES:
-        raise PayloadTooLarge("The response is larger than what can be stored.", field="store")
+        raise PayloadTooLarge("The response is too large to be stored. Set store to false.", field="store")
     return message
 
 

@@ -18,7 +18,7 @@ from servicekit.deadline import Deadline
 from servicekit.principal import Principal
 
 from gateway.clients.large_responses import LargeResponses, Pieces
-from gateway.clients.nats_calls import reached
+from gateway.clients.nats_calls import call_nats
 from gateway.domain.responses import RESPONSE, Item, Owned, OwnedPage, Stored, is_id
 
 _WHAT = "The store of responses"
@@ -42,7 +42,7 @@ class _Record(msgspec.Struct):
     sources: list[tuple[str, str]] = []
     # The key contains only a digest of a long name. Records of earlier versions have no owner.
     owner: str | None = None
-    # The location of the whole record. A record with pieces contains only small members.
+    # The location of the whole record, if it is too large for a key. `object` then has only its small members.
     pieces: Pieces | None = None
 
 
@@ -77,7 +77,7 @@ class NatsResponses:
         bucket, key = await self._bucket(), _key(principal, stored.id)
         value, pieces = await self._written(key, stored, principal.owner, deadline)
         await self._make_room(bucket, principal.tenant, principal.owner, deadline)
-        revision = await reached(bucket.put(key, value), deadline, _WHAT)
+        revision = await call_nats(bucket.put(key, value), deadline, _WHAT)
         if pieces is not None:
             await self._large.delete(bucket._js, key, deadline, before=pieces.first)
         return replace(stored, revision=revision)
@@ -86,7 +86,7 @@ class NatsResponses:
         """See `ports.responses.ResponseStore`."""
         bucket, key = await self._bucket(), _key(principal, stored.id)
         value, pieces = await self._written(key, stored, principal.owner, deadline)
-        revision = await reached(_updated(bucket, key, value, stored.revision), deadline, _WHAT)
+        revision = await call_nats(_updated(bucket, key, value, stored.revision), deadline, _WHAT)
         if pieces is not None and revision is not None:
             await self._large.delete(bucket._js, key, deadline, before=pieces.first)
         elif pieces is not None:
@@ -106,7 +106,7 @@ class NatsResponses:
             packed = await self._large.read(bucket._js, key, record.pieces, deadline)
             if packed is not None:
                 return _stored(key, await _unpacked(packed), stored.revision)
-            # Another gateway has replaced the record or its pieces: read the record again.
+            # Another gateway has replaced the record and deleted its pieces. Read the record again.
         return None
 
     async def delete(self, principal: Principal, stored_id: str, deadline: Deadline) -> bool:
@@ -122,14 +122,14 @@ class NatsResponses:
         bucket = await self._bucket()
         found = await self._names(bucket, tenant, owner, deadline)
         for name in found:
-            await reached(bucket.purge(name, _MARKER), deadline, _WHAT)
+            await call_nats(bucket.purge(name, _MARKER), deadline, _WHAT)
         await self._large.delete(bucket._js, keys.of_user(tenant, owner), deadline)
         return len(found)
 
     async def page(self, tenant: str, count: int, token: str, deadline: Deadline) -> OwnedPage:
         """See `ports.responses.ResponseStore`."""
         bucket = await self._bucket()
-        listed = await reached(
+        listed = await call_nats(
             key_value.recent_names(bucket, response_keys.tenant_responses(tenant)), deadline, _WHAT
         )
         last = _age(token) or _AFTER_ALL
@@ -143,7 +143,7 @@ class NatsResponses:
         """See `ports.responses.ResponseStore`."""
         bucket = await self._bucket()
         pattern = response_keys.tenant_responses(tenant, name)
-        listed = await reached(key_value.recent_names(bucket, pattern), deadline, _WHAT)
+        listed = await call_nats(key_value.recent_names(bucket, pattern), deadline, _WHAT)
         return await _owned(bucket, listed[0], deadline) if listed else None
 
     async def _make_room(self, bucket: KeyValue, tenant: str, owner: str, deadline: Deadline) -> None:
@@ -162,14 +162,14 @@ class NatsResponses:
             self._left.popitem(last=False)
 
     async def _purge(self, bucket: KeyValue, key: str, deadline: Deadline) -> None:
-        await reached(bucket.purge(key, _MARKER), deadline, _WHAT)
+        await call_nats(bucket.purge(key, _MARKER), deadline, _WHAT)
         await self._large.delete(bucket._js, key, deadline)
 
     async def _written(
         self, key: str, stored: Stored, owner: str, deadline: Deadline
     ) -> tuple[bytes, Pieces | None]:
-        """Return the value for a key, and the location of its written pieces, or None for a small record."""
-        record = _recorded(stored, owner)
+        """Return the value for a key, and the location of the record's pieces, or None for a small record."""
+        record = _record_of(stored, owner)
         packed = await _packed(record)
         if len(packed) <= _MOST_BYTES:
             return packed, None
@@ -181,13 +181,13 @@ class NatsResponses:
     async def _names(self, bucket: KeyValue, tenant: str, owner: str, deadline: Deadline) -> list[str]:
         """Return the keys of a user's records."""
         pattern = keys.of_user(tenant, owner)
-        return await reached(key_value.names(bucket, pattern), deadline, _WHAT)
+        return await call_nats(key_value.names(bucket, pattern), deadline, _WHAT)
 
 
 async def _read(bucket: KeyValue, key: str, deadline: Deadline) -> tuple[_Record, Stored, int] | None:
     """Return a record, its domain object, and its size with its pieces, or None if the key does not exist."""
     try:
-        entry = await reached(bucket.get(key), deadline, _WHAT)
+        entry = await call_nats(bucket.get(key), deadline, _WHAT)
     except KeyNotFoundError:
         return None
     value = entry.value or b""
@@ -221,7 +221,7 @@ async def _updated(bucket: KeyValue, key: str, value: bytes, revision: int) -> i
         return None
 
 
-def _recorded(stored: Stored, owner: str) -> _Record:
+def _record_of(stored: Stored, owner: str) -> _Record:
     items, chain, sources = list(stored.items), list(stored.chain), list(stored.sources)
     return _Record(stored.profile, dict(stored.object), items, chain, sources, owner)
 

@@ -201,7 +201,7 @@ def _passage(message: retriever_pb2.Passage) -> Passage:
     document = message.document
     headings, captions = message.headings, message.captions
     oids, groups = document.access.oids, document.access.groups
-    # Most of the four lists are empty. For an empty list of a message, the test is faster than `tuple`.
+    # Most of the four lists are empty. Testing an empty protobuf list is faster than converting it with `tuple`.
     return Passage(
         id=message.id,
         index=message.index,

@@ -23,7 +23,7 @@ async def newest_first(
         jetstream: The connection.
         stream: The name of the stream.
         subjects: The pattern of the subjects.
-        before: The sequence below which messages are returned. 0 returns all messages.
+        before: The sequence number below which messages are returned. 0 returns all messages.
     """
     state = (await jetstream.stream_info(stream)).state
     end = min(before - 1, state.last_seq) if before else state.last_seq
@@ -55,7 +55,7 @@ async def _chunk(jetstream: JetStreamContext, stream: str, subjects: str, start:
             try:
                 messages = await subscription.fetch(min(left, _BATCH), timeout=_FETCH_SECONDS)
             except nats.errors.TimeoutError:
-                # A later message has replaced the expected message, or the server is slow.
+                # A newer message of the same subject has replaced the expected message, or the server is slow.
                 silent += 1
                 left = (await subscription.consumer_info()).num_pending or 0
                 if left and silent == _SILENT_FETCHES:

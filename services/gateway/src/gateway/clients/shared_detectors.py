@@ -34,10 +34,10 @@ class SharedDetectors:
     memory with patterns.
 
     Args:
-        service: The service.
+        service: The guardrails service.
         workers: The threads that compile detectors and judge long pieces.
-        interval: Seconds between two calls of the service.
-        age: Seconds for which the service's list is valid.
+        interval: Seconds between two requests for the service's list of detectors.
+        age: Seconds for which a list is valid.
     """
 
     def __init__(
@@ -92,7 +92,7 @@ class SharedDetectors:
             listed = await self._service.listing(Deadline.after(_SECONDS))
             library = await self._workers.run(False, _library, listed, self._workers)
         except CausewayError as error:
-            self._report("the detectors of the guardrails service are unknown", error)
+            self._report("cannot list the detectors of the guardrails service", error)
             return
         except Exception as error:  # for example an unreadable file; the next attempt may succeed
             self._report("the gateway cannot run detectors itself", error)
@@ -100,7 +100,7 @@ class SharedDetectors:
         self._problem = ""
         if not library.is_like(self._library):
             self._library, self._made = library, {}
-            _log.info("detectors that the gateway runs itself for policies", detectors=sorted(library.names))
+            _log.info("the gateway runs detectors of policies itself", detectors=sorted(library.names))
         self._listed = started
 
     def _report(self, event: str, error: Exception) -> None:
@@ -119,13 +119,15 @@ class SharedDetectors:
             try:
                 detectors = await self._workers.run(False, library.made, policy)
             except Exception:  # the service judges for this policy, and the task continues with the next policy
-                _log.exception("the gateway could not make detectors of a policy")
+                _log.exception("cannot compile the detectors of a policy; the guardrails service runs them")
                 continue
-            if policy in made:  # false if a newer policy has displaced it
+            if policy in made:  # false if newer policies have displaced this policy
                 made[policy] = detectors
 
 
 def _library(listed: "guardrails_pb2.ListDetectorsResponse", workers: ThreadPool) -> "LocalLibrary":
-    from gateway.clients.local_detectors import LocalLibrary  # only if needed, because it loads large tables
+    from gateway.clients.local_detectors import (
+        LocalLibrary,
+    )  # imported only when needed, because it loads large tables
 
     return LocalLibrary(listed, workers)

@@ -1,4 +1,4 @@
-"""Submit texts to ingest over NATS: one object and one job per request. The key-value bucket has the result."""
+"""Submit texts to ingest over NATS: one object and one job per request. A key-value bucket has the job's result."""
 
 import asyncio
 import hashlib
@@ -20,7 +20,7 @@ from servicekit.principal import Principal
 
 from gateway.clients.backlog import Backlog, enqueue, queued
 from gateway.clients.ingest import QUEUE, job_entry, job_of
-from gateway.clients.nats_calls import reached
+from gateway.clients.nats_calls import call_nats
 from gateway.domain.documents import ENDED, Job
 from gateway.domain.text_documents import TextDocument
 
@@ -82,13 +82,13 @@ class NatsTexts:
 
         # A large batch is on disk, because the texts of the request are already in memory.
         with tempfile.SpooledTemporaryFile(_IN_MEMORY) as file:
-            # In a thread, because many texts would delay all running answers.
+            # Write in a thread, because many texts would delay all running answers.
             batch = await asyncio.to_thread(_Batch, cast("BinaryIO", file), documents)
-            await reached(send(batch), deadline, QUEUE)
+            await call_nats(send(batch), deadline, QUEUE)
         return job_of(state)
 
     async def finished(self, principal: Principal, job: Job, deadline: Deadline) -> Job:
-        """See `ports.index_management.Texts`. Poll the state, because polling survives a restart of the broker."""
+        """See `ports.index_management.Texts`. The call polls, because polling survives a restart of the broker."""
         pause = _FIRST_PAUSE
         while True:
             left = deadline.at - time.monotonic()
@@ -114,10 +114,10 @@ class NatsTexts:
 
 
 class _Batch:
-    """The object of a job: the documents in order, each with its length before it.
+    """Writes the object of a job: the documents in order, each preceded by its length.
 
     Args:
-        file: An empty file. The batch remains open at its start.
+        file: An empty file. It remains open, at its start.
         documents: The documents.
     """
 

@@ -212,7 +212,7 @@ class FakeResponses:
 
     def _check(self, stored: Stored) -> None:
         if self._size(stored) > _MOST_OF_RESPONSE:
-            raise PayloadTooLarge("The response is larger than what can be stored.", field="store")
+            raise PayloadTooLarge("The response is too large to be stored. Set store to false.", field="store")
 
 
 @dataclass(slots=True)

@@ -44,14 +44,14 @@ class FakeResponseLog:
         """See `ports.response_log.ResponseLog`."""
         key = self._of(principal, name)
         if len(entry.data) > _MOST_BYTES:
-            raise PayloadTooLarge("The response is larger than what can be stored.", field="store")
+            raise PayloadTooLarge("The response is too large to be stored. Set store to false.", field="store")
         await asyncio.sleep(0)
         log = self.logs.get(key, [])
         last = log[-1] if log else Entry("")
         if last.position != after:
             if last.position > after and last.same(entry):
                 return last.position
-            raise Conflict(f"Another gateway writes to {name} now.", resource=name)
+            raise Conflict(f"Another gateway now writes the log of {name}.", resource=name)
         if not log:
             self._make_room(principal.tenant)
         self._write(key, entry)
