@@ -10,6 +10,7 @@ from causeway_testing.gateway.answering import FakeGenerator, FakeGuardrails
 from causeway_testing.gateway.application import FakePictures
 from causeway_testing.gateway.retrieval import FakeRetriever
 from causeway_testing.servers import eventually
+from gateway.answering import prompts
 from gateway.answering.error_text import WITHHELD
 from gateway.answering.pipeline import Pipeline
 from gateway.domain import (
@@ -813,7 +814,7 @@ async def test_the_system_message_names_the_language() -> None:
     """The system message names the language of the answer."""
     world = World()
     await world.events(turn(prompting=PromptOptions(language="de")))
-    assert "answer in this one: de." in world.generator.prompts[0].messages[0].text
+    assert prompts.IN_LANGUAGE.format("de") in world.generator.prompts[0].messages[0].text
 
 
 @pytest.mark.parametrize(

@@ -36,7 +36,7 @@ def test_language_and_questions_follow_the_system_prompt() -> None:
         system, *_ = prompts.compose(
             turn(style, prompting=PromptOptions(system_prompt=own, language="de", follow_ups=True)), []
         )
-        expected = [first, "Whatever the language of the question and of the sources, answer in this one: de."]
+        expected = [first, prompts.IN_LANGUAGE.format("de")]
         assert system.text.split("\n") == [
             *(line for line in "\n".join(expected).split("\n") if line),
             prompts.FOLLOW_UPS,

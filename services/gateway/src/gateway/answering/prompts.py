@@ -10,27 +10,27 @@ from gateway.domain import Message, Passage, Picture, PromptStyle, Turn
 
 ANSWER_FROM_SOURCES = (
     "You answer questions for the people of an organisation, from its own documents.\n"
-    "Use nothing but the sources that stand below the question. When they do not hold the answer, say that you "
-    "don't know; ask back where a question would help.\n"
-    "Every source begins with its name and a colon. Put the name of the source in square brackets behind each fact "
-    "that you take from it, like [guide.pdf#page=2]; name several sources one by one, like [a.md][b.md].\n"
+    "Use only the sources below the question. If they do not contain the answer, say that you don't know. Ask the "
+    "user a question if that would help.\n"
+    "Every source begins with its name and a colon. After each fact that you take from a source, put the name of "
+    "the source in square brackets, like [guide.pdf#page=2]. Name several sources one by one, like [a.md][b.md].\n"
     "Be brief, and answer in the language of the question."
 )
 
-IN_LANGUAGE = "Whatever the language of the question and of the sources, answer in this one: {}."
+IN_LANGUAGE = "Answer in this language, even if the question and the sources have another one: {}."
 
 FOLLOW_UPS = (
-    "Behind the answer write up to three short questions that the user is likely to ask next, each on its own line "
-    "between double angle brackets, like <<When does the office open?>>. Take such as the sources answer and "
-    "nobody has asked yet. Write no heading above them and nothing behind them."
+    "After the answer, write up to three short questions that the user is likely to ask next, each on its own line "
+    "between double angle brackets, like <<When does the office open?>>. Choose questions that the sources answer "
+    "and that the user has not asked yet. Write no heading before them and nothing after them."
 )
 
 SEARCH_QUERY = (
-    "Somebody talks with an assistant that searches a collection of documents. Turn the last question into one "
-    "search query that can be understood without the conversation: name what it refers to, keep every name and "
-    "number in it, leave out what is only politeness. Write no names of files and nothing in brackets. Keep the "
-    "language of the question. Answer with the query alone, on one line; where the question needs no change, with "
-    "the question."
+    "A user talks with an assistant that searches a collection of documents. Turn the last question into one "
+    "search query that can be understood without the conversation: name what the question refers to, keep every "
+    "name and number in it, and leave out polite phrases. Write no names of files and nothing in brackets. Keep "
+    "the language of the question. Answer only with the query, on one line. If the question needs no change, "
+    "answer with the question."
 )
 
 _LINE_BREAKS = "\r\n"
@@ -41,26 +41,26 @@ LONGEST_MESSAGE = 2000
 
 CONTEXT_INSTRUCTION = (
     "The passages below were found for the user's question. Use them where they help, cite them by their names in "
-    "square brackets, and do not make up what they do not say."
+    "square brackets, and do not invent facts that they do not contain."
 )
 
 SEARCH_DESCRIPTION = (
-    "Search the documents that belong to this conversation. You get passages, each behind its name and a colon. "
-    "Search before you answer what the documents may hold, with words that are understood without the "
-    "conversation. Search again with other words where too little is found. Put the name of the passage in square "
-    "brackets behind each fact that you take from it, like [guide.pdf#page=2]."
+    "Search the documents that belong to this conversation. The result has passages, each after its name and a "
+    "colon. Search before you answer a question that the documents may answer, with words that can be understood "
+    "without the conversation. If too little is found, search again with other words. After each fact that you "
+    "take from a passage, put the name of the passage in square brackets, like [guide.pdf#page=2]."
 )
 
-NOTHING_FOUND = "Nothing was found. Search with other words, or say that the documents do not hold it."
-NO_QUERY = "This was no search: it needs a query, which is a text."
-NO_MORE_SEARCHES = "There are no more searches: answer from what was found."
+NOTHING_FOUND = "Nothing was found. Search with other words, or say that the documents do not contain the answer."
+NO_QUERY = "No search was run: the call has no valid query. Send a query, which is a text."
+NO_MORE_SEARCHES = "There are no more searches. Answer from the passages that were found."
 
 
 SUMMARISE = (
     "Summarise the conversation above, so that another assistant can continue it with your summary alone. Keep "
     "what the user wants and has decided, all names, numbers, identifiers and code that still matter, the results "
     "of tools that still matter, what is done and what is open. Keep the names of sources in square brackets "
-    "behind their facts. Answer nothing, and write only the summary, in the language of the user."
+    "after their facts. Do not answer questions. Write only the summary, in the language of the user."
 )
 
 SUMMARY = "A summary takes the place of the earlier conversation:"
@@ -76,7 +76,7 @@ def search_function(name: str) -> dict[str, Any]:
     """Return the function that a model calls to search.
 
     Args:
-        name: Its name.
+        name: The name of the function.
     """
     query = {"type": "string", "description": "What to search for: a question or key words."}
     parameters = {
