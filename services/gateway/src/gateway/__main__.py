@@ -6,8 +6,8 @@ import sys
 
 def main() -> int:
     """Run until SIGTERM; return the exit code."""
-    # gRPC reads this variable at its import. Its event engine passes each received message between threads.
-    # Without the event engine, a streamed token costs the gateway a fifth less (bench/README.md).
+    # gRPC reads this variable when it is imported. gRPC's event engine hands each received message from one thread
+    # to another. Without the event engine, a streamed token costs the gateway a fifth less (bench/README.md).
     os.environ.setdefault("GRPC_EXPERIMENTS", "-event_engine_client")
     from servicekit import process
 

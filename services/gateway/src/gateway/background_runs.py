@@ -1,4 +1,4 @@
-"""Composes the worker of background responses."""
+"""Creates the worker of background responses from its collaborators."""
 
 from starlette.types import ASGIApp
 

@@ -73,7 +73,7 @@ def routers(
 def front_end_routers(
     settings: Settings, services: Services, slots: UploadSlots, draining: asyncio.Event
 ) -> list[APIRouter]:
-    """Return the routers that belong to every front end."""
+    """Return the routers for chat front ends: application, originals, chat history, user data and the console."""
     return [
         application.router(
             services.ingest,

@@ -47,7 +47,7 @@ class Settings(OriginalSettings, IdentitySettings):
     )
     retriever_target: str = Field("127.0.0.1:50051", description="gRPC target of the retriever.")
     generator_target: str = Field("127.0.0.1:50052", description="gRPC target of the generator.")
-    guardrails_target: str = Field("127.0.0.1:50053", description="gRPC target of the guardrails.")
+    guardrails_target: str = Field("127.0.0.1:50053", description="gRPC target of the guardrails service.")
     guardrails_in_process: bool = Field(
         True,
         description="Run a policy's pattern detectors in the gateway, if the guardrails service runs the same "
@@ -96,15 +96,15 @@ class Settings(OriginalSettings, IdentitySettings):
     response_bytes: int = Field(
         256 * MEBI,
         gt=0,
-        description="Maximum bytes of stored responses up to 1 MB, and again of larger ones. NATS reserves both, "
-        "and deletes the oldest responses.",
+        description="Maximum bytes of all stored responses of up to 1 MB each. All larger responses together have "
+        "the same limit. NATS reserves both amounts, and deletes the oldest responses at a limit.",
     )
     response_searches: int = Field(
         5,
         ge=0,
         le=20,
-        description="Maximum number of searches of a model in one response with `file_search`; 0: the platform "
-        "searches before it asks the model, also if the model can call tools.",
+        description="Maximum number of searches of a model in one response with `file_search`; 0: the gateway "
+        "searches before it calls the model, even if the model can call tools.",
     )
     response_log_bytes: int = Field(
         256 * MEBI,
@@ -166,14 +166,15 @@ class Settings(OriginalSettings, IdentitySettings):
         "passage.",
     )
     node_token_approximation: int = Field(
-        500, ge=1, description="Assumed tokens of a passage before it is fetched."
+        500, ge=1, description="Assumed number of tokens of a passage that is not fetched yet."
     )
     answer_timeout: float = Field(120.0, gt=0, description="Maximum seconds of a whole answer.")
     upload_timeout: float = Field(60.0, gt=0, description="Maximum seconds to store an upload and queue its jobs.")
     index_timeout: float = Field(
         300.0,
         gt=0,
-        description="Maximum seconds that POST /index waits for its documents. Then it responds with the job.",
+        description="Maximum seconds that POST /index waits until its documents are stored. After this time, it "
+        "responds with the job, which continues.",
     )
     max_body_bytes: int = Field(4 * MEBI, gt=0, description="Largest body of a request.")
     ingest_urls: UrlPatterns = Field(
@@ -216,7 +217,9 @@ class Settings(OriginalSettings, IdentitySettings):
         "that has been idle longest. If none is idle, the new connection can only read health and metrics.",
     )
     stream_heartbeat: float = Field(
-        15.0, gt=0, description="Seconds of silence after which a stream of server-sent events gets a comment."
+        15.0,
+        gt=0,
+        description="Seconds without an event after which the gateway sends a comment on an event stream.",
     )
     max_messages: int = Field(1000, gt=0, description="Maximum number of messages of a chat request.")
     max_answer_tokens: int | None = Field(

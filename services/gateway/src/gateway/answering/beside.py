@@ -1,4 +1,4 @@
-"""The parts of a protected choice beside its text. Detectors judge them separately before clients receive them."""
+"""The members of a protected choice other than its text. Detectors judge them before clients receive them."""
 
 import copy
 from collections.abc import Iterable
@@ -58,7 +58,7 @@ class Document:
     Attributes:
         names: Names of the members.
         texts: The texts for the detectors.
-        found: The findings without spans, because clients do not receive the texts to which the spans belong.
+        found: The findings without spans. Clients do not receive the texts to which the spans belong.
         left_out: Paths of the omitted members, which no detector could judge.
     """
 
@@ -117,7 +117,7 @@ class Document:
 
 @dataclass(slots=True)
 class BesideChoice:
-    """The parts of one protected choice beside its text.
+    """The members of one protected choice other than its text.
 
     Attributes:
         index: The number of the choice.
@@ -126,7 +126,7 @@ class BesideChoice:
         calls: Pieces of tool calls, as the model server sent them.
         calls_document: The tool calls, once the choice is complete.
         delta_document: The other members of the delta, once the choice is complete.
-        choice_document: The members beside the delta, once the choice is complete.
+        choice_document: The members of the choice other than its delta, once the choice is complete.
     """
 
     index: int
@@ -181,7 +181,7 @@ class BesideChoice:
         if self.delta_document is not None and (members := self.delta_document.members()):
             out.append(Delta(self.index, "", _encode(members)))
         if self.calls_document is None or self.calls_document.left_out or not self.calls_document.changed:
-            # Text detectors do not judge these calls. The detectors of conversations have judged them.
+            # No text detector redacts these calls. The detectors of conversations have judged them.
             out += self.calls
         else:
             out.append(Delta(self.index, "", _encode(self.calls_document.members())))

@@ -1,4 +1,4 @@
-"""The texts of one answer that detectors judge beside the contents of its choices, each with a number."""
+"""The texts of one answer that detectors judge in addition to the contents of its choices, each with a number."""
 
 from collections.abc import Iterable, Sequence
 from dataclasses import dataclass, replace
@@ -25,7 +25,7 @@ from gateway.domain.deltas import members_of
 from gateway.ports.answering import Clearance
 
 FIRST = 1 << 20
-"""The first number of a text beside choices. Choices have the numbers from 0."""
+"""The first number of a text that is not the content of a choice. Choices have the numbers from 0."""
 
 MOST = 640
 """The maximum number of judged texts in the documents of one answer. The gateway omits further documents."""
@@ -46,7 +46,7 @@ class Piece:
 
 @dataclass(slots=True)
 class _Growing:
-    """A text that grows beside a choice. Clients receive its cleared part."""
+    """A text of a choice that grows like its content. Clients receive the cleared part."""
 
     choice: BesideChoice
     name: str
@@ -64,7 +64,7 @@ class _Question:
 
 
 class BesideTexts:
-    """All texts beside the choices of one answer.
+    """All texts of one answer other than the contents of its choices.
 
     The gateway releases a growing text as far as the detectors clear it. It releases a document when the document
     is complete and judged.
@@ -130,7 +130,7 @@ class BesideTexts:
         return self.size - before
 
     def complete(self, choice: BesideChoice, documents: Sequence[Document]) -> None:
-        """Add the parts of a complete choice beside its text.
+        """Add the members of a complete choice other than its text.
 
         Raises:
             Unavailable: The choice's tool calls are too long for the detectors.
@@ -288,7 +288,7 @@ def client_events(
     failures: tuple[DetectorFailure, ...],
     left_out: tuple[str, ...] = (),
 ) -> list[Event]:
-    """Return the events for clients about a text beside a choice, without spans and duplicate findings."""
+    """Return the events for clients about a text that is not a content, without spans and duplicate findings."""
     found = tuple(dict.fromkeys(map(unplaced, findings)))
     if not (found or failures or left_out):
         return []

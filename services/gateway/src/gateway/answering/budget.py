@@ -51,7 +51,7 @@ def context_tokens(
     Args:
         window: The model's context window.
         prompt_tokens: The tokens of the conversation without passages.
-        max_tokens: The requested limit of the answer. The window has room for it beside the conversation.
+        max_tokens: The requested limit of the answer. Conversation and answer must fit the window together.
         ratio: The passages' share of the available tokens, 0.2 to 0.8.
         node_tokens: The assumed tokens of a passage.
 
@@ -71,7 +71,7 @@ class Shares:
 
     Attributes:
         answer: Tokens reserved for the answer.
-        free: The tokens for passages and history, beside question and answer.
+        free: The tokens for passages and history. These do not include the question and the answer.
         passages: The maximum tokens of the passages. The history may use the remaining free tokens.
     """
 
@@ -83,9 +83,9 @@ class Shares:
 def shares(window: int, fixed: int, max_tokens: int | None, ratio: float, node_tokens: int = NODE_TOKENS) -> Shares:
     """Share the context window of a conversation whose history can be cut.
 
-    The answer gets the requested tokens, but at most half of the tokens beside the question. This limit keeps room
-    for sources. Passages get the ratio's share of the remaining tokens, or the tokens of one passage if that is
-    more.
+    The answer gets the requested tokens, but at most half of the tokens that the question leaves. This limit keeps
+    room for sources. Passages get the ratio's share of the remaining tokens, or the tokens of one passage if that
+    is more.
 
     Args:
         window: The model's context window.
@@ -106,7 +106,7 @@ def shares(window: int, fixed: int, max_tokens: int | None, ratio: float, node_t
 
 
 def near_enough(passage: Passage, threshold: float | None) -> bool:
-    """Return whether a passage's cosine similarity reaches the threshold, or one of the two is unknown."""
+    """Return whether a passage's cosine similarity reaches the threshold. True if either value is unknown."""
     return threshold is None or passage.dense_score is None or passage.dense_score >= threshold
 
 

@@ -71,8 +71,8 @@ class Checks:
         The detectors judge all messages of users and tools. Only the messages after the latest answer can block the
         request, because an old message must not block a conversation permanently. A blocked old message does not
         reach the model either. `Turn.detection.input_scope` can select other messages. A policy's detectors judge
-        all messages, including those of the system and the assistant. They also judge the parts of the request
-        beside its messages that the model receives.
+        all messages, including those of the system and the assistant. They also judge the other parts of the
+        request that the model receives.
 
         Raises:
             BlockedQuestion: A detector blocks the turn.
@@ -86,7 +86,7 @@ class Checks:
     async def _beside_input(
         self, turn: Turn, timeline: Timeline, deadline: Deadline
     ) -> tuple[Turn, tuple[Detections, ...]]:
-        """Return the turn after redaction of its parts beside the texts of its messages.
+        """Return the turn after redaction of its parts other than the texts of its messages.
 
         Raises:
             BlockedQuestion: A detector blocks the turn.

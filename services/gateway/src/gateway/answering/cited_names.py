@@ -1,4 +1,4 @@
-"""Change findings in citation marks into reports. A redaction in a mark would break the link to the source."""
+"""Exempt citation marks from redaction, because a redaction in a mark would break the link to the source."""
 
 from collections import deque
 from collections.abc import Iterable, Sequence
@@ -9,7 +9,7 @@ from gateway.domain import Action, Finding
 
 
 def spared(findings: Iterable[Finding], marks: Sequence[tuple[int, int]]) -> tuple[Finding, ...]:
-    """Return the findings, after a change of each redaction within a citation mark into a report.
+    """Return the findings. A redaction within a citation mark becomes a report.
 
     Args:
         findings: The findings.

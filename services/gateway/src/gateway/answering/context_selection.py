@@ -166,7 +166,7 @@ def prompt_too_long() -> InvalidRequest:
 
 
 def _beside(window: int, prompt: int, max_tokens: int | None) -> int | None:
-    """Return the requested limit of the answer, lowered to the tokens of the window beside the conversation."""
+    """Return the requested limit of the answer, lowered to the tokens that the conversation leaves."""
     if not window or max_tokens is None or max_tokens <= window - prompt:
         return max_tokens
     _log.warning(
@@ -211,7 +211,7 @@ def _log_choice(passage: Passage, fate: str, tokens: int | None = None) -> None:
 
 
 def no_longer(turn: Turn, most: int | None) -> Turn:
-    """Return the turn with this limit of the answer, in the member that the request used."""
+    """Return the turn with this token limit of the answer, in the members that the request used for its limit."""
     if most is None or most == turn.max_tokens:
         return turn
     original = turn.original.json

@@ -91,9 +91,9 @@ class ConversationWindow:
     def _bound(
         self, turn: Turn, cut: Sequence[Message], texts: Sequence[str], prompt: Sequence[Message]
     ) -> TokenCounts | None:
-        """Return upper bounds of the counts if everything fits by the bounds, or None.
+        """Return upper bounds of the counts if everything fits according to them, or None.
 
-        If the bounds fit, exact counts lead to the same result. Bounds need no call to the generator.
+        In this case exact counts lead to the same result. Bounds need no call to the generator.
 
         Args:
             turn: The turn.
@@ -121,7 +121,7 @@ class ConversationWindow:
         return bounds if answers and passages <= shares.passages and passages + history <= shares.free else None
 
     async def _limited(self, turn: Turn, selection: Selection | None, window: int, deadline: Deadline) -> Turn:
-        """Return the turn with its answer limited to the tokens of the window beside the prompt."""
+        """Return the turn with its answer limited to the tokens that the prompt leaves in the window."""
         assert turn.max_tokens is not None
         prompt = prompts.compose(turn, selection.passages if selection else ())
         counts = await counted(self._generator, turn, (), prompt, deadline)

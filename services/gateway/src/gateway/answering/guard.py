@@ -35,10 +35,10 @@ LONGEST_PIECE = 16 * 1024
 class OutputGuard:
     """One answer while its detectors judge it.
 
-    Two tasks run beside the consumer of `events`. The first task feeds the model's events to the detectors and
-    records the immediate clearances. The second task records the later clearances. The guard reads the model's
-    stream at most `HELD_CHARACTERS` per choice ahead of the consumer. A choice ends after the detectors have judged
-    its last text. It does not wait for other choices.
+    Two tasks run concurrently with the consumer of `events`. The first task feeds the model's events to the
+    detectors and records the immediate clearances. The second task records the later clearances. The guard reads
+    the model's stream at most `HELD_CHARACTERS` per choice ahead of the consumer. A choice ends after the detectors
+    have judged its last text. It does not wait for other choices.
 
     Args:
         batches: The model's events. The guard closes the generator at the end.
@@ -140,7 +140,7 @@ class OutputGuard:
         while len(text) > LONGEST_PIECE:
             self._cleared(await self._watch.feed(choice.index, text[:LONGEST_PIECE]))
             text = text[LONGEST_PIECE:]
-        # After the finish the detectors do not wait for more text.
+        # After the finish, the detectors must not wait for more text.
         reply = choice.reply_json if choice.announced else b""
         self._cleared(await self._watch.feed(choice.index, text, last=choice.announced, reply_json=reply))
 
@@ -199,7 +199,7 @@ class OutputGuard:
         return texts
 
     def _complete(self, choice: HeldChoice) -> None:
-        """Submit the parts beside the text of a complete choice to the detectors."""
+        """Submit the members of a complete choice other than its text to the detectors."""
         if choice.beside is not None:
             self._beside.complete(choice.beside, choice.complete())
 

@@ -13,7 +13,7 @@ from gateway.domain import Action, Delta, Event, Finding, Finish
 from gateway.domain.deltas import ToolCall, drop_numbers, members_of, merge, tool_calls_json
 
 LONGEST_REPLY = 256 * 1024
-"""The maximum size of a choice's judged tool calls. If no detector can block, longer calls pass unjudged."""
+"""The maximum size of a choice's tool calls for the detectors. If none can block, longer calls pass unjudged."""
 
 _encode = msgspec.json.encode
 
@@ -28,8 +28,8 @@ def size_of(event: Delta | Finish) -> int:
 class HeldChoice:
     """One choice, which holds the model's events and releases the cleared events.
 
-    If a detector redacts or blocks, the detectors judge the parts beside the text separately (`BesideChoice`). The
-    choice then releases its tool calls after the detectors have judged all parts.
+    If a detector redacts or blocks, the detectors also judge the members other than the text (`BesideChoice`). The
+    choice then releases its tool calls after the detectors have judged all members.
 
     Args:
         index: The number of the choice.
@@ -46,7 +46,7 @@ class HeldChoice:
         finished: The finish is released.
         size: The size of the held events by `size_of`, without tool calls.
         overlong: The tool calls are too long for the detectors.
-        beside: The parts beside the text, or None without protection.
+        beside: The members other than the text, or None without protection.
         asks: The detectors have not judged the follow-up questions yet, so the choice cannot end.
 
     >>> choice = HeldChoice(0, protected=True, chunked=False)
@@ -165,7 +165,7 @@ class HeldChoice:
         return withheld(findings, self._taken)
 
     def release(self, out: list[Event]) -> None:
-        """Append the releasable events to ``out``: cleared text, judged parts beside it, the finish."""
+        """Append the releasable events to ``out``: cleared text, other judged members, the finish."""
         begin = len(out)
         self._close_run()
         while self._pending:
@@ -183,7 +183,7 @@ class HeldChoice:
             room = self._cited.limit(self.cleared) - self._offset
             if event.text and len(event.text) > room:
                 if room > 0:
-                    # The event's members beside the text are released with the last piece of the text.
+                    # The event's other members are released with the last piece of its text.
                     self.size -= room
                     self._pass(Delta(event.choice, event.text[:room]), out, begin)
                     self._pending[0] = msgspec.structs.replace(event, text=event.text[room:])

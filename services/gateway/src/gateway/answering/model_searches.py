@@ -224,7 +224,7 @@ def _prompt(turn: Turn, found: Sequence[Passage]) -> Prompt:
 
 
 def _offering(parameters_json: bytes, tool: SearchTool, *, left: int, first: bool) -> bytes:
-    """Return the parameters of a round, with the search tool while searches are left."""
+    """Return the parameters of a round. They contain the search tool while searches are left."""
     members: dict[str, Any] = dict(_object.decode(parameters_json))
     if tool.first_choice_json:
         # The request's tool choice applies to the first round only: the model has then made the required call.

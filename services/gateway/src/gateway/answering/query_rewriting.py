@@ -65,9 +65,9 @@ class QueryRewriting:
         self._checks = checks
 
     async def query(self, turn: Turn, timeline: Timeline, deadline: Deadline) -> Query:
-        """Return the search query of a turn, after the detectors.
+        """Return the search query of a turn after the detectors have judged it.
 
-        If the rewriting fails, the answer does not fail. The search then uses the question.
+        If the rewriting fails, the search uses the question, and the answer does not fail.
         """
         rewrites = turn.prompting.rewrite and turn.retrieval.indexes
         if not (rewrites and any(message.role in _CONVERSATION for message in turn.history)):

@@ -1,4 +1,4 @@
-"""Collect a request's texts beside the texts of its messages: members of messages, tools, the request's prompt."""
+"""Collect a request's texts other than its messages' texts: members of messages, tools, the request's prompt."""
 
 from collections.abc import Sequence
 from dataclasses import replace
@@ -39,7 +39,8 @@ class RequestTexts:
     Args:
         turn: The turn.
         places: The numbers of the messages. The question has the number after the history's last number.
-        members: Judge the members of these messages and the parameters. Otherwise judge the texts in several parts.
+        members: True: judge the other members of these messages, the parameters and the prompt. False: judge the
+            messages whose text has several parts, with the parts joined.
         answered: The number of the latest answer. A blocked text up to this message does not block the request:
             the gateway replaces the text.
 

@@ -47,13 +47,13 @@ class Timeline:
 
     @contextlib.contextmanager
     def step(self, name: str) -> Iterator[None]:
-        """Time the block, also if it fails. Calls of services are below the step in the trace."""
+        """Time the block, even if it fails. In the trace, calls of services are children of the step."""
         with self.streamed(name) as span, below(span):
             yield
 
     @contextlib.contextmanager
     def streamed(self, name: str) -> Iterator[trace.Span]:
-        """Time a step that yields events, also if it fails. Yield its span without making it the current one.
+        """Time a step that yields events, even if it fails. Yield its span without making it the current span.
 
         An async generator runs in the context of the task that requests its next event. A current span would
         therefore remain current in that task after a `yield`. `below` makes the span current between two yields.
@@ -111,7 +111,7 @@ class Timeline:
 
 
 def below(step: trace.Span) -> contextlib.AbstractContextManager[object]:
-    """Make a step's span the current one, so that calls of services are below it in the trace."""
+    """Make a step's span the current span, so that the spans of service calls are its children in the trace."""
     if not step.is_recording():
         return contextlib.nullcontext()
     return trace.use_span(step, record_exception=False, set_status_on_exception=False)

@@ -24,7 +24,7 @@ _encode = msgspec.json.encode
 
 
 class _Choice:
-    """One choice: its content, and the documents beside the content."""
+    """One choice: its content, and the documents with its other members."""
 
     def __init__(self, choice: dict[str, Any], at: int, *, protected: bool) -> None:
         self.choice = choice
@@ -119,11 +119,11 @@ def _without_text(part: Any) -> Any:
 
 
 class WholeAnswer:
-    """One answer in one piece. Without a replacement its bytes do not change.
+    """One answer in one piece. If nothing is replaced, its bytes do not change.
 
     Args:
         raw_json: The answer.
-        beside: Judges the parts beside the contents of the choices.
+        beside: Judges the parts other than the contents of the choices.
         protected: A detector redacts or blocks. Otherwise detectors judge only the contents.
         names: The names of the passages, as in `HeldChoice`.
 

@@ -1,4 +1,4 @@
-"""The parts of a model's output beside its text: tool calls, reasoning, refusals, annotations.
+"""The parts of a model's output other than its text: tool calls, reasoning, refusals, annotations.
 
 Models send these parts as pieces of OpenAI's JSON objects. The OpenAI dialects pass the pieces on unchanged. The
 other dialects read the pieces as `Part`. `merge` joins the pieces as OpenAI's clients do.
@@ -77,7 +77,7 @@ Part = ToolCall | Reasoning | Refusal | Annotation
 
 
 def parts_of(members: Mapping[str, Any]) -> tuple[Part, ...]:
-    """Return the parts beside the text in a delta or in a whole message.
+    """Return the parts other than the text in a delta or in a whole message.
 
     Source: the OpenAI API reference, the chat completion object and its chunk. ``reasoning_content`` and
     ``reasoning`` are members of DeepSeek's and vLLM's APIs.
@@ -153,7 +153,7 @@ def members_of(raw_json: bytes) -> dict[str, Any]:
     """Return the members of a JSON object that a model server sent.
 
     Raises:
-        Unavailable: The bytes are no JSON object.
+        Unavailable: The bytes are not a JSON object.
     """
     try:
         members: dict[str, Any] = _object.decode(raw_json)
@@ -168,8 +168,8 @@ def merge(whole: dict[str, Any], piece: dict[str, Any]) -> None:
     """Add a streamed piece of a choice to the earlier pieces, as OpenAI's clients do.
 
     The function appends texts, but replaces names and ids. It merges lists of numbered items (tool calls) item by
-    item, and joins other lists (token log probabilities). Model servers repeat the results of a content filter, so
-    that the latest result of each category replaces the earlier result.
+    item, and joins other lists (token log probabilities). Model servers repeat the results of a content filter.
+    Therefore the latest result of each category replaces the earlier result.
     """
     for name, value in piece.items():
         before = whole.get(name)

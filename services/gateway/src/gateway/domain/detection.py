@@ -47,7 +47,7 @@ class Detector:
     Attributes:
         detector_id: The id of the detector.
         action: The consequence of its findings.
-        allow_on_error: If the detector fails, the text passes.
+        allow_on_error: Whether the text passes if the detector fails.
         params_json: The parameters of the detector, a JSON object.
         requested: The request names the detector. Otherwise a policy names it. The comparison of two detectors
             ignores this attribute.
@@ -75,7 +75,7 @@ class Detectors:
 
 @dataclass(frozen=True, slots=True)
 class Policy:
-    """A named set of detectors, and the message that replaces a blocked text or is empty."""
+    """A policy: its detectors, and the message that replaces a blocked text. The message may be empty."""
 
     detectors: Detectors = field(default_factory=Detectors)
     blocked_message: str = ""

@@ -172,7 +172,7 @@ class Job:
         waiting_since: The time since which the job waits for a dependency that is not available, RFC 3339. Empty if
             the job does not wait.
         fetching: Ingest is fetching the document from its URL.
-        warnings: The first parts of the file that the parser could not read.
+        warnings: Warnings about the first parts of the file that the parser could not read.
         warning_count: The number of all warnings.
         given_up: The job failed and is a dead letter, which can be sent again.
     """

@@ -94,16 +94,17 @@ class Start:
     raw_json: bytes = b"{}"
 
 
-# Delta, Finish and Chunk are structs, because each token creates one. A frozen dataclass takes eight times as long.
+# Delta, Finish and Chunk are structs, because each token creates one. Creating a frozen dataclass takes eight times
+# as long.
 class Delta(msgspec.Struct, frozen=True, gc=False):
     """The next piece of a choice: content, other members, or both.
 
     Attributes:
         choice: The number of the choice, from 0.
         text: The next piece of the content.
-        delta_json: The members of the choice's delta beside the content, as the model server sent them: an object,
-            or empty. `parts` decodes it.
-        choice_json: The members of the choice beside its delta (log probabilities): an object, or empty.
+        delta_json: The members of the choice's delta other than the content, as the model server sent them: an
+            object, or empty. `parts` decodes it.
+        choice_json: The members of the choice other than its delta (log probabilities): an object, or empty.
     """
 
     choice: int
@@ -113,7 +114,7 @@ class Delta(msgspec.Struct, frozen=True, gc=False):
 
     @property
     def parts(self) -> tuple[Part, ...]:
-        """Return the parts beside the content.
+        """Return the parts other than the content.
 
         Each call decodes the JSON, so that plain text and unused parts cost no decoding.
 
@@ -128,8 +129,8 @@ class Detections:
     """The findings of detectors, and the tolerated failures of detectors.
 
     ``item`` is the number of the choice for output, and the number of the message for input. The offsets in an
-    answer count the model's text without its follow-up questions. A finding in a part beside the text has no span.
-    ``left_out`` contains the paths of the omitted parts of an answer, which no detector could judge.
+    answer count the model's text without its follow-up questions. A finding in another part of an answer has no
+    span. ``left_out`` contains the paths of the omitted parts of an answer, which no detector could judge.
     """
 
     direction: Direction

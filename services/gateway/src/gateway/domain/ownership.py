@@ -1,4 +1,4 @@
-"""The owners of documents. Only the gateway writes the owner, which is always the caller."""
+"""The owners of documents. Only the gateway sets the owner of a document, which is always the caller."""
 
 from collections.abc import Iterable, Sequence
 from typing import Any
@@ -35,7 +35,7 @@ def check(principal: Principal, metadata: Iterable[bytes]) -> None:
         PermissionDenied: The metadata name another owner.
     """
     for json in metadata:
-        # Most metadata do not contain the key, so that decoding is not necessary. The key may contain escapes.
+        # Most metadata do not contain the key and need no decoding. The key may contain escapes.
         if b"uploaded_by" not in json and b"\\" not in json:
             continue
         if _metadata.decode(json).uploaded_by not in (msgspec.UNSET, *principal.owners):

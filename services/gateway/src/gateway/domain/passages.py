@@ -33,7 +33,7 @@ class Passage:
 
     @property
     def relevance(self) -> float:
-        """Return the reranker's score, or the search's score without one."""
+        """Return the reranker's score, or the search's score if no reranker scored the passage."""
         return self.score if self.reranker_score is None else self.reranker_score
 
     @property

@@ -135,7 +135,7 @@ class PromptOptions:
         rewrite: Let the model write the search query from the question and the history.
         follow_ups: Request questions from the model that the user may ask next.
         language: The language of the answer, as a language tag or a name. Empty means the question's language.
-        pictures: Send the model pictures of the pages beside their text.
+        pictures: Send the model pictures of the pages in addition to their text.
         pictures_only: Send the pictures in place of the text, if pictures exist.
     """
 

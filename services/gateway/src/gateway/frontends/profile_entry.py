@@ -62,7 +62,7 @@ class _Model(BaseModel):
 
 
 class AllowEntry(_Model):
-    """The choices that a profile allows to requests, in the file's format."""
+    """The values that a profile allows requests to choose, in the file's format."""
 
     indexes: Literal["any"] | list[_Index] = []
     models: Literal["any"] | list[_Name] = []

@@ -67,8 +67,8 @@ class Frontend:
         further_indexes: The indexes that are searched with the default index if a request names none.
         tuning: The options of searches.
         rerank: Whether a reranker orders the results of every search, if the retriever has a reranker.
-        links_citations: Whether citations become Markdown links that need no credential, for clients that show only
-            text.
+        links_citations: Whether citations become Markdown links that open without a credential, for clients that
+            show only text.
         memory: Whether the gateway stores sessions; None: the dialect's default.
         assistants: The assistants that requests may name in place of a model.
         assistant: The assistant of this profile, as `serving` sets it; empty: none.

@@ -28,7 +28,7 @@ class Caller:
 
 
 def with_own(principal: Principal) -> Principal:
-    """Return the principal with the ids of the caller's own documents, and with no such id of another user.
+    """Return the principal with the access-list ids of its own documents, and without such ids of other users.
 
     A token may contain any ids. Only the gateway assigns the ids of users' own documents.
     """

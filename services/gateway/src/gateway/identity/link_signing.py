@@ -23,7 +23,7 @@ _encode = msgspec.msgpack.Encoder().encode
 
 
 class LinkedDocument(msgspec.Struct, frozen=True, array_like=True):
-    """The document of a link, and the data for a new check of the access.
+    """The document of a link, and the data to check the access again when a client opens the link.
 
     Attributes:
         profile: The front end whose answer cites the document. Its rules apply when a client opens the link.
@@ -68,11 +68,11 @@ class LinkKeys(PeriodKeys):
     AHEAD_SECONDS = LIFETIME_SECONDS
 
     def expiry(self) -> int:
-        """Return when a link of now expires, in seconds since 1970."""
+        """Return when a link that is signed now expires, in seconds since 1970."""
         return int(self._now()) + LIFETIME_SECONDS
 
     def sign(self, linked: LinkedDocument) -> str | None:
-        """Return a signature, which contains the document's data; None: no key, or the result is too long."""
+        """Return a signature that contains the document's data, or None without a key or if it is too long."""
         key_id = self.newest
         if key_id is None:
             return None

@@ -39,7 +39,7 @@ class PeriodKeys:
 
     @property
     def newest(self) -> int | None:
-        """Return the id of the newest key that may sign or encrypt now; None: the ring has no such key."""
+        """Return the id of the newest key that may sign or encrypt now, or None without such a key."""
         return max((key_id for key_id in self.ids if key_id <= self.period), default=None)
 
     def is_valid(self, key_id: int) -> bool:

@@ -106,9 +106,9 @@ class Generator(Protocol):
         ...
 
     def known(self, model: str) -> TokenCounts | None:
-        """Return the properties of the model from its last count, without counts, or None if they are too old.
+        """Return the properties of the model as of its last token count, or None if they are too old.
 
-        The function makes no call. It is for decisions that need no counts.
+        The result contains no counts. The function makes no call.
         """
         ...
 
@@ -122,13 +122,13 @@ class Clearance:
     """A permission to release a part of a growing text.
 
     Attributes:
-        choice: The number of the choice, or of the text beside the choices.
+        choice: The number of the choice, or of another text of the answer.
         cleared_until: The offset up to which the text may be released, in code points.
         findings: The findings up to this offset.
         blocked: A detector blocks the answer.
         failures: The detectors that failed.
-        judged: The text is complete, and the detectors have judged it. If it is a text beside a choice and is not
-            cleared, no detector that redacts or blocks can judge it.
+        judged: The text is complete, and the detectors have judged it. If a text other than the content of a choice
+            is judged but not cleared, no detector that redacts or blocks can judge it.
     """
 
     choice: int
@@ -147,10 +147,10 @@ class Watch(Protocol):
     ) -> Sequence[Clearance]:
         """Append a piece to a text and return the immediate clearances. `clearances` yields the later clearances.
 
-        The call waits while too much text waits for the detectors.
+        The call waits while the detectors have too much text to judge.
 
         Args:
-            choice: The number of the choice, or of the text beside the choices.
+            choice: The number of the choice, or of another text of the answer.
             text: The text to append; may be empty.
             last: The text is complete.
             reply_json: With the last piece: the members of the message beside its content, one JSON object.

@@ -96,7 +96,7 @@ class Indexes(Protocol):
 
         Raises:
             Conflict: The index is being rebuilt.
-            PermissionDenied: The principal is no administrator.
+            PermissionDenied: The principal is not an administrator.
             InvalidRequest: A setting is invalid, or only a rebuild can change it. The error names the setting.
         """
         ...
@@ -108,7 +108,7 @@ class Indexes(Protocol):
 
         Raises:
             Conflict: Another rebuild of the index runs.
-            PermissionDenied: The principal is no administrator.
+            PermissionDenied: The principal is not an administrator.
             InvalidRequest: A setting is invalid. The error names the setting.
         """
         ...
@@ -134,7 +134,7 @@ class Indexes(Protocol):
         """Return the tenant's snapshots, ordered by path.
 
         Raises:
-            PermissionDenied: The principal is no administrator.
+            PermissionDenied: The principal is not an administrator.
         """
         ...
 
@@ -148,7 +148,7 @@ class Indexes(Protocol):
 
         Raises:
             NotFound: The path has no snapshot.
-            PermissionDenied: The principal is no administrator.
+            PermissionDenied: The principal is not an administrator.
             InvalidRequest: The path leads out of the snapshot directory.
         """
         ...
@@ -161,7 +161,7 @@ class Indexes(Protocol):
         Raises:
             NotFound: The snapshot does not exist. The message names its path.
             Conflict: The index exists, and ``overwrite`` is False.
-            InvalidRequest: The path leads out of the snapshot directory, or is no snapshot of the index.
+            InvalidRequest: The path leads out of the snapshot directory, or is not a snapshot of the index.
         """
         ...
 

@@ -128,7 +128,7 @@ class Jobs(Protocol):
         ...
 
     async def cancel(self, principal: Principal, job_id: str, deadline: Deadline) -> Job:
-        """Cancel a job, so that searches find no passage of it. The call does not change a cancelled job.
+        """Cancel a job, so that searches find no passage of it. A job that is already cancelled does not change.
 
         Raises:
             NotFound: The job does not exist.

@@ -43,9 +43,9 @@ class ResponseLog(Protocol):
     def watch(
         self, principal: Principal, name: str, heard: Callable[[Entry], None], deadline: Deadline
     ) -> AbstractAsyncContextManager[None]:
-        """Call a function with each entry that a writer appends while the block runs.
+        """Call a function with the entries that writers append while the block runs.
 
-        The function may miss entries. It detects this from the ``before`` of the next entry.
+        The function may not receive every entry. The ``before`` of the next entry shows the gap.
 
         Raises:
             Unavailable: The log cannot be reached.

@@ -75,7 +75,7 @@ class Admitted:
         changed(tallies)
 
     def end(self, tokens: int, ingested: int) -> None:
-        """Replace the estimated usage by the actual usage, when the request has ended."""
+        """Replace the estimated usage by the actual usage after the request has ended."""
         now = self._now()
         used = {Measure.TOKENS: tokens, Measure.INGEST: ingested, Measure.RUNNING: 0}
         for meter, measure, amount in self._charges:
@@ -184,7 +184,7 @@ class Ledger:
         )
 
     def _headers(self, limited: list[tuple[Tally, Limits]], now: float) -> dict[str, str]:
-        """Return the rate limit headers. Of several limits, the one with the least remaining room counts."""
+        """Return the rate limit headers. Of several limits, they describe the one with the least remaining room."""
         headers: dict[str, str] = {}
         for measure, name in _HEADERS:
             candidates = [

@@ -54,7 +54,7 @@ class Uses:
         return self._slots
 
     def add(self, amount: int, at: float) -> None:
-        """Add usage at a time. A negative amount cancels usage of the same time."""
+        """Add usage at a time. A negative amount cancels usage that was added at the same time."""
         slot = self._slot(at)
         self._slots[slot] = self._slots.get(slot, 0) + amount
         if self._at is not None and -self._window.slots < slot - self._at <= self._window.slots:
@@ -106,7 +106,7 @@ class Uses:
 
 
 def seconds_until(uses: Iterable[Uses], window: Window, excess: float, now: float) -> float:
-    """Return the seconds until an amount has left the window; the window's length if it contains less.
+    """Return the seconds until an amount has left the window. Return the window's length if it contains less.
 
     Args:
         uses: The usage of all replicas.

@@ -1,4 +1,4 @@
-"""The worker of background responses. It takes jobs from the queue, also those of a gateway that died."""
+"""The worker of background responses. It takes jobs from the queue, including those of a gateway that died."""
 
 import asyncio
 from collections.abc import Awaitable, Callable, Sequence

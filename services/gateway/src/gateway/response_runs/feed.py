@@ -68,7 +68,7 @@ class Feed:
         """Read the log and follow it to its end.
 
         Args:
-            has_ended: Whether the response has ended. Then its log must have events.
+            has_ended: Whether the response has ended. In this case its log must have events.
         """
         try:
             if has_ended:  # no subscription: at most the last event can still arrive
