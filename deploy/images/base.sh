@@ -1,7 +1,7 @@
 #!/bin/sh
-# Makes a base image of Debian's own packages, for machines that reach those and no image registry. It holds Python,
-# certificates, the C++ library that wheels want, and what Debian cannot do without; nothing that could fetch more.
-# Made of the same packages it is the same byte by byte.
+# Makes a base image from Debian's packages, for machines that can reach these but no image registry. It contains
+# Python, certificates, the C++ library that wheels need, and Debian's essential packages, but no program that could
+# download packages. The same packages give the same image, byte by byte.
 #
 #   base.sh causeway/base:bookworm
 set -eu
@@ -11,7 +11,7 @@ command -v mmdebstrap >/dev/null || { echo "mmdebstrap is missing: apt-get insta
 work=$(mktemp -d)
 trap 'rm -rf "$work"' EXIT
 
-# Without the pin usrmerge comes, and perl with it; what it would do has been done.
+# The pin keeps the package usrmerge out, which depends on perl. The setup hook has already done its work.
 SOURCE_DATE_EPOCH=1 mmdebstrap --quiet --variant=essential \
   --hook-dir=/usr/share/mmdebstrap/hooks/merged-usr \
   --setup-hook='printf "Package: usrmerge\nPin: release *\nPin-Priority: -1\n" >"$1/etc/apt/preferences.d/base"' \

@@ -1,6 +1,6 @@
 #!/bin/sh
-# Makes the image of nats from the server that the tests run with, for machines without an image registry: like the
-# official one it holds the server and nothing else.
+# Makes the image of NATS from the server that the tests use, for machines without an image registry. Like the official
+# image, it contains only the server.
 #
 #   nats.sh nats:2.15.1 .venv/bin/nats-server
 set -eu

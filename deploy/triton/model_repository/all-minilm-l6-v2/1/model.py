@@ -1,4 +1,4 @@
-"""all-MiniLM-L6-v2 on onnxruntime: texts to unit vectors of 384 dimensions.
+"""Runs all-MiniLM-L6-v2 on onnxruntime: returns a unit vector of 384 dimensions for each text.
 
 It reads ``model.onnx`` and ``tokenizer.json`` beside this file. The environment needs ``onnxruntime`` (1.23 or
 newer) and ``tokenizers``.
@@ -15,23 +15,24 @@ _MAX_SEQUENCE = 256
 
 
 def _has_vnni():
-    """Whether the CPU multiplies 8-bit integers into 32 bits."""
+    """Return whether the CPU multiplies 8-bit integers into 32 bits."""
     with open("/proc/cpuinfo") as file:
         flags = next((line for line in file if line.startswith("flags")), "").split()
     return "avx512_vnni" in flags or "avx_vnni" in flags
 
 
 class TritonPythonModel:
-    """What Triton's python backend loads."""
+    """The class that Triton's python backend loads."""
 
     def initialize(self, args):
-        """Loads the graph, for one thread: instances give parallelism."""
+        """Load the graph for one thread. More instances of the model run in parallel."""
         directory = os.path.join(args["model_repository"], args["model_version"])
         options = onnxruntime.SessionOptions()
         options.intra_op_num_threads = 1
         options.inter_op_num_threads = 1
         if not _has_vnni():
-            # Exact 8-bit products, for the same vectors on every CPU. CPUs with VNNI have them at half the time.
+            # With exact 8-bit products, every CPU computes the same vectors. CPUs with VNNI compute exactly without
+            # this option, which would double their time.
             options.add_session_config_entry("session.x64quantprecision", "1")
         self._session = onnxruntime.InferenceSession(
             os.path.join(directory, "model.onnx"),
@@ -45,7 +46,7 @@ class TritonPythonModel:
         self._tokenizer.encode_special_tokens = True
 
     def execute(self, requests):
-        """A row for each text of a request."""
+        """Return a response for each request, with one vector for each text."""
         return [self._answer(request) for request in requests]
 
     def _answer(self, request):

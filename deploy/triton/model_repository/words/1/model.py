@@ -1,14 +1,15 @@
-"""A decoupled model that says the prompt's words again, at a set pace: text generation without weights.
+"""A decoupled model that repeats the words of the prompt at a fixed rate: text generation without weights.
 
-It reads the inputs of the vLLM backend (``sampling_parameters`` as JSON) and those of TensorRT-LLM's ensemble
-(a tensor each), whichever its configuration declares, and gives the outputs that the configuration declares.
-Tokens are words, each with the white space before it.
+It reads the inputs that its configuration declares: those of the vLLM backend (``sampling_parameters`` as JSON), or
+those of TensorRT-LLM's ensemble (one tensor for each parameter). It sends the outputs that the configuration
+declares. A token is a word with the white space before it.
 
 Parameters of the configuration:
-    pace: Seconds from one word to the next.
-    journal: A file that gets a line of JSON when a request begins and ends, with the reason: ``stop``, ``length``,
-        ``cancelled`` or ``failed``; times are of CLOCK_MONOTONIC, which processes share.
-    fail_after: Fails after so many words.
+    pace: Seconds between two words.
+    journal: A file to which the model appends a line of JSON when a request begins (``began``), when it ends
+        (``stop``, ``length``, ``cancelled``, ``failed``), and when it is refused (``refused``). Times are those of
+        CLOCK_MONOTONIC, which all processes share.
+    fail_after: The number of words after which a request fails.
 """
 
 import asyncio
@@ -22,14 +23,14 @@ import triton_python_backend_utils as pb_utils
 
 _WORD = re.compile(r"\s*\S+|\s+")
 _DEFAULT_WORDS = 16
-_LOOK = 0.02
+_CHECK_SECONDS = 0.02
 
 
 class TritonPythonModel:
-    """What Triton's python backend loads."""
+    """The class that Triton's python backend loads."""
 
     def initialize(self, args):
-        """Reads the configuration and starts the loop that all requests run on."""
+        """Read the configuration and start the event loop of all requests."""
         config = json.loads(args["model_config"])
         parameters = {name: value["string_value"] for name, value in config.get("parameters", {}).items()}
         self._pace = float(parameters.get("pace", 0))
@@ -42,11 +43,11 @@ class TritonPythonModel:
         self._thread.start()
 
     def execute(self, requests):
-        """Begins the answers; they go on while further requests come."""
+        """Start the answers, which continue while Triton passes further requests."""
         for request in requests:
             sender = request.get_response_sender()
             try:
-                wanted = Wanted(request)
+                generation = Generation(request)
             except (ValueError, TypeError) as error:
                 self._note("refused", str(error))
                 refusal = pb_utils.TritonError(str(error), pb_utils.TritonError.INVALID_ARG)
@@ -54,26 +55,26 @@ class TritonPythonModel:
                     pb_utils.InferenceResponse(error=refusal), flags=pb_utils.TRITONSERVER_RESPONSE_COMPLETE_FINAL
                 )
                 continue
-            asyncio.run_coroutine_threadsafe(self._answer(wanted, sender), self._loop)
+            asyncio.run_coroutine_threadsafe(self._answer(generation, sender), self._loop)
 
     def finalize(self):
-        """Ends the loop."""
+        """Stop the event loop."""
         self._loop.call_soon_threadsafe(self._loop.stop)
         self._thread.join()
         if self._journal:
             self._journal.close()
 
-    async def _answer(self, wanted, sender):
-        self._note("began", wanted.prompt)
-        words = _WORD.findall(wanted.text)
-        said, reason, count = "", "stop", 0
+    async def _answer(self, generation, sender):
+        self._note("began", generation.prompt)
+        words = _WORD.findall(generation.text)
+        answer, reason, count = "", "stop", 0
         for word in words:
-            if count == wanted.most:
+            if count == generation.max_words:
                 reason = "length"
                 break
             if count == self._fail_after:
-                self._note("failed", said)
-                failure = pb_utils.TritonError("the model lost its thread", pb_utils.TritonError.INTERNAL)
+                self._note("failed", answer)
+                failure = pb_utils.TritonError("the model failed", pb_utils.TritonError.INTERNAL)
                 sender.send(
                     pb_utils.InferenceResponse(error=failure), flags=pb_utils.TRITONSERVER_RESPONSE_COMPLETE_FINAL
                 )
@@ -83,33 +84,33 @@ class TritonPythonModel:
             elif not count % 64:
                 await asyncio.sleep(0)
             if sender.is_cancelled():
-                self._note("cancelled", said, count)
+                self._note("cancelled", answer, count)
                 sender.send(flags=pb_utils.TRITONSERVER_RESPONSE_COMPLETE_FINAL)
                 return
-            said += word
+            answer += word
             count += 1
-            if wanted.stream:
-                sender.send(self._response(word, "None", wanted.asked, 1))
-        rest = "" if wanted.stream else said
+            if generation.stream:
+                sender.send(self._response(word, "None", generation.prompt_words, 1))
+        rest = "" if generation.stream else answer
         sender.send(
-            self._response(rest, reason, wanted.asked, 0 if wanted.stream else count),
+            self._response(rest, reason, generation.prompt_words, 0 if generation.stream else count),
             flags=pb_utils.TRITONSERVER_RESPONSE_COMPLETE_FINAL,
         )
-        self._note(reason, said, count)
+        self._note(reason, answer, count)
 
     async def _pause(self, sender):
-        """Waits for the pace, and looks now and then whether anybody still listens."""
+        """Wait until the next word; return early if the client has cancelled the request."""
         left = self._pace
         while left > 0 and not sender.is_cancelled():
-            await asyncio.sleep(min(left, _LOOK))
-            left -= _LOOK
+            await asyncio.sleep(min(left, _CHECK_SECONDS))
+            left -= _CHECK_SECONDS
 
-    def _response(self, text, reason, asked, said):
+    def _response(self, text, reason, prompt_words, answer_words):
         values = {
             "text_output": np.array([text.encode()], dtype=object),
             "finish_reason": np.array([reason.encode()], dtype=object),
-            "num_input_tokens": np.array([asked], dtype=np.uint32),
-            "num_output_tokens": np.array([said], dtype=np.uint32),
+            "num_input_tokens": np.array([prompt_words], dtype=np.uint32),
+            "num_output_tokens": np.array([answer_words], dtype=np.uint32),
         }
         tensors = [
             pb_utils.Tensor(name, value.reshape(1, -1) if self._batched else value)
@@ -124,21 +125,21 @@ class TritonPythonModel:
             self._journal.write(json.dumps(entry) + "\n")
 
 
-class Wanted:
-    """What a request asks for."""
+class Generation:
+    """The parameters of a request."""
 
     def __init__(self, request):
         parameters = json.loads(_text(request, "sampling_parameters", "{}"))
         self.prompt = _text(request, "text_input", "")
         self.stream = bool(_value(request, "stream", False))
-        self.most = int(_value(request, "max_tokens", parameters.get("max_tokens", _DEFAULT_WORDS)))
+        self.max_words = int(_value(request, "max_tokens", parameters.get("max_tokens", _DEFAULT_WORDS)))
         stops = _values(request, "stop_words") or parameters.get("stop") or []
         stops = [stops] if isinstance(stops, str) else [stop for stop in stops if stop]
         ends = [at for stop in stops if (at := self.prompt.find(stop)) >= 0]
         self.text = self.prompt[: min(ends, default=None)]
-        self.asked = len(_WORD.findall(self.prompt))
-        if self.most < 1:
-            raise ValueError(f"max_tokens must be at least 1, got {self.most}.")
+        self.prompt_words = len(_WORD.findall(self.prompt))
+        if self.max_words < 1:
+            raise ValueError(f"max_tokens must be at least 1, got {self.max_words}.")
 
 
 def _values(request, name):
