@@ -180,7 +180,7 @@ async def test_a_bad_file_ends_the_start(tmp_path: Path, text: str | None, messa
     [
         (
             {"CAUSEWAY_MODELS_FILE": "x.yaml", "CAUSEWAY_OPENAI_BASE_URL": "http://a"},
-            "CAUSEWAY_MODELS_FILE excludes CAUSEWAY_OPENAI_BASE_URL",
+            "CAUSEWAY_MODELS_FILE cannot be combined with CAUSEWAY_OPENAI_BASE_URL",
         ),
         ({"CAUSEWAY_MODEL": "nobody"}, "there is no model 'nobody'; there are: extractive"),
         ({"CAUSEWAY_OPENAI_MODELS": "a"}, "CAUSEWAY_OPENAI_MODELS needs CAUSEWAY_OPENAI_BASE_URL"),

@@ -1,6 +1,7 @@
 """The domain types: detections, actions for detections, and growing texts.
 
-Positions are Unicode code points of the text, never bytes or UTF-16 units.
+A growing text arrives in pieces, like an answer on a stream. The guardrails judge it while it grows. Positions are
+Unicode code points of the text, never bytes or UTF-16 units.
 """
 
 from collections.abc import Mapping
@@ -18,7 +19,7 @@ class Action(IntEnum):
 
 
 class Direction(Enum):
-    """The place of a text in a turn: question, passages or answer."""
+    """Whether a text is a question, a passage or an answer."""
 
     INPUT = "input"
     CONTEXT = "context"
@@ -172,7 +173,9 @@ class Piece:
 
 @dataclass(frozen=True, slots=True)
 class Progress:
-    """A step of a choice: the text up to ``cleared_until`` may be released; ``findings`` are those in its new part.
+    """A step of a choice: the text up to ``cleared_until`` may be released.
+
+    ``findings`` are the findings in the text that this step releases.
 
     After a step with the action block, no more text of any choice may be released. ``judged`` is true if the
     text is complete and the detectors have judged all of it.

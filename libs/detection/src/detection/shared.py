@@ -67,7 +67,7 @@ def shared_detectors(limits: Limits) -> Sequence[BuiltIn[Any]]:
 
 @functools.cache
 def digest() -> str:
-    """Return a digest of this library, the sentence splitter, the engines and the version of Unicode in Python."""
+    """Return a digest of this library, the package `text`, and the versions of the engines, Python and Unicode."""
     code = hashlib.sha256()
     for package in (detection, text):
         root = Path(str(package.__file__)).parent

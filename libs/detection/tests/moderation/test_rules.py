@@ -4,7 +4,14 @@ import pytest
 from causeway_testing.guardrails.fake import ScriptedDetector
 from detection.detectors.port import DetectorFailed
 from detection.domain import Action, Detection, Failure, Finding, OnError
-from detection.moderation.rules import Rule, arranged, redacted, sort_key, strictest, unions
+from detection.moderation.rules import (
+    Rule,
+    merged_spans,
+    redacted,
+    sort_key,
+    strictest,
+    with_merged_replacements,
+)
 from hypothesis import given
 from hypothesis import strategies as st
 
@@ -56,13 +63,13 @@ def test_place() -> None:
     ]
 
 
-def test_unions() -> None:
+def test_overlapping_spans_to_redact_become_one_span() -> None:
     """Overlapping spans become one with the first replacement. Adjacent spans stay separate."""
     findings = [_finding(0, 3, replacement="A"), _finding(2, 5), _finding(5, 6, replacement="B")]
-    assert unions([*findings, _finding(8, 9, Action.REPORT)]) == [(0, 5, "A"), (5, 6, "B")]
+    assert merged_spans([*findings, _finding(8, 9, Action.REPORT)]) == [(0, 5, "A"), (5, 6, "B")]
 
 
-def test_arranged() -> None:
+def test_only_the_first_of_overlapping_spans_has_a_replacement() -> None:
     """Among overlapping spans, only the first one keeps its replacement."""
     findings = [
         _finding(0, 9),
@@ -71,7 +78,7 @@ def test_arranged() -> None:
         _finding(8, 11),
         _finding(11, 12),
     ]
-    assert [finding.replacement for finding in arranged(findings)] == ["#", "", "", "", "#"]
+    assert [finding.replacement for finding in with_merged_replacements(findings)] == ["#", "", "", "", "#"]
 
 
 _SPANS = st.lists(
@@ -91,7 +98,7 @@ def test_redaction(text: str, spans: list[tuple[int, int, Action]]) -> None:
         if finding.action is Action.REDACT
         for at in range(finding.detection.start or 0, finding.detection.end or 0)
     }
-    merged = unions(findings)
+    merged = merged_spans(findings)
     starts, inside = {start for start, _, _ in merged}, {at for start, end, _ in merged for at in range(start, end)}
     assert inside == hidden
     expected = "".join(
@@ -99,7 +106,7 @@ def test_redaction(text: str, spans: list[tuple[int, int, Action]]) -> None:
     )
     assert redacted(text, findings, joint="") == expected
     one_by_one, done = "", 0
-    for finding in arranged(findings):
+    for finding in with_merged_replacements(findings):
         start, end = finding.detection.start or 0, finding.detection.end or 0
         if finding.action is Action.REDACT:
             one_by_one += text[done:start] + finding.replacement

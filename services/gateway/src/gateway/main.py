@@ -11,8 +11,8 @@ from servicekit.tasks import ended
 from starlette.types import ASGIApp, Scope
 
 from gateway.adapters import Services, connected
+from gateway.answering.document_reader import DocumentReader
 from gateway.answering.pipeline import Pipeline
-from gateway.answering.reading import Reading
 from gateway.background_runs import background_runs
 from gateway.dialects.mcp.registration import PATH as MCP
 from gateway.dialects.orchestrator.registration import STREAM_CONTENT
@@ -150,7 +150,7 @@ def build(
     runs = background_runs(settings, services, dialect, pipeline, stored, ending, profiles)
     agents = McpEndpoint(
         pipeline,
-        Reading(services.retriever, services.catalogue, services.guardrails),
+        DocumentReader(services.retriever, services.catalogue, services.guardrails),
         services.catalogue,
         services.indexes,
         address,

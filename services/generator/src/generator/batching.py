@@ -1,4 +1,4 @@
-"""Batches of events: the servicer sends all events that have arrived together."""
+"""Batches of events: the servicer sends all events that have arrived in one gRPC message."""
 
 import asyncio
 import contextlib
@@ -22,8 +22,8 @@ class _Buffer:
         self._most_bytes = most_bytes
         self._events: list[Event] = []
         self._bytes = 0
-        self._arrived = asyncio.Event()
-        self._room = asyncio.Event()
+        self._not_empty = asyncio.Event()
+        self._not_full = asyncio.Event()
 
     @property
     def waiting(self) -> bool:
@@ -40,20 +40,20 @@ class _Buffer:
                     while self._events and (
                         len(self._events) >= self._most_events or self._bytes + size > self._most_bytes
                     ):
-                        self._room.clear()
-                        await self._room.wait()
+                        self._not_full.clear()
+                        await self._not_full.wait()
                     self._events.append(event)
                     self._bytes += size
-                    self._arrived.set()
+                    self._not_empty.set()
         finally:
-            self._arrived.set()
+            self._not_empty.set()
 
     async def drain(self) -> list[Event]:
         """Wait for an event and return all events of the buffer; return an empty list after the last event."""
-        await self._arrived.wait()
-        self._arrived.clear()
+        await self._not_empty.wait()
+        self._not_empty.clear()
         batch, self._events, self._bytes = self._events, [], 0
-        self._room.set()
+        self._not_full.set()
         return batch
 
 

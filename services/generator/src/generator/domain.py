@@ -42,7 +42,7 @@ class Source:
 
 @dataclass(frozen=True, slots=True)
 class Conversation:
-    """A prompt of the platform.
+    """A prompt in the platform's own format.
 
     Attributes:
         messages: At least one message, oldest first.

@@ -30,7 +30,7 @@ async def serve(settings: Settings, stop: asyncio.Event) -> None:
         server = GrpcServer.of(
             settings,
             settings.generator_port,
-            [(_DESCRIPTOR, lambda to: generator_pb2_grpc.add_GeneratorServiceServicer_to_server(servicer, to))],
+            [(_DESCRIPTOR, lambda grpc: generator_pb2_grpc.add_GeneratorServiceServicer_to_server(servicer, grpc))],
             callers=("gateway",),
         )
         await server.serve_until(stop, settings.shutdown_grace)
@@ -76,8 +76,8 @@ def _file(settings: Settings, catalogue: RoutedModels) -> Reloadable[Configurati
     assert settings.models_file is not None
     if settings.openai_base_url or settings.openai_models:
         raise InvalidRequest(
-            "CAUSEWAY_MODELS_FILE excludes CAUSEWAY_OPENAI_BASE_URL and CAUSEWAY_OPENAI_MODELS: "
-            "add this server to the file, and unset these variables.",
+            "CAUSEWAY_MODELS_FILE cannot be combined with CAUSEWAY_OPENAI_BASE_URL or CAUSEWAY_OPENAI_MODELS: "
+            "add this server to the file, and unset these two variables.",
             field="models_file",
         )
     reader = Reader(settings.models_file, os.environ, default=settings.model or "")

@@ -47,7 +47,7 @@ class Request:
     """A chat completion request.
 
     Attributes:
-        conversation: The platform's prompt.
+        conversation: The request as a prompt in the platform's own format.
         stream: The client requests chunks.
         with_usage: The client requests the usage in the last chunk.
         choices: The number of choices; 1 if the number is invalid. The model refuses the invalid number later.
@@ -146,7 +146,11 @@ class Writer:
                     yield Event(EventKind.CHUNK, raw_json=chunk)
 
     def _chunks(self, event: Event, request: Request) -> list[bytes]:
-        """Return the chunks of an event: the role, the pieces, the reason; then usage, if requested."""
+        """Return the chunks for an event.
+
+        The chunks of an answer have the role, then the pieces of text, the finish reasons, and the usage if the
+        client requests it.
+        """
         extra = {"usage": None} if request.with_usage else {}
         if event.kind is EventKind.TEXT:
             return [self._chunk(event.choice, {"content": event.text}, None, extra)]
@@ -171,7 +175,7 @@ class Writer:
                 reasons[event.choice] = event.text
             elif event.usage is not None:
                 usage = event.usage
-        each = [
+        objects = [
             {
                 "index": choice,
                 "message": {"role": "assistant", "content": "".join(texts[choice]), "refusal": None},
@@ -180,7 +184,7 @@ class Writer:
             }
             for choice in range(choices)
         ]
-        return _encode({**self._head("chat.completion"), "choices": each, "usage": _usage(usage)})
+        return _encode({**self._head("chat.completion"), "choices": objects, "usage": _usage(usage)})
 
     def _chunk(self, choice: int, delta: dict[str, str], reason: str | None, extra: dict[str, None]) -> bytes:
         each = {"index": choice, "delta": delta, "logprobs": None, "finish_reason": reason}

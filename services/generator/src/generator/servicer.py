@@ -49,7 +49,7 @@ class GeneratorServicer(generator_pb2_grpc.GeneratorServiceServicer):
     ) -> AsyncGenerator[pb.GenerateResponse, None]:
         """Yield a model's answer in batches of events."""
         Principal.from_proto(request.principal)
-        with self._catalogue.held() as models:
+        with self._catalogue.lease() as models:
             events = models.get(request.model).generate(_prompt(request), Deadline.of(context))
             batches = batched(events, most_events=self._most_events, most_bytes=self._most_bytes)
             async with contextlib.aclosing(batches):
@@ -64,7 +64,7 @@ class GeneratorServicer(generator_pb2_grpc.GeneratorServiceServicer):
         """Return the token counts of texts and messages, and the properties of the model."""
         Principal.from_proto(request.principal)
         messages = tuple(_message(each, f"messages[{at}]") for at, each in enumerate(request.messages))
-        with self._catalogue.held() as models:
+        with self._catalogue.lease() as models:
             model = models.get(request.model)
             # Read before and after the count: if the method has changed, callers must not cache the counts.
             counting = model.tokens.counting
@@ -88,7 +88,7 @@ class GeneratorServicer(generator_pb2_grpc.GeneratorServiceServicer):
     ) -> pb.ListModelsResponse:
         """Return all models; check concurrently whether they are ready."""
         Principal.from_proto(request.principal)
-        with self._catalogue.held() as models:
+        with self._catalogue.lease() as models:
             return pb.ListModelsResponse(models=await asyncio.gather(*(_entry(model) for model in models)))
 
 
@@ -170,16 +170,16 @@ def _response(batch: list[Event]) -> pb.GenerateResponse:
     add = response.events.add
     for event in batch:
         # Setting only the existing members takes half as long as passing all members to `add`.
-        made = add()
-        made.kind = int(event.kind)  # type: ignore[assignment]  # a test compares the numbers with the contract
+        message = add()
+        message.kind = int(event.kind)  # type: ignore[assignment]  # a test compares the numbers with the contract
         if event.choice:
-            made.choice = event.choice
+            message.choice = event.choice
         if event.text:
-            made.text = event.text
+            message.text = event.text
         if event.raw_json:
-            made.raw_json = event.raw_json
+            message.raw_json = event.raw_json
         if event.usage is not None:
-            made.usage.prompt_tokens = event.usage.prompt_tokens
-            made.usage.completion_tokens = event.usage.completion_tokens
-            made.usage.exact = event.usage.exact
+            message.usage.prompt_tokens = event.usage.prompt_tokens
+            message.usage.completion_tokens = event.usage.completion_tokens
+            message.usage.exact = event.usage.exact
     return response

@@ -78,7 +78,7 @@ class Settings(GrpcServiceSettings):
     def _named(cls, value: str) -> str:
         pairs = model_names(value)
         if any(not public or not server for public, server in pairs):
-            raise ValueError("each model is a name, or public-name=server-name")
+            raise ValueError("each entry must be a model's name, or public-name=server-name")
         if len({public for public, _ in pairs}) < len(pairs):
             raise ValueError("two models have the same public name")
         return value

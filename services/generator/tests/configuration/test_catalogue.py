@@ -30,15 +30,15 @@ class Served:
         self.catalogue.serve(self._reader(text.encode()))
 
     def names(self) -> list[str]:
-        with self.catalogue.held() as models:
+        with self.catalogue.lease() as models:
             return [model.name for model in models]
 
     def deployment(self, model: str = "", number: int = 0) -> Deployment:
-        with self.catalogue.held() as models:
+        with self.catalogue.lease() as models:
             return models.get(model).targets[number].deployment
 
     async def ask(self, model: str = "") -> str:
-        with self.catalogue.held() as models:
+        with self.catalogue.lease() as models:
             return "".join([event.text async for event in models.get(model).generate(PROMPT)])
 
 
@@ -85,7 +85,7 @@ async def test_a_running_answer_is_not_disturbed(served: Served, stub: Stub, oth
 async def test_a_request_can_start_with_the_models_that_it_holds(served: Served, stub: Stub) -> None:
     """A request can start with the models that it holds, also after a change."""
     served.put(on(stub))
-    with served.catalogue.held() as models:
+    with served.catalogue.lease() as models:
         events = models.get("a").generate(PROMPT)
         served.put("servers: {s: {kind: extractive}}\nmodels: [{name: b, deployments: [{server: s}]}]")
         await asyncio.sleep(0.05)
@@ -128,7 +128,7 @@ async def test_closing_closes_everything(served: Served, stub: Stub, other: Stub
     """Closing closes the connections of the current and of older configurations."""
     served.put(on(stub))
     await served.ask()
-    with served.catalogue.held():
+    with served.catalogue.lease():
         served.put(on(other))
         await served.ask()
         assert (stub.open_connections, other.open_connections) == (1, 1)
@@ -153,7 +153,7 @@ async def test_what_takes_pictures_says_so(served: Served, stub: Stub) -> None:
     """The key `pictures` of a model determines whether the model accepts pictures."""
     for expected in (True, False):
         served.put(on(stub).replace("{name: a,", f"{{name: a, pictures: {str(expected).lower()},"))
-        with served.catalogue.held() as models:
+        with served.catalogue.lease() as models:
             assert [model.takes_pictures for model in models] == [expected]
 
 
@@ -161,5 +161,5 @@ async def test_what_calls_tools_says_so(served: Served, stub: Stub) -> None:
     """The key `tools` of a model says whether it calls tools."""
     for expected in (True, False):
         served.put(on(stub).replace("{name: a,", f"{{name: a, tools: {str(expected).lower()},"))
-        with served.catalogue.held() as models:
+        with served.catalogue.lease() as models:
             assert [model.calls_tools for model in models] == [expected]

@@ -7,11 +7,11 @@ from pydantic import SecretStr
 def test_the_path_is_the_same_for_all_models_but_on_azure() -> None:
     """Only Azure's path has the escaped name of the deployment."""
     plain = Endpoint("http://a/v1")
-    assert plain.answers("a b/c") == plain.answers("") == "/chat/completions"
-    assert plain.answers("a", plain=True) == "/completions"
+    assert plain.completions_path("a b/c") == plain.completions_path("") == "/chat/completions"
+    assert plain.completions_path("a", plain=True) == "/completions"
     azure = Endpoint.azure("https://a", "v", None, {}, {})
-    assert azure.answers("a b/c") == "/openai/deployments/a%20b%2Fc/chat/completions"
-    assert azure.answers("a", plain=True) == "/openai/deployments/a/completions"
+    assert azure.completions_path("a b/c") == "/openai/deployments/a%20b%2Fc/chat/completions"
+    assert azure.completions_path("a", plain=True) == "/openai/deployments/a/completions"
 
 
 def test_azure_takes_its_key_in_a_header_of_its_own() -> None:

@@ -16,7 +16,7 @@ LONG = Deadline.after(3600)
 
 
 async def hold(slots: ConcurrencyLimiter, seconds: float = 3600, deadline: Deadline = LONG) -> None:
-    async with slots.taken(deadline):
+    async with slots.acquire(deadline):
         await asyncio.sleep(seconds)
 
 
@@ -49,7 +49,7 @@ async def test_the_queue_is_in_order_of_arrival() -> None:
     slots, order = ConcurrencyLimiter(1, 10), []
 
     async def note(number: int) -> None:
-        async with slots.taken(LONG):
+        async with slots.acquire(LONG):
             order.append(number)
             await asyncio.sleep(0)
 
@@ -85,7 +85,7 @@ async def test_a_wait_that_outlasts_the_deadline_is_not_begun() -> None:
     """A request is refused at once if the expected wait exceeds its deadline."""
     now = 0.0
     slots = ConcurrencyLimiter(1, 10, clock=lambda: now)
-    async with slots.taken(LONG):
+    async with slots.acquire(LONG):
         now += 10.0
     async with held(slots, 1):
         with pytest.raises(RateLimited) as caught:
@@ -101,7 +101,7 @@ def test_no_slot_is_lost(seed: int, most: int, queue: int) -> None:
 
     async def visit(slots: ConcurrencyLimiter) -> None:
         with contextlib.suppress(RateLimited, DeadlineExceeded, ValueError):
-            async with slots.taken(Deadline.after(dice.choice([0.001, 5]))):
+            async with slots.acquire(Deadline.after(dice.choice([0.001, 5]))):
                 assert slots.busy <= most
                 assert slots.waiting <= queue
                 await asyncio.sleep(dice.choice([0, 0.0005, 0.001]))
@@ -123,7 +123,7 @@ def test_no_slot_is_lost(seed: int, most: int, queue: int) -> None:
         async with contextlib.AsyncExitStack() as stack:
             for _ in range(most):
                 assert slots.free
-                await stack.enter_async_context(slots.taken(LONG))
+                await stack.enter_async_context(slots.acquire(LONG))
             assert not slots.free
 
     asyncio.run(run())

@@ -42,7 +42,7 @@ async def test_only_the_servers_faults_count(error: CausewayError, fault: bool) 
     assert is_fault(error) is fault
     deployment = deployed(FakeModel(), failures=1)
     with pytest.raises(type(error)):
-        async with deployment.visit(UNBOUNDED):
+        async with deployment.attempt(UNBOUNDED):
             raise error
     assert (deployment.circuit.state is State.OPEN) is fault
     assert deployment.admits is not fault
@@ -51,13 +51,13 @@ async def test_only_the_servers_faults_count(error: CausewayError, fault: bool) 
 async def _leave(deployment: Deployment) -> None:
     task = asyncio.current_task()
     assert task is not None
-    async with deployment.visit(UNBOUNDED):
+    async with deployment.attempt(UNBOUNDED):
         task.cancel()
         await asyncio.sleep(0)
 
 
 async def _stumble(deployment: Deployment) -> None:
-    async with deployment.visit(UNBOUNDED):
+    async with deployment.attempt(UNBOUNDED):
         raise ValueError
 
 
@@ -79,7 +79,7 @@ async def test_a_refusal_shows_that_the_server_is_there() -> None:
     deployment.circuit.call().failed()
     await asyncio.sleep(0.01)
     with pytest.raises(UpstreamRejected):
-        async with deployment.visit(UNBOUNDED):
+        async with deployment.attempt(UNBOUNDED):
             raise rejected(400)
     assert deployment.circuit.state is State.CLOSED
 
@@ -89,6 +89,6 @@ async def test_an_open_circuit_refuses_and_frees_the_slot() -> None:
     deployment = deployed(FakeModel(), failures=1)
     deployment.circuit.call().failed()
     with pytest.raises(Unavailable):
-        async with deployment.visit(UNBOUNDED):
+        async with deployment.attempt(UNBOUNDED):
             raise AssertionError
     assert deployment.slots.busy == 0

@@ -65,11 +65,11 @@ async def test_circuits_and_load_are_seen(route: MakeRoute) -> None:
         return seen("causeway_deployment_busy", name), seen("causeway_deployment_waiting", name)
 
     async def visit() -> None:
-        async with deployment.visit(UNBOUNDED):
+        async with deployment.attempt(UNBOUNDED):
             pass
 
     assert seen("causeway_deployment_circuit", deployment.name) == 0
-    async with deployment.visit(UNBOUNDED):
+    async with deployment.attempt(UNBOUNDED):
         waiting = asyncio.create_task(visit())
         await eventually(lambda: deployment.slots.waiting == 1)
         assert load() == (1, 1)

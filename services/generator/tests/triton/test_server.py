@@ -198,7 +198,7 @@ async def test_an_answer_without_a_response_is_no_answer(recording: Any) -> None
     """A stream that ends without a response raises Unavailable."""
     servicer, make = recording
     servicer.words = []
-    with pytest.raises(Unavailable, match="before it began"):
+    with pytest.raises(Unavailable, match="without an answer"):
         await answered(make())
 
 

@@ -41,7 +41,7 @@ class DetectorServer:
     Args:
         catalogue: The detectors.
         workers: The threads that judge long texts.
-        longest: The limit on the code points of one request's texts.
+        longest: The maximum number of code points of one request's texts.
         grace: The maximum number of seconds that a stopping server waits for running requests.
 
     Attributes:
@@ -58,10 +58,10 @@ class DetectorServer:
         app.add_routes(
             [
                 web.get("/health", self._health),
-                web.post(messages.CONTENTS, self._guarded(self._contents)),
-                web.post(messages.CHAT, self._guarded(self._chat)),
-                web.post(messages.CONTEXT_DOC, self._guarded(self._context_doc)),
-                web.post(messages.GENERATION, self._guarded(self._generation)),
+                web.post(messages.CONTENTS, self._with_errors(self._contents)),
+                web.post(messages.CHAT, self._with_errors(self._chat)),
+                web.post(messages.CONTEXT_DOC, self._with_errors(self._context_doc)),
+                web.post(messages.GENERATION, self._with_errors(self._generation)),
             ]
         )
         # A client that disconnects cancels its detectors.
@@ -88,10 +88,12 @@ class DetectorServer:
         """Refuse new requests, and wait for running requests."""
         await self._runner.cleanup()
 
-    def _guarded(
+    def _with_errors(
         self, handler: Callable[[web.Request], Awaitable[object]]
     ) -> Callable[[web.Request], Awaitable[web.Response]]:
-        async def guarded(request: web.Request) -> web.Response:
+        """Return a handler that limits the concurrent requests, and converts errors to responses."""
+
+        async def handle(request: web.Request) -> web.Response:
             if self._calls >= _MAX_CALLS:
                 return _error(429, "too many concurrent requests; try again later", {"retry-after": "1"})
             self._calls += 1
@@ -115,7 +117,7 @@ class DetectorServer:
             finally:
                 self._calls -= 1
 
-        return guarded
+        return handle
 
     async def _health(self, _: web.Request) -> web.Response:
         return web.Response(text="ok")

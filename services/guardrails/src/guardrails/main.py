@@ -29,7 +29,7 @@ from guardrails.remote.registry import RemoteDetectors
 from guardrails.servicer import GuardrailsServicer
 from guardrails.settings import Settings
 
-_CONNECT_SECONDS = 2.0  # time-out of a connection to a remote detector's server
+_CONNECT_SECONDS = 2.0  # to connect to a remote detector's server
 
 
 async def serve(settings: Settings, stop: asyncio.Event) -> None:
@@ -46,13 +46,13 @@ async def serve(settings: Settings, stop: asyncio.Event) -> None:
             CheckLimits(settings.guardrails_detector_seconds, processes=settings.guardrails_threads)
         )
         closing.push_async_callback(processes.aclose)
-        names: ChildProcesses | None = None
+        name_processes: ChildProcesses | None = None
         if settings.guardrails_pii_python is not None:
-            names = pii_processes(
+            name_processes = pii_processes(
                 settings.guardrails_pii_python, settings.guardrails_model_seconds, settings.guardrails_threads
             )
-            closing.push_async_callback(names.aclose)
-        detectors = built_in(_resources(settings, _embedder(settings, closing), processes, names))
+            closing.push_async_callback(name_processes.aclose)
+        detectors = built_in(_resources(settings, _embedder(settings, closing), processes, name_processes))
         # Each remote detector has its own limit of concurrent requests and its own time-out.
         connector = aiohttp.TCPConnector(limit=0)
         timeout = aiohttp.ClientTimeout(total=None, sock_connect=_CONNECT_SECONDS)
@@ -83,7 +83,7 @@ async def serve(settings: Settings, stop: asyncio.Event) -> None:
         server = GrpcServer.of(
             settings,
             settings.guardrails_port,
-            [(service, lambda to: guardrails_pb2_grpc.add_GuardrailsServiceServicer_to_server(servicer, to))],
+            [(service, lambda grpc: guardrails_pb2_grpc.add_GuardrailsServiceServicer_to_server(servicer, grpc))],
             callers=("gateway",),
         )
         await server.serve_until(stop, settings.shutdown_grace)
@@ -93,7 +93,7 @@ def _resources(
     settings: Settings,
     open_embedder: Callable[[], Awaitable[Embedder]],
     processes: CheckProcesses,
-    names: ChildProcesses | None,
+    name_processes: ChildProcesses | None,
 ) -> Resources:
     limits = _limits(settings)
     return Resources(
@@ -102,7 +102,7 @@ def _resources(
         open_embedder,
         settings.guardrails_model_seconds,
         processes,
-        names,
+        name_processes,
     )
 
 

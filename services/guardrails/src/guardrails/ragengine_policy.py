@@ -1,7 +1,7 @@
 """The policy file of the RAG engine's output guardrails: ``action``, ``blockMessage``, ``scanners``.
 
-Each scanner corresponds to detectors of this service. If an option has no counterpart, the parser refuses it with
-an error that names the key. Otherwise, a policy would protect less than its text states.
+Each scanner corresponds to detectors of this service. The parser refuses an option without a counterpart, with an
+error that names the key. If it ignored the option, the policy would protect less than it states.
 """
 
 import re
@@ -39,7 +39,7 @@ Requested = list[tuple[str, dict[str, Any]]]
 
 
 class Scanner(BaseModel):
-    """The common keys of all scanners; ``redactMode``, ``redact-mode`` and ``redact_mode`` are the same key."""
+    """The keys of all scanners. A key may be in camel, kebab or snake case: ``redactMode``, ``redact-mode``."""
 
     model_config = ConfigDict(extra="forbid")
 
@@ -87,7 +87,7 @@ class BanSubstringsScanner(Scanner):
 
 
 class SecretsScanner(Scanner):
-    """``secrets``: every mode replaces the whole secret, even a mode that would show a part or a hash of it."""
+    """``secrets``: each mode replaces the whole secret, even ``partial`` and ``hash``."""
 
     redact_mode: Literal["all", "partial", "hash"] = "all"
 
@@ -100,7 +100,7 @@ _SENSITIVE = {"email": "email", "phone": "phone-number", "credit_card": "credit-
 
 
 class SensitiveScanner(Scanner):
-    """``sensitive``: personal data. The name of the kind replaces each finding."""
+    """``sensitive``: personal data. Its kind replaces each finding, for example ``<EMAIL>``."""
 
     detectors: list[Literal["email", "phone", "credit_card", "ip_address"]] = Field(
         ["email", "phone", "credit_card", "ip_address"], min_length=1
@@ -145,7 +145,7 @@ class TokenLimitScanner(Scanner):
 
 
 class ReadingTimeScanner(Scanner):
-    """``reading_time``: a text above a reading time in minutes is blocked, even if ``truncate`` is true."""
+    """``reading_time``: a text with a longer reading time, in minutes, is blocked. ``truncate`` has no effect."""
 
     max_time: float = Field(gt=0)
     truncate: bool = False
@@ -189,7 +189,7 @@ def load(path: Path, check: Callable[[Sequence[DetectorSpec]], object]) -> Reloa
 
     Args:
         path: The file.
-        check: Builds the detectors; raises `InvalidRequest` for an invalid detector.
+        check: Builds the detectors to check them; raises `InvalidRequest` for an invalid detector.
 
     Raises:
         InvalidRequest: The file cannot be read, or is invalid.

@@ -29,7 +29,7 @@ _MAX_WAITING = 64
 
 
 class GuardrailsServicer(guardrails_pb2_grpc.GuardrailsServiceServicer):
-    """Judges whole and growing texts.
+    """Serves `causeway.guardrails.v1.GuardrailsService`: judges whole texts, and texts that arrive in pieces.
 
     Args:
         catalogue: The detectors.
@@ -75,7 +75,7 @@ class GuardrailsServicer(guardrails_pb2_grpc.GuardrailsServiceServicer):
         request_iterator: AsyncIterator[pb.DetectRequest],
         context: _Context,  # noqa: ARG002  # gRPC's signature
     ) -> AsyncGenerator[pb.DetectResponse, None]:
-        """Judge texts while they grow."""
+        """Judge texts that arrive in pieces."""
         first = await anext(request_iterator, None)
         if first is None or first.WhichOneof("step") != "config":
             raise InvalidRequest("The first message must be `config`.", field="config")
@@ -90,8 +90,8 @@ class GuardrailsServicer(guardrails_pb2_grpc.GuardrailsServiceServicer):
             self._limits.holding,
             all_hold=config.all_hold,
         )
-        waiting = batches(self._pieces(request_iterator), _MAX_WAITING)
-        async with contextlib.aclosing(waiting), contextlib.aclosing(session.run(waiting, self._workers)) as run:
+        pieces = batches(self._pieces(request_iterator), _MAX_WAITING)
+        async with contextlib.aclosing(pieces), contextlib.aclosing(session.run(pieces, self._workers)) as run:
             async for steps in run:
                 for step in steps:
                     yield wire.progress_message(step)
@@ -144,31 +144,31 @@ async def batches(source: AsyncIterator[T], limit: int) -> AsyncGenerator[list[T
         Exception: The error of the source; raised after all items of the source.
     """
     waiting: list[T] = []
-    arrived, room = asyncio.Event(), asyncio.Event()
+    not_empty, not_full = asyncio.Event(), asyncio.Event()
 
     async def read() -> None:
         async for item in source:
             waiting.append(item)
-            arrived.set()
+            not_empty.set()
             if len(waiting) == limit:
-                room.clear()
-                await room.wait()
+                not_full.clear()
+                await not_full.wait()
 
     reader = asyncio.create_task(read())
-    reader.add_done_callback(lambda _: arrived.set())
+    reader.add_done_callback(lambda _: not_empty.set())
     try:
         while True:
             if waiting:
                 batch = waiting.copy()
                 waiting.clear()
-                room.set()
+                not_full.set()
                 yield batch
             elif reader.done():
                 await reader
                 return
             else:
-                arrived.clear()
-                await arrived.wait()
+                not_empty.clear()
+                await not_empty.wait()
     finally:
         reader.cancel()
         await asyncio.gather(reader, return_exceptions=True)

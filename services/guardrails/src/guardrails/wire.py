@@ -85,7 +85,7 @@ def verdict_message(verdict: Verdict) -> pb.Verdict:
 
 
 def progress_message(progress: Progress) -> pb.DetectResponse:
-    """Return the message of a step."""
+    """Return the message of a step of a growing text."""
     return pb.DetectResponse(
         choice=progress.choice,
         cleared_until=progress.cleared_until,
@@ -162,7 +162,7 @@ def limits_message(limits: JudgingLimits) -> pb.JudgingLimits:
 
 
 def chunking(value: int) -> Chunking | None:
-    """Return the chunking that a caller requests; None if texts may be cut anywhere.
+    """Return the chunking that a caller requests; None if the text may be released at any position.
 
     Raises:
         InvalidRequest: The value is unknown.

@@ -67,7 +67,7 @@ async def test_deleting_documents(bench: Bench) -> None:
     for mode in Mode:
         found = await bench.ask("ferry a", mode=mode, top=1000)
         assert {passage.document.document_id for passage in found} == {"b"}
-    with pytest.raises(NotFound, match=r"No such document: 'a'"):
+    with pytest.raises(NotFound, match=r"Index 'notes' has no document 'a'"):
         await bench.catalogue.document(LOCAL, INDEX, "a")
     collection = (await bench.indexes.get(LOCAL.tenant, INDEX)).collection
     assert await collection.count_chunks(EVERYTHING) == 70

@@ -82,7 +82,9 @@ async def test_cosines_are_compared_above_their_models_floor(harbour: Bench) -> 
 async def test_an_index_of_a_model_that_is_not_installed(harbour: Bench) -> None:
     """A vector search of an index whose model is not installed is refused with the way to install it."""
     spec = IndexSpec("", "notes", "multilingual-e5-small", 384)
-    with pytest.raises(Conflict, match=r"search it by text\. `make multilingual` builds 'multilingual-e5-small'"):
+    with pytest.raises(
+        Conflict, match=r"search the index by text\. `make multilingual` builds 'multilingual-e5-small'"
+    ):
         await QueryVectors(harbour.models).needed("ferry", [spec])
 
 

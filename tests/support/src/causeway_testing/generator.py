@@ -165,6 +165,6 @@ class FakeCatalogue:
         )
 
     @contextlib.contextmanager
-    def held(self) -> Iterator[Models]:
+    def lease(self) -> Iterator[Models]:
         """Yield the models of the constructor."""
         yield self._models

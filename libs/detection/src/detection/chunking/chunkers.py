@@ -24,9 +24,9 @@ class Chunker(Protocol):
     def feed(self, text: str, last: bool) -> list[int]:
         """Return the newly certain ends of chunks, ascending, in code points from the start of the text.
 
-        The chunks do not depend on the division of the text into pieces. Together they are the text. With the last
-        piece, the end of a text that is not empty is the end of a chunk. A remote chunker may return ends later,
-        for empty pieces.
+        The chunks do not depend on the division of the text into pieces. Their concatenation is the text. With the
+        last piece, the end of a text that is not empty is the end of a chunk. A remote chunker may return ends
+        later, for empty pieces.
 
         Raises:
             Exception: The text cannot be split.
@@ -89,7 +89,7 @@ class Windows:
         limit: The maximum number of code points of a window.
 
     Attributes:
-        complete: The text and its windows are complete.
+        complete: The last piece has arrived, and the windows cover the whole text.
     """
 
     def __init__(self, chunker: Chunker, limit: int) -> None:

@@ -1,4 +1,4 @@
-"""Parameters of detectors. The decoder is strict, because a misspelt parameter would silently weaken a check."""
+"""Parameters of detectors. The decoder refuses unknown names, because a misspelt parameter would weaken a check."""
 
 import re
 from typing import Annotated, Any, TypeVar

@@ -53,7 +53,10 @@ class DetectorStream(Protocol):
 
 
 class Detector(Protocol):
-    """Finds something in texts. Requests and threads share a detector, so it has no per-request state."""
+    """A quick detector, which searches texts in this process.
+
+    Requests and threads share a detector, so it has no per-request state.
+    """
 
     @property
     def inline_limit(self) -> int:
@@ -82,7 +85,8 @@ class Judge(ABC):
         kind: The kind of input.
         chunking: The kind of windows.
         seconds: The time limit of one call. After that, the detector has failed.
-        cross_choice: Whether one call judges all choices of an answer. The findings count for each choice.
+        cross_choice: Whether one call judges all choices of an answer. Each choice gets the findings of all
+            choices.
         judges_blank: Whether the detector also judges empty texts and white space; it applies only to whole texts.
     """
 

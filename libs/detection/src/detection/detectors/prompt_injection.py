@@ -1,4 +1,4 @@
-"""The detector ``prompt_injection``: finds phrases by which texts try to command a model.
+"""The detector ``prompt_injection``: finds phrases that try to give a model new instructions.
 
 The detector searches for known phrases. The search is quick and works on growing texts, but misses other wordings.
 To find other wordings, add a model behind the detector API.
@@ -81,7 +81,7 @@ class PromptInjectionParams(Params, frozen=True, kw_only=True):
     """Parameters of the detector."""
 
     sorts: Annotated[
-        list[Sort], msgspec.Meta(min_length=1, description="The sorts of phrases to find; by default all.")
+        list[Sort], msgspec.Meta(min_length=1, description="The kinds of phrases to find; by default all kinds.")
     ] = msgspec.field(default_factory=lambda: list(get_args(Sort)))
 
 
@@ -95,5 +95,5 @@ def prompt_injection(limits: Limits) -> BuiltIn[PromptInjectionParams]:
     def build(params: PromptInjectionParams) -> PatternDetector:
         return PatternDetector([each for sort in dict.fromkeys(params.sorts) for each in matchers[sort]], limits)
 
-    description = "Finds phrases by which texts try to command a model."
+    description = "Finds phrases that try to give a model new instructions."
     return BuiltIn("prompt_injection", description, PromptInjectionParams, build)

@@ -43,9 +43,9 @@ def regex(limits: Limits) -> BuiltIn[RegexParams]:
         matchers = [
             matcher
             for text, index in places.items()
-            for matcher in named.get(text) or [_foreign(text, f"regex[{index}]")]
+            for matcher in named.get(text) or [_custom_matcher(text, f"regex[{index}]")]
         ]
-        if sum(matcher.size for matcher in matchers if matcher.pattern.foreign) > _LARGEST:
+        if sum(matcher.size for matcher in matchers if matcher.pattern.custom) > _LARGEST:
             raise BadParam("regex", "the patterns are too large together; use fewer or simpler patterns")
         try:
             return PatternDetector(matchers, limits)
@@ -56,9 +56,9 @@ def regex(limits: Limits) -> BuiltIn[RegexParams]:
     return BuiltIn("regex", description, RegexParams, build)
 
 
-def _foreign(expression: str, path: str) -> Matcher:
+def _custom_matcher(expression: str, path: str) -> Matcher:
     try:
-        matcher = Matcher(Pattern("regex", "custom_regex", expression, foreign=True))
+        matcher = Matcher(Pattern("regex", "custom_regex", expression, custom=True))
     except ValueError as error:
         raise BadParam(path, f"the pattern is not supported: {error}") from error
     if matcher.matches_empty():

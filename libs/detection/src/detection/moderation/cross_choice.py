@@ -53,11 +53,11 @@ class CrossChoice:
             self.task.add_done_callback(self._finished)
 
     async def _judged(self, texts: Sequence[Window]) -> _Found:
-        return spread(await call_judge(self.rule, texts, self._context))
+        return shared_detections(await call_judge(self.rule, texts, self._context))
 
     def _finished(self, task: "asyncio.Task[_Found]") -> None:
         if not task.cancelled():
-            task.exception()  # read the exception, because `collect` may not be called again
+            task.exception()  # retrieve the exception, because `collect` may not be called again
         self._ready()
 
 
@@ -124,8 +124,8 @@ class CrossChoicePart:
         self._cross_choice.close(self._number)
 
 
-def spread(answers: Sequence[Sequence[Detection]]) -> list[list[Detection]]:
-    """Return the detections of all texts for each text; a detection of another text has no span."""
+def shared_detections(answers: Sequence[Sequence[Detection]]) -> list[list[Detection]]:
+    """Return, for each text, the detections in all texts; a detection in another text has no span."""
     return [
         [
             detection if own == other else replace(detection, start=None, end=None)

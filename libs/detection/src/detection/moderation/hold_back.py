@@ -9,7 +9,7 @@ from detection.detectors.port import DetectorStream, Judge, WholeTextStream
 from detection.domain import Action, Detection, DetectionContext, Failure, Finding, Piece, Progress
 from detection.moderation.cross_choice import CrossChoice, CrossChoicePart
 from detection.moderation.metrics import FOUND, Hold, Work
-from detection.moderation.rules import Rule, arranged, sort_key, strictest, unions
+from detection.moderation.rules import Rule, merged_spans, sort_key, strictest, with_merged_replacements
 from detection.moderation.windowed import Windowed
 
 
@@ -26,7 +26,7 @@ class HoldLimits:
     whole: int = 49_152
 
     def of(self, chunking: Chunking) -> int:
-        """Return the limit of a window."""
+        """Return the limit on a window of this kind."""
         return self.whole if chunking is Chunking.WHOLE else self.window
 
 
@@ -67,7 +67,7 @@ class GrowingText:
         holding: The limits on held-back text.
         ready: Called on the event loop when `settle` has a result.
         cross_choices: For each rule, the object that judges all choices together, or None.
-        all_hold: The text also waits for reporting rules, except for those that judge whole texts.
+        all_hold: The text also waits for rules that only report, except for those that judge whole texts.
         clears: Whether the text may be released; if not, the rules only judge it.
     """
 
@@ -233,7 +233,7 @@ class GrowingText:
         for windowed in self._windowed:
             if windowed.decided < cleared and self._waits_for(windowed.rule, whole=windowed.whole):
                 cleared = windowed.decided
-        spans = unions(self._pending) if self._pending else ()
+        spans = merged_spans(self._pending) if self._pending else ()
         for start, end, _ in spans:
             if start < cleared < end:
                 cleared = start
@@ -257,4 +257,4 @@ class GrowingText:
             is_ready = self._finished and self._cleared == self._length if end is None else end <= self._cleared
             (ready if is_ready else waiting).append(finding)
         self._pending = waiting
-        return arranged(ready)
+        return with_merged_replacements(ready)

@@ -1,4 +1,4 @@
-"""Metrics of detectors: durations, outcomes, and the time for which text waits."""
+"""Metrics of detectors: durations, outcomes, and the time for which text is held back."""
 
 import contextlib
 import time
@@ -13,7 +13,7 @@ _BUCKETS = (0.00001, 0.0001, *metrics.SECONDS)
 _durations = metrics.durations(
     __name__,
     "causeway.detector.duration",
-    "Seconds of a detector: of a call if the detector uses a model or a server, otherwise of a text.",
+    "Seconds that a detector takes for one call of its model or server, or for one text if it uses neither.",
     _BUCKETS,
 )
 _holds = metrics.durations(
@@ -54,7 +54,10 @@ class Work:
 
 @contextlib.contextmanager
 def working(detector_id: str) -> Iterator[Work]:
-    """Record the work of a detector in the block. An error is a failure; a cancelled block records nothing."""
+    """Record the work that a detector does in the block.
+
+    An exception counts as a failure of the detector. A cancelled block records nothing.
+    """
     work, begin = Work(detector_id), time.perf_counter()
     try:
         yield work

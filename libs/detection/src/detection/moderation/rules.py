@@ -81,10 +81,10 @@ def sort_key(finding: Finding) -> tuple[float, float]:
     return (start, end)
 
 
-def unions(findings: Sequence[Finding]) -> list[tuple[int, int, str]]:
-    """Return the spans to replace, ordered and disjoint: start, end and replacement.
+def merged_spans(findings: Sequence[Finding]) -> list[tuple[int, int, str]]:
+    """Return the spans to replace, in order: start, end and replacement.
 
-    Merge overlapping spans; the replacement is that of the first span.
+    Overlapping spans become one span with the replacement of the first one.
 
     Args:
         findings: Findings in the order of `sort_key`.
@@ -102,13 +102,14 @@ def unions(findings: Sequence[Finding]) -> list[tuple[int, int, str]]:
     return merged
 
 
-def arranged(findings: Sequence[Finding]) -> tuple[Finding, ...]:
-    """Return the findings; of overlapping spans, only the first one keeps its replacement.
+def with_merged_replacements(findings: Sequence[Finding]) -> tuple[Finding, ...]:
+    """Return the findings; among overlapping spans, only the first one keeps its replacement.
 
-    A client that replaces the spans in order, and skips parts that are already replaced, replaces each union once.
+    A client can then replace the spans in order and skip the parts that it has already replaced. It replaces each
+    group of overlapping spans once.
 
     Args:
-        findings: Findings in the order of `sort_key`, with all findings of each union.
+        findings: Findings in the order of `sort_key`, with all findings of each group of overlapping spans.
     """
     arranged_findings = []
     replaced = -1
@@ -133,18 +134,24 @@ def redacted(text: str, findings: Sequence[Finding], joint: str = "_") -> str:
     """
     parts: list[str] = []
     done, edge = 0, ""
-    for start, end, replacement in unions(findings):
+    for start, end, replacement in merged_spans(findings):
         kept = text[done:start]
-        parts += [joint if _cuts(kept[:1], text[done - 1 : done], edge) else "", kept]
-        parts += [joint if _cuts(kept[-1:], text[start : start + 1], replacement[:1]) else "", replacement]
+        parts += [joint if _splits_word(kept[:1], text[done - 1 : done], edge) else "", kept]
+        parts += [joint if _splits_word(kept[-1:], text[start : start + 1], replacement[:1]) else "", replacement]
         done, edge = end, replacement[-1:]
     rest = text[done:]
-    return "".join([*parts, joint if _cuts(rest[:1], text[done - 1 : done], edge) else "", rest])
+    return "".join([*parts, joint if _splits_word(rest[:1], text[done - 1 : done], edge) else "", rest])
 
 
-def _cuts(kept: str, taken: str, edge: str) -> bool:
-    """Return whether a cut between two characters splits a word, and the replacement would be a word boundary."""
-    return bool(edge) and _is_word(kept) and _is_word(taken) and not _is_word(edge)
+def _splits_word(kept: str, removed: str, edge: str) -> bool:
+    """Return whether a replacement removes a part of a word and would make the other part a separate word.
+
+    Args:
+        kept: The remaining character next to the replacement.
+        removed: The removed character next to it.
+        edge: The character of the replacement next to the remaining character.
+    """
+    return bool(edge) and _is_word(kept) and _is_word(removed) and not _is_word(edge)
 
 
 def _is_word(character: str) -> bool:

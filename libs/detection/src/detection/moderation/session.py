@@ -13,8 +13,8 @@ from detection.domain import Action, DetectionContext, Direction, Piece, Progres
 from detection.moderation.cross_choice import CrossChoice
 from detection.moderation.hold_back import GrowingText, HoldLimits, Scan
 from detection.moderation.rules import Rule
-from detection.moderation.seen_text import Rescan, SeenText, apart, joining
 from detection.moderation.thread_pool import ThreadPool
+from detection.moderation.two_passes import Rescan, TwoPassText, first_pass_rules, second_pass_rules
 
 _MAX_CHOICES = 128
 _MAX_BESIDE = 1024
@@ -25,7 +25,7 @@ _MAX_WAITING = 4096
 
 
 class Session:
-    """Judges the growing choices of one answer separately; a block ends all choices.
+    """Judges the growing choices of one answer separately. If a rule blocks one choice, all choices end.
 
     Args:
         rules: The rules.
@@ -60,7 +60,7 @@ class Session:
         limits = [detector.inline_limit for detector in quick]
         self._inline_limit = min(limits if inline_limit is None else [*limits, inline_limit], default=0)
         self._quick = bool(quick)
-        self._texts: dict[int, GrowingText | SeenText] = {}
+        self._texts: dict[int, GrowingText | TwoPassText] = {}
         self._ready = asyncio.Event()
         output = self._context.direction is Direction.OUTPUT
         self._cross_choices = [
@@ -157,7 +157,7 @@ class Session:
         return (self._texts[scan.piece.choice].apply(scan) for scan in scans)
 
     async def _all_steps(self, changes: Iterable[list[Progress] | Rescan], workers: ThreadPool) -> list[Progress]:
-        """Return the steps; a long scan of a resulting text runs in a thread."""
+        """Return the steps of the changes; a long scan of a second pass runs in a thread."""
         steps: list[Progress] = []
         for change in changes:
             if not isinstance(change, list):
@@ -208,7 +208,7 @@ class Session:
     def _waiting(self) -> int:
         return sum(text.waiting for text in self._texts.values())
 
-    def _text(self, piece: Piece) -> GrowingText | SeenText:
+    def _text(self, piece: Piece) -> GrowingText | TwoPassText:
         text = self._texts.get(piece.choice)
         if text is None:
             text = self._texts[piece.choice] = self._new_text(piece)
@@ -216,7 +216,7 @@ class Session:
             raise _complete(piece.choice)
         return text
 
-    def _new_text(self, piece: Piece) -> GrowingText | SeenText:
+    def _new_text(self, piece: Piece) -> GrowingText | TwoPassText:
         if piece.beside:
             self._beside += 1
         if self._beside > _MAX_BESIDE or len(self._texts) - self._beside >= _MAX_CHOICES:
@@ -225,12 +225,12 @@ class Session:
                 field="piece.choice",
             )
         rules = [rule for rule in self._rules if rule.judges_beside] if piece.beside else self._rules
-        first = joining(rules)
-        text = self._growing(piece, apart(rules) if first else rules)
-        if not first:
+        first_rules = first_pass_rules(rules)
+        text = self._growing(piece, second_pass_rules(rules) if first_rules else rules)
+        if not first_rules:
             return text
-        around = GrowingText(piece.choice, first, self._context, None, self._holding, self._ready.set)
-        return SeenText(piece.choice, around, text)
+        first = GrowingText(piece.choice, first_rules, self._context, None, self._holding, self._ready.set)
+        return TwoPassText(piece.choice, first, text)
 
     def _growing(self, piece: Piece, rules: Sequence[Rule]) -> GrowingText:
         if not piece.beside:
@@ -251,7 +251,7 @@ class Session:
 
 
 def _rescanned_inline(rescan: Rescan) -> list[Progress]:
-    """Return the steps of a rescan, and run its scans on this thread."""
+    """Run the scans of a second pass on this thread, and return the steps."""
     try:
         scan, piece = next(rescan)
         while True:

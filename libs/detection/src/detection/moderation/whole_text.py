@@ -15,12 +15,19 @@ from detection.domain import (
     Finding,
     Verdict,
 )
-from detection.moderation.cross_choice import spread
+from detection.moderation.cross_choice import shared_detections
 from detection.moderation.judge_calls import call_judge, windows
 from detection.moderation.metrics import CLEAN, FOUND, working
-from detection.moderation.rules import Rule, arranged, redacted, sort_key, strictest, unions
-from detection.moderation.seen_text import Cuts, apart, joining, mapped
+from detection.moderation.rules import (
+    Rule,
+    merged_spans,
+    redacted,
+    sort_key,
+    strictest,
+    with_merged_replacements,
+)
 from detection.moderation.thread_pool import ThreadPool
+from detection.moderation.two_passes import PositionMap, first_pass_rules, in_original_text, second_pass_rules
 
 _Found = Sequence[Detection] | Exception
 """The detections of a rule's detector in one text, or its error."""
@@ -32,30 +39,33 @@ async def judge(
     """Return a verdict for each text, and the failures of detectors.
 
     If a detector failed on a text, the rule decides whether the text is blocked. Slow detectors run concurrently,
-    with one call for all texts. If replacements can form new matches, all rules also judge the text with
-    replacements.
+    with one call for all texts. If replacements can form new matches, there is a second pass over the texts with
+    replacements; see `detection.moderation.two_passes`.
     """
-    first = joining(rules)
-    if not first:
+    first_rules = first_pass_rules(rules)
+    if not first_rules:
         return await _judge(texts, rules, context, workers)
-    before, failures = await _judge(texts, first, context, workers)
-    cuts = [Cuts() for _ in texts]
-    for cut, verdict in zip(cuts, before, strict=True):
-        for span in unions(verdict.findings):
-            cut.add(*span)
-    left = [redacted(text, verdict.findings, joint="") for text, verdict in zip(texts, before, strict=True)]
-    after, more = await _judge(left, apart(rules), context, workers)
+    first, failures = await _judge(texts, first_rules, context, workers)
+    maps = [PositionMap() for _ in texts]
+    for positions, verdict in zip(maps, first, strict=True):
+        for span in merged_spans(verdict.findings):
+            positions.add(*span)
+    replaced = [redacted(text, verdict.findings, joint="") for text, verdict in zip(texts, first, strict=True)]
+    second, more = await _judge(replaced, second_pass_rules(rules), context, workers)
     verdicts = [
-        _both(text, verdict, then, cut) for text, verdict, then, cut in zip(texts, before, after, cuts, strict=True)
+        _combined(text, verdict, after, positions)
+        for text, verdict, after, positions in zip(texts, first, second, maps, strict=True)
     ]
     return verdicts, list(dict.fromkeys([*failures, *more]))
 
 
-def _both(text: str, first: Verdict, second: Verdict, cuts: Cuts) -> Verdict:
-    findings = sorted([*first.findings, *mapped(second.findings, cuts)], key=sort_key)
+def _combined(text: str, first: Verdict, second: Verdict, positions: PositionMap) -> Verdict:
+    """Return the verdict of both passes, with positions in the original text."""
+    findings = sorted([*first.findings, *in_original_text(second.findings, positions)], key=sort_key)
     blocked = Action.BLOCK in (first.action, second.action)
     action = Action.BLOCK if blocked else strictest(findings)
-    return Verdict(action, arranged(findings), redacted(text, findings) if action is Action.REDACT else "")
+    redacted_text = redacted(text, findings) if action is Action.REDACT else ""
+    return Verdict(action, with_merged_replacements(findings), redacted_text)
 
 
 async def _judge(
@@ -80,7 +90,7 @@ def _verdict(text: str, rules: Sequence[Rule], found: Sequence[_Found], failures
     findings.sort(key=sort_key)
     action = max(action, strictest(findings))
     text = redacted(text, findings) if action is Action.REDACT else ""
-    return Verdict(action, arranged(findings), text)
+    return Verdict(action, with_merged_replacements(findings), text)
 
 
 async def _of_rule(
@@ -118,6 +128,7 @@ async def _detections(
     else:
         chunks = await asyncio.gather(*(windows(judge, text) for text in texts))
     if judge.cross_choice and context.direction is Direction.OUTPUT:
-        return spread(await call_judge(rule, [Window(0, text) for text in texts], context))
+        found = await call_judge(rule, [Window(0, text) for text in texts], context)
+        return shared_detections(found)
     answers = iter(await call_judge(rule, [window for each in chunks for window in each], context))
     return [[detection for _ in each for detection in next(answers)] for each in chunks]

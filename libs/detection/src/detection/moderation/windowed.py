@@ -119,5 +119,5 @@ class Windowed:
 
     def _finished(self, task: "asyncio.Task[list[list[Detection]]]") -> None:
         if not task.cancelled():
-            task.exception()  # retrieve the exception, because `collect` is perhaps never called again
+            task.exception()  # retrieve the exception, because `collect` may not be called again
         self._ready()

@@ -300,8 +300,8 @@ def test_too_many_detections() -> None:
 
 def test_a_costly_pattern_leaves_the_event_loop_alone() -> None:
     """The larger a caller's pattern is, the shorter are the texts that the event loop judges itself."""
-    small = PatternDetector([Matcher(Pattern("t", "n", "ab", foreign=True))], Limits())
-    large = PatternDetector([Matcher(Pattern("t", "n", "(?:a?){500}b", foreign=True))], Limits())
+    small = PatternDetector([Matcher(Pattern("t", "n", "ab", custom=True))], Limits())
+    large = PatternDetector([Matcher(Pattern("t", "n", "(?:a?){500}b", custom=True))], Limits())
     assert small.inline_limit == 16_384
     assert large.inline_limit < 10_000
 

@@ -11,6 +11,7 @@ from servicekit.errors import PermissionDenied
 from gateway.answering import budget, prompts
 from gateway.answering.checks import BlockedQuestion, Checks, reporting
 from gateway.answering.compaction import Compaction
+from gateway.answering.concurrency import background_task, run_both
 from gateway.answering.context_selection import ContextSelection
 from gateway.answering.conversation_window import ConversationWindow, Fit
 from gateway.answering.detector_kinds import DetectorKinds
@@ -20,7 +21,6 @@ from gateway.answering.notes import notes
 from gateway.answering.page_pictures import PagePictures
 from gateway.answering.query_rewriting import QueryRewriting
 from gateway.answering.timeline import Timeline
-from gateway.answering.together import beside, together
 from gateway.domain import (
     Batch,
     Context,
@@ -139,7 +139,7 @@ class Pipeline:
             prompted = prompt if current is prepared.turn else _prompt(replace(prepared, turn=current))
             return self._generation.events(prompted, current, timeline, deadline)
 
-        async with beside(self._checks.reports(turn, timeline, deadline)) as reports:
+        async with background_task(self._checks.reports(turn, timeline, deadline)) as reports:
             try:
                 prepared = await self._prepare(turn, timeline, deadline, searches=searches)
                 if reports.done():
@@ -208,7 +208,7 @@ class Pipeline:
             # The search runs concurrently, because its query does not leave the platform. All other steps wait for
             # the verdict.
             search = self._context.search(turn, turn.query, timeline, deadline)
-            (checked, found_in_input), found = await together(checks, search)
+            (checked, found_in_input), found = await run_both(checks, search)
         else:
             checked, found_in_input = await checks
         query = await self._rewriting.query(checked, timeline, deadline)

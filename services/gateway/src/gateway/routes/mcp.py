@@ -17,8 +17,8 @@ from starlette.datastructures import Headers
 from starlette.requests import ClientDisconnect, Request
 from starlette.types import Message, Receive, Scope, Send
 
+from gateway.answering.document_reader import DocumentReader
 from gateway.answering.pipeline import Pipeline
-from gateway.answering.reading import Reading
 from gateway.dialects.mcp.agent_request import SCOPE_KEY, AgentRequest, for_agents
 from gateway.dialects.mcp.registration import PATH
 from gateway.identity.caller import Caller
@@ -79,7 +79,7 @@ class McpEndpoint:
 
     Args:
         pipeline: Answers questions.
-        reading: Searches passages and reads documents.
+        reader: Searches passages and reads documents.
         catalogue: Lists and reads documents.
         indexes: Lists the indexes.
         address: The public address of the gateway.
@@ -91,7 +91,7 @@ class McpEndpoint:
     def __init__(
         self,
         pipeline: Pipeline,
-        reading: Reading,
+        reader: DocumentReader,
         catalogue: Catalogue,
         indexes: Indexes,
         address: PublicAddress,
@@ -100,7 +100,7 @@ class McpEndpoint:
         timeout: float,
         passed_headers: frozenset[str] = frozenset(),
     ) -> None:
-        self._ports = pipeline, reading, catalogue, indexes
+        self._ports = pipeline, reader, catalogue, indexes
         self._transport: McpTransport | None = None
         self._loading = asyncio.Lock()
         self._address = address

@@ -8,8 +8,8 @@ from mcp.server.streamable_http_manager import StreamableHTTPSessionManager
 from starlette.requests import Request
 from starlette.types import Message, Receive, Scope, Send
 
+from gateway.answering.document_reader import DocumentReader
 from gateway.answering.pipeline import Pipeline
-from gateway.answering.reading import Reading
 from gateway.dialects.mcp.agent_request import SCOPE_KEY, AgentRequest
 from gateway.dialects.mcp.calls import Calls
 from gateway.dialects.mcp.resources import Resources
@@ -57,16 +57,18 @@ class McpTransport:
             await manager.handle_request(scope, _replayed(body, left), send_plain)
 
 
-def transport_of(pipeline: Pipeline, reading: Reading, catalogue: Catalogue, indexes: Indexes) -> McpTransport:
+def transport_of(
+    pipeline: Pipeline, reader: DocumentReader, catalogue: Catalogue, indexes: Indexes
+) -> McpTransport:
     """Return the transport of the gateway's server.
 
     Args:
         pipeline: Answers questions.
-        reading: Searches passages and reads documents.
+        reader: Searches passages and reads documents.
         catalogue: Lists and reads documents.
         indexes: Lists the indexes.
     """
-    calls = Calls(pipeline, reading, indexes)
+    calls = Calls(pipeline, reader, indexes)
     return McpTransport(mcp_server(calls, Resources(calls, catalogue, indexes), _agent_request_of, VERSION))
 
 

@@ -43,10 +43,10 @@ class Owner(Protocol):
 
 @dataclass(frozen=True, slots=True)
 class Defaults:
-    """Values that the file may omit.
+    """Default values for what the models file omits.
 
     Attributes:
-        connect: The maximum number of seconds for a connection.
+        connect: The maximum number of seconds to connect.
         first_token: The maximum number of seconds until a streamed answer begins.
         whole: The maximum number of seconds until an answer in one piece is complete.
         idle: The maximum number of seconds between two pieces of a stream.
@@ -112,7 +112,7 @@ def open_model(
         server: The server.
         connections: The result of `open_server` for the server.
         tokens: Counts tokens for the model.
-        defaults: Values that the file may omit.
+        defaults: Default values for what the file omits.
     """
     if isinstance(server, OpenAIEntry):
         from generator.openai.model import OpenAIModel
@@ -162,7 +162,7 @@ def triton_config(
 
 
 def _template_of(tokenizer: Path) -> str:
-    """Return the tokenizer's directory if it has a chat template."""
+    """Return the tokenizer's directory if it has a chat template, else an empty text."""
     directory = tokenizer if tokenizer.is_dir() else tokenizer.parent
     is_path = bool(tokenizer.name) and tokenizer.exists()
     return str(directory) if is_path and template_beside(directory / tokenizer.name) is not None else ""

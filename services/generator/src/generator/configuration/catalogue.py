@@ -43,37 +43,37 @@ class _Snapshot:
 
     Attributes:
         models: The routes of the configuration.
-        made: The deployments of the configuration.
+        deployments: The deployments of the configuration.
         servers: Name, entry and shared connections of each server.
-        holders: The number of requests that use the snapshot.
+        leases: The number of requests that use the snapshot.
     """
 
     def __init__(
         self,
         models: Models,
-        made: list[tuple[_Spec, _BuiltDeployment]],
+        deployments: list[tuple[_Spec, _BuiltDeployment]],
         servers: list[tuple[str, ServerEntry, Owner | None]],
     ) -> None:
         self.models = models
-        self.made = made
+        self.deployments = deployments
         self.servers = servers
-        self.holders = 0
+        self.leases = 0
 
     def owners(self) -> set[Owner]:
         """Return the objects that hold connections."""
         shared = {owner for _, _, owner in self.servers if owner is not None}
-        return shared | {each.owner for _, each in self.made}
+        return shared | {each.owner for _, each in self.deployments}
 
 
 class RoutedModels:
     """A `generator.routing.models.Catalogue` from a configuration that may change while answers run.
 
-    A request keeps the models of its start. After the last request with an earlier configuration, the catalogue
-    closes the models and servers that the current configuration does not have. Unchanged deployments keep their
-    connections, load and circuits. Use the catalogue in one event loop.
+    A request keeps the models that were current when it started. After the last request with an earlier
+    configuration, the catalogue closes the models and servers that the current configuration does not have.
+    Unchanged deployments keep their connections, load and circuits. Use the catalogue in one event loop.
 
     Args:
-        defaults: Values that a configuration may omit.
+        defaults: Default values for what a configuration omits.
     """
 
     def __init__(self, defaults: Defaults) -> None:
@@ -82,19 +82,19 @@ class RoutedModels:
         self._closing: set[asyncio.Task[None]] = set()
 
     @contextlib.contextmanager
-    def held(self) -> Iterator[Models]:
+    def lease(self) -> Iterator[Models]:
         """Provide the current models, and keep them usable during the block."""
         snapshot = self._snapshots[-1]
-        snapshot.holders += 1
+        snapshot.leases += 1
         try:
             yield snapshot.models
         finally:
-            snapshot.holders -= 1
+            snapshot.leases -= 1
             self._sweep()
 
     def deployments(self) -> list[Deployment]:
         """Return the deployments of the current configuration; none before the first configuration."""
-        return [each.deployment for _, each in self._snapshots[-1].made] if self._snapshots else []
+        return [each.deployment for _, each in self._snapshots[-1].deployments] if self._snapshots else []
 
     def serve(self, configuration: Configuration) -> None:
         """Serve this configuration from now on."""
@@ -117,7 +117,7 @@ class RoutedModels:
             known = [each for each in (old.servers if old else ()) if each[:2] == (name, entry)]
             servers.append(known[0] if known else (name, entry, open_server(entry, self._defaults)))
         by_name = {name: (entry, owner) for name, entry, owner in servers}
-        made: list[tuple[_Spec, _BuiltDeployment]] = []
+        deployments: list[tuple[_Spec, _BuiltDeployment]] = []
         routes = []
         for model in file.models:
             tokens = configuration.counters[model.name]
@@ -125,9 +125,9 @@ class RoutedModels:
             for each in model.deployments:
                 server, owner = by_name[each.server]
                 spec = _spec(model, each, server, tokens, file.circuit)
-                same = [kept for known, kept in (old.made if old else ()) if known == spec]
+                same = [kept for known, kept in (old.deployments if old else ()) if known == spec]
                 built = same[0] if same else self._built(spec, owner)
-                made.append((spec, built))
+                deployments.append((spec, built))
                 targets.append(Target(built.deployment, each.weight, each.tier))
             retries = Retries(file.retries.most, file.retries.within)
             routes.append(
@@ -142,7 +142,7 @@ class RoutedModels:
                 )
             )
         routes.sort(key=lambda route: bool(configuration.default) and route.name != configuration.default)
-        return _Snapshot(Models(routes), made, servers)
+        return _Snapshot(Models(routes), deployments, servers)
 
     def _built(self, spec: _Spec, connections: Owner | None) -> _BuiltDeployment:
         model = open_model(spec.model, spec.deployment, spec.server, connections, spec.tokens, self._defaults)
@@ -159,8 +159,8 @@ class RoutedModels:
     def _sweep(self) -> None:
         """Remove earlier snapshots without requests, and close the connections that only these snapshots use."""
         current = self._snapshots[-1:]
-        kept = [each for each in self._snapshots[:-1] if each.holders]
-        dropped = [each for each in self._snapshots[:-1] if not each.holders]
+        kept = [each for each in self._snapshots[:-1] if each.leases]
+        dropped = [each for each in self._snapshots[:-1] if not each.leases]
         if not dropped:
             return
         self._snapshots = kept + current

@@ -72,7 +72,7 @@ class Reader:
                 ("models",), f"there is no model '{self._default}', which CAUSEWAY_MODEL names as the default"
             )
         load_adapters(file.servers.values())
-        return Configuration(file, self._default, self._counted(document, file))
+        return Configuration(file, self._default, self._make_counters(document, file))
 
     def _check_template(self, document: Document, at: int, model: ModelEntry) -> None:
         try:
@@ -96,7 +96,7 @@ class Reader:
             for name in _unsupported_keys(server, entry):
                 raise document.wrong((*key, name), f"servers of kind {server.kind} do not support this key")
 
-    def _counted(self, document: Document, file: ModelsFile) -> dict[str, TokenCounter]:
+    def _make_counters(self, document: Document, file: ModelsFile) -> dict[str, TokenCounter]:
         specs = {model.name: tokenizer_spec(file, model) for model in file.models}
         kept: dict[TokenizerSpec, TokenCounter] = {}
         for at, (name, spec) in enumerate(specs.items()):

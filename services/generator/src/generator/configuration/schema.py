@@ -9,7 +9,7 @@ _LONGEST_PATH = 250
 
 
 def _beside(value: str, info: ValidationInfo) -> str:
-    """Return an existing file's path relative to the file's directory; other values unchanged."""
+    """Return the full path of an existing file beside the models file; return other values unchanged."""
     folder = (info.context or {}).get("folder")
     if folder is None or not value or len(value) > _LONGEST_PATH or "{" in value:
         return value
@@ -25,7 +25,7 @@ class _Entry(BaseModel):
 
 
 class Timeouts(_Entry):
-    """Time-outs in seconds; the settings have the defaults."""
+    """Time-outs in seconds; the settings provide the missing ones."""
 
     connect: Seconds | None = None
     first_token: Seconds | None = None
@@ -45,7 +45,7 @@ class OpenAIEntry(_Entry):
 
 
 class AzureEntry(OpenAIEntry):
-    """Azure OpenAI: the key in its own header, the model's deployment in the path, the API's version."""
+    """Azure OpenAI: a request has the header ``api-key``, the deployment in its path, and the API version."""
 
     kind: Literal["azure"] = "azure"  # type: ignore[assignment]  # the same protocol, another kind
     api_version: Name
@@ -82,7 +82,7 @@ class DeploymentEntry(_Entry):
         queue: The maximum number of requests that wait for a slot.
         headers: Headers in addition to the server's headers.
         version: The version of the model; only for Triton.
-        answer_tokens: The default limit of an answer; only for Triton.
+        answer_tokens: The maximum number of tokens of an answer if the request sets no limit; only for Triton.
     """
 
     server: Name
@@ -105,8 +105,8 @@ class ModelEntry(_Entry):
         chat_template: The template that formats the messages; empty: the tokenizer's template.
         pictures: The model accepts pictures among the parts of a message.
         tools: The model calls the tools that a request offers.
-        reasoning: The member of a message for the model's earlier reasoning; empty: its servers do not support
-            this.
+        reasoning: The name of the message member that carries the model's earlier reasoning; empty: the servers
+            accept no such member.
     """
 
     name: Name

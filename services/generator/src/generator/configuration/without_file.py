@@ -29,7 +29,7 @@ def simple_configuration(
     tools: bool = False,
     default: str = "",
 ) -> Configuration:
-    """Return the configuration of the settings.
+    """Return the configuration that the settings describe.
 
     Args:
         base_url: The server's base URL; None: no server.

@@ -52,7 +52,7 @@ def _is_worse_row(row: Ranked, other: Ranked) -> bool:
 
 
 def _quoted(ranked: Ranked) -> str:
-    """Return the passage, with a neighbour that it needs to be understood."""
+    """Return the passage, with the sentence before or after it if one of them refers to the other."""
     passage = ranked.passage
     parts = [passage.text]
     if passage.previous and refers_back(passage.text):

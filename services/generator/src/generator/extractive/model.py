@@ -99,7 +99,7 @@ class ExtractiveModel:
         self._clock = clock
 
     async def generate(self, prompt: Prompt) -> AsyncGenerator[Event, None]:
-        """See the port; one TEXT event per word."""
+        """Yield the events of the answer, one TEXT event per word; see `generator.ports.Model.generate`."""
         if isinstance(prompt, OpenAIRequest):
             request = openai_emulation.parse(prompt.body)
             _check_roles(request.conversation.messages)

@@ -16,7 +16,7 @@ _MARKS = re.compile(r"\*\*|__|(?<!\w)[*_](?=\w)|(?<=\w)[*_](?!\w)|`")
 _LINK = re.compile(r"!?\[([^\]]*)\]\([^)\s]*\)")
 _ENDED = re.compile(r"[.!?…:;।؟\u06d4。\uff01\uff1f][\"'”\u2019»)\]」』\uff09]*$")
 _SHORT_LINE = 80
-# A line counts as full from this share of the longest line's length, because the widths of letters differ.
+# A line with at least this share of the longest line's length counts as full, because the widths of letters differ.
 _FULL = 0.85
 
 
@@ -76,7 +76,7 @@ class _Reader:
             if heading:
                 yield from self._flush()
                 self._lead = ""
-                self._under(len(heading[1]), _plain(heading[2]))
+                self._enter_section(len(heading[1]), _plain(heading[2]))
             elif not line.strip():
                 yield from self._flush()
             else:
@@ -88,7 +88,7 @@ class _Reader:
                     yield from self._flush(title=title)
         yield from self._flush()
 
-    def _under(self, level: int, heading: str) -> None:
+    def _enter_section(self, level: int, heading: str) -> None:
         self._headings = [(above, text) for above, text in self._headings if above < level]
         self._headings.append((level, heading))
 
@@ -139,7 +139,7 @@ class _Reader:
         if title:
             self._lead = ""
             number = text.split(maxsplit=1)[0].rstrip(".")
-            self._under(7 + number.count("."), text)
+            self._enter_section(7 + number.count("."), text)
             return
         if bullet:
             text = _BULLET.sub("", text, count=1)

@@ -1,8 +1,8 @@
 """Converts chunks of a streamed chat or text completion to events.
 
 The reader parses only the members that the platform needs: content, finish reasons, choice numbers, usage. It
-passes all other members on as JSON. It omits members whose value is null, and the role, because every answer has a
-role.
+passes all other members on as JSON. It omits members whose value is null, and the role ``assistant``, which every
+answer has.
 """
 
 from typing import Literal
@@ -15,7 +15,7 @@ from generator.openai.answer_types import check_completion, check_logprobs
 from generator.openai.errors import ended_early, refused
 
 _NULL = Raw(b"null")
-# `obfuscation` is padding against traffic analysis on the connection to the server.
+# `obfuscation` is padding against traffic analysis on the connection to the server. It is not passed on.
 _READ_OF_CHUNK = frozenset(("choices", "usage", "obfuscation", "error"))
 _READ_OF_CHOICE = frozenset(("index", "delta", "message", "finish_reason"))
 _READ_OF_PLAIN_CHOICE = frozenset(("index", "text", "finish_reason"))
@@ -185,7 +185,7 @@ class ChunkReader:
             del delta["role"]
         text, read = "", _READ_OF_CHOICE
         if body == _NULL and "text" in choice:
-            # The text of a text completion.
+            # This is a choice of a text completion.
             text, read = msgspec.json.decode(choice["text"], type=str), _READ_OF_PLAIN_CHOICE
         elif "content" in delta and bytes(delta["content"])[:1] == b'"':
             text = msgspec.json.decode(delta.pop("content"), type=str)
@@ -208,8 +208,8 @@ class ChunkReader:
 class ChunkRelay:
     """Passes the payloads of one streamed answer on as CHUNK events, after a check that each payload is JSON.
 
-    If the first payload is an error, the relay raises it, because the client can still get its status. The relay
-    passes a later error on as a CHUNK.
+    If the first payload is an error, the relay raises it, because the client can still get an HTTP status. The
+    relay passes a later error on as a CHUNK.
     """
 
     def __init__(self) -> None:
@@ -225,7 +225,7 @@ class ChunkRelay:
         """Return the payload unchanged.
 
         Raises:
-            UpstreamRejected: The payload is the first one, and an error.
+            UpstreamRejected: The first payload is an error.
             Unavailable: The payload is not JSON.
         """
         if not self._begun:
@@ -248,12 +248,12 @@ class ChunkRelay:
 
 
 def whole(answer: bytes) -> bytes:
-    """Return an answer in one piece unchanged.
+    """Check an answer in one piece, and return it unchanged.
 
     Raises:
         UpstreamRejected: The answer is an error.
-        Unavailable: The answer is not a JSON object, or a member that the platform reads has a wrong type. A wrong
-            base URL may return any document.
+        Unavailable: The answer is not a JSON object, or a member that the platform reads has a wrong type. With a
+            wrong base URL, the server may return any document.
     """
     try:
         _check_text(answer)

@@ -48,7 +48,7 @@ class Endpoint:
             query={**query, "api-version": SecretStr(version)},
         )
 
-    def answers(self, model: str, *, plain: bool = False) -> str:
-        """Return the path of a model's chat completions; ``plain``: of its text completions."""
+    def completions_path(self, model: str, *, plain: bool = False) -> str:
+        """Return the path of a model's chat completions, or of its text completions if ``plain`` is true."""
         path = self.text_path if plain else self.chat_path
         return path.replace("{model}", quote(model, safe=""))

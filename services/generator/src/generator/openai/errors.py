@@ -38,6 +38,6 @@ def unreachable(error: Exception, timeout: float) -> Unavailable | DeadlineExcee
     cause: BaseException | None = error
     while cause is not None:
         if isinstance(cause, TimeoutError):
-            return too_slow(timeout, "could not be connected to")
+            return too_slow(timeout, "did not accept a connection")
         cause = cause.__cause__
     return Unavailable("The model server cannot be reached.", retry_after=1)

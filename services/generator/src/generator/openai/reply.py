@@ -39,14 +39,14 @@ class Limits:
 class Reply:
     """The body of a model server's response.
 
-    It reads only when the caller requests data, so that a slow caller slows the server down. It has one timer per
-    response and no wrapper per read, because callers read a stream token by token.
+    It reads only when the caller requests data, so that a slow caller slows the server down. Callers
+    read a stream token by token. One timer per response therefore replaces a time-out around each read.
 
     Args:
         response: The response with the unread body.
         limits: The time-outs and the size limit.
-        begin_timeout: The remaining seconds until the body must begin.
-        gathering: Decides when to pause a stream; None: never.
+        begin_timeout: The number of seconds within which the body must begin.
+        gathering: Decides when to pause the stream; None: never.
 
     Attributes:
         done: The stream has sent its end marker.

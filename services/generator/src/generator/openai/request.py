@@ -16,13 +16,13 @@ _TRUE = Raw(b"true")
 def request_body(prompt: Conversation, model: str, reasoning: str = "") -> bytes:
     """Return the body of the request, with the caller's parameters unchanged.
 
-    If the prompt is neither ``in_one_piece`` nor ``unary``, the request asks for a stream with usage at its end,
-    for any ``stream_options`` of the caller.
+    If the prompt is neither ``in_one_piece`` nor ``unary``, the request asks for a stream with usage at its end.
+    It keeps the other ``stream_options`` of the caller.
 
     Args:
         prompt: The conversation.
         model: The server's name of the model.
-        reasoning: The member of a message for the model's earlier reasoning; empty: leave the reasoning out.
+        reasoning: The name of the message member for the model's earlier reasoning; empty: omit the reasoning.
     """
     parameters = _object.decode(prompt.parameters_json)
     options = parameters.pop("stream_options", None)

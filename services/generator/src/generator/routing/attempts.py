@@ -1,4 +1,4 @@
-"""The attempts of one request: selects the next deployment, and the error of a failed request."""
+"""The attempts of one request: selects the deployment of each attempt, and the error if all attempts fail."""
 
 import random
 import time
@@ -28,7 +28,7 @@ class Target:
 
 @dataclass(frozen=True, slots=True)
 class Retries:
-    """The bounds of retries.
+    """The limits on the retries of one request.
 
     Attributes:
         most: The maximum number of retries.
@@ -57,14 +57,14 @@ def least_busy(targets: Iterable[Target], rng: random.Random) -> Target | None:
 
 
 class Attempts:
-    """The attempts of one request: each deployment once, then retries within bounds.
+    """The attempts of one request: each deployment once, then retries within the limits.
 
     Args:
         name: The model's public name, for messages.
         targets: The deployments.
-        retries: The bounds of retries.
+        retries: The limits on retries.
         deadline: The deadline of the request.
-        rng: Selects among equal targets, and varies the pauses.
+        rng: Selects among equally good targets, and adds jitter to the pauses.
     """
 
     def __init__(
@@ -85,7 +85,7 @@ class Attempts:
         """Return the next deployment and the seconds to wait before the attempt.
 
         Raises:
-            CausewayError: No deployment is left; this error is the reason.
+            CausewayError: No deployment can be tried again; the error says why the request failed.
         """
         candidates = [
             each for each in self._targets if each.deployment.admits and each.deployment not in self._refused_by
@@ -131,7 +131,10 @@ class Attempts:
         return self._rng.uniform(longest / 2, longest) + (requested or 0.0)
 
     def _outcome(self) -> CausewayError:
-        """Return a server's "too many requests", else the last failure, else the error of a full queue."""
+        """Return the error of the failed request.
+
+        It is a server's status 429, else the last failure, else the reason why no deployment admitted the request.
+        """
         overloaded = [error for error in self._errors.values() if _is_too_many(error)]
         if overloaded:
             return min(overloaded, key=lambda error: error.retry_after or 0.0)

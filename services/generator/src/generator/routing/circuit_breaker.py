@@ -11,7 +11,7 @@ _log = structlog.get_logger(__name__)
 
 
 class State(enum.Enum):
-    """Whether requests are admitted."""
+    """The state of a circuit, which determines whether it admits requests."""
 
     CLOSED = "closed"
     OPEN = "open"
@@ -64,7 +64,7 @@ class CircuitBreaker:
         """Begin a call and return it; the caller must end the call.
 
         Args:
-            request: The request of the call; None: a new request.
+            request: Identifies the request that the call belongs to; None: a request of its own.
 
         Raises:
             Unavailable: No call may begin now.

@@ -55,14 +55,14 @@ class ConcurrencyLimiter:
         return 0.0 if self.free else (self.waiting + 1) * self._typical / self._most
 
     @contextlib.asynccontextmanager
-    async def taken(self, deadline: Deadline) -> AsyncIterator[None]:
+    async def acquire(self, deadline: Deadline) -> AsyncIterator[None]:
         """Hold a slot during the block.
 
         Raises:
             RateLimited: Immediately, if the queue is full or the wait would exceed the deadline.
             DeadlineExceeded: The deadline passed in the queue.
         """
-        await self._take(deadline)
+        await self._wait_for_slot(deadline)
         self.busy += 1
         since = self._clock()
         try:
@@ -73,7 +73,7 @@ class ConcurrencyLimiter:
             held = self._clock() - since
             self._typical += (held - self._typical) * (_NEWEST if self._typical else 1.0)
 
-    async def _take(self, deadline: Deadline) -> None:
+    async def _wait_for_slot(self, deadline: Deadline) -> None:
         if self.full or self._wait() > deadline.remaining():
             raise RateLimited("The model is busy; try again later.", retry_after=self.retry_after)
         if self.free:

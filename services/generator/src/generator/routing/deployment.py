@@ -39,18 +39,18 @@ class Deployment:
         return self.circuit.admits and not self.slots.full
 
     @contextlib.asynccontextmanager
-    async def visit(self, deadline: Deadline, request: Hashable = None) -> AsyncIterator[Call]:
+    async def attempt(self, deadline: Deadline, request: Hashable = None) -> AsyncIterator[Call]:
         """Hold a slot during the block, and report the result of the block to the circuit.
 
         Args:
-            deadline: The deadline of the wait for a slot.
-            request: The request of this attempt; None: a new request.
+            deadline: Until when the attempt may wait for a slot.
+            request: Identifies the request that the attempt belongs to; None: a request of its own.
 
         Raises:
-            RateLimited, DeadlineExceeded: As in `ConcurrencyLimiter.taken`.
+            RateLimited, DeadlineExceeded: As in `ConcurrencyLimiter.acquire`.
             Unavailable: The circuit is open.
         """
-        async with self.slots.taken(deadline):
+        async with self.slots.acquire(deadline):
             call = self.circuit.call(request)
             try:
                 yield call

@@ -29,7 +29,7 @@ _token_intervals = metrics.durations(
     __name__, "gen_ai.server.time_per_output_token", "Mean seconds between the tokens of an answer.", _BETWEEN
 )
 _token_counts = metrics.amounts(
-    __name__, "gen_ai.client.token.usage", "{token}", "Tokens of an answer's prompt, and of itself.", _TOKENS
+    __name__, "gen_ai.client.token.usage", "{token}", "Tokens of the prompt and of the answer.", _TOKENS
 )
 _CIRCUITS = {State.CLOSED: 0.0, State.HALF_OPEN: 1.0, State.OPEN: 2.0}
 
@@ -118,27 +118,27 @@ def watch(deployments: Callable[[], Iterable[Deployment]]) -> None:
         deployments: Returns the served deployments.
     """
 
-    def each(value: Callable[[Deployment], float]) -> Callable[[], list[tuple[float, dict[str, str]]]]:
-        return lambda: [(value(one), {"causeway.deployment": one.name}) for one in deployments()]
+    def per_deployment(value: Callable[[Deployment], float]) -> Callable[[], list[tuple[float, dict[str, str]]]]:
+        return lambda: [(value(each), {"causeway.deployment": each.name}) for each in deployments()]
 
     metrics.observed(
         __name__,
         "causeway.deployment.circuit",
         "",
         "0: closed, all requests pass; 1: half open, one test request passes; 2: open, no request passes.",
-        each(lambda one: _CIRCUITS[one.circuit.state]),
+        per_deployment(lambda deployment: _CIRCUITS[deployment.circuit.state]),
     )
     metrics.observed(
         __name__,
         "causeway.deployment.busy",
         "",
         "Running answers.",
-        each(lambda one: one.slots.busy),
+        per_deployment(lambda deployment: deployment.slots.busy),
     )
     metrics.observed(
         __name__,
         "causeway.deployment.waiting",
         "",
         "Requests that wait for a slot.",
-        each(lambda one: one.slots.waiting),
+        per_deployment(lambda deployment: deployment.slots.waiting),
     )

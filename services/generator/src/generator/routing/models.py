@@ -46,6 +46,6 @@ class Models:
 class Catalogue(Protocol):
     """The served models; they may change between two requests."""
 
-    def held(self) -> AbstractContextManager[Models]:
+    def lease(self) -> AbstractContextManager[Models]:
         """Provide the current models, and keep them usable during the block."""
         ...

@@ -29,8 +29,8 @@ class Route:
         targets: The deployments, at least one.
         tokens: The token counter for all deployments.
         window: The context window in tokens; None: the smallest one of the deployments.
-        retries: The bounds of retries.
-        rng: Selects among equal targets, and varies the pauses.
+        retries: The limits on retries.
+        rng: Selects among equally good targets, and adds jitter to the pauses.
         takes_pictures: The model accepts pictures among the parts of a message.
         calls_tools: The model calls the tools that a request offers.
     """
@@ -49,7 +49,7 @@ class Route:
     ) -> None:
         self.name = name
         self.owned_by = targets[0].deployment.model.owned_by
-        # Any of the deployments may answer.
+        # True if any deployment only quotes, because any of them may answer.
         self.only_quotes = any(target.deployment.model.only_quotes for target in targets)
         self.takes_pictures = takes_pictures
         self.calls_tools = calls_tools
@@ -60,7 +60,9 @@ class Route:
         self._rng = rng or random.Random()  # noqa: S311  # a predictable choice is no risk
 
     async def generate(self, prompt: Prompt, deadline: Deadline = UNBOUNDED) -> AsyncGenerator[Event, None]:
-        """Yield the answer of one deployment; another one may take over until the first event with content.
+        """Yield the events of the answer of one deployment.
+
+        If a deployment fails before its first event with content, try another one.
 
         Raises:
             RateLimited: All deployments are busy, and their queues are full.
@@ -77,7 +79,7 @@ class Route:
                 await asyncio.sleep(pause)
             admitted = started = False
             try:
-                async with deployment.visit(deadline, request) as call:
+                async with deployment.attempt(deadline, request) as call:
                     admitted = True
                     with Recorder(self.name, deployment, parameters, prompt) as recorder:
                         async with contextlib.aclosing(deployment.model.generate(prompt)) as events:
@@ -88,7 +90,7 @@ class Route:
                             for event in first:
                                 yield event
                             async for event in events:
-                                # This is the hot path: a piece of text costs one check.
+                                # This loop runs for each token, so it makes only one check for a piece of text.
                                 kind = event.kind
                                 if kind is not _TEXT and (kind is _FINISH or event.usage is not None):
                                     recorder.record_event(event)
@@ -111,9 +113,9 @@ class Route:
         return next(filter(None, created), 0)
 
     async def ready(self) -> bool:
-        """Return whether a deployment can be reached and has a closed circuit."""
-        closed = [each.deployment for each in self.targets if each.deployment.circuit.state is not State.OPEN]
-        return any(await asyncio.gather(*(deployment.model.ready() for deployment in closed)))
+        """Return whether a deployment can be reached and its circuit is not open."""
+        usable = [each.deployment for each in self.targets if each.deployment.circuit.state is not State.OPEN]
+        return any(await asyncio.gather(*(deployment.model.ready() for deployment in usable)))
 
     async def aclose(self) -> None:
         """Close the models of all deployments."""
@@ -122,7 +124,7 @@ class Route:
 
 
 async def _first(events: AsyncGenerator[Event, None], seconds: float) -> list[Event]:
-    """Return the events up to the first event with content. Before that event, another deployment can take over.
+    """Return the events up to the first event with content.
 
     Raises:
         DeadlineExceeded: The first event with content did not arrive in time.

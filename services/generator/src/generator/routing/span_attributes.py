@@ -1,4 +1,4 @@
-"""Span attributes of requests and answers, with OpenTelemetry's names and without any text.
+"""Span attributes of requests and answers under OpenTelemetry's names. They contain no prompt and no answer.
 
 https://github.com/open-telemetry/semantic-conventions-genai/blob/main/docs/gen-ai/gen-ai-spans.md
 """
@@ -11,11 +11,11 @@ from servicekit.errors import InvalidRequest
 
 from generator.domain import Conversation, Event, EventKind, Prompt
 
-_CARRIERS = (EventKind.START, EventKind.CHUNK, EventKind.COMPLETION)
+_KINDS_WITH_ID = (EventKind.START, EventKind.CHUNK, EventKind.COMPLETION)
 
 
 class RequestParameters(msgspec.Struct):
-    """The parameters of a request except its messages, for all types of requests."""
+    """The parameters of a chat or text completion request that routing and spans need."""
 
     stream: object = None
     temperature: object = None
@@ -73,11 +73,11 @@ def request_attributes(parameters: RequestParameters) -> dict[str, AttributeValu
     return {name: value for name, value in found.items() if isinstance(value, bool | int | float)}
 
 
-def response_attributes(begun: Iterable[Event]) -> dict[str, AttributeValue]:
+def response_attributes(first_events: Iterable[Event]) -> dict[str, AttributeValue]:
     """Return the attributes of an answer from its first events: id, model, and finish reasons if known."""
     found: dict[str, AttributeValue] = {}
-    for event in begun:
-        if event.kind not in _CARRIERS or not event.raw_json:
+    for event in first_events:
+        if event.kind not in _KINDS_WITH_ID or not event.raw_json:
             continue
         try:
             chunk = _chunk_decoder.decode(event.raw_json)

@@ -1,4 +1,4 @@
-"""Token counters, and chat templates, which add tokens; `counter` returns the counter of a model.
+"""Token counters and chat templates; `counter` returns the token counter of a model.
 
 Tokenizers and estimates belong here. The token budgets belong in the gateway.
 """

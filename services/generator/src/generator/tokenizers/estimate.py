@@ -1,4 +1,4 @@
-"""Estimates token counts without a tokenizer, with the chat template's tokens as OpenAI documents them."""
+"""Estimates of token counts, for models without a tokenizer or without a chat template."""
 
 import math
 import string
@@ -45,11 +45,11 @@ class EstimatedTokens:
 
     def count_messages(self, messages: Sequence[ChatMessage]) -> int:
         """Return the approximate number of tokens of a conversation."""
-        return conversation(self.count, messages)
+        return count_conversation(self.count, messages)
 
 
-def conversation(count: Callable[[str], int], messages: Sequence[ChatMessage]) -> int:
-    """Return the number of tokens of a conversation; its template is unknown, so OpenAI's template is assumed."""
+def count_conversation(count: Callable[[str], int], messages: Sequence[ChatMessage]) -> int:
+    """Return the number of tokens of a conversation, with the chat template that OpenAI documents."""
     return _PER_ANSWER + sum(_PER_MESSAGE + _message(count, message) for message in messages)
 
 

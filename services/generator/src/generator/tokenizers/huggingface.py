@@ -8,7 +8,7 @@ from typing import TYPE_CHECKING
 from servicekit.errors import InvalidRequest
 
 from generator.domain import ChatMessage
-from generator.tokenizers.estimate import conversation
+from generator.tokenizers.estimate import count_conversation
 from generator.tokenizers.templates import ChatTemplate, plain_messages
 
 if TYPE_CHECKING:
@@ -46,11 +46,11 @@ class HuggingFaceTokens:
     def count_messages(self, messages: Sequence[ChatMessage]) -> int:
         """Return the number of tokens of the rendered prompt; if the template fails, use OpenAI's template."""
         if self._template is None:
-            return conversation(self.count, messages)
+            return count_conversation(self.count, messages)
         try:
             prompt = self._template.render(plain_messages(messages))
         except InvalidRequest:  # the template refuses pictures, tool calls or roles; a count must not fail
-            return conversation(self.count, messages)
+            return count_conversation(self.count, messages)
         return _lengths(self._prompts, [prompt])[0]
 
 

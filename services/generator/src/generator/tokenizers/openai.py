@@ -7,7 +7,7 @@ from collections.abc import Iterator, Sequence
 from typing import Any
 
 from generator.domain import ChatMessage
-from generator.tokenizers.estimate import conversation
+from generator.tokenizers.estimate import count_conversation
 
 ENCODINGS = ("cl100k_base", "o200k_base")
 
@@ -62,7 +62,7 @@ class OpenAITokens:
 
     def count_messages(self, messages: Sequence[ChatMessage]) -> int:
         """Return the tokens of a conversation, with the tokens of the template that OpenAI documents."""
-        return conversation(self.count, messages)
+        return count_conversation(self.count, messages)
 
 
 def encoding_of(model: str) -> str | None:
@@ -73,7 +73,7 @@ def encoding_of(model: str) -> str | None:
 def pieces(text: str, most: int) -> Iterator[str]:
     """Yield the text in pieces whose token counts add up to the count of the text.
 
-    A run of characters without a possible split is cut anywhere. Such a cut can add two tokens.
+    A run of characters without a possible split is cut at any character. Such a cut can add two tokens.
 
     Args:
         text: The text.

@@ -18,7 +18,7 @@ import structlog
 from pydantic import SecretStr
 
 from generator.domain import ChatMessage
-from generator.tokenizers.estimate import EstimatedTokens, conversation
+from generator.tokenizers.estimate import EstimatedTokens, count_conversation
 
 _log = structlog.get_logger(__name__)
 _CACHE_SIZE = 4096
@@ -56,7 +56,8 @@ class ServerTokens:
 
         self._api_key = api_key
         self._http = httpx2.Client(base_url=url.rstrip("/"), timeout=_TIMEOUT_SECONDS)
-        # Several models can share a counter. No model closes it; it closes its client when nothing refers to it.
+        # Several models can share a counter, so no model closes it. The client is closed when the counter is
+        # garbage-collected.
         self.close = weakref.finalize(self, self._http.close)
         self._dialect = dialect
         self._model = model
@@ -74,7 +75,7 @@ class ServerTokens:
 
     @property
     def counting(self) -> str:
-        """Return a name that contains the server and the model; empty while the counts are estimates."""
+        """Return a name made of the server and the model; empty while the counts are estimates."""
         return self._name if self.exact else ""
 
     def count(self, text: str) -> int:
@@ -95,7 +96,7 @@ class ServerTokens:
     def count_messages(self, messages: Sequence[ChatMessage]) -> int:
         """Return the number of tokens of the prompt that the server's chat template renders."""
         if self._dialect != "vllm":  # llama.cpp counts only texts
-            return conversation(self.count, messages)
+            return count_conversation(self.count, messages)
         body = {"model": self._model, "messages": [_message(message) for message in messages]}
         return self._counted(body, lambda: self._estimate.count_messages(messages))
 

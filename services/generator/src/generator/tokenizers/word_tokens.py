@@ -12,7 +12,7 @@ _PIECE = re.compile(rf"\s*(?:[{_WIDE}]|[^\s{_WIDE}]+)|\s+")
 
 
 def pieces(text: str) -> list[str]:
-    """Return the pieces of a text; together they are the text."""
+    """Split a text into its pieces; their concatenation is the text."""
     return _PIECE.findall(text)
 
 
@@ -36,7 +36,7 @@ class PieceCounter:
 
 
 def text_of(message: ChatMessage) -> str:
-    """Return a message's text; for a list of parts, the text of the parts."""
+    """Return a message's text; for a list of parts, the parts' texts in separate lines."""
     if not message.content_json:
         return message.text
     parts = msgspec.json.decode(message.content_json)

@@ -37,7 +37,7 @@ class Answer:
 
     @property
     def stopped(self) -> bool:
-        """Return whether the text contains a stop sequence; the model then can stop."""
+        """Return whether the text contains a stop sequence; if so, the caller can stop the model."""
         return self._cutter.stopped
 
     def take(self, outputs: Mapping[str, list[Any]]) -> str:

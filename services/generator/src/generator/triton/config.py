@@ -15,12 +15,12 @@ class TritonConfig:
         model: The name of the model in the server's model repository.
         version: The version of the model; empty: the server selects one, usually the newest.
         tls: The connection is encrypted.
-        ca_file: PEM certificates that verify the server's certificate; None: the certificates of gRPC.
+        ca_file: PEM certificates that verify the server's certificate; None: gRPC's default certificates.
         api_key: The key for ``authorization: Bearer …``, for a proxy in front of the server.
         chat_template: The template that renders messages as one text: a file or the source, as in
             `generator.tokenizers.templates.load_template`. Empty: each message as ``role: text``.
         window: The context window in tokens; None: the parameter ``context_window`` of the model configuration.
-        answer_tokens: The default limit of the tokens of an answer.
+        answer_tokens: The maximum number of tokens of an answer if the request sets no limit.
         connect: The maximum number of seconds until the server has connected and described the model.
         first_byte: The maximum number of seconds until the answer begins.
         idle: The maximum number of seconds between two pieces of an answer.

@@ -91,8 +91,8 @@ class Piece:
 
 
 @dataclass(frozen=True, slots=True)
-class Described:
-    """The contract of a model.
+class ModelContract:
+    """The contract of a model: the inputs that it declares, and its context window.
 
     Attributes:
         inputs: The inputs by name.
@@ -106,23 +106,23 @@ class Described:
         """Return the tensors of a request.
 
         Raises:
-            InvalidRequest: The model does not have a parameter of the request; the error names the parameter.
+            InvalidRequest: The model does not support a parameter of the request; the error names the parameter.
         """
-        made = [self._tensor(_PROMPT, [prompt], "messages")]
-        made += [self._tensor(name, [True], name) for name in _SWITCHES if name in self.inputs]
+        tensors = [self._tensor(_PROMPT, [prompt], "messages")]
+        tensors += [self._tensor(name, [True], name) for name in _SWITCHES if name in self.inputs]
         if _SAMPLING in self.inputs:
             document = msgspec.json.encode(
                 {**sampling.given, **({"stop": sampling.stops} if sampling.stops else {})}
             )
-            return [*made, self._tensor(_SAMPLING, [document.decode()], _SAMPLING)]
+            return [*tensors, self._tensor(_SAMPLING, [document.decode()], _SAMPLING)]
         for parameter, value in sampling.given.items():
             name = self._first(_TENSORS[parameter])
             if name is not None:
-                made.append(self._tensor(name, [value], parameter))
+                tensors.append(self._tensor(name, [value], parameter))
             elif not sampling.is_neutral(parameter):
                 raise InvalidRequest(f"This model does not accept '{parameter}'.", field=parameter)
-        made += self._words(_STOPS, sampling.stops, "stop")
-        return made + self._words(_BAD_WORDS, (), "bad_words")
+        tensors += self._words(_STOPS, sampling.stops, "stop")
+        return tensors + self._words(_BAD_WORDS, (), "bad_words")
 
     def _words(self, names: Sequence[str], words: Sequence[str], parameter: str) -> list[Tensor]:
         """Return the tensor of a list of words; no tensor if the model does not have this input.
@@ -144,7 +144,7 @@ class Described:
         return Tensor(name, declared.datatype, shape, values, parameter)
 
 
-def described(config: Any) -> Described:
+def contract_of(config: Any) -> ModelContract:
     """Return the contract of a model from its configuration (``inference.ModelConfig``).
 
     Raises:
@@ -161,11 +161,11 @@ def described(config: Any) -> Described:
             resource=config.name,
         )
     window = config.parameters["context_window"].string_value if "context_window" in config.parameters else ""
-    return Described(inputs, int(window) if window.isdecimal() else 0)
+    return ModelContract(inputs, int(window) if window.isdecimal() else 0)
 
 
 def piece(outputs: Mapping[str, list[Any]]) -> Piece:
-    """Return the piece in a response of the model.
+    """Return the content of one response of the model.
 
     Raises:
         Unavailable: An output has an unexpected type.

@@ -13,7 +13,7 @@ from servicekit.errors import (
 )
 
 _log = structlog.get_logger(__name__)
-_MOST_WORDS = 2000
+_MAX_MESSAGE_LENGTH = 2000
 _SERVER_FAULT = 500
 _CODES: dict[grpc.StatusCode, type[CausewayError]] = {
     grpc.StatusCode.INVALID_ARGUMENT: InvalidRequest,
@@ -34,7 +34,7 @@ def failure(code: grpc.StatusCode | None, message: str, model: str, *, begun: bo
         message: The server's message. The client gets messages about its request and about a failed model. The log
             gets all messages.
         model: The server's name of the model.
-        begun: The answer had begun. The request was then valid, and the server failed.
+        begun: Whether the answer had begun. If so, the request was valid, and the failure is the server's.
     """
     _log.warning(
         "the Triton server failed", model=model, code=code.name if code else "", reason=message, begun=begun
@@ -43,7 +43,7 @@ def failure(code: grpc.StatusCode | None, message: str, model: str, *, begun: bo
     if begun and kind is not DeadlineExceeded:
         return Unavailable("The model server broke off its answer.")
     if kind is InvalidRequest:
-        return InvalidRequest(f"The model refused the request: {message[:_MOST_WORDS]}")
+        return InvalidRequest(f"The model refused the request: {message[:_MAX_MESSAGE_LENGTH]}")
     if code is grpc.StatusCode.NOT_FOUND or (code is None and "unknown model" in message):
         # The configuration names the model, but the server has not loaded it.
         return Unavailable(f"The Triton server has not loaded the model '{model}'.", resource=model)
@@ -62,5 +62,5 @@ def unreadable() -> Unavailable:
 
 
 def _body(message: str) -> str:
-    error = {"message": message[:_MOST_WORDS], "type": "server_error", "param": None, "code": None}
+    error = {"message": message[:_MAX_MESSAGE_LENGTH], "type": "server_error", "param": None, "code": None}
     return msgspec.json.encode({"error": error}).decode()

@@ -44,7 +44,7 @@ class TritonModel:
         self._server = TritonServer(config)
 
     async def generate(self, prompt: Prompt) -> AsyncGenerator[Event, None]:
-        """See the port; one TEXT event per response of the server."""
+        """Yield the events of the answer, one TEXT event per response; see `generator.ports.Model.generate`."""
         if isinstance(prompt, OpenAIRequest):
             request = openai_emulation.parse(prompt.body)
             writer = openai_emulation.Writer(self.name, f"chatcmpl-{uuid.uuid4().hex}", int(time.time()))
@@ -72,7 +72,7 @@ class TritonModel:
                 if answer.stopped:
                     break
         if not answer.responses:
-            raise Unavailable("The model server ended its answer before it began.")
+            raise Unavailable("The model server ended the stream without an answer.")
         if rest := answer.close():
             yield Event(EventKind.TEXT, text=rest)
         usage = await self._usage(prompt, answer)

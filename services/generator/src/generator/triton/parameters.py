@@ -31,7 +31,7 @@ _NO_EFFECT: Mapping[str, tuple[Any, ...]] = {
     "function_call": ("none", "auto"),
     "response_format": ({"type": "text"},),
     "modalities": (["text"],),
-    # Of text completions.
+    # Parameters of text completions:
     "echo": (False,),
     "best_of": (1,),
     "suffix": ("",),
@@ -74,7 +74,8 @@ class Sampling:
     """The parameters of an answer.
 
     Attributes:
-        given: Sampling parameters by their names in the OpenAI API, else in vLLM; ``max_tokens`` is always present.
+        given: Sampling parameters under their names in the OpenAI API, or in vLLM's API for its own parameters.
+            ``max_tokens`` is always present.
         stops: Stop sequences; the answer ends before the first match.
     """
 
@@ -87,7 +88,7 @@ class Sampling:
         return int(self.given["max_tokens"])
 
     def is_neutral(self, parameter: str) -> bool:
-        """Return whether the parameter's value has no effect; a model without the parameter then can answer."""
+        """Return whether the parameter's value has no effect, so that a model without the parameter can answer."""
         return parameter in _NEUTRAL and self.given[parameter] == _NEUTRAL[parameter]
 
 

@@ -14,7 +14,7 @@ from servicekit.triton import TritonAddress, code_of
 
 from generator.ports import too_slow
 from generator.triton.config import TritonConfig
-from generator.triton.contract import Described, Tensor, described
+from generator.triton.contract import ModelContract, Tensor, contract_of
 from generator.triton.errors import failure
 
 _CHECK_SECONDS = 2.0
@@ -32,12 +32,12 @@ class TritonServer:
         self._config = config
         self._address = TritonAddress(config.address, config.tls, config.ca_file, config.api_key)
         self._connection: Any = None
-        self._described: Described | None = None
+        self._contract: ModelContract | None = None
         self._check_lock = asyncio.Lock()
         self._checked_at = -math.inf
         self._ready = False
 
-    async def describe(self) -> Described:
+    async def describe(self) -> ModelContract:
         """Return the model's contract; the first call requests it from the server.
 
         Raises:
@@ -45,7 +45,7 @@ class TritonServer:
             NotSupported: The model has no text input or no text output.
             DeadlineExceeded: The server did not answer in time.
         """
-        if self._described is None:
+        if self._contract is None:
             config, timeout = self._config, self._config.connect
             try:
                 answer = await self._client.get_model_config(
@@ -53,11 +53,11 @@ class TritonServer:
                 )
             except Exception as error:
                 raise self._failure(error, begun=False) from error
-            self._described = described(answer.config)
-        return self._described
+            self._contract = contract_of(answer.config)
+        return self._contract
 
     async def stream(self, inputs: Sequence[Tensor]) -> AsyncGenerator[dict[str, list[Any]], None]:
-        """Yield the responses for these inputs: for each output, its elements.
+        """Yield the model's responses to these inputs, each as the elements of each output by its name.
 
         The client reads the stream only as fast as the caller requests responses. Closing the generator cancels the
         request.
@@ -92,11 +92,11 @@ class TritonServer:
                 begun, timeout, what = True, self._config.idle, "sent nothing further"
                 yield elements(result.get_response())
         except CausewayError:
-            self._described = None
+            self._contract = None
             raise
         except Exception as error:
             # The server may have loaded another model under the same name.
-            self._described = None
+            self._contract = None
             raise self._failure(error, begun=begun) from error
         finally:
             responses.cancel()
@@ -111,7 +111,7 @@ class TritonServer:
 
     async def window(self) -> int:
         """Return the context window in the model's configuration; 0 if unknown or if the server is unavailable."""
-        if self._described is None and not await self.ready():
+        if self._contract is None and not await self.ready():
             return 0
         with contextlib.suppress(CausewayError):
             return (await self.describe()).window

@@ -66,7 +66,7 @@ def elements(response: Any) -> dict[str, list[Any]]:
 
 
 def _strings(raw: bytes) -> list[bytes]:
-    """Decode strings; before each string is its length, in four little-endian bytes."""
+    """Decode strings; each one follows its length, which has four bytes in little-endian order."""
     strings, at = [], 0
     while at < len(raw):
         (length,) = _LENGTH.unpack_from(raw, at)

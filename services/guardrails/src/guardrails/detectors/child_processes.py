@@ -11,7 +11,9 @@ _TIMEOUT = 504
 
 
 class ChildProcesses:
-    """Sends requests to child processes, with a time limit; see `servicekit.child_processes.ChildProcesses`.
+    """Sends requests to child processes, with a time limit, and raises detectors' errors.
+
+    See `servicekit.child_processes.ChildProcesses`.
 
     Args:
         command: The command that starts a process.
@@ -28,14 +30,14 @@ class ChildProcesses:
             command, environment, longest=_LONGEST_FRAME, processes=processes
         )
 
-    async def ask(self, question: bytes) -> bytes:
+    async def ask(self, request: bytes) -> bytes:
         """Return the response to a request.
 
         Raises:
             DetectorFailed: The time limit passed, or the process ended.
         """
         try:
-            return await self._processes.ask(question, self._seconds)
+            return await self._processes.ask(request, self._seconds)
         except ChildNotStarted as error:
             raise DetectorFailed("the process that checks texts does not start") from error
         except TimeoutError:

@@ -15,8 +15,8 @@ from detection.domain import Detection
 _INLINE = 16_384
 _WORDS_A_MINUTE = 200
 _PIECE = 100_000  # code points in one call of the tokenizer, which refuses a million
-# A space between two letters. All tokenizers here begin a token at such a space, so that the text before the space
-# can be counted separately.
+# A space between two letters. All tokenizers here begin a token at such a space. The text before the space can
+# therefore be counted separately.
 _CUT = re.compile(r"(?<=[^\W\d_]) (?=[^\W\d_])")
 
 Count = Callable[[str], int]
@@ -66,14 +66,14 @@ class CountingDetector:
 
     Args:
         count: Counts a text. The counts of parts cut at `_CUT` add up to the count of the whole text.
-        most: A quick upper bound of the count.
+        bound: Returns an upper bound of the count quickly.
         limit: The maximum count.
         detection: The detection for a count above the limit.
     """
 
-    def __init__(self, count: Count, most: Count, limit: float, detection: Detection) -> None:
+    def __init__(self, count: Count, bound: Count, limit: float, detection: Detection) -> None:
         self._count = count
-        self._most = most
+        self._bound = bound
         self._limit = limit
         self._detection = detection
         self.inline_limit = _INLINE
@@ -84,22 +84,22 @@ class CountingDetector:
 
     def stream(self) -> DetectorStream:
         """See `Detector.stream`."""
-        return CountingStream(self._count, self._most, self._limit, self._detection)
+        return CountingStream(self._count, self._bound, self._limit, self._detection)
 
 
 class CountingStream:
-    """Counts a growing text as soon as it may exceed the limit. Holds back the text that may be above the limit."""
+    """Counts a growing text once its upper bound exceeds the limit; holds back text that may exceed the limit."""
 
-    def __init__(self, count: Count, most: Count, limit: float, detection: Detection) -> None:
+    def __init__(self, count: Count, bound: Count, limit: float, detection: Detection) -> None:
         self._count = count
-        self._most = most
+        self._bound = bound
         self._limit = limit
         self._detection = detection
         self._counted = 0
         self._length = 0
         self._decided = 0
         self._rest: list[str] = []  # the text after the last cut
-        self._rest_most = 0
+        self._rest_bound = 0
         self._found = False
 
     def feed(self, text: str, last: bool) -> tuple[int, list[Detection]]:
@@ -107,7 +107,7 @@ class CountingStream:
         self._length += len(text)
         detections = [] if self._found or not self._exceeded(text, last) else [self._detection]
         self._found = self._found or bool(detections)
-        if self._found or self._counted + self._rest_most <= self._limit:
+        if self._found or self._counted + self._rest_bound <= self._limit:
             self._decided = self._length
         else:
             # Text that was released earlier cannot be held back again.
@@ -116,8 +116,8 @@ class CountingStream:
 
     def _exceeded(self, text: str, last: bool) -> bool:
         self._rest.append(text)
-        self._rest_most += self._most(text)
-        if self._counted + self._rest_most <= self._limit:
+        self._rest_bound += self._bound(text)
+        if self._counted + self._rest_bound <= self._limit:
             return False
         rest = "".join(self._rest)
         if not last:
@@ -129,7 +129,7 @@ class CountingStream:
         else:
             self._counted += self._count(rest)
             rest = ""
-        self._rest, self._rest_most = [rest], self._most(rest)
+        self._rest, self._rest_bound = [rest], self._bound(rest)
         return self._counted > self._limit
 
 

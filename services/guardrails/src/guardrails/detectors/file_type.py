@@ -52,7 +52,7 @@ def file_type(processes: CheckProcesses) -> BuiltIn[FileTypeParams]:
 
 
 class FileType(Judge):
-    """Checks the format of whole texts. A finding spans the whole text."""
+    """Checks the format of whole texts. The span of a detection is the whole text."""
 
     kind = DetectorKind.CONTENTS
     chunking = Chunking.WHOLE

@@ -1,7 +1,7 @@
 """The detector ``language``: finds texts in languages that are not allowed.
 
 py3langid (https://github.com/adbar/py3langid) identifies the language by the frequencies of byte sequences. The
-result is not reliable for short texts. The detector therefore ignores short texts.
+detector ignores short texts, because the result is not reliable for them.
 """
 
 from functools import cache

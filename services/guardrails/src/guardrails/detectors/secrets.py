@@ -1,8 +1,8 @@
 """The detector ``secrets``: finds keys and tokens of many vendors, assigned passwords, and random strings.
 
 The vendors' patterns come from detect-secrets (https://github.com/Yelp/detect-secrets), which scans lines of files
-with Python's ``re``. Here the patterns run on the linear engine, which can also scan growing texts. This engine has
-no look-behind. The vendors' patterns with look-behind find assignments; a pattern of this module replaces them.
+with Python's ``re``. Here the patterns run on RE2, which takes linear time and can also scan growing texts. RE2 has
+no look-behind. The vendors' patterns with a look-behind find assignments; a pattern of this module replaces them.
 """
 
 import importlib
@@ -33,7 +33,7 @@ _HEX = frozenset(b"0123456789abcdefABCDEF")
 
 
 class SecretsParams(Params, frozen=True, kw_only=True):
-    """The common parameters of detectors."""
+    """Parameters of the detector: only those that all detectors have."""
 
 
 def secrets(limits: Limits) -> BuiltIn[SecretsParams]:

@@ -20,9 +20,9 @@ class CaikitChunker(RemoteChunker):
     """Splits one text. The server gets the ``chunker_id`` of the configuration, or the chunker's name.
 
     A complete text takes one unary call. For a growing text, the protocol does not report how much text the server
-    has processed. The chunker therefore counts written text as processed. The limit of a window also limits a chunk
-    without an end. The server's time limit starts at the end of the text. The text after the server's last end, for
-    example white space, is the last chunk.
+    has processed. The chunker therefore counts text as processed when it is written. If the server does not end a
+    chunk, the detector fails at the limit of a window. The server's time limit applies only after the end of the
+    text. The text after the server's last end, for example white space, is the last chunk.
     """
 
     _number = 0
@@ -37,7 +37,7 @@ class CaikitChunker(RemoteChunker):
         for chunk in response.results:
             self._end_chunk(chunk.end)
         self._end_last_chunk()
-        self._accepted(self._sent)
+        self._note_processed(self._sent)
 
     def _method(self) -> tuple[Callable[..., Any], str]:
         return self._named_method(_STREAMED), f"{DESCRIPTOR.full_name}/{_STREAMED}"
@@ -60,7 +60,7 @@ class CaikitChunker(RemoteChunker):
             self._number += 1
             await call.write(piece)
         self._all_written = last
-        self._accepted(self._taken + len(text))
+        self._note_processed(self._processed + len(text))
 
     async def _read(self, call: rpc.Exchange) -> None:
         while (response := await call.read()) is not grpc.aio.EOF:

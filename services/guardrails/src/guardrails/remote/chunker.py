@@ -16,15 +16,15 @@ from servicekit.errors import CausewayError, DeadlineExceeded, http_status
 from guardrails.remote.config import ChunkerConfig
 
 DESCRIPTOR = chunker_pb2.DESCRIPTOR.services_by_name["ChunkerService"]
-_MOST_SECONDS = 3600.0  # for one text; the configuration sets the time-out of a piece
+_MAX_SECONDS = 3600.0  # for one text; the configuration sets the time-out of a piece
 _log = structlog.get_logger(__name__)
 
 
 class RemoteChunker:
     """Splits one text in one call, which begins with the first piece.
 
-    Subclasses implement other protocols: they override the called method, and how to write messages and read
-    responses.
+    A subclass implements another protocol. It overrides the methods that choose the gRPC method, write a piece and
+    read the responses.
 
     Args:
         config: The configuration of the chunker.
@@ -43,7 +43,7 @@ class RemoteChunker:
         self._pieces: list[str] = []
         self._last = False
         self._sent = 0
-        self._taken = 0
+        self._processed = 0
         self._end = 0
         self._ends: list[int] = []
         self._failure: DetectorFailed | None = None
@@ -53,7 +53,7 @@ class RemoteChunker:
     @property
     def waiting(self) -> int:
         """See `Chunker.waiting`."""
-        return self._sent - self._taken
+        return self._sent - self._processed
 
     def feed(self, text: str, last: bool) -> list[int]:
         """See `Chunker.feed`.
@@ -86,7 +86,7 @@ class RemoteChunker:
         try:
             async with self._timer:
                 self._restart_clock()
-                await self._call(Deadline.after(_MOST_SECONDS))
+                await self._call(Deadline.after(_MAX_SECONDS))
         except (TimeoutError, DeadlineExceeded):
             self._failure = self._error(f"it took longer than {self._config.seconds:g} s", 504)
         except CausewayError as error:
@@ -128,7 +128,7 @@ class RemoteChunker:
                 return
 
     def _method(self) -> tuple[Callable[..., Any], str]:
-        """Return the called method and its name."""
+        """Return the gRPC method to call, and its name."""
         return self._stub.Chunk, f"{DESCRIPTOR.full_name}/Chunk"
 
     async def _write_piece(self, call: rpc.Exchange, text: str, last: bool) -> None:
@@ -139,15 +139,15 @@ class RemoteChunker:
 
     async def _read(self, call: rpc.Exchange) -> None:
         """Read the responses until all chunks of the text have ended."""
-        while not (self._last and self._taken == self._end == self._sent):
+        while not (self._last and self._processed == self._end == self._sent):
             response = await call.read()
             if response is grpc.aio.EOF:
                 raise self._error("it ended its stream before the end of the text", 502)
             for end in response.ends:
                 self._end_chunk(end)
-            if not max(self._taken, self._end) <= response.taken <= self._sent:
+            if not max(self._processed, self._end) <= response.taken <= self._sent:
                 raise self._error("it reported more text than was sent", 502)
-            self._accepted(response.taken)
+            self._note_processed(response.taken)
 
     def _end_chunk(self, end: int) -> None:
         if not self._end < end <= self._sent:
@@ -155,8 +155,8 @@ class RemoteChunker:
         self._end = end
         self._ends.append(end)
 
-    def _accepted(self, taken: int) -> None:
-        self._taken = taken
+    def _note_processed(self, processed: int) -> None:
+        self._processed = processed
         self._restart_clock()
         self._ready()
 

@@ -12,7 +12,7 @@ from pydantic import BaseModel, ConfigDict, Field, StringConstraints, field_vali
 from servicekit.yaml_file import Document, Key
 from yarl import URL
 
-# Headers of a connection, of the body, or of the detector API.
+# Headers of the connection, of the body or of the detector API, which are not passed on.
 # fmt: off
 _FORBIDDEN_HEADERS = frozenset((
     "host", "connection", "content-length", "content-type", "content-encoding", "transfer-encoding", "te",
@@ -32,7 +32,7 @@ class ChunkerConfig:
         name: The name in the file.
         target: The gRPC target of the server.
         chunker_id: The server's name of the chunker; empty if the server has only one chunker.
-        seconds: The time limit of a piece.
+        seconds: The time limit for each piece of a text.
         credentials: For TLS: the authorities' certificates, the client's certificate and its key, each PEM or None.
             None: the connection does not use TLS.
         protocol: The protocol of the server.
@@ -152,13 +152,13 @@ class _File(BaseModel):
     detectors: dict[Annotated[str, StringConstraints(pattern=r"^[\w.:/-]{1,100}$")], _Detector] = {}
 
 
-def parse(raw: bytes, name: str, taken: Collection[str] = ()) -> tuple[RemoteConfig, ...]:
+def parse(raw: bytes, name: str, reserved: Collection[str] = ()) -> tuple[RemoteConfig, ...]:
     """Return the remote detectors of a file.
 
     Args:
         raw: The content of the file.
         name: The name of the file in messages.
-        taken: Names of the built-in detectors.
+        reserved: The names of the built-in detectors, which a remote detector must not have.
 
     Raises:
         BadFile: The file is not YAML, or has an unknown key, an invalid value, the name of a built-in detector, or
@@ -178,7 +178,7 @@ def parse(raw: bytes, name: str, taken: Collection[str] = ()) -> tuple[RemoteCon
     configs = []
     for detector_id, detector in file.detectors.items():
         place = ("detectors", detector_id)
-        if detector_id in taken:
+        if detector_id in reserved:
             raise document.wrong(place, "a built-in detector has this name; use another name")
         headers = frozenset((*file.headers, *detector.headers))
         if headers & _FORBIDDEN_HEADERS:

@@ -166,7 +166,7 @@ class RemoteJudge(Judge):
             raise self._error("it needs the conversation of the text")
         conversation = msgspec.json.decode(context.messages, type=list[msgspec.Raw])
         if context.direction is not Direction.OUTPUT:
-            # Judge the unchanged conversation once, and report its detections for the latest text.
+            # Judge the unchanged conversation once, and report its detections for the last text.
             found = await self._each(windows[-1:], [self._chat(conversation, context)], context)
             return [[] for _ in windows[:-1]] + found
         requests = []

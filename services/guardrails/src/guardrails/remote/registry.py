@@ -19,13 +19,13 @@ class RemoteDetectors:
     Args:
         session: The HTTP session, which all remote detectors share.
         chunkers: The remote chunkers.
-        taken: The names of the built-in detectors.
+        reserved: The names of the built-in detectors, which a remote detector must not have.
     """
 
-    def __init__(self, session: aiohttp.ClientSession, chunkers: Chunkers, taken: Collection[str]) -> None:
+    def __init__(self, session: aiohttp.ClientSession, chunkers: Chunkers, reserved: Collection[str]) -> None:
         self._chunkers = chunkers
         self._session = session
-        self._taken = taken
+        self._reserved = reserved
         self._factories: dict[RemoteConfig, RemoteFactory] = {}
 
     def current(self) -> Sequence[RemoteFactory]:
@@ -39,7 +39,7 @@ class RemoteDetectors:
             InvalidRequest: The file cannot be read, or is invalid.
         """
         with of_setting("guardrails_detectors_file"):
-            file = Reloadable(path, lambda raw: parse(raw, str(path), self._taken), on_change=self._change)
+            file = Reloadable(path, lambda raw: parse(raw, str(path), self._reserved), on_change=self._change)
         self._change(file.current)
         return file
 

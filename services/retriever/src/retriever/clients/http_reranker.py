@@ -125,5 +125,5 @@ def _ratings(value: Any, count: int) -> list[Rating]:
 
 
 def _captions(values: Sequence[Any]) -> tuple[str, ...]:
-    """Return the captions. Some servers send them, although the API has none: strings, or objects with a text."""
+    """Return the captions of a result. Some servers send them as an extension: strings, or objects with a text."""
     return tuple(each if isinstance(each, str) else str(each["text"]) for each in values)

@@ -1,8 +1,9 @@
-"""Cross-encoders on a Triton Inference Server. They map token ids of query and passage to one or two logits.
+"""Cross-encoders on a Triton Inference Server.
 
-The model is a plain export, for example a Hugging Face sequence classifier in ONNX. Its inputs are ``input_ids``,
-``attention_mask`` and optionally ``token_type_ids``. Its first FP32 output has the logits. The score is between 0
-and 1: the logistic function of a single logit, or the probability of the second class if there are two logits.
+A cross-encoder maps the token ids of a query and a passage to one or two logits. The model is a plain export, for
+example a Hugging Face sequence classifier in ONNX. Its inputs are ``input_ids``, ``attention_mask`` and optionally
+``token_type_ids``. Its first FP32 output has the logits. The score is between 0 and 1: the logistic function of a
+single logit, or the probability of the second class if there are two logits.
 """
 
 import asyncio

@@ -13,7 +13,10 @@ _ATTEMPTS = 4
 
 
 def retry_when_replaced(read: Callable[P, Awaitable[T]]) -> Callable[P, Awaitable[T]]:
-    """Return a method that repeats an idempotent one if its index was replaced during the call."""
+    """Return a method that calls an idempotent method, and calls it again if the index was replaced meanwhile.
+
+    The method is called at most four times.
+    """
 
     @functools.wraps(read)
     async def retried(*args: P.args, **options: P.kwargs) -> T:

@@ -11,7 +11,7 @@ async def together(*coroutines: Coroutine[Any, Any, Any]) -> list[Any]:
     """Run coroutines concurrently and return their results. If one fails, cancel the others.
 
     Raises:
-        Exception: The exception of the first coroutine that fails, not in a group.
+        Exception: The exception of the first coroutine that fails. It is not wrapped in an exception group.
     """
     tasks = [asyncio.ensure_future(each) for each in coroutines]
     try:

@@ -24,8 +24,8 @@ DEFAULT_PAGE_SIZE = 100
 MAX_TEXT_LENGTH = 1_000_000  # code points in one response
 MAX_CHUNKS = 100
 DEFAULT_CHUNKS = 50
-_MAX_PAGE_BYTES = 4 * 1024 * 1024  # of metadata; keeps a response below 16 MiB
-_TEXT_CHUNKS = 64  # read at a time
+_MAX_PAGE_BYTES = 4 * 1024 * 1024  # metadata of one page; keeps a response below 16 MiB
+_TEXT_CHUNKS = 64  # maximum number of chunks in one read
 _LIKELY_LENGTH = 500  # expected code points of a chunk; determines how many chunks to read first
 
 
@@ -52,9 +52,7 @@ class Catalogue:
         """
         found = await self.find(principal, index_name, document_id)
         if found is None:
-            raise NotFound(
-                f"No such document: '{document_id}' exists in index '{index_name}'.", resource=document_id
-            )
+            raise NotFound(f"Index '{index_name}' has no document '{document_id}'.", resource=document_id)
         return found
 
     @retry_when_replaced
@@ -78,12 +76,12 @@ class Catalogue:
     ) -> DocumentPage:
         """Return a page of records, ordered by document id.
 
-        No record meets a condition on ``page``, which is a field of chunks. The page is shorter than requested if
-        the metadata are too large for one response.
+        A condition on ``page`` matches no record, because only chunks have this field. The page is shorter than
+        requested if the metadata are too large for one response.
 
         Raises:
             NotFound: The index does not exist.
-            InvalidRequest: The page does not exist.
+            InvalidRequest: The page size, the text length, the token or the offset is invalid.
         """
         size = _check(request)
         after = _from_token(request.token)
@@ -123,9 +121,9 @@ class Catalogue:
 
     @retry_when_replaced
     async def delete_documents(self, principal: Principal, index_name: str, document_ids: Sequence[str]) -> Deleted:
-        """Delete documents. Delete the documents of files that were inside them first.
+        """Delete documents, including the documents of embedded files, for example of e-mail attachments.
 
-        The deletion is durable when this returns.
+        Documents of embedded files are deleted first. The deletion is durable when this method returns.
 
         Raises:
             NotFound: The index does not exist.
@@ -166,7 +164,7 @@ class Catalogue:
 
     @retry_when_replaced
     async def indexes(self, principal: Principal) -> list[IndexSummary]:
-        """Return the tenant's indexes, ordered by name, with the numbers that the caller may see."""
+        """Return the tenant's indexes by name, with the numbers of documents and chunks that the caller may see."""
         return [await _counted(index, principal) for index in await self._indexes.of(principal.tenant)]
 
     async def compact(self, principal: Principal, index_name: str) -> None:
@@ -196,7 +194,7 @@ class Catalogue:
 async def text_of(index: Index, document: Document, part: TextRange) -> DocumentText:
     """Return a part of a document's text, joined from its chunks."""
     text = ""
-    skipped = number = 0  # code points before the part, chunks that were read
+    skipped = number = 0  # code points that were skipped before the part; chunks that were read
     begun = complete = False
     while number < document.chunk_count and len(text) <= part.length and not complete:
         missing = part.length - len(text) + part.offset - skipped
@@ -212,7 +210,7 @@ async def text_of(index: Index, document: Document, part: TextRange) -> Document
                 before = min(len(added), part.offset - skipped)
                 skipped += before
                 text += added[before:]
-        # Chunks are in the order of the pages.
+        # Chunks are ordered by page.
         complete = bool(part.last_page) and chunks[-1].page > part.last_page
     more = number < document.chunk_count and not complete
     return DocumentText(text[: part.length], is_truncated=len(text) > part.length or more)
@@ -226,7 +224,7 @@ async def _counted(index: Index, principal: Principal) -> IndexSummary:
 
 
 async def _members(index: Index, principal: Principal, document_ids: Sequence[str]) -> list[str]:
-    """Return the ids of the files inside documents, at any depth, innermost first."""
+    """Return the ids of the documents of embedded files of these documents, at any depth, innermost first."""
     found: list[str] = []
     outer: Sequence[str] = [each for each in document_ids if await _visible(index, principal, each) is not None]
     while outer:
@@ -239,7 +237,11 @@ async def _members(index: Index, principal: Principal, document_ids: Sequence[st
 
 
 def _is_member(document: Document) -> bool:
-    """Return whether a document was a file inside another. The id proves this, because metadata may be wrong."""
+    """Return whether a document is an embedded file of another document.
+
+    The metadata alone do not prove this, because they may be wrong. So the id that follows from the metadata must
+    be the document's id.
+    """
     facts = msgspec.json.decode(document.metadata_json or b"{}", type=dict[str, object])
     name = document.sourcefile.removeprefix(f"{facts.get(keys.PART_OF)}/")
     return document.document_id == keys.member_id(str(facts.get(keys.PART_OF_ID)), name)

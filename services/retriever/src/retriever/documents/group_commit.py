@@ -1,9 +1,8 @@
 """Group commit: stores small documents that are ready at the same time with one write to the disk.
 
 While one group is written, ready documents form the next group. Each document is acknowledged when its group is
-durable. If a
-group cannot be stored, its documents are stored one by one, like large documents (`documents.versions`). So an
-error affects only the document that causes it.
+durable. If a group cannot be stored, its documents are stored one by one, like large documents
+(`documents.versions`). So an error affects only the document that causes it.
 """
 
 import asyncio
@@ -23,7 +22,7 @@ from retriever.ports.whole_documents import WholeDocument, WholeDocuments
 _log = structlog.get_logger(__name__)
 
 MOST_CHUNKS = 16
-"""Maximum number of chunks of a document and of a group. The engine stores so many chunks in about 3 ms."""
+"""Maximum number of chunks of a document and of a group. The engine stores this number of chunks in about 3 ms."""
 _GATHER_SECONDS = 0.001
 """Seconds that a group waits for documents that are still being received."""
 
@@ -90,7 +89,7 @@ class GroupCommit:
         queue = self._queues.setdefault(index, _Queue())
         queue.waiting.append(entry)
         async with queue.writing:
-            if not entry.done:  # otherwise an earlier document has stored it with its group
+            if not entry.done:  # otherwise the task of another document has stored it, in the same group
                 if len(queue.waiting) < index.writers:
                     await asyncio.sleep(_GATHER_SECONDS)
                 await self._write(index, queue.take())
@@ -123,7 +122,7 @@ class GroupCommit:
         whole = entry.whole
 
         async def stage() -> Document:
-            # The group may have written the record already.
+            # The failed write of the group may have written the new record. Restore the previous state.
             if whole.former is None:
                 await index.collection.remove_record(whole.document.document_id)
             else:

@@ -172,7 +172,7 @@ class Upserts:
                     _check_count(commit, count)
                     return replace(document, chunk_count=count)
                 case Begin():
-                    raise InvalidRequest("The upsert has begun already.", field="begin")
+                    raise InvalidRequest("Only the first message may be 'begin'.", field="begin")
                 case None:
                     raise InvalidRequest("The stream ended without a commit.", field="commit")
                 case chunks:
@@ -259,7 +259,7 @@ def _check_chunks(chunks: Sequence[Chunk], expected: int, dimension: int) -> Non
 
 
 async def _copy(index: Index, stored: Document, updated: Document) -> Document:
-    """Store the chunks of one version as chunks of another, and return its record."""
+    """Store the chunks of the stored version as chunks of the updated version. Return the updated record."""
     count = 0
     async for points in index.collection.points_of(stored.version):
         copies = [replace(point, id=_chunk_id(index.spec, updated, point.chunk)) for point in points]

@@ -29,7 +29,7 @@ _log = structlog.get_logger(__name__)
 
 
 def is_stored(stored: Document, sent: Document, principal: Principal) -> bool:
-    """Return whether the sent version is already stored, because a message was delivered twice.
+    """Return whether the sent version is already stored. This happens if a message is delivered twice.
 
     Raises:
         StaleGeneration: A newer generation is stored.
@@ -92,7 +92,7 @@ async def _undo(index: Index, document_id: str) -> None:
     try:
         await index.settle(document_id)
     except (NotFound, Unavailable):
-        return  # the index was deleted or replaced, with the new chunks
+        return  # the index was deleted or replaced, so the new chunks do not exist any more
     except Exception:
         # The mark remains, so readers do not see the version, and the next start settles it.
         _log.exception("the chunks of a failed upsert were not removed", document=document_id)

@@ -7,13 +7,13 @@ from servicekit.principal import Principal
 
 from retriever.domain.document import AccessControl
 
-EVERYBODY = "*"
+ANY_USER = "*"
 
 
 def readers(access: AccessControl) -> list[str]:
-    """Return the tokens that a caller can see a document with."""
+    """Return the tokens of a document. A caller needs one of them to see the document."""
     if not access.oids and not access.groups:
-        return [EVERYBODY]
+        return [ANY_USER]
     return [*(f"oid:{oid}" for oid in access.oids), *(f"group:{group}" for group in access.groups)]
 
 
@@ -22,7 +22,7 @@ def held_by(principal: Principal) -> frozenset[str] | None:
     if principal.sees_everything:
         return None
     return frozenset(
-        (EVERYBODY, *(f"oid:{oid}" for oid in principal.oids), *(f"group:{group}" for group in principal.groups))
+        (ANY_USER, *(f"oid:{oid}" for oid in principal.oids), *(f"group:{group}" for group in principal.groups))
     )
 
 

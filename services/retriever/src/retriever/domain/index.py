@@ -78,7 +78,7 @@ class IndexSettings:
 
 @dataclass(frozen=True, slots=True)
 class IndexSpec:
-    """The properties of an index that only a rebuild changes.
+    """The specification of an index. Only ``settings`` can be changed without a rebuild.
 
     ``language`` is the language of the index for text search (`domain.language`). Earlier versions did
     not store it.

@@ -33,7 +33,7 @@ class Scope:
     def admits(self, document: Document, fields: Sequence[Field]) -> bool:
         """Return whether a document with these fields, or a chunk of it, is visible.
 
-        This method defines a scope. Stores whose engine cannot evaluate conditions call it.
+        This method is the reference for all stores. Stores whose engine cannot evaluate conditions call it.
         """
         readable = self.readers is None or not self.readers.isdisjoint(access.readers(document.access))
         return readable and holds(self.filter, fields)

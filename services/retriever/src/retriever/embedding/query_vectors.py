@@ -104,13 +104,14 @@ class QueryVectors:
         subject = f"Index '{spec.name}' has vectors of the embedding model '{spec.embedding_model}'"
         if model is None:
             raise Conflict(
-                f"{subject}, which is not configured; search it by text.{self._models.hint(spec.embedding_model)}",
+                f"{subject}, which is not configured; search the index by text."
+                f"{self._models.hint(spec.embedding_model)}",
                 resource=spec.name,
             )
         if model.dimension != spec.dimension:
             raise Conflict(
-                f"{subject} with {spec.dimension} numbers each, which is configured with {model.dimension} now; "
-                "search it by text.",
+                f"{subject} with {spec.dimension} numbers each. The configuration of this model has "
+                f"{model.dimension} numbers now; search the index by text.",
                 resource=spec.name,
             )
         return model

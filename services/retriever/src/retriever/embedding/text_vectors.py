@@ -15,7 +15,7 @@ MAX_LENGTH = 1_000_000  # code points of all texts
 
 @dataclass(frozen=True, slots=True)
 class TextVector:
-    """A text's vector (L2-normalised), its number of tokens, and the number of embedded tokens from the start."""
+    """A text's vector (L2-normalised), its number of tokens, and how many tokens from its start were embedded."""
 
     vector: Sequence[float]
     tokens: int

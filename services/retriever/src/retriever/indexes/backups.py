@@ -35,7 +35,7 @@ class Backups:
         self._indexes = indexes
         self._directory = directory
         self._models = models
-        # Each snapshot takes as much disk space as its index.
+        # At most one snapshot exists at a time, because a snapshot takes as much disk space as its index.
         self._lock = asyncio.Lock()
 
     async def names(self) -> list[tuple[str, str]]:

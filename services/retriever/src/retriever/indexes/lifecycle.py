@@ -37,7 +37,11 @@ class Indexes:
 
     @classmethod
     async def open(cls, store: Store) -> "Indexes":
-        """Return the store's indexes. Settle them now if the store is shared, otherwise each at its first use."""
+        """Open the indexes of a store.
+
+        In a shared store, settle abandoned documents now, and then regularly. In a store of one process, settle the
+        documents of an index at its first use (`open_index`).
+        """
         indexes = cls(store)
         if store.is_shared:
             await indexes.tidy()
@@ -67,7 +71,7 @@ class Indexes:
         return self._store.is_shared
 
     async def noted(self) -> list[Index]:
-        """Return each index with a note, of all tenants, except damaged ones."""
+        """Return the indexes of all tenants that have a note (`Collection.note`), except damaged indexes."""
         noted = [key for key, note in (await self._store.notes()).items() if note]
         if self._store.is_shared:
             return [index for key in noted if (index := await self._find(key))]

@@ -105,7 +105,7 @@ class Index:
             yield
 
     def scope(self, principal: Principal, filter_: Filter = NO_FILTER) -> Scope:
-        """Return the scope of a caller: the documents that match the filter and are open to the caller."""
+        """Return the scope of a caller: the documents that match the filter and that the caller may see."""
         return Scope(filter_, access.held_by(principal))
 
     async def aclose(self) -> None:

@@ -53,7 +53,7 @@ class Snapshots:
         directory, _ = await asyncio.to_thread(self._places, principal.tenant, path, index_name)
         await index.check_sees_all(principal)
         async with self._counting:
-            # The first of two writers would remove the points of the second one.
+            # A writer that finishes removes all other files of points, also those of a second writer.
             if directory in self._writing:
                 raise Conflict("The snapshot is being written.", resource=path)
             await asyncio.to_thread(self._check_room, principal.tenant, directory)
@@ -163,7 +163,7 @@ class Snapshots:
         if any(len(part.encode(errors="replace")) > _MAX_NAME_BYTES for part in Path(path).parts):
             raise InvalidRequest(f"A name in a path has at most {_MAX_NAME_BYTES} bytes.", field="path")
         try:
-            # Here, an absolute path replaces the root. Links are resolved, so the check applies to their targets.
+            # An absolute path replaces the root. `resolve` follows links, so the check applies to their targets.
             place = (root / path).resolve()
             if not place.is_relative_to(root):
                 raise InvalidRequest("The path lies outside the snapshot directory.", field="path")
@@ -205,7 +205,7 @@ def _make(directory: Path, index_name: str, path: str) -> None:
             if other != index_name:
                 raise Conflict(f"There is a snapshot of the index '{other}' at {path}.", resource=path)
             return
-        # Other snapshots may be below it.
+        # Subdirectories may have other snapshots.
         is_free = all(each.is_dir() for each in directory.iterdir())
     except (FileExistsError, NotADirectoryError):
         is_free = False

@@ -15,7 +15,7 @@ if TYPE_CHECKING:
 
 _SAMPLE = 8192  # code points; more do not improve the result
 _SURE = 0.5  # probability
-_POSSIBLE = 0.1  # share of the probabilities of the languages to choose from
+_POSSIBLE = 0.1  # minimum share in the sum of the probabilities of the languages to choose from
 
 
 class LanguageDetector:
@@ -32,7 +32,7 @@ class LanguageDetector:
     async def likely(self, text: str, among: Collection[str]) -> tuple[str, ...]:
         """Return the languages that a text may be in, the most probable one first.
 
-        A short text is ambiguous. So all languages that are not improbable are returned.
+        A short text is ambiguous. So the result has each language whose probability is high enough.
 
         Args:
             text: A query.

@@ -1,4 +1,4 @@
-"""The part of the port that only remote stores implement: several searches in one call."""
+"""The part of the store port that only remote stores implement: several searches in one call."""
 
 from collections.abc import Mapping, Sequence
 from dataclasses import dataclass

@@ -101,10 +101,11 @@ class Collection(Protocol):
         ...
 
     async def is_current(self, *, wait: bool = True) -> bool:
-        """Return whether this is still the collection of its name. The result may be a second old.
+        """Return whether the name of the index still refers to this collection. The result may be a second old.
 
         Args:
-            wait: Whether to query the store if the known result is older. If not, a search may raise Replaced.
+            wait: Whether to query the store if the known result is older than a second. If false, a later search
+                may raise Replaced.
         """
         ...
 

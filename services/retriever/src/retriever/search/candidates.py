@@ -39,7 +39,7 @@ class Candidates:
             self.sparse |= each.sparse
             self._index_by_id |= dict.fromkeys(each.dense, index) | dict.fromkeys(each.sparse, index)
         self._only_index = next(iter(found)) if len(found) == 1 else None
-        self._bound = max(self._lowest(each.sparse) for each in found.values())
+        self._bound = max(self._upper_bound(each.sparse) for each in found.values())
         self._dense_ids, self._sparse_ids = frozenset(self.dense), frozenset(self.sparse)
         self._chunks: dict[str, StoredChunk] = {}
         self._documents: dict[str, Document] = {}
@@ -138,7 +138,7 @@ class Candidates:
         weights = [2 * weight] * len(by_meaning)
         return reciprocal_rank((*by_meaning, by_words), (*weights, 2 * (1 - weight)))
 
-    def _lowest(self, found: Mapping[str, float]) -> float:
+    def _upper_bound(self, found: Mapping[str, float]) -> float:
         """Return the highest possible BM25 score of the chunks that a search did not find."""
         return min(found.values()) if len(found) >= self._request.depth else 0.0
 
@@ -147,7 +147,7 @@ class Candidates:
         best = [hit.id for hit in first[: expansion.BACKGROUND]]
         with self._timer.time("expand"):
             await self._read_chunks(best)
-            # The record has the language of a chunk that has none.
+            # If a chunk has no language, its document's record has it.
             await self._read_records(id_ for id_ in best if id_ in self._chunks and not self._chunks[id_].analysis)
             feedback = self._terms_of(best)
             terms = {each: expansion.expanded(own, feedback) for each, own in self._request.terms.items()}
@@ -156,7 +156,7 @@ class Candidates:
             bound = 0.0
             for index in dict.fromkeys(self._index_by_id.values()):
                 sparse = await self._search_expanded(index, terms[index], words, known)
-                bound = max(bound, self._lowest(sparse))
+                bound = max(bound, self._upper_bound(sparse))
                 words |= sparse
                 self._index_by_id |= dict.fromkeys(sparse.keys() - self._index_by_id.keys(), index)
         if self._request.fuses_scores:

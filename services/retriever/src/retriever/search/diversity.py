@@ -1,7 +1,7 @@
 """Diversity of passages by maximal marginal relevance.
 
-Carbonell and Goldstein 1998, https://doi.org/10.1145/290941.291025. The
-similarity of two passages is computed from their terms, which every mode and every embedding model have.
+Carbonell and Goldstein 1998, https://doi.org/10.1145/290941.291025. The similarity of two passages is computed from
+their terms, because terms exist in each search mode and with each embedding model.
 """
 
 import math
@@ -10,32 +10,32 @@ from collections.abc import Sequence
 from retriever.ports.store import Terms
 
 
-def diverse(scores: Sequence[float], words: Sequence[Terms], diversity: float, count: int) -> list[int]:
-    """Return the positions of the passages to show, in their order.
+def diverse(scores: Sequence[float], terms: Sequence[Terms], diversity: float, count: int) -> list[int]:
+    """Return the positions of the chosen passages, in the order in which to show them.
 
-    Each step takes the passage with the highest ``(1 - diversity) * relevance - diversity * similarity``. Relevance
-    is the score divided by the best score, after a shift if the lowest score is negative. Similarity is the
-    cosine to the most similar passage that was taken before.
+    Each step chooses the passage with the highest ``(1 - diversity) * relevance - diversity * similarity``.
+    Relevance is the score divided by the best score, after a shift if the lowest score is negative. Similarity is
+    the cosine to the most similar passage that was chosen before.
 
     Args:
         scores: The scores of the passages, best first.
-        words: The terms of the passages.
+        terms: The terms of the passages.
         diversity: From 0 (keep the order) to 1 (ignore relevance).
-        count: Number of passages to take.
+        count: Number of passages to choose.
     """
-    vectors = [_unit(each) for each in words]
+    vectors = [_unit(each) for each in terms]
     least, best = min((0.0, *scores)), max(scores, default=0.0)
     relevance = [(score - least) / (best - least) if best > least else 1.0 for score in scores]
     similarity = [0.0] * len(scores)
-    left = list(range(len(scores)))
-    taken: list[int] = []
-    while left and len(taken) < count:
-        next_ = max(left, key=lambda at: ((1 - diversity) * relevance[at] - diversity * similarity[at], -at))
-        left.remove(next_)
-        taken.append(next_)
-        for at in left:
+    remaining = list(range(len(scores)))
+    chosen: list[int] = []
+    while remaining and len(chosen) < count:
+        next_ = max(remaining, key=lambda at: ((1 - diversity) * relevance[at] - diversity * similarity[at], -at))
+        remaining.remove(next_)
+        chosen.append(next_)
+        for at in remaining:
             similarity[at] = max(similarity[at], _dot(vectors[at], vectors[next_]))
-    return taken
+    return chosen
 
 
 def _unit(terms: Terms) -> dict[int, float]:

@@ -20,7 +20,8 @@ FEEDBACK = 5
 BACKGROUND = 30
 """Number of best candidates to compare with. A word that most candidates have gets a low score."""
 LEAST_BACKGROUND = 15
-"""With fewer candidates, the query is not expanded: the words of the best and of all do not differ enough."""
+"""With fewer candidates, the query is not expanded: the words of the best passages and of all candidates do not
+differ enough."""
 _WORDS = 10
 _WEIGHT = 0.1  # weight of the best added word; words of the query have weight 1
 

@@ -61,7 +61,7 @@ def contenders(
     bound: float,
     limit: int | None,
 ) -> list[str]:
-    """Return the chunks without a BM25 score that `combined` can return once their scores are known.
+    """Return the chunks with an unknown BM25 score that `combined` may return when their scores are known.
 
     Args:
         dense: See `combined`.

@@ -29,14 +29,14 @@ async def extended(
         top: Number of passages to return.
         indexes: The indexes of the passages, by name.
     """
-    taken: dict[tuple[str, str], set[int]] = {}
+    used_by_document: dict[tuple[str, str], set[int]] = {}
     result: list[Passage] = []
     read = await _read_ahead(passages, count, indexes)
     for passage in passages:
         if len(result) == top:
             break
         key = passage.index, passage.document.document_id
-        used = taken.setdefault(key, set())
+        used = used_by_document.setdefault(key, set())
         if passage.number in used:
             continue
         chunks = read[passage.id] if passage.id in read else await _read(passage, count, indexes)
@@ -71,7 +71,7 @@ async def _read_ahead(
 
 
 def _around(passage: Passage, chunks: Mapping[int, StoredChunk]) -> list[StoredChunk]:
-    """Return the chunk and its neighbours without a gap in the same page and section.
+    """Return the passage's chunk and the adjacent chunks on the same page and in the same section.
 
     Return an empty list if the chunk was removed.
     """

@@ -37,7 +37,7 @@ MAX_INDEXES = 100
 MAX_NEIGHBOURS = 10
 MAX_QUERY_LENGTH = 100_000  # code points
 _DIVERSE_POOL = 50
-"""Minimum number of passages that diverse ones are chosen from."""
+"""Minimum number of passages to read if the query asks for diverse passages."""
 _MAX_PASSAGES_PER_RESULT = 4
 _MAX_ROUNDS = 20
 """Limit of repeated searches while documents are replaced."""
@@ -100,10 +100,10 @@ class Retrieval:
         top = query.top
         pool = self._pool(query, top)
         with self._scheduler.search():
-            passages = await self._found(principal, query, pool, timer)
+            passages = await self._search(principal, query, pool, timer)
         with timer.time("rerank") if query.rerank is not None else contextlib.nullcontext():
             reranked = await self._reranking.reranked(query, passages)
-        best = self._chosen(query, reranked.passages, top * _passages_per_result(query), timer)
+        best = self._best(query, reranked.passages, top * _passages_per_result(query), timer)
         if query.neighbours:
             with timer.time("neighbours"):
                 names = dict.fromkeys(passage.index for passage in best)
@@ -128,19 +128,20 @@ class Retrieval:
             _DIVERSE_POOL if query.diversity else 0,
         )
 
-    def _chosen(self, query: Query, passages: list[Passage], top: int, timer: StepTimer) -> list[Passage]:
+    def _best(self, query: Query, passages: list[Passage], top: int, timer: StepTimer) -> list[Passage]:
+        """Return the first ``top`` passages, or ``top`` diverse passages if the query asks for them."""
         if not query.diversity:
             return passages[:top]
         with timer.time("diversify"):
             # Passages that the reranker did not receive have no comparable score.
             comparable = [each for each in passages if each.reranker_score is not None] or passages
             scores = [_relevance(passage) for passage in comparable]
-            words = [self._encoder.passages([each.text], each.document.analysis)[0] for each in comparable]
-            chosen = diversity.diverse(scores, words, query.diversity, top)
+            terms = [self._encoder.passages([each.text], each.document.analysis)[0] for each in comparable]
+            chosen = diversity.diverse(scores, terms, query.diversity, top)
             return [comparable[at] for at in chosen]
 
     @retry_when_replaced
-    async def _found(self, principal: Principal, query: Query, pool: int, timer: StepTimer) -> list[Passage]:
+    async def _search(self, principal: Principal, query: Query, pool: int, timer: StepTimer) -> list[Passage]:
         names = dict.fromkeys(query.indexes)
         indexes = [await self._indexes.get(principal.tenant, name, wait=False) for name in names]
         vectors = await self._embed(query, indexes, timer)

@@ -1,4 +1,4 @@
-"""Durable files, and directories with one owner. The functions block: call them from a thread."""
+"""Durable files, and locks on directories. The functions block: call them from a thread."""
 
 import asyncio
 import contextlib
@@ -21,7 +21,7 @@ def own(directory: Path) -> int:
     """Lock a directory for this process until `disown` or the end of the process. Create it if necessary.
 
     Raises:
-        Unavailable: Another process holds the lock. The message names it.
+        Unavailable: Another process holds the lock. The message names that process.
     """
     directory.mkdir(parents=True, exist_ok=True)
     descriptor = os.open(directory / "LOCK", os.O_RDWR | os.O_CREAT, 0o644)
@@ -85,7 +85,7 @@ def sync_tree(directory: Path) -> None:
 
 
 def copy_tree(source: Path, target: Path) -> None:
-    """Copy the files under a directory while writers wait. Copies remain sparse: most of a log is a hole."""
+    """Copy the files under a directory while writers wait. Copies are sparse files: most of a log is a hole."""
     shutil.copytree(source, target, copy_function=_copy_file)
 
 
@@ -123,11 +123,11 @@ def size_of(directory: Path) -> int:
 def numbered(directory: Path) -> Path:
     """Create a subdirectory whose name is the next number, and return it."""
     while True:
-        taken = [int(path.name) for path in directory.iterdir() if path.name.isdecimal()]
-        new = directory / str(max(taken, default=0) + 1)
+        existing = [int(path.name) for path in directory.iterdir() if path.name.isdecimal()]
+        new = directory / str(max(existing, default=0) + 1)
         try:
             new.mkdir()
-        except FileExistsError:  # another process was faster
+        except FileExistsError:  # another process has created it meanwhile
             continue
         return new
 

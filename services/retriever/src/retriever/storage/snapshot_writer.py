@@ -3,7 +3,7 @@
 ::
 
     <directory>/manifest.json     index, counts, and the checksum of the points
-    <directory>/<name>.points     frames of a length (4 bytes, big-endian) and msgpack: records, then chunks
+    <directory>/<name>.points     frames of records, then of chunks: length (4 bytes, big-endian), then msgpack
 
 The manifest is replaced by one rename, so a snapshot appears or is replaced atomically. Ids are not stored, because
 they depend on tenant and index, and a snapshot may be loaded as another index. `snapshot_reader` reads snapshots.

@@ -16,7 +16,7 @@ from retriever.concurrency.scheduler import Scheduler
 from retriever.domain.language import LEGACY, UNSPACED, analysed_as, of_script
 from retriever.ports.store import Terms
 
-_SLICE = 16  # about 2 ms of texts of 200 words
+_SLICE = 16  # texts; with 200 words each, they take about 2 ms
 _MOST_BYTES = 32 * 1024 * 1024
 _WORD_BYTES = 72
 """Size of a word in `Terms`: an integer, a float, and their slots in two lists."""

@@ -113,7 +113,7 @@ def version(of: Version) -> str:
 
 
 def reader(token: str) -> str:
-    """Return the fact that a token opens a document."""
+    """Return the fact that a caller with a token may see a document."""
     return _keyword(f"reader:{token}")
 
 

@@ -204,7 +204,7 @@ def from_retrieved(retrieved: Retrieved) -> retriever_pb2.RetrieveResponse:
 def _add_passage(
     message: retriever_pb2.RetrieveResponse, passage: Passage, document: document_pb2.Document
 ) -> None:
-    # `add` makes the message in its place. The constructor of the response would copy a list of messages.
+    # `add` creates the passage inside the response. The constructor of the response would copy each passage.
     message.passages.add(
         id=passage.id,
         index=passage.index,

@@ -327,7 +327,7 @@ async def test_reads_and_writes_overlap(replicas: int, copies: int, least: int) 
         qdrant_url="http://127.0.0.1:1", qdrant_replicas=replicas, qdrant_write_consistency=max(copies, 1)
     )
     if copies:
-        with pytest.raises(InvalidRequest, match=f"need {least} or more"):
+        with pytest.raises(InvalidRequest, match=f"set it to {least} or more"):
             await QDRANT.open(settings, Scheduler())
     else:
         with pytest.raises(Unavailable):

@@ -116,7 +116,7 @@ class FakeRetriever:
         passages = [each for each in self.indexes[index] if each.document_id == document_id]
         known = [each for each in self.documents.get(index, ()) if each.stored.document_id == document_id]
         if not (passages or known) or not all(each.visible_to(principal) for each in known):
-            raise NotFound(f"No such document: '{document_id}' exists in index '{index}'.", resource=document_id)
+            raise NotFound(f"Index '{index}' has no document '{document_id}'.", resource=document_id)
         if known:
             return known[0].stored, passages
         return StoredDocument(document_id, passages[0].sourcefile, "", "", 0, 0.0), passages

@@ -40,8 +40,8 @@ class PatternDetector:
         self._any = union(matchers, memory)
         self._limits = limits
         self._as_read = as_read
-        foreign = sum(matcher.size for matcher in matchers if matcher.pattern.foreign)
-        self.inline_limit = min(_INLINE, _INLINE_WORK // foreign) if foreign else _INLINE
+        custom_size = sum(matcher.size for matcher in matchers if matcher.pattern.custom)
+        self.inline_limit = min(_INLINE, _INLINE_WORK // custom_size) if custom_size else _INLINE
 
     def detect(self, text: str) -> list[Detection]:
         """See `Detector.detect`."""
@@ -65,9 +65,9 @@ class PatternDetector:
 
 
 class PatternStream:
-    """Searches a growing text, and its view as people read it from the first difference on.
+    """Searches a growing text, and from the first difference on also its view as people read it.
 
-    Most texts therefore need only one search. A match that both searches find counts once.
+    A text without a difference needs only one search. A match that both searches find counts once.
     """
 
     def __init__(self, matchers: Sequence[Matcher], any_pattern: Regex, limits: Limits, *, as_read: bool) -> None:
@@ -105,7 +105,7 @@ class _Reading:
         self._search = search.copy()
         self._first, self._text = search.kept  # the position and the content of the text that may have detections
         self._view = View(self._text[-1:], search.length)
-        # For each detection, the number of times that the text's search and the view's search found it.
+        # How often the search of the text and the search of the view have found each detection.
         self._counts: dict[Detection, list[int]] = {}
 
     @property
@@ -126,7 +126,7 @@ class _Reading:
         return new
 
     def is_over(self, search: Search) -> bool:
-        """Return whether both searches will find the same in further text; remove old entries."""
+        """Return whether both searches will find the same matches in further text; remove old counts."""
         decided = min(search.decided, self.decided)
         self._counts = {each: counts for each, counts in self._counts.items() if span_of(each)[0] >= decided}
         if not search.continues_like(self._search):

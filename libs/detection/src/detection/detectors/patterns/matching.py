@@ -33,7 +33,7 @@ class Pattern:
         grouped: The first group of the expression is the detection; the remaining match is context.
         overlapping: After an accepted match, the search also continues at the next character.
         behind: The number of bytes before a match that ``accept`` may read.
-        foreign: A caller's pattern, which may be expensive on purpose.
+        custom: The pattern comes from a caller, who may have made it expensive on purpose.
     """
 
     type: str
@@ -43,7 +43,7 @@ class Pattern:
     grouped: bool = False
     overlapping: bool = False
     behind: int = 1
-    foreign: bool = False
+    custom: bool = False
 
 
 @dataclass(frozen=True, slots=True)
@@ -95,7 +95,7 @@ class Matcher:
         self.size = self._whole.size
 
     def matches_empty(self) -> bool:
-        """Return whether the pattern can match the empty string."""
+        """Return whether the pattern can match an empty text."""
         return self._whole.matches_empty()
 
     def scan(
@@ -138,7 +138,9 @@ class Matcher:
 
 
 def union(matchers: Sequence[Matcher], memory: int = MEMORY) -> Regex:
-    """Return a pattern that finds the first certain or possible match of all patterns in a text with a sentinel.
+    """Return a pattern that finds the first match of any of the patterns in a text with a sentinel.
+
+    The match may be certain, or reach the end of the text; see `detection.detectors.patterns.partial`.
 
     Args:
         matchers: The patterns.

@@ -14,7 +14,7 @@ _KEYWORD_BYTES = 64  # a keyword may be within this number of bytes before or af
 
 
 def _near_keyword(name: str, number: str, before: str, after: str, check: Accept | None = None) -> Pattern:
-    """Return a pattern of a number without separators, which needs a keyword before or after it.
+    """Return a pattern of a number without separators that has a keyword before or after it.
 
     Args:
         name: The name of the detection.

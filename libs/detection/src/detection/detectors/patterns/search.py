@@ -8,7 +8,8 @@ from detection.detectors.patterns.matching import Limits, Matcher, boundary
 from detection.detectors.patterns.partial import SENTINEL
 from detection.domain import Detection
 
-# If one pattern holds back more bytes, the search runs separately for each pattern.
+# If the search for all patterns together would hold back more bytes, a separate search for each pattern follows,
+# because it may hold back less.
 _MAX_PENDING_BYTES = 512
 
 
@@ -44,7 +45,8 @@ class Search:
         self._base = 0  # the number of bytes before `_text`
         self._origin = 0  # the number of code points before `_text`
         self._start = 0  # the byte position in the whole text from which all patterns continue
-        self._starts: tuple[int, ...] = (0,) * len(matchers)  # the position of each pattern if it is greater
+        # The position from which each pattern continues, if it is greater than `_start`.
+        self._starts: tuple[int, ...] = (0,) * len(matchers)
 
     @property
     def kept(self) -> tuple[int, str]:
@@ -58,7 +60,7 @@ class Search:
         return duplicate
 
     def continues_like(self, other: "Search") -> bool:
-        """Return whether both searches will find the same in further text."""
+        """Return whether both searches will find the same matches in further text."""
         return self._text == other._text and self._places() == other._places()
 
     def _places(self) -> tuple[int, ...]:

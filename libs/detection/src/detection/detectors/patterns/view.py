@@ -3,7 +3,7 @@
 Detectors search the text and this view. NFKC converts each code point separately, so that a growing text does not
 wait for the next character:
 
-- dashes become ``-``, dots in the middle or at the foot of a line become ``.``, spaces become a space;
+- dashes become ``-``, middle dots, bullets and the ideographic full stop become ``.``, spaces become a space;
 - characters without a width (Unicode's Default_Ignorable_Code_Point) are removed;
 - a combining mark on an ASCII character is removed if Unicode has no composed character for both.
 

@@ -19,8 +19,8 @@ from servicekit.errors import (
     Unavailable,
 )
 
+from gateway.answering.document_reader import DocumentReader
 from gateway.answering.pipeline import Pipeline
-from gateway.answering.reading import Reading
 from gateway.dialects import upstream_errors
 from gateway.dialects.answer import Answer
 from gateway.dialects.json_fields import Fields
@@ -52,13 +52,13 @@ class Calls:
 
     Args:
         pipeline: Answers questions.
-        reading: Searches passages and reads documents.
+        reader: Searches passages and reads documents.
         indexes: Lists the indexes.
     """
 
-    def __init__(self, pipeline: Pipeline, reading: Reading, indexes: Indexes) -> None:
+    def __init__(self, pipeline: Pipeline, reader: DocumentReader, indexes: Indexes) -> None:
         self._pipeline = pipeline
-        self._reading = reading
+        self._reader = reader
         self._indexes = indexes
         self._tools: dict[str, Callable[[AgentRequest, Fields, Progress], Awaitable[types.CallToolResult]]] = {
             "search": self._search,
@@ -92,7 +92,7 @@ class Calls:
             query, agent.indexes(fields.text("index")), conditions(fields.get("filters"), fields.path("filters"))
         )
         top = fields.integer("top", 1, MOST_PASSAGES) or turn.retrieval.top or DEFAULT_PASSAGES
-        passages = await self._reading.search(turn, top, agent.timeline, agent.deadline)
+        passages = await self._reader.search(turn, top, agent.timeline, agent.deadline)
         agent.sources = passages
         results = [_result(agent, each) | {"score": each.relevance} for each in passages]
         for result, each in zip(results, passages, strict=True):
@@ -139,7 +139,7 @@ class Calls:
         if part.last_page and part.first_page > part.last_page:
             raise fields.wrong("last_page", "must not be before first_page")
         turn = agent.turn("", (index,))
-        read = await self._reading.document(turn, index, document_id, part, agent.timeline, agent.deadline)
+        read = await self._reader.read(turn, index, document_id, part, agent.timeline, agent.deadline)
         return index, read, part
 
     async def _ask(self, agent: AgentRequest, fields: Fields, progress: Progress) -> types.CallToolResult:

@@ -9,10 +9,12 @@ from guardrails.detectors.groundedness import words
 from guardrails.detectors.groundedness.statements import Fact, Kind, Statement, names_of, statement
 
 _SWAP_MARGIN = 0.15  # a fact counts as misplaced if another sentence fits better by this margin
-_SAME_SUBJECT = 1.2  # two statements have the same subject from this likeness (0 to 2); then negations count
-_TIE_MARGIN = 0.15
-_MAX_CLAUSES = 16  # clauses of a sentence that are compared one by one
-_MAX_FACTS = 32  # facts of a sentence that are compared with context; further facts only need to be in a passage
+_SAME_SUBJECT = 1.2  # statements with at least this likeness (0 to 2) have the same subject
+_TIE_MARGIN = 0.15  # clauses of passages within this margin of the greatest likeness are compared
+_MAX_CLAUSES = 16  # the maximum number of clauses of a sentence that are compared one by one
+# The maximum number of facts of a sentence that are compared with their context. Further facts only need to be in a
+# passage.
+_MAX_FACTS = 32
 
 
 @dataclass(frozen=True, slots=True)
@@ -31,7 +33,7 @@ class Difference:
     Attributes:
         name: The kind of the difference, for example ``number``.
         value: The value in the sentence.
-        place: The compared sentence of a passage; None if no passage has the value.
+        place: The sentence of a passage that the sentence was compared with; None if no passage has the value.
     """
 
     name: str
@@ -45,7 +47,8 @@ class _Unit:
 
     Attributes:
         clause: The analysed clause.
-        around: The stems of the whole sentence, and of the previous sentence if the subject continues.
+        around: The stems of the whole sentence, and of the previous sentence if the sentence continues its
+            subject.
         place: The place of the sentence.
     """
 
@@ -130,7 +133,11 @@ class Sources:
         return None
 
     def _likeness(self, clause: Statement, unit: _Unit, ignored: frozenset[str] = frozenset()) -> float:
-        """Return the clause's share in the unit's sentence plus the unit's share in the clause (0 to 2)."""
+        """Return how alike a clause and a unit are, from 0 to 2.
+
+        It is the share of the clause's stems in the unit's sentence, plus the share of the unit's stems in the
+        clause.
+        """
         own, other = clause.stems - ignored, unit.clause.stems - ignored
         return self._share(own, unit.around) + self._share(other, own)
 
@@ -179,7 +186,7 @@ def _flips(clause: Statement, other: Statement) -> list[str]:
 
 
 def _is_swapped(clause: Statement, other: Statement, first: str, second: str) -> bool:
-    """Return whether the parts before and after a word are swapped."""
+    """Return whether the parts before and after a word like ``than`` are swapped in the other clause."""
     left, right = _sides(clause, first, second)
     before, after = _sides(other, first, second)
     left, right = left - right, right - left

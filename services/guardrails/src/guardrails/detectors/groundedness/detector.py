@@ -1,12 +1,12 @@
 """The detector ``groundedness``: finds sentences of an answer that the passages do not support.
 
-The cosine of the embeddings shows whether a sentence has the subject of a passage. The detector then compares the
-sentence with the passages word by word. Numbers, dates, names and colours must be in a passage, next to the same
-words. Negations and opposites must agree. The word lists are English. The detector compares only words. For a
+The cosine of the embeddings shows whether a sentence has the same subject as a passage. The detector then compares
+the sentence with the passages word by word. Numbers, dates, names and colours must be in a passage, next to the
+same words. Negations and opposites must agree. The word lists are English. The detector compares only words. For a
 comparison of meaning, add a model behind the detector API.
 
-A finding gives the position of the passage's sentence, not its text. The text could contain words that an output
-policy removes from the answer.
+A finding has the position of the passage's sentence, not its text, because the text could contain words that an
+output policy removes from the answer.
 """
 
 import asyncio
@@ -53,7 +53,12 @@ class GroundednessParams(Params, frozen=True, kw_only=True):
             description="Whether to report numbers and dates that the passages do not have next to the same words."
         ),
     ] = True
-    names: Annotated[bool, msgspec.Meta(description="Whether to report such names and colours.")] = True
+    names: Annotated[
+        bool,
+        msgspec.Meta(
+            description="Whether to report names and colours that the passages do not have next to the same words."
+        ),
+    ] = True
     negations: Annotated[
         bool, msgspec.Meta(description="Whether to report sentences that contradict a passage.")
     ] = True
@@ -114,7 +119,7 @@ class Groundedness(Judge):
             raise DetectorFailed("the embedding model cannot be used") from error
         cosines = embedded @ vectors.T
         best = cosines.argmax(axis=1)
-        # In a thread, because the comparison takes a fraction of a millisecond for each sentence of the passages.
+        # In a thread, because each sentence of the passages takes a fraction of a millisecond.
         return await asyncio.to_thread(self._findings, windows, bare, judged, sources, best, cosines)
 
     def _findings(
@@ -177,7 +182,7 @@ class _Passages:
         task = self._cache.pop(passages, None)
         if task is None or (task.done() and (task.cancelled() or task.exception() is not None)):
             task = asyncio.create_task(self._embedded(passages))
-            # Read the exception, because all callers may have been cancelled.
+            # Retrieve the exception, because all callers may have been cancelled.
             task.add_done_callback(lambda done: done.cancelled() or done.exception())
         self._cache[passages] = task
         if len(self._cache) > _CACHE_SIZE:

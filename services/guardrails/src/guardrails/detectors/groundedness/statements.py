@@ -58,7 +58,7 @@ class Fact:
 
     Attributes:
         kind: The kind of fact.
-        keys: The possible readings of the fact; two facts with a common reading are equal.
+        keys: The possible meanings of the fact; two facts with a common meaning are equal.
         text: The text of the fact.
         unit: The unit of a number; empty if unknown.
     """
@@ -123,7 +123,7 @@ class Statement:
         return [token.word for token in self.tokens if token.word in words.NEGATIONS or token.word.endswith("n't")]
 
     def clauses(self) -> "list[Statement]":
-        """Return the clauses, which breaks separate; a clause without stems is left out."""
+        """Return the clauses between the breaks, without those that have no stems."""
         parts: list[list[Token]] = [[]]
         for token in self.tokens:
             if token.breaks:
@@ -148,7 +148,7 @@ def statement(text: str, names: Container[str] = ()) -> Statement:
 
     Args:
         text: The sentence.
-        names: Known names in lower case, which are also names at the beginning of a sentence.
+        names: Known names in lower case. They are names even at the beginning of a sentence.
     """
     return Statement(tuple(_tokens(text, names)))
 

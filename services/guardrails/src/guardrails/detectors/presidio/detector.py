@@ -17,7 +17,7 @@ from guardrails.detectors.child_processes import ChildProcesses
 Entity = Literal["PERSON", "LOCATION", "NRP"]
 _CHILD = Path(__file__).with_name("child.py")
 _MEMORY = 512 * 1024**2  # bytes for a request, in addition to the model
-_LONGEST = 20_000  # characters in one request; the model takes at most a second for them
+_LONGEST = 20_000  # maximum characters in one request; the model takes at most a second for them
 
 
 class PiiParams(Params, frozen=True, kw_only=True):

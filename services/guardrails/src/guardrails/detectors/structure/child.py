@@ -36,7 +36,7 @@ class Request(msgspec.Struct):
 
 
 class Answer(msgspec.Struct, tag=True):
-    """The problem of the text for each format; empty if the text is valid."""
+    """Why the text is invalid in each format; empty for a format in which it is valid."""
 
     reasons: list[str]
 

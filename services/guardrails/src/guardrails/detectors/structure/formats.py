@@ -26,7 +26,7 @@ _BRACKET_OR_STRING = re.compile(r'"(?:[^"\\]|\\.)*+"|[\[\]{}]', re.DOTALL)
 
 
 def reason(text: str, kind: str, required: int) -> str:
-    """Return the problem of a text in a format; empty if the text is valid.
+    """Return why a text is invalid in a format; empty if the text is valid.
 
     Args:
         text: The text.

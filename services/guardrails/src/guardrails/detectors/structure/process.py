@@ -19,7 +19,7 @@ class CheckLimits:
     """Limits of the check of one text.
 
     Attributes:
-        seconds: The maximum wall time and, rounded up, the maximum CPU time.
+        seconds: The maximum elapsed time. The maximum CPU time is the next greater whole number.
         memory: The maximum memory in bytes.
         processes: The maximum number of concurrent checks; further texts wait.
     """
@@ -42,7 +42,7 @@ class CheckProcesses:
         self._processes = ChildProcesses(command, limits.seconds, limits.processes)
 
     async def reasons(self, text: str, kinds: Sequence[str], required: int) -> list[str]:
-        """Return, for each format, the problem of a text; empty if the text is valid.
+        """Return, for each format, why the text is invalid; empty if the text is valid.
 
         Args:
             text: The text.

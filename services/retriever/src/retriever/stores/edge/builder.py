@@ -72,10 +72,10 @@ class Builder:
 
     @contextlib.asynccontextmanager
     async def workplace(self, room: int) -> AsyncIterator[Path]:
-        """Wait for a turn and yield a temporary directory, which is removed afterwards.
+        """Wait until no other build runs. Yield a temporary directory, which is removed afterwards.
 
         Args:
-            room: Bytes of disk space that the work needs.
+            room: Bytes of disk space that the build needs.
 
         Raises:
             RateLimited: Too many builds wait.

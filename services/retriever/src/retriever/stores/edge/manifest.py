@@ -54,7 +54,7 @@ async def replace_manifest(directory: Path, manifest: Manifest) -> None:
     """Write the manifest of a collection's directory atomically and durably.
 
     Raises:
-        OSError: The earlier manifest remains.
+        OSError: The manifest could not be written. The earlier manifest remains.
     """
     path, content = directory / MANIFEST, msgspec.json.encode(manifest)
     try:

@@ -1,8 +1,9 @@
 """Limits the number of open shards, because each needs a thread, a file descriptor and memory.
 
-A shard opens when it is used. When too many are open, the least recently used shards are closed. Idle shards
-are closed after some time. The engine holds the interpreter's lock while it closes a shard. This takes as long as
-opening it. So shards are closed one by one in slices, after searches. The layers above the shard are not affected.
+A parked shard is closed until its next use (`LiveShard.park`). The layers above the shard do not notice this. When
+too many shards are open, the least recently used shards are parked. Idle shards are parked after some time. The
+engine holds the interpreter's lock while it closes a shard, and closing a shard takes as long as opening it. So
+shards are parked one by one in slices, after searches.
 """
 
 import asyncio
@@ -40,7 +41,7 @@ class Room:
 
 
 class Parking:
-    """Closes shards.
+    """Parks shards.
 
     Args:
         shards: Returns all shards of the store.
@@ -56,23 +57,23 @@ class Parking:
         self._checking: asyncio.Task[None] | None = None
 
     def start(self) -> None:
-        """Start to close idle shards regularly, and to make room after a shard was opened."""
+        """Start a task that parks idle shards regularly, and that parks shards after `make_room`."""
         if self._checking is None:
             self._checking = asyncio.create_task(self._keep_checking())
 
     def make_room(self) -> None:
-        """Request to close the least recently used shards soon. Called after a shard was opened.
+        """Park the least recently used shards soon. Call this method after a shard was opened.
 
-        If searches open shards faster than slices close them, each opening closes one shard at once.
+        If searches open shards faster than slices park them, this method parks one shard at once.
         """
         self._opened.set()
         if sum(each.is_open for each in self._shards()) > self._room.shards + _MAX_WAITING:
             next(filter(self._park, self._least_recently_used()[:-1]), None)
 
     async def look(self) -> int:
-        """Close idle shards and return their number. Then close more shards until the open shards fit.
+        """Park idle shards and return their number. Then park more shards until the open shards meet the limits.
 
-        The latest shard and shards that are being written remain open.
+        The last used shard and shards that are being written remain open.
         """
         now = time.monotonic()
         parked = 0
@@ -89,19 +90,19 @@ class Parking:
         return parked
 
     async def aclose(self) -> None:
-        """Stop closing shards."""
+        """Stop parking shards."""
         if self._checking is not None:
             await ended(self._checking)
 
     async def _park_in_a_slice(self, shard: LiveShard) -> bool:
-        """Close a shard if it was not used meanwhile. Return whether it was closed."""
+        """Park a shard if it was not used meanwhile. Return whether it was parked."""
         used_at = shard.used_at
         async with self._scheduler.slice():
             return shard.used_at == used_at and self._park(shard)
 
     @staticmethod
     def _park(shard: LiveShard) -> bool:
-        """Close a shard and return whether it was closed. Log a failure, so that opening another shard succeeds."""
+        """Park a shard and return whether it was closed. Log a failure, so that opening another shard succeeds."""
         try:
             return shard.park()
         except Exception:

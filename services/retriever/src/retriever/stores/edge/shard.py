@@ -147,7 +147,7 @@ class LiveShard:
 
     @property
     def memory(self) -> int:
-        """Return the maximum memory of the open shard in bytes, including the pages of its mapped files."""
+        """The estimated maximum memory of the open shard in bytes, including the pages of its mapped files."""
         points = self._manifest.built + self.tally.added - self.tally.removed
         return (_INDEXED_BYTES if self._indexed else 0) + points * (_POINT_BYTES + 4 * self.spec.dimension)
 
@@ -156,7 +156,7 @@ class LiveShard:
         busy = self._touched is not None or self._writing.locked() or self._syncing.locked()
         if self._open is None or not self.published or busy:
             return False
-        # Not in a thread: a concurrent caller would open the shard a second time.
+        # During a close in a thread, another task could open the shard a second time.
         shard, self._open, self._parked, self._unflushed = self._open, None, True, 0
         shard.close()
         return True
@@ -297,7 +297,8 @@ class LiveShard:
                     manifest = msgspec.structs.replace(manifest, spec=self.spec, note=self.note)
                     await replace_manifest(self.directory, manifest)
                     _log.debug("rebuilding", stage="swapped", index=self.spec.name)
-                    # Nothing may fail now, because the manifest names the new shard. `copy` opened the old one.
+                    # The manifest names the new shard, so no statement from here on may raise an error. The old
+                    # shard is open, because `copy` has opened it, unless `drop` has closed it meanwhile.
                     old, old_directory = self._open, self._path(self._manifest)
                     self._manifest, self.tally, self._unflushed = manifest, Tally(), 0
                     if old is not None:
@@ -308,7 +309,8 @@ class LiveShard:
             await asyncio.to_thread(shutil.rmtree, directory, ignore_errors=True)
             raise
         if old is None:
-            # Dropped meanwhile: `drop` waits to remove the manifest, and then the shard that it names.
+            # The collection was dropped meanwhile. `drop` waits for the locks. Then it removes the manifest, the
+            # shard that the manifest names, and the former shard.
             self._former = old_directory
             new.close()
             raise self._removed()

@@ -57,7 +57,7 @@ class _Latest:
         self._reply = AliasReply([{}], frozenset())
 
     async def read(self, oldest: float) -> AliasReply:
-        """Return a result whose call began after a time."""
+        """Return a result whose call began after a time of the monotonic clock."""
         if self._began <= oldest:
             async with self._reading:
                 if self._began <= oldest:

@@ -1,9 +1,9 @@
 """An index on a Qdrant server. It implements the port with the server's calls.
 
-Several processes may use the index. As in each store, a document's record decides which chunks exist. A mark is a
-lease (`qdrant.leases`). A record is written only if the stored one has not changed since the document was marked.
-Searches read the marks concurrently, at most every quarter of a second. If a search finds chunks of a version that
-changed since then, the caller notices the generation and searches again.
+Several processes may use the index. As in each store, a document's record decides which chunks are visible. A mark
+is a lease (`qdrant.leases`). A record is written only if the stored one has not changed since the document was
+marked. Searches read the marks concurrently, at most every quarter of a second. If a search finds chunks of a
+version that changed since then, the caller detects the different generation and searches again.
 """
 
 import contextlib
@@ -81,7 +81,7 @@ class QdrantCollection:
         return self._unsettled.may_be_left
 
     async def is_current(self, *, wait: bool = True) -> bool:
-        """Return whether the alias points here. Without ``wait``, return the state that the last search checked."""
+        """Return whether the alias points here. Without ``wait``, return the result of the last check."""
         if wait:
             with contextlib.suppress(Replaced):
                 await self._check_current()

@@ -56,7 +56,7 @@ class Connection:
     """Clients of the nodes of a cluster, or of a single server.
 
     A process prefers one node while the node responds. Each call has one deadline. An attempt that can be repeated
-    at another node has a shorter time-out, so that a hanging node costs little.
+    at another node has a shorter time-out, so that a hanging node delays the call only briefly.
 
     Args:
         nodes: The nodes, at least one. The first node that responds is used.

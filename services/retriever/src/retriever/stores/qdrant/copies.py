@@ -113,7 +113,7 @@ class Copies:
             fresh = [point for point in points if point.id != last]
             if fresh:
                 yield fresh
-            # A page without points whose copies differ may look like the last page. Only an empty page is the last.
+            # The server leaves out points whose copies differ. So a short page may not be the last page.
             if following is None and (not fresh or self.replicas == 1):
                 return
             last = fresh[-1].id if fresh else last

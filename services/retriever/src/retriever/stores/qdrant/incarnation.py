@@ -1,10 +1,10 @@
 """Calls of a Qdrant server that are limited to one incarnation of an index.
 
-A payload field distinguishes the indexes in a shared collection. Its value is the incarnation, a UUID of each
-build of an index. `Incarnation` adds the field to every filter, every corpus and every point, and drops points of
-other incarnations from reads by id. Unknown calls are errors.
+A payload field distinguishes the indexes in a shared collection. Its value is the UUID of the incarnation. Each
+build of an index is an incarnation. `Incarnation` adds the field to every filter, every corpus and every point, and
+drops points of other incarnations from reads by id. It refuses methods that it cannot limit in this way.
 
-The id of a point on the server is its id outside the store, combined with the incarnation by exclusive or. So two
+The server stores a point under the bitwise exclusive or of the point's id and the incarnation's UUID. So two
 incarnations of an index share no point, and each of the two ids can be computed from the other.
 """
 
@@ -154,7 +154,7 @@ class Incarnation:
         return [point.model_copy(update={"id": self._other_id(point.id)}) for point in points]
 
     def _other_id(self, id_: Any) -> str:
-        """Convert an id between inside and outside the server."""
+        """Convert the id of a point to its id on the server, or back."""
         return str(uuid.UUID(int=uuid.UUID(str(id_)).int ^ self._id.int))
 
 

@@ -43,14 +43,14 @@ class QdrantSettings(StoreSettings):
     qdrant_timeout: float = Field(
         15.0,
         gt=0,
-        description="Seconds for one call of the server. While one node of a cluster hangs, the other nodes need "
-        "about 10 to exclude it from writes.",
+        description="Maximum seconds for one call of the server. While one node of a cluster hangs, the other "
+        "nodes need about 10 seconds to exclude it from writes.",
     )
     qdrant_try_timeout: float = Field(
         1.0,
         gt=0,
-        description="Seconds after which a read is repeated at another node of the cluster; a write is repeated "
-        "then if its node does not answer version requests either.",
+        description="Seconds after which a read is repeated at another node of the cluster. A write is repeated "
+        "only if its node does not answer version requests either.",
     )
     qdrant_shards: int = Field(0, ge=0, description="Shards of a new collection; 0: the server's default.")
     qdrant_replicas: int = Field(1, ge=1, description="Copies of each shard of a new collection.")
@@ -59,8 +59,8 @@ class QdrantSettings(StoreSettings):
     )
     qdrant_shared: bool = Field(
         False,
-        description="Keep new indexes of one embedding model in one collection, for very many of them "
-        "(docs/qdrant.md); else each index has a separate collection.",
+        description="Store all new indexes of an embedding model in one collection, for installations with very "
+        "many indexes (docs/qdrant.md); otherwise, each index has its own collection.",
     )
 
 
@@ -82,13 +82,14 @@ async def _open(settings: QdrantSettings, _scheduler: Scheduler) -> Store:
     )
     if layout.prefix.endswith(SPACE):
         raise InvalidRequest(
-            f"CAUSEWAY_QDRANT_PREFIX must not end with {SPACE!r}: another installation may have these names."
+            f"CAUSEWAY_QDRANT_PREFIX must not end with {SPACE!r}, because the shared collections of another "
+            "installation may have the same names. Choose another prefix."
         )
     least = needed_write_consistency(layout.replicas)
     if layout.write_consistency < least:
         raise InvalidRequest(
-            f"CAUSEWAY_QDRANT_WRITE_CONSISTENCY is {layout.write_consistency}: {layout.replicas} copies need "
-            f"{least} or more, so that a read of more than half of the copies meets every write."
+            f"CAUSEWAY_QDRANT_WRITE_CONSISTENCY is {layout.write_consistency}. With {layout.replicas} copies, set "
+            f"it to {least} or more, so that a read of more than half of the copies sees every write."
         )
     hosts = [host.strip() for host in settings.qdrant_hosts.split(",") if host.strip()]
     if layout.replicas > 1 and len(hosts) < 2:

@@ -7,8 +7,8 @@ from qdrant_client import models
 from retriever.stores.vector_storage import QUANTILE, VectorStorage
 
 ORDERING = models.WriteOrdering.MEDIUM
-"""Conditional writes go through the highest live node. With `STRONG` they would go through the highest node of all,
-and fail while it is down."""
+"""Conditional writes go through a leader that is elected among the live nodes. With `STRONG` they would go through
+a permanent leader, and fail while it is down."""
 
 CONSISTENCY = models.ReadConsistencyType.QUORUM
 """A consistent read compares more than half of the copies. `MAJORITY` would read all copies, and fail while a node

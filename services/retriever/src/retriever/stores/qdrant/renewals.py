@@ -1,8 +1,8 @@
 """Observation of leases of other processes.
 
-The end of a lease is a time of its holder's clock. The clock may be behind, so an end in the past does not
-prove that the holder has terminated. A holder renews its leases regularly. A lease is abandoned if it has ended and
-this process has not read a renewal for longer than the interval of renewals.
+The end of a lease is a time of its holder's clock. This clock may be behind the clock of this process, so an end in
+the past does not prove that the holder has terminated. A holder renews its leases regularly. A lease is abandoned
+if it has ended and this process has not read a renewal for longer than the interval of renewals.
 """
 
 import time
@@ -13,7 +13,7 @@ from retriever.stores.qdrant import schema
 RENEWAL = 1 / 3
 """Part of the duration of a lease after which its holder renews it."""
 _SILENCE = 0.4
-"""Part of the duration of a lease without a renewal that shows that the holder has terminated."""
+"""Part of the duration of a lease. A holder has terminated if it has not renewed its lease for this long."""
 
 
 class Renewals:

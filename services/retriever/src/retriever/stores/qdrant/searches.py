@@ -58,7 +58,7 @@ class QdrantSearches:
 
     async def hybrid(self, vector: Sequence[float], terms: Terms, limit: int, scope: Scope) -> Scored:
         """Run dense and sparse search in one call. Each search also scores the chunks of the other search."""
-        many = limit * self._location.shards  # each shard scores its best chunks
+        many = limit * self._location.shards  # each shard returns its own best chunks
 
         async def search(marked: _Marked) -> Scored:
             dense = self._dense(vector, limit, scope, marked)

@@ -86,7 +86,7 @@ class QdrantStore:
         return found
 
     async def find(self, tenant: str, name: str) -> QdrantCollection | None:
-        """Return the collection of an index's alias.
+        """Return the collection that an index's alias points to.
 
         Raises:
             Unavailable: The nodes do not agree on the collection at the moment.

@@ -4,7 +4,7 @@ A run removes collections, and incarnations in spaces, without an alias and with
 calls does not grow with the number of indexes: a space needs one call, and each run checks only some of the other
 collections.
 
-A cluster may decide a switch of an alias long after the call that asked for it. Then an alias can lead to an
+A cluster may apply a change of an alias long after the call that requested it. Then an alias can lead to an
 incarnation whose points are removed, or are about to be removed. A run then keeps the replaced incarnation, and the
 next run points the alias back to it.
 """

@@ -1,8 +1,9 @@
 """Unsettled documents: documents that are being written, or that have stray chunks.
 
 A search sees only one version of an unsettled document. Stray chunks belong to no version: after a
-hang, a node can apply a write although the document was replaced meanwhile. If a search finds a stray chunk, it
-suspects the document. Until the document is settled, searches see only the version that the record names.
+hang, a node can apply a write although the document was replaced meanwhile. If a search finds a stray chunk, its
+document becomes a suspected document. Until the document is settled, searches see only the version that the record
+names.
 """
 
 import asyncio

@@ -1,7 +1,8 @@
-"""Judges the text that clients see, because a replacement and its neighbouring text can form a new match.
+"""Judges a text in two passes, because a replacement and the text beside it can form a new match.
 
-For example, ``12-ab-34`` without ``ab`` is ``12--34``, which may be a finding. Therefore the rules whose
-replacements can become part of a match run first. Then all rules judge the resulting text.
+For example, ``12-ab-34`` without ``ab`` is ``12--34``, which may be a finding. In the first pass, only the rules
+whose replacements can become part of a match judge the text. In the second pass, all rules judge the text with
+these replacements.
 """
 
 import bisect
@@ -13,78 +14,79 @@ from detection.detectors.params import REPLACEMENT
 from detection.detectors.port import Judge
 from detection.domain import Action, Failure, Finding, Piece, Progress
 from detection.moderation.hold_back import GrowingText, Scan
-from detection.moderation.rules import Rule, arranged, sort_key, unions
+from detection.moderation.rules import Rule, merged_spans, sort_key, with_merged_replacements
 
 Rescan = Generator[tuple[Callable[[Piece], Scan], Piece], Scan, list[Progress]]
-"""Yields each scan of the text after replacements, receives the result, and returns the steps."""
+"""A generator that yields each scan of the second pass, receives its result, and returns the steps."""
 
 # A replacement that begins and ends with a character that does not occur in words, numbers and addresses.
 _MARK = r"[^\w\s.,:;@/+'\u2010-\u2015-]"
-_APART = re.compile(rf"{_MARK}(.*{_MARK})?", re.DOTALL)
+_CANNOT_JOIN = re.compile(rf"{_MARK}(.*{_MARK})?", re.DOTALL)
 
 
-def joining(rules: Sequence[Rule]) -> list[Rule]:
-    """Return the rules whose replacement can form a match together with the neighbouring text.
+def first_pass_rules(rules: Sequence[Rule]) -> list[Rule]:
+    """Return the rules whose replacement can form a match with the text beside it.
 
     A replacement between punctuation characters, like ``[REDACTED]`` or ``***``, cannot form a match.
     """
     return [rule for rule in rules if _joins(rule)]
 
 
-def apart(rules: Sequence[Rule]) -> list[Rule]:
-    """Return the rules with replacements that cannot form a match with the neighbouring text."""
+def second_pass_rules(rules: Sequence[Rule]) -> list[Rule]:
+    """Return all rules, with replacements that cannot form a match with the text beside them."""
     return [replace(rule, replacement=REPLACEMENT) if _joins(rule) else rule for rule in rules]
 
 
 def _joins(rule: Rule) -> bool:
     if rule.action is not Action.REDACT or (isinstance(rule.detector, Judge) and rule.detector.cross_choice):
         return False
-    return _APART.fullmatch(rule.replacement) is None
+    return _CANNOT_JOIN.fullmatch(rule.replacement) is None
 
 
-class Cuts:
-    """Maps positions in the text after replacements to positions in the original text.
+class PositionMap:
+    """Maps positions in the text with replacements to positions in the original text.
 
-    >>> cuts = Cuts()
-    >>> cuts.add(2, 5, "")  # "12-ab34" without "-ab"
-    >>> cuts.start(2), cuts.end(2), cuts.cleared(2)
+    >>> positions = PositionMap()
+    >>> positions.add(2, 5, "")  # "12-ab34" without "-ab"
+    >>> positions.start(2), positions.end(2), positions.cleared(2)
     (5, 2, 2)
     """
 
     def __init__(self) -> None:
-        self._left: list[int] = []  # the ends of the replacements in the resulting text
-        self._spans: list[tuple[int, int, int, int]] = []  # start and end in the result, start and end in the text
+        self._ends: list[int] = []  # the ends of the replacements in the text with replacements
+        # For each span: start and end in the text with replacements, start and end in the original text.
+        self._spans: list[tuple[int, int, int, int]] = []
 
     def add(self, start: int, end: int, replacement: str) -> None:
-        """Add a replaced span of the text; calls are in the order of the spans."""
+        """Add a replaced span of the original text. Call this method in the order of the spans."""
         at = start - (self._spans[-1][3] - self._spans[-1][1] if self._spans else 0)
         self._spans.append((at, at + len(replacement), start, end))
-        self._left.append(at + len(replacement))
+        self._ends.append(at + len(replacement))
 
     def start(self, at: int) -> int:
-        """Return the position in the text of the start of a match: after a span that was replaced at this place."""
-        before = bisect.bisect_right(self._left, at)
+        """Return where a match begins in the original text: after a span that was removed at this position."""
+        before = bisect.bisect_right(self._ends, at)
         if before < len(self._spans) and self._spans[before][0] < at:
             return self._spans[before][2]
         return self._moved(at, before)
 
     def end(self, at: int) -> int:
-        """Return the position in the text of the end of a match: before a span that was replaced at this place."""
-        before = bisect.bisect_left(self._left, at)
+        """Return where a match ends in the original text: before a span that was removed at this position."""
+        before = bisect.bisect_left(self._ends, at)
         if before < len(self._spans) and self._spans[before][0] < at:
             return self._spans[before][3]
         return self._moved(at, before)
 
     def cleared(self, at: int) -> int:
-        """Return the position up to which the text is cleared; a replacement is never cleared in part."""
-        before = bisect.bisect_left(self._left, at)
+        """Return up to where the original text is cleared; a replacement is never cleared in part."""
+        before = bisect.bisect_left(self._ends, at)
         if before < len(self._spans) and self._spans[before][0] < at < self._spans[before][1]:
             return self._spans[before][2]
         return self.end(at)
 
-    def own(self, start: int, end: int) -> bool:
-        """Return whether a span is within one replacement, which a rule has written."""
-        before = bisect.bisect_left(self._left, end)
+    def is_replacement(self, start: int, end: int) -> bool:
+        """Return whether a span lies within one replacement."""
+        before = bisect.bisect_left(self._ends, end)
         return before < len(self._spans) and self._spans[before][0] <= start < end
 
     def _moved(self, at: int, before: int) -> int:
@@ -94,33 +96,38 @@ class Cuts:
         return at - left + end
 
 
-def mapped(findings: Sequence[Finding], cuts: Cuts) -> list[Finding]:
-    """Return findings in the resulting text with their positions in the original text."""
+def in_original_text(findings: Sequence[Finding], positions: PositionMap) -> list[Finding]:
+    """Return the findings of the second pass with their positions in the original text.
+
+    Findings within a replacement are omitted.
+    """
     found = []
     for finding in findings:
         detection = finding.detection
         if detection.start is None or detection.end is None:
             found.append(finding)
-        elif not cuts.own(detection.start, detection.end):
-            start, end = cuts.start(detection.start), cuts.end(detection.end)
+        elif not positions.is_replacement(detection.start, detection.end):
+            start, end = positions.start(detection.start), positions.end(detection.end)
             found.append(replace(finding, detection=replace(detection, start=start, end=end)))
     return found
 
 
-class SeenText:
-    """One growing text. `apply` and `settle` return a `Rescan`; otherwise the interface is that of `GrowingText`.
+class TwoPassText:
+    """One growing text that is judged in two passes.
+
+    `apply` and `settle` return a `Rescan`. The other methods are those of `GrowingText`.
 
     Args:
         number: The number of the choice.
-        first: The text under the rules whose replacements can form matches.
-        second: The text with replacements under all rules.
+        first: Judges the original text with the rules of the first pass.
+        second: Judges the text with replacements with all rules.
     """
 
     def __init__(self, number: int, first: GrowingText, second: GrowingText) -> None:
         self._number = number
         self._first = first
         self._second = second
-        self._cuts = Cuts()
+        self._positions = PositionMap()
         self._text = ""  # the text that `first` has not cleared
         self._cleared_by_first = 0  # the number of code points that `first` has cleared
         self._given_to_second = 0  # the length of the text that `second` has received
@@ -150,7 +157,7 @@ class SeenText:
         return self._first.busy or self._second.busy
 
     def scan(self, piece: Piece) -> Scan:
-        """Run the quick detectors of the first rules on a piece; may run in a thread."""
+        """Run the quick detectors of the first pass on a piece; may run in a thread."""
         self._text += piece.text
         self._reply = piece.reply or self._reply
         return self._first.scan(piece)
@@ -179,41 +186,41 @@ class SeenText:
                 return [*out, replace(step, cleared_until=self._cleared, failures=failures)]
             if failures:
                 out.append(Progress(self._number, self._cleared, failures=failures))
-            left = self._resulting_text(step)
-            if left or step.judged:
-                piece = Piece(self._number, left, step.judged, self._reply)
+            text = self._with_replacements(step)
+            if text or step.judged:
+                piece = Piece(self._number, text, step.judged, self._reply)
                 scan = yield self._second.scan, piece
                 out += map(self._in_original_positions, self._second.apply(scan))
                 if out and out[-1].action is Action.BLOCK:
                     return out
         return out
 
-    def _resulting_text(self, step: Progress) -> str:
-        """Return the text that the first rules clear, with replacements."""
+    def _with_replacements(self, step: Progress) -> str:
+        """Return the text that a step of the first pass clears, with its replacements."""
         self._uncleared += step.findings
         parts, done = [], self._cleared_by_first
-        for start, end, replacement in unions(sorted(step.findings, key=sort_key)):
-            self._cuts.add(start, end, replacement)
+        for start, end, replacement in merged_spans(sorted(step.findings, key=sort_key)):
+            self._positions.add(start, end, replacement)
             parts += [self._text[done - self._cleared_by_first : start - self._cleared_by_first], replacement]
             done = end
         parts.append(self._text[done - self._cleared_by_first : step.cleared_until - self._cleared_by_first])
         self._text = self._text[step.cleared_until - self._cleared_by_first :]
         self._cleared_by_first = step.cleared_until
-        left = "".join(parts)
-        self._given_to_second += len(left)
-        return left
+        text = "".join(parts)
+        self._given_to_second += len(text)
+        return text
 
     def _in_original_positions(self, step: Progress) -> Progress:
         """Return a step of `second` with positions in the original text and the cleared findings of `first`."""
         failures = self._unreported(step.failures)
-        findings = mapped(step.findings, self._cuts)
+        findings = in_original_text(step.findings, self._positions)
         if step.action is Action.BLOCK:
             return replace(step, cleared_until=self._cleared, findings=tuple(findings), failures=failures)
         is_complete = step.cleared_until == self._given_to_second
-        self._cleared = self._cleared_by_first if is_complete else self._cuts.cleared(step.cleared_until)
+        self._cleared = self._cleared_by_first if is_complete else self._positions.cleared(step.cleared_until)
         cleared = [each for each in self._uncleared if (each.detection.end or 0) <= self._cleared]
         self._uncleared = [each for each in self._uncleared if (each.detection.end or 0) > self._cleared]
-        both = arranged(sorted([*findings, *cleared], key=sort_key))
+        both = with_merged_replacements(sorted([*findings, *cleared], key=sort_key))
         action = max((each.action for each in both), default=Action.NONE)
         return replace(step, cleared_until=self._cleared, findings=both, action=action, failures=failures)
 

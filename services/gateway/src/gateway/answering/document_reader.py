@@ -10,9 +10,9 @@ from servicekit.deadline import Deadline
 from servicekit.errors import Blocked
 
 from gateway.answering.checks import Checks
+from gateway.answering.concurrency import background_task, run_both
 from gateway.answering.json_texts import replaced
 from gateway.answering.timeline import Timeline
-from gateway.answering.together import beside, together
 from gateway.domain import Action, Direction, Finding, Passage, Turn
 from gateway.domain.documents import ReadDocument, TextRange
 from gateway.ports.answering import Guardrails, Retriever
@@ -24,7 +24,7 @@ MARGIN = 512
 _JUDGED = (Direction.CONTEXT, Direction.OUTPUT)
 
 
-class Reading:
+class DocumentReader:
     """Searches for passages and reads documents.
 
     Args:
@@ -45,8 +45,8 @@ class Reading:
             Blocked: A detector blocks the question.
             NotFound: An index does not exist for the principal.
         """
-        async with beside(self._checks.reports(turn, timeline, deadline)) as reports:
-            (checked, _), passages = await together(
+        async with background_task(self._checks.reports(turn, timeline, deadline)) as reports:
+            (checked, _), passages = await run_both(
                 self._checks.of_input(turn, timeline, deadline), self._find(turn, top, timeline, deadline)
             )
             if checked.question != turn.question:
@@ -62,7 +62,7 @@ class Reading:
             timeline.inside("retrieve", found.steps)
         return found.passages
 
-    async def document(
+    async def read(
         self, turn: Turn, index: str, document_id: str, part: TextRange, timeline: Timeline, deadline: Deadline
     ) -> ReadDocument:
         """Return a document with a part of its text, after the detectors have judged and redacted the part.
@@ -73,14 +73,14 @@ class Reading:
         """
         protected = turn.detectors.context or turn.detectors.output
         before = min(part.offset, MARGIN) if protected else 0
-        behind = MARGIN if protected else 0
-        extended = replace(part, offset=part.offset - before, length=before + part.length + behind)
+        after = MARGIN if protected else 0
+        extended = replace(part, offset=part.offset - before, length=before + part.length + after)
         with timeline.step("read document"):
-            read = await self._catalogue.read(turn.principal, index, document_id, extended, deadline)
+            found = await self._catalogue.read(turn.principal, index, document_id, extended, deadline)
         end = before + part.length
-        more = read.is_truncated or len(read.text) > end
-        text = await self._cleared(turn, read.text, before, min(end, len(read.text)), timeline, deadline)
-        return replace(read, text=text, is_truncated=more)
+        more = found.is_truncated or len(found.text) > end
+        text = await self._cleared(turn, found.text, before, min(end, len(found.text)), timeline, deadline)
+        return replace(found, text=text, is_truncated=more)
 
     async def _cleared(
         self, turn: Turn, text: str, start: int, end: int, timeline: Timeline, deadline: Deadline
@@ -90,24 +90,24 @@ class Reading:
         Raises:
             Blocked: A detector blocks the text.
         """
-        taken: list[Finding] = []
+        findings: list[Finding] = []
         for direction in _JUDGED:
             verdicts, _ = await self._checks.judged(turn, direction, [text], timeline, deadline)
             for verdict in verdicts:
                 if verdict.action is Action.BLOCK:
                     raise Blocked("The document was stopped by the guardrails.")
-                taken += [each for each in verdict.findings if each.action is Action.REDACT]
-        return _without(text, taken, start, end)
+                findings += [each for each in verdict.findings if each.action is Action.REDACT]
+        return _redacted(text, findings, start, end)
 
 
-def _without(text: str, taken: list[Finding], start: int, end: int) -> str:
+def _redacted(text: str, findings: list[Finding], start: int, end: int) -> str:
     """Return a part of a text with the spans of the findings replaced.
 
     Raises:
         Blocked: A finding has no span, so the gateway cannot redact the text.
     """
     spans = []
-    for each in taken:
+    for each in findings:
         if each.start is None or each.end is None:
             raise Blocked("The document was stopped by the guardrails.")
         if each.end > start and each.start < end:

@@ -10,9 +10,9 @@ B = TypeVar("B")
 
 
 @asynccontextmanager
-async def beside(work: Coroutine[Any, Any, A]) -> AsyncIterator["asyncio.Future[A]"]:
-    """Run work concurrently with the block, and cancel it when the block ends."""
-    task = asyncio.ensure_future(work)
+async def background_task(coroutine: Coroutine[Any, Any, A]) -> AsyncIterator["asyncio.Future[A]"]:
+    """Run a coroutine concurrently with the block, and cancel it when the block ends."""
+    task = asyncio.ensure_future(coroutine)
     try:
         yield task
     finally:
@@ -20,8 +20,8 @@ async def beside(work: Coroutine[Any, Any, A]) -> AsyncIterator["asyncio.Future[
         await asyncio.gather(task, return_exceptions=True)
 
 
-async def together(first: Coroutine[Any, Any, A], second: Coroutine[Any, Any, B]) -> tuple[A, B]:
-    """Return the results of two concurrent operations. If both fail, raise the error of the first operation."""
+async def run_both(first: Coroutine[Any, Any, A], second: Coroutine[Any, Any, B]) -> tuple[A, B]:
+    """Run two coroutines concurrently and return their results. If both fail, raise the error of the first one."""
     tasks = asyncio.ensure_future(first), asyncio.ensure_future(second)
     try:
         return await tasks[0], await tasks[1]
