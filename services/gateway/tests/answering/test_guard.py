@@ -12,10 +12,10 @@ from typing import Any, ClassVar
 import pytest
 from causeway_testing.gateway.answering import FakeGuardrails
 from causeway_testing.servers import eventually
-from gateway.answering.beside_texts import FIRST, MOST
 from gateway.answering.guard import HELD_CHARACTERS, LONGEST_PIECE, OutputGuard
 from gateway.answering.hold_back import LONGEST_REPLY
 from gateway.answering.json_texts import replaced
+from gateway.answering.other_texts import FIRST, MAX_TEXTS
 from gateway.domain import (
     Action,
     Batch,
@@ -312,7 +312,7 @@ async def test_members_of_a_choice_without_text_leave_once() -> None:
 
 async def test_a_whole_answer_with_too_many_texts() -> None:
     """Members with more texts than detectors accept are left out and named. The content stays."""
-    inner = [json.dumps({"a": "b"}) for _ in range(MOST)]
+    inner = [json.dumps({"a": "b"}) for _ in range(MAX_TEXTS)]
     body = {"choices": [{"index": 0, "message": {"content": "ab"}}], "many": inner, "few": 1}
     events = await guarded(Detector(), [Completion(json.dumps(body).encode())])
     assert [event.left_out for event in events if isinstance(event, Detections)] == [("many", "few")]

@@ -79,11 +79,11 @@ class Checks:
         """
         if not changing(turn):
             return turn, ()
-        turn, found = await self._beside_input(turn, timeline, deadline)
+        turn, found = await self._check_other_parts(turn, timeline, deadline)
         turn, more = await self._of_input(turn, changing(turn), "check input", timeline, deadline)
         return turn, found + more
 
-    async def _beside_input(
+    async def _check_other_parts(
         self, turn: Turn, timeline: Timeline, deadline: Deadline
     ) -> tuple[Turn, tuple[Detections, ...]]:
         """Return the turn after redaction of its parts other than the texts of its messages.
@@ -97,20 +97,20 @@ class Checks:
         for chosen, members in ((of_policy, True), (detectors, False)):
             places = [at for _, spoken in _judged(turn, chosen) for at in spoken]
             answered = min(_answered(turn), _count(turn) - 2)  # the last message is new
-            beside = RequestTexts(turn, places, members=members, answered=answered) if chosen else None
-            if beside is None or not beside.texts:
+            others = RequestTexts(turn, places, members=members, answered=answered) if chosen else None
+            if others is None or not others.texts:
                 continue
             with timeline.step("check input"):
                 verdicts, failures = await self._guardrails.detect(
-                    turn.principal, Direction.INPUT, chosen, beside.texts, deadline, beside=True
+                    turn.principal, Direction.INPUT, chosen, others.texts, deadline, beside=True
                 )
-            after, results = beside.take(verdicts)
+            after, results = others.take(verdicts)
             if failures:
                 results.append(Detections(Direction.INPUT, _count(turn) - 1, (), failures))
             found += in_request(turn, results)
             timeline.detections += in_request(turn, results)
-            if (stopping := beside.stopping(verdicts)) is not None:
-                raise _stopped(stopping, failures, found)
+            if (blocking := others.blocking(verdicts)) is not None:
+                raise _blocked(blocking, failures, found)
             turn = after
         return turn, found
 
@@ -154,7 +154,7 @@ class Checks:
         history, question = list(turn.history), turn.question
         for at, verdict in zip(spoken, verdicts, strict=True):
             if verdict.action is Action.BLOCK and (at > answered or at == last):
-                raise _stopped(verdict, failures, found)
+                raise _blocked(verdict, failures, found)
             if at == len(history):
                 question = _text_after(verdict, question)
             else:
@@ -277,7 +277,7 @@ def _with_text(passage: Passage, text: str) -> Passage:
     return replace(passage, text=text, captions=tuple(each for each in passage.captions if each in text))
 
 
-def _stopped(
+def _blocked(
     verdict: Verdict, failures: tuple[DetectorFailure, ...], found: tuple[Detections, ...]
 ) -> BlockedQuestion:
     names = [f.detection or f.detector_id for f in verdict.findings if f.action is Action.BLOCK]

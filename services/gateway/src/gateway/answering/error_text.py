@@ -12,7 +12,7 @@ from servicekit.errors import CausewayError, UpstreamRejected
 from servicekit.principal import Principal
 from servicekit.tasks import ended
 
-from gateway.answering.beside import Document
+from gateway.answering.choice_members import Document
 from gateway.answering.json_texts import repeats_names
 from gateway.domain import Action, Detector
 from gateway.ports.answering import Guardrails, Watch

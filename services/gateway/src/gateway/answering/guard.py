@@ -7,9 +7,9 @@ from collections.abc import AsyncGenerator, Sequence
 from servicekit.errors import Unavailable
 from servicekit.tasks import ended
 
-from gateway.answering.beside import CALLS_TOO_LONG
-from gateway.answering.beside_texts import FIRST, BesideTexts
+from gateway.answering.choice_members import CALLS_TOO_LONG
 from gateway.answering.hold_back import HeldChoice
+from gateway.answering.other_texts import FIRST, OtherTexts
 from gateway.answering.whole_answer import WholeAnswer
 from gateway.domain import (
     Batch,
@@ -66,7 +66,7 @@ class OutputGuard:
         self._chunked = chunked
         self._names = names
         self._choices: dict[int, HeldChoice] = {}
-        self._beside = BesideTexts(protected=protected)
+        self._other_texts = OtherTexts(protected=protected)
         self._whole: WholeAnswer | None = None
         self._starts: list[Event] = []
         self._ready: list[Event] = []
@@ -120,8 +120,8 @@ class OutputGuard:
             async for batch in batches:
                 for choice, pieces in self._take(batch).items():
                     await self._judge(choice, "".join(pieces))
-                if self._beside.pieces:
-                    await self._judge_beside()
+                if self._other_texts.pieces:
+                    await self._judge_other_texts()
                 while self._held > HELD_CHARACTERS * len(self._choices):
                     self._room.clear()
                     await self._room.wait()
@@ -131,8 +131,8 @@ class OutputGuard:
                 choice.announced = True
                 if choice.fed:
                     await self._judge(choice, "")
-        self._beside.end()
-        await self._judge_beside()
+        self._other_texts.end()
+        await self._judge_other_texts()
         self._fed = True
         await self._watch.end()
 
@@ -144,8 +144,8 @@ class OutputGuard:
         reply = choice.reply_json if choice.announced else b""
         self._cleared(await self._watch.feed(choice.index, text, last=choice.announced, reply_json=reply))
 
-    async def _judge_beside(self) -> None:
-        for piece in self._beside.taken():
+    async def _judge_other_texts(self) -> None:
+        for piece in self._other_texts.take_pieces():
             text = piece.text
             while len(text) > LONGEST_PIECE:
                 self._cleared(await self._watch.feed(piece.number, text[:LONGEST_PIECE], beside=piece.beside))
@@ -167,8 +167,8 @@ class OutputGuard:
                 self._held += choice.size - before
                 if event.text:
                     texts.setdefault(choice, []).append(event.text)
-                if event.delta_json and choice.beside is not None:
-                    self._held += self._beside.grow(choice.beside)
+                if event.delta_json and choice.members is not None:
+                    self._held += self._other_texts.grow(choice.members)
                 if not event.text:
                     if choice.overlong:
                         raise Unavailable(CALLS_TOO_LONG)
@@ -184,24 +184,24 @@ class OutputGuard:
                     choice.judged = True
                     self._release(choice)
             elif isinstance(event, Usage):
-                self._usage = self._beside.usage(event)
+                self._usage = self._other_texts.usage(event)
             elif isinstance(event, Start):
                 # The start waits for the first text, so that a refusal by the detectors can be an HTTP status.
-                self._starts.append(self._beside.start(event))
+                self._starts.append(self._other_texts.start(event))
             elif isinstance(event, FollowUps):
-                self._beside.follow_ups(event)
+                self._other_texts.follow_ups(event)
                 self._choice(0).asks = True
             elif isinstance(event, Completion):
                 self._whole = WholeAnswer(
-                    event.raw_json, self._beside, protected=self._protected, names=self._names
+                    event.raw_json, self._other_texts, protected=self._protected, names=self._names
                 )
-                self._beside.pieces += self._whole.feeds()
+                self._other_texts.pieces += self._whole.feeds()
         return texts
 
     def _complete(self, choice: HeldChoice) -> None:
         """Submit the members of a complete choice other than its text to the detectors."""
-        if choice.beside is not None:
-            self._beside.complete(choice.beside, choice.complete())
+        if choice.members is not None:
+            self._other_texts.complete(choice.members, choice.complete())
 
     async def _clear(self) -> None:
         async for clearance in self._watch.clearances():
@@ -214,7 +214,7 @@ class OutputGuard:
 
     def _apply(self, clearance: Clearance) -> None:
         if self._whole is not None or clearance.choice >= FIRST:
-            self._apply_beside(clearance)
+            self._apply_to_other_text(clearance)
             return
         choice = self._choice(clearance.choice)
         choice.find(clearance.findings)
@@ -228,18 +228,18 @@ class OutputGuard:
         choice.judged = choice.judged or clearance.judged
         self._release(choice)
 
-    def _apply_beside(self, clearance: Clearance) -> None:
+    def _apply_to_other_text(self, clearance: Clearance) -> None:
         if self._whole is not None and self._whole.takes(clearance.choice):
             self._ready += self._whole.take(clearance)
         else:
-            size = self._beside.size
-            self._ready += self._beside.take(clearance)
-            self._ready_size += size - self._beside.size
+            size = self._other_texts.size
+            self._ready += self._other_texts.take(clearance)
+            self._ready_size += size - self._other_texts.size
         if clearance.blocked:
             self._blocked = True
             return
-        self._starts += self._beside.started()
-        if self._beside.answered:
+        self._starts += self._other_texts.take_starts()
+        if self._other_texts.follow_ups_judged:
             self._choice(0).asks = False
         for choice in self._choices.values():
             self._release(choice)
@@ -275,10 +275,10 @@ class OutputGuard:
     def _end(self) -> list[Event]:
         out: list[Event] = []
         if self._whole is not None:
-            if not (self._whole.judged and self._beside.judged):
+            if not (self._whole.judged and self._other_texts.judged):
                 raise _unjudged()
-            return [*self._beside.last(), Completion(self._whole.json())]
-        if not self._beside.judged:
+            return [*self._other_texts.final_events(), Completion(self._whole.json())]
+        if not self._other_texts.judged:
             raise _unjudged()
         for choice in self._choices.values():
             choice.judged = True
@@ -287,7 +287,7 @@ class OutputGuard:
             choice.release(out)
             if not choice.empty:
                 raise _unjudged()
-        return self._with_usage([*out, *self._beside.last()])
+        return self._with_usage([*out, *self._other_texts.final_events()])
 
     def _blocked_end(self) -> list[Event]:
         out: list[Event] = []
@@ -299,7 +299,7 @@ class OutputGuard:
         return self._with_usage(out)
 
     def _with_usage(self, out: list[Event]) -> list[Event]:
-        usage = self._beside.cleared_usage(self._usage)
+        usage = self._other_texts.cleared_usage(self._usage)
         return out if usage is None else [*out, usage]
 
 

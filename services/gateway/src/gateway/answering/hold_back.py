@@ -6,7 +6,7 @@ from typing import Any
 
 import msgspec
 
-from gateway.answering.beside import BesideChoice, Document
+from gateway.answering.choice_members import ChoiceMembers, Document
 from gateway.answering.cited_names import CitedNames
 from gateway.answering.word_edges import joint
 from gateway.domain import Action, Delta, Event, Finding, Finish
@@ -28,7 +28,7 @@ def size_of(event: Delta | Finish) -> int:
 class HeldChoice:
     """One choice, which holds the model's events and releases the cleared events.
 
-    If a detector redacts or blocks, the detectors also judge the members other than the text (`BesideChoice`). The
+    If a detector redacts or blocks, the detectors also judge the members other than the text (`ChoiceMembers`). The
     choice then releases its tool calls after the detectors have judged all members.
 
     Args:
@@ -46,7 +46,7 @@ class HeldChoice:
         finished: The finish is released.
         size: The size of the held events by `size_of`, without tool calls.
         overlong: The tool calls are too long for the detectors.
-        beside: The members other than the text, or None without protection.
+        members: The members other than the text, or None without protection.
         asks: The detectors have not judged the follow-up questions yet, so the choice cannot end.
 
     >>> choice = HeldChoice(0, protected=True, chunked=False)
@@ -72,7 +72,7 @@ class HeldChoice:
         self._pending: deque[Delta | Finish] = deque()
         # Text after the pending events without other members: most tokens are only text.
         self._run: list[str] = []
-        self.beside = BesideChoice(index) if protected else None
+        self.members = ChoiceMembers(index) if protected else None
         self.asks = False
         self._cited = CitedNames(names)
         self._reply: dict[str, Any] = {}
@@ -87,8 +87,8 @@ class HeldChoice:
     @property
     def empty(self) -> bool:
         """Return whether the choice holds no event."""
-        beside = self.beside is not None and (self.beside.waiting or self.beside.calls)
-        return not (self._pending or self._run or beside)
+        members_held = self.members is not None and (self.members.waiting or self.members.calls)
+        return not (self._pending or self._run or members_held)
 
     @property
     def reply_json(self) -> bytes:
@@ -112,12 +112,12 @@ class HeldChoice:
                 self._cited.feed(event.text)
             if event.delta_json:
                 self._take_calls(event)
-            if self.beside is not None:
-                event = self.beside.take(event)
+            if self.members is not None:
+                event = self.members.take(event)
             if not (event.text or event.delta_json or event.choice_json):
                 return
-        elif self.beside is not None:
-            event = self.beside.take(event)
+        elif self.members is not None:
+            event = self.members.take(event)
         self._close_run()
         self._pending.append(event)
         self.size += size_of(event)
@@ -125,7 +125,7 @@ class HeldChoice:
     def complete(self) -> list[Document]:
         """Return the documents to judge after the choice is complete."""
         self._cited.end()
-        return [] if self.beside is None else self.beside.complete(self._reply)
+        return [] if self.members is None else self.members.complete(self._reply)
 
     def _take_calls(self, delta: Delta) -> None:
         calls = [part for part in delta.parts if type(part) is ToolCall]
@@ -133,8 +133,8 @@ class HeldChoice:
             self.fed = True
             self._reply_size += len(delta.delta_json)
             calls_json = tool_calls_json(calls)
-            if self.beside is not None:
-                self.beside.calls.append(Delta(self.index, "", calls_json))
+            if self.members is not None:
+                self.members.calls.append(Delta(self.index, "", calls_json))
                 self.overlong = self._reply_size > LONGEST_REPLY
             if self._reply_size <= LONGEST_REPLY:
                 merge(self._reply, members_of(calls_json))
@@ -175,9 +175,9 @@ class HeldChoice:
                     break
                 self._pending.popleft()
                 self.finished = True
-                if self.beside is not None:
-                    out += self.beside.last()
-                    event = self.beside.ended(event)
+                if self.members is not None:
+                    out += self.members.last()
+                    event = self.members.ended(event)
                 out.append(event)
                 continue
             room = self._cited.limit(self.cleared) - self._offset
@@ -191,13 +191,13 @@ class HeldChoice:
             self.size -= size_of(event)
             self._pending.popleft()
             self._pass(event, out, begin)
-        if self.judged and not self._pending and self.beside is not None and not self._waits:
+        if self.judged and not self._pending and self.members is not None and not self._waits:
             # The model ended without a finish.
-            out += self.beside.last()
+            out += self.members.last()
 
     @property
     def _waits(self) -> bool:
-        return self.asks or (self.beside is not None and self.beside.waiting > 0)
+        return self.asks or (self.members is not None and self.members.waiting > 0)
 
     def _close_run(self) -> None:
         if self._run:

@@ -7,7 +7,7 @@ from typing import Any
 import msgspec
 from servicekit.errors import InvalidRequest
 
-from gateway.answering.beside import unplaced
+from gateway.answering.choice_members import without_span
 from gateway.answering.json_texts import JsonTexts, Span, Unjudgeable, replaced
 from gateway.domain import Action, Detections, Direction, Finding, Message, Turn, Verdict
 
@@ -25,7 +25,7 @@ _SETTINGS = frozenset((
 WITHHELD = "(withheld)"
 """The text that replaces a blocked old message. Some models refuse an empty message."""
 
-_NUMBERS = ("tool_call_id",)
+_IDS = ("tool_call_id",)
 _object = msgspec.json.Decoder(dict[str, Any])
 _encode = msgspec.json.encode
 
@@ -58,9 +58,9 @@ class RequestTexts:
         self._documents: list[tuple[int | None, JsonTexts]] = []
         self._joined: list[tuple[int, Gaps]] = []
         for at in places:
-            extra, gaps = _beside(turn, at)
+            extra, gaps = _extra_and_gaps(turn, at)
             if members and extra:
-                self._add(at, {n: v for n, v in _read(extra).items() if n not in _NUMBERS})
+                self._add(at, {n: v for n, v in _read(extra).items() if n not in _IDS})
             if not members and gaps:
                 self._joined.append((at, gaps))
         self._own_prompt: JsonTexts | None = None
@@ -81,15 +81,15 @@ class RequestTexts:
             verdicts: One verdict for each text. No verdict blocks the request.
         """
         findings: dict[tuple[int, Finding], None] = {}
-        left = iter(self._softened(verdicts))
+        left = iter(self._with_old_blocks_redacted(verdicts))
         turn = self._turn
         for place, document in self._documents:
             item = self._last if place is None else place
-            findings |= dict.fromkeys((item, finding) for finding in _taken(document, left))
+            findings |= dict.fromkeys((item, finding) for finding in _take_findings(document, left))
             if document.changed:
                 turn = _with_members(turn, place, document.replaced())
         if self._own_prompt is not None:
-            findings |= dict.fromkeys((self._last, finding) for finding in _taken(self._own_prompt, left))
+            findings |= dict.fromkeys((self._last, finding) for finding in _take_findings(self._own_prompt, left))
             turn = _with_own_prompt(turn, self._own_prompt.replaced()["text"])
         for place, gaps in self._joined:
             spans: list[Span] = []
@@ -100,13 +100,13 @@ class RequestTexts:
                 turn = _with_text(turn, place, replaced(_text(turn, place), spans))
         return turn, [Detections(Direction.INPUT, item, (finding,)) for item, finding in findings]
 
-    def stopping(self, verdicts: Sequence[Verdict]) -> Verdict | None:
+    def blocking(self, verdicts: Sequence[Verdict]) -> Verdict | None:
         """Return the first verdict that blocks the request, or None.
 
         In a text of joined parts, only findings that span several parts block.
         """
         alone = len(self.texts) - len(self._joined)
-        for verdict in self._softened(verdicts)[:alone]:
+        for verdict in self._with_old_blocks_redacted(verdicts)[:alone]:
             if verdict.action is Action.BLOCK:
                 return verdict
         for verdict, (_, gaps) in zip(verdicts[alone:], self._joined, strict=True):
@@ -115,7 +115,7 @@ class RequestTexts:
                 return replace(verdict, findings=across)
         return None
 
-    def _softened(self, verdicts: Sequence[Verdict]) -> list[Verdict]:
+    def _with_old_blocks_redacted(self, verdicts: Sequence[Verdict]) -> list[Verdict]:
         """Return the verdicts. In an old message, a finding that blocks becomes a finding that redacts."""
         old = [
             place is not None and place <= self._answered
@@ -182,16 +182,16 @@ def _read(raw_json: bytes) -> dict[str, Any]:
         ) from error
 
 
-def _taken(document: JsonTexts, verdicts: Any) -> list[Finding]:
+def _take_findings(document: JsonTexts, verdicts: Any) -> list[Finding]:
     found: list[Finding] = []
     for at in range(len(document.texts)):
         verdict: Verdict = next(verdicts)
         document.take(at, verdict.findings)
-        found += map(unplaced, verdict.findings)
+        found += map(without_span, verdict.findings)
     return found
 
 
-def _beside(turn: Turn, at: int) -> tuple[bytes, Gaps]:
+def _extra_and_gaps(turn: Turn, at: int) -> tuple[bytes, Gaps]:
     if at < len(turn.history):
         return turn.history[at].extra_json, turn.history[at].gaps
     return turn.original.question_extra_json, turn.original.question_gaps
@@ -214,8 +214,8 @@ def _with_members(turn: Turn, place: int | None, members: dict[str, Any]) -> Tur
         parameters = _read(turn.parameters_json)
         kept = {name: value for name, value in parameters.items() if name in _SETTINGS}
         return replace(turn, parameters_json=_encode(kept | members))
-    extra, _ = _beside(turn, place)
-    kept = {name: value for name, value in _read(extra).items() if name in _NUMBERS}
+    extra, _ = _extra_and_gaps(turn, place)
+    kept = {name: value for name, value in _read(extra).items() if name in _IDS}
     extra = _encode(kept | members)
     if place == len(turn.history):
         return replace(turn, original=replace(turn.original, question_extra_json=extra))

@@ -6,12 +6,12 @@ from typing import Any
 import msgspec
 from servicekit.errors import Unavailable
 
-from gateway.answering.beside import BesideChoice, Document, counts_only, split_start
-from gateway.answering.beside_texts import FIRST, BesideTexts, Piece, client_events
+from gateway.answering.choice_members import ChoiceMembers, Document, counts_only, split_start
 from gateway.answering.citation_marks import spans_of
 from gateway.answering.cited_names import spared
 from gateway.answering.hold_back import withheld
 from gateway.answering.json_texts import Span, repeats_names, replaced
+from gateway.answering.other_texts import FIRST, OtherTexts, Piece, client_events
 from gateway.domain import Action, Detections, Direction, Event, Finding, Usage
 from gateway.domain.deltas import drop_numbers, members_of
 from gateway.ports.answering import Clearance
@@ -39,11 +39,11 @@ class _Choice:
         self.documents: list[tuple[dict[str, Any], Document]] = []
         if protected:
             path = f"choices[{self.index}]."
-            beside = {name: value for name, value in self.message.items() if name not in ("content", "role")}
+            members = {name: value for name, value in self.message.items() if name not in ("content", "role")}
             if isinstance(self.content, list):
-                beside["content"] = [_without_text(part) for part in self.content]
-            if beside:
-                self.documents.append((self.message, Document(beside, f"{path}message.")))
+                members["content"] = [_without_text(part) for part in self.content]
+            if members:
+                self.documents.append((self.message, Document(members, f"{path}message.")))
             others = {name: value for name, value in choice.items() if name not in _CHOICE}
             if others:
                 self.documents.append((choice, Document(others, path)))
@@ -123,7 +123,7 @@ class WholeAnswer:
 
     Args:
         raw_json: The answer.
-        beside: Judges the parts other than the contents of the choices.
+        other_texts: Judges the parts other than the contents of the choices.
         protected: A detector redacts or blocks. Otherwise detectors judge only the contents.
         names: The names of the passages, as in `HeldChoice`.
 
@@ -132,7 +132,7 @@ class WholeAnswer:
     """
 
     def __init__(
-        self, raw_json: bytes, beside: BesideTexts, *, protected: bool, names: frozenset[str] = frozenset()
+        self, raw_json: bytes, other_texts: OtherTexts, *, protected: bool, names: frozenset[str] = frozenset()
     ) -> None:
         self._names = names
         self._raw_json = raw_json
@@ -150,9 +150,9 @@ class WholeAnswer:
             )
         self._others: Document | None = None
         for choice in self.choices.values():
-            owner = BesideChoice(choice.index)
+            owner = ChoiceMembers(choice.index)
             for _, document in choice.documents:
-                beside.judge(owner, document)
+                other_texts.judge(owner, document)
         if protected:
             _, others = split_start(raw_json)
             others.pop("choices", None)
@@ -160,9 +160,9 @@ class WholeAnswer:
                 others.pop("usage", None)
             if others:
                 self._others = Document(others, "")
-                beside.judge(None, self._others)
+                other_texts.judge(None, self._others)
         several = [choice for choice in self.choices.values() if len(choice.parts) > 1] if protected else []
-        self._parts = {beside.number(): choice for choice in several}
+        self._parts = {other_texts.number(): choice for choice in several}
         self._open = set(self._parts)
 
     def feeds(self) -> Iterator[Piece]:

@@ -6,7 +6,14 @@ from dataclasses import dataclass, replace
 import msgspec
 from servicekit.errors import Unavailable
 
-from gateway.answering.beside import CALLS_TOO_LONG, BesideChoice, Document, counts_only, split_start, unplaced
+from gateway.answering.choice_members import (
+    CALLS_TOO_LONG,
+    ChoiceMembers,
+    Document,
+    counts_only,
+    split_start,
+    without_span,
+)
 from gateway.answering.hold_back import HeldChoice, withheld
 from gateway.answering.json_texts import Span, replaced
 from gateway.domain import (
@@ -27,7 +34,7 @@ from gateway.ports.answering import Clearance
 FIRST = 1 << 20
 """The first number of a text that is not the content of a choice. Choices have the numbers from 0."""
 
-MOST = 640
+MAX_TEXTS = 640
 """The maximum number of judged texts in the documents of one answer. The gateway omits further documents."""
 
 _encode = msgspec.json.encode
@@ -48,7 +55,7 @@ class Piece:
 class _Growing:
     """A text of a choice that grows like its content. Clients receive the cleared part."""
 
-    choice: BesideChoice
+    choice: ChoiceMembers
     name: str
     held: HeldChoice
     length: int = 0
@@ -63,7 +70,7 @@ class _Question:
     judged: bool = False
 
 
-class BesideTexts:
+class OtherTexts:
     """All texts of one answer other than the contents of its choices.
 
     The gateway releases a growing text as far as the detectors clear it. It releases a document when the document
@@ -84,9 +91,9 @@ class BesideTexts:
         self._next = FIRST
         self._growing: dict[tuple[int, str], _Growing] = {}
         self._by_number: dict[int, _Growing] = {}
-        self._documents: dict[int, tuple[BesideChoice, Document, int]] = {}
-        self._answer = BesideChoice(0)
-        self._choices: dict[int, BesideChoice] = {}
+        self._documents: dict[int, tuple[ChoiceMembers, Document, int]] = {}
+        self._answer = ChoiceMembers(0)
+        self._choices: dict[int, ChoiceMembers] = {}
         self._start: list[Document] = []
         self._usage: tuple[Usage, Document] | None = None
         self._texts = 0
@@ -100,18 +107,18 @@ class BesideTexts:
         return not waiting and all(question.judged for question in self._questions.values())
 
     @property
-    def answered(self) -> bool:
+    def follow_ups_judged(self) -> bool:
         """Return whether there are follow-up questions and all of them are judged."""
         return bool(self._questions) and all(question.judged for question in self._questions.values())
 
-    def taken(self) -> Sequence[Piece]:
+    def take_pieces(self) -> Sequence[Piece]:
         """Return the next texts for the detectors and clear the list."""
         pieces, self.pieces = self.pieces, []
         return pieces
 
     # --- input --------------------------------------------------------------------------------------------------
 
-    def grow(self, choice: BesideChoice) -> int:
+    def grow(self, choice: ChoiceMembers) -> int:
         """Add the new pieces of a choice's growing texts and return the number of additional held characters."""
         before = self.size
         pieces, choice.pieces = choice.pieces, []
@@ -129,7 +136,7 @@ class BesideTexts:
                 self.pieces.append(Piece(growing.held.index, text, last=False))
         return self.size - before
 
-    def complete(self, choice: BesideChoice, documents: Sequence[Document]) -> None:
+    def complete(self, choice: ChoiceMembers, documents: Sequence[Document]) -> None:
         """Add the members of a complete choice other than its text.
 
         Raises:
@@ -210,13 +217,13 @@ class BesideTexts:
             return client_events(choice.index, document.shown_findings(), clearance.failures, left_out)
         return [*client_events(item, findings, clearance.failures, left_out), *out]
 
-    def started(self) -> list[Start]:
+    def take_starts(self) -> list[Start]:
         """Return the members of the whole answer that the detectors have judged since the last call."""
         ready = [document for document in self._start if document.judged]
         self._start = [document for document in self._start if not document.judged]
         return [Start(_encode(members)) for document in ready if (members := document.members())]
 
-    def last(self) -> list[Event]:
+    def final_events(self) -> list[Event]:
         """Return the last events of the answer."""
         questions = [replaced(question.text, question.spans) for question in self._questions.values()]
         events: list[Event] = [FollowUps(tuple(questions))] if questions else []
@@ -249,7 +256,7 @@ class BesideTexts:
             return (f"choices[{growing.choice.index}].message.{growing.name}",)
         return ()
 
-    def judge(self, choice: BesideChoice | None, document: Document) -> None:
+    def judge(self, choice: ChoiceMembers | None, document: Document) -> None:
         """Submit complete parts of a choice, or of the whole answer, to the detectors.
 
         Raises:
@@ -257,7 +264,7 @@ class BesideTexts:
         """
         choice = choice or self._answer
         self._texts += len(document.texts)
-        if self._texts > MOST:
+        if self._texts > MAX_TEXTS:
             if document is choice.calls_document:
                 raise Unavailable(CALLS_TOO_LONG)
             document.give_up()
@@ -271,7 +278,7 @@ class BesideTexts:
             self._documents[number] = choice, document, at
             self.pieces.append(Piece(number, text))
 
-    def _wait(self, choice: BesideChoice) -> None:
+    def _wait(self, choice: ChoiceMembers) -> None:
         choice.waiting += 1
         if choice is not self._answer:
             self._choices[choice.index] = choice
@@ -289,7 +296,7 @@ def client_events(
     left_out: tuple[str, ...] = (),
 ) -> list[Event]:
     """Return the events for clients about a text that is not a content, without spans and duplicate findings."""
-    found = tuple(dict.fromkeys(map(unplaced, findings)))
+    found = tuple(dict.fromkeys(map(without_span, findings)))
     if not (found or failures or left_out):
         return []
     return [Detections(Direction.OUTPUT, item, found, failures, left_out)]

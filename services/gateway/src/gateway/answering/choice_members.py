@@ -89,7 +89,7 @@ class Document:
 
     def take(self, at: int, clearance: Clearance) -> None:
         """Record the detectors' result for one of the texts."""
-        self.found |= dict.fromkeys(map(unplaced, clearance.findings))
+        self.found |= dict.fromkeys(map(without_span, clearance.findings))
         if self._texts is not None:
             self._texts.take(at, clearance.findings)
         if clearance.judged:
@@ -116,7 +116,7 @@ class Document:
 
 
 @dataclass(slots=True)
-class BesideChoice:
+class ChoiceMembers:
     """The members of one protected choice other than its text.
 
     Attributes:
@@ -230,7 +230,7 @@ def counts_only(raw_json: bytes) -> bool:
     return not raw_json or _counts(members_of(raw_json))
 
 
-def unplaced(finding: Finding) -> Finding:
+def without_span(finding: Finding) -> Finding:
     """Return a finding without its span and its text, because clients do not receive the judged text."""
     return replace(finding, start=None, end=None, text="", replacement="", extra_json=b"")
 
