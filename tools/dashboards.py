@@ -16,7 +16,7 @@ _WIDTH = 24 // _COLUMNS
 
 
 OURS = 'app_kubernetes_io_part_of="causeway"'
-"""Selects the platform's series; the PodMonitors set the label."""
+"""The label with which rules and panels select the platform's series. The pod monitors set it."""
 
 
 @dataclass(frozen=True)
@@ -28,7 +28,7 @@ class Panel:
     queries: tuple[tuple[str, str], ...]
 
 
-def of(metric: str, where: str = "") -> str:
+def selector(metric: str, where: str = "") -> str:
     """Return the selector of a metric's series in the selected installation."""
     labels = ", ".join(filter(None, (OURS, 'namespace="$namespace"', where)))
     return f"{metric}{{{labels}}}"
@@ -36,15 +36,14 @@ def of(metric: str, where: str = "") -> str:
 
 def rate(metric: str, by: str, where: str = "") -> str:
     """Return the events per second, by labels."""
-    return f"sum by ({by}) (rate({of(metric, where)}[$__rate_interval]))"
+    return f"sum by ({by}) (rate({selector(metric, where)}[$__rate_interval]))"
 
 
 def quantile(share: float, metric: str, by: str = "", where: str = "") -> str:
     """Return a quantile of a histogram, by labels."""
     labels = f"le, {by}" if by else "le"
-    return (
-        f"histogram_quantile({share}, sum by ({labels}) (rate({of(f'{metric}_bucket', where)}[$__rate_interval])))"
-    )
+    buckets = selector(f"{metric}_bucket", where)
+    return f"histogram_quantile({share}, sum by ({labels}) (rate({buckets}[$__rate_interval])))"
 
 
 def spread(metric: str, by: str, legend: str, where: str = "") -> tuple[tuple[str, str], ...]:
@@ -54,23 +53,23 @@ def spread(metric: str, by: str, legend: str, where: str = "") -> tuple[tuple[st
 
 def mean(histogram: str) -> str:
     """Return the mean of a histogram's values over all replicas."""
-    total, count = (f"sum(rate({of(f'{histogram}_{part}')}[$__rate_interval]))" for part in ("sum", "count"))
+    total, count = (f"sum(rate({selector(f'{histogram}_{part}')}[$__rate_interval]))" for part in ("sum", "count"))
     return f"{total} / {count}"
 
 
 def total(gauge: str, by: str = "") -> str:
     """Return the sum of a gauge over all replicas, by labels."""
-    return f"sum{f' by ({by})' if by else ''} ({of(gauge)})"
+    return f"sum{f' by ({by})' if by else ''} ({selector(gauge)})"
 
 
-def most(gauge: str, by: str = "", where: str = "") -> str:
+def maximum(gauge: str, by: str = "", where: str = "") -> str:
     """Return the greatest value of a gauge, by labels."""
-    return f"max{f' by ({by})' if by else ''} ({of(gauge, where)})"
+    return f"max{f' by ({by})' if by else ''} ({selector(gauge, where)})"
 
 
-def left(moment: str, by: str = "") -> str:
+def seconds_until(moment: str, by: str = "") -> str:
     """Return the seconds until the earliest of several times, by labels."""
-    return f"min{f' by ({by})' if by else ''} ({of(moment)}) - time()"
+    return f"min{f' by ({by})' if by else ''} ({selector(moment)}) - time()"
 
 
 HTTP = "http_server_request_duration_seconds"
@@ -114,7 +113,7 @@ DASHBOARDS: dict[str, tuple[str, tuple[Panel, ...]]] = {
             ),
             Panel("Time of requests", "s", spread(HTTP, "http_route", "{{http_route}}")),
             Panel(
-                "First token, as clients see it",
+                "Time to the first token at the gateway",
                 "s",
                 spread("causeway_answer_first_token_seconds", "causeway_frontend", "{{causeway_frontend}}"),
             ),
@@ -123,9 +122,9 @@ DASHBOARDS: dict[str, tuple[str, tuple[Panel, ...]]] = {
                 "s",
                 ((quantile(0.95, "causeway_answer_step_seconds", "causeway_step"), "{{causeway_step}}"),),
             ),
-            Panel("Under way", "short", ((total("num_requests_running"), "requests"),)),
+            Panel("Requests in progress", "short", ((total("num_requests_running"), "requests"),)),
             Panel(
-                "Calls of services",
+                "Calls between services",
                 "reqps",
                 (
                     (
@@ -136,7 +135,7 @@ DASHBOARDS: dict[str, tuple[str, tuple[Panel, ...]]] = {
             ),
             Panel("Time of calls, p99", "s", ((quantile(0.99, RPC, "rpc_method"), "{{rpc_method}}"),)),
             Panel(
-                "Calls of NATS, p99",
+                "Time of NATS calls, p99",
                 "s",
                 ((quantile(0.99, "causeway_nats_call_duration_seconds", "causeway_what"), "{{causeway_what}}"),),
             ),
@@ -167,7 +166,7 @@ DASHBOARDS: dict[str, tuple[str, tuple[Panel, ...]]] = {
                 spread(BETWEEN, "causeway_deployment", "{{causeway_deployment}}"),
             ),
             Panel(
-                "Tokens a second",
+                "Tokens per second",
                 "short",
                 (
                     (
@@ -179,10 +178,10 @@ DASHBOARDS: dict[str, tuple[str, tuple[Panel, ...]]] = {
             Panel(
                 "Circuits (0 closed, 1 half open, 2 open)",
                 "short",
-                ((most("causeway_deployment_circuit", "causeway_deployment"), "{{causeway_deployment}}"),),
+                ((maximum("causeway_deployment_circuit", "causeway_deployment"), "{{causeway_deployment}}"),),
             ),
             Panel(
-                "Answers under way, and waiting",
+                "Answers in progress and waiting",
                 "short",
                 (
                     (total("causeway_deployment_busy", "causeway_deployment"), "{{causeway_deployment}} busy"),
@@ -203,11 +202,11 @@ DASHBOARDS: dict[str, tuple[str, tuple[Panel, ...]]] = {
                 ),
             ),
             Panel(
-                "Cost by tenant, an hour",
+                "Cost by tenant, per hour",
                 "short",
                 (
                     (
-                        f"sum by (causeway_tenant, currency) (increase({of('causeway_cost_total')}[1h]))",
+                        f"sum by (causeway_tenant, currency) (increase({selector('causeway_cost_total')}[1h]))",
                         "{{causeway_tenant}} {{currency}}",
                     ),
                 ),
@@ -246,17 +245,17 @@ DASHBOARDS: dict[str, tuple[str, tuple[Panel, ...]]] = {
                 "s",
                 spread("causeway_embedding_duration_seconds", "gen_ai_request_model", "{{gen_ai_request_model}}"),
             ),
-            Panel("Jobs that wait", "short", ((most("causeway_ingest_queue_depth", "lane"), "lane {{lane}}"),)),
+            Panel("Waiting jobs", "short", ((maximum("causeway_ingest_queue_depth", "lane"), "lane {{lane}}"),)),
             Panel(
                 "Age of the oldest job",
                 "s",
-                ((most("causeway_ingest_queue_age_seconds", "lane"), "lane {{lane}}"),),
+                ((maximum("causeway_ingest_queue_age_seconds", "lane"), "lane {{lane}}"),),
             ),
             Panel("Jobs", "short", ((rate("causeway_ingest_jobs_total", "state"), "{{state}}"),)),
             Panel(
-                "Jobs that were given up and wait",
+                "Dead letters",
                 "short",
-                ((most(MESSAGES, where='causeway_stream="CAUSEWAY_INGEST_DEAD"'), "dead letters"),),
+                ((maximum(MESSAGES, where='causeway_stream="CAUSEWAY_INGEST_DEAD"'), "dead letters"),),
             ),
             Panel(
                 "Detections",
@@ -284,7 +283,7 @@ DASHBOARDS: dict[str, tuple[str, tuple[Panel, ...]]] = {
                 ),
             ),
             Panel(
-                "Longest that text was held back",
+                "Longest time that text was held back",
                 "s",
                 tuple(
                     (quantile(share, "causeway_guardrails_hold_duration_seconds"), f"p{share * 100:g}")
@@ -296,32 +295,32 @@ DASHBOARDS: dict[str, tuple[str, tuple[Panel, ...]]] = {
     "storage": (
         "Causeway: storage, certificates and processes",
         (
-            Panel("Bytes of streams", "bytes", ((most(SIZE, "causeway_stream"), "{{causeway_stream}}"),)),
+            Panel("Bytes of streams", "bytes", ((maximum(SIZE, "causeway_stream"), "{{causeway_stream}}"),)),
             Panel(
                 "Streams, share of their limit",
                 "percentunit",
                 (
                     (
-                        f"{most(SIZE, 'causeway_stream')} / {most(LIMIT, 'causeway_stream')}",
+                        f"{maximum(SIZE, 'causeway_stream')} / {maximum(LIMIT, 'causeway_stream')}",
                         "{{causeway_stream}}",
                     ),
                 ),
             ),
             Panel(
-                "JetStream's storage, share that is used",
+                "JetStream's storage, used share",
                 "percentunit",
-                ((f"{most(STORED, 'pod')} / {most(STORAGE, 'pod')}", "{{pod}}"),),
+                ((f"{maximum(STORED, 'pod')} / {maximum(STORAGE, 'pod')}", "{{pod}}"),),
             ),
             Panel(
                 "How long records are kept",
                 "s",
                 (
-                    (most("causeway_records_horizon_seconds", "causeway_stream"), "{{causeway_stream}}"),
-                    (most("causeway_records_max_age_seconds", "causeway_stream"), "{{causeway_stream}} at most"),
+                    (maximum("causeway_records_horizon_seconds", "causeway_stream"), "{{causeway_stream}}"),
+                    (maximum("causeway_records_max_age_seconds", "causeway_stream"), "{{causeway_stream}} at most"),
                 ),
             ),
             Panel(
-                "Records on their way, and dropped",
+                "Records, waiting and dropped",
                 "short",
                 (
                     (total("causeway_records_waiting"), "waiting"),
@@ -329,23 +328,23 @@ DASHBOARDS: dict[str, tuple[str, tuple[Panel, ...]]] = {
                 ),
             ),
             Panel(
-                "Certificates, time left",
+                "Time until certificates expire",
                 "s",
                 (
                     (
-                        left("causeway_tls_certificate_not_after_seconds", "app_kubernetes_io_name"),
+                        seconds_until("causeway_tls_certificate_not_after_seconds", "app_kubernetes_io_name"),
                         "{{app_kubernetes_io_name}}",
                     ),
-                    (left("causeway_nats_certificate_not_after_seconds"), "nats"),
-                    (left("causeway_qdrant_certificate_not_after_seconds"), "qdrant"),
+                    (seconds_until("causeway_nats_certificate_not_after_seconds"), "nats"),
+                    (seconds_until("causeway_qdrant_certificate_not_after_seconds"), "qdrant"),
                 ),
             ),
-            Panel("Memory of processes", "bytes", ((most("process_resident_memory_bytes", "pod"), "{{pod}}"),)),
+            Panel("Memory of processes", "bytes", ((maximum("process_resident_memory_bytes", "pod"), "{{pod}}"),)),
             Panel("CPU of processes", "short", ((rate("process_cpu_seconds_total", "pod"), "{{pod}}"),)),
             Panel(
                 "Open files of processes, share of their limit",
                 "percentunit",
-                ((f"{most('process_open_fds', 'pod')} / {most('process_max_fds', 'pod')}", "{{pod}}"),),
+                ((f"{maximum('process_open_fds', 'pod')} / {maximum('process_max_fds', 'pod')}", "{{pod}}"),),
             ),
         ),
     ),

@@ -1,7 +1,8 @@
-"""Write docs/settings.md, the names of the settings and the table of routes in docs/security.md, or check them.
+"""Write or check docs/settings.md, the table of routes in docs/security.md, and servicekit/setting_names.py.
 
-The settings come from the services' settings classes, the roles of the routes from the gateway's table. Each
-service warns of variables that none of them has; the module of the names lets it know the others' settings.
+The settings come from the services' settings classes, and the roles of the routes from the gateway's table. A
+service warns of each `CAUSEWAY_` variable that is not in servicekit/setting_names.py, which has the settings of all
+services.
 
 Usage: python tools/document_settings.py [--check]
 """

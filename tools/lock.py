@@ -62,8 +62,8 @@ SOURCES = {
     "bench-vllm-router": "requirements/bench-vllm-router.in",
 }
 EXTRAS = {"model": "build"}
-# Not constrained by the platform's versions: `bootstrap` is installed first, the others have their own
-# environments.
+# Locks that the versions in `dev` do not constrain: `dev` itself, `bootstrap`, which is installed first, and locks
+# of separate environments.
 PEERS = ("bench-litellm", "bench-hayhooks", "bench-nemo", "bench-ogx", "bench-vllm-router")
 FREE = ("bootstrap", "dev", "supply", "clients", "open-webui", "triton", "torch", "llm", "multilingual", *PEERS)
 OVERRIDES = {"open-webui": "requirements/open-webui.overrides"}

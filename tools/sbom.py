@@ -19,14 +19,14 @@ from embedding.cache import E5, MINILM, CachedModel
 from embedding.weights import DISTRIBUTION, E5_WEIGHTS
 
 ROOT = Path(__file__).resolve().parent.parent
-_ASK = (
+_LIST_PACKAGES = (
     ". /etc/os-release && echo \"$ID $VERSION_ID\" && dpkg-query -W -f '${Package} ${Version} ${Architecture}\\n'"
 )
 
 Component = dict[str, Any]
 
 
-def holds_model(service: str) -> bool:
+def contains_model(service: str) -> bool:
     """Return whether the image of a service contains the embedding model, according to the Dockerfile."""
     stages = (ROOT / "Dockerfile").read_text()
     return re.search(rf"^FROM model AS {service}-model$", stages, re.MULTILINE) is not None
@@ -74,7 +74,7 @@ def debian_packages(image: str, client: str) -> list[Component]:
         "/bin/sh",
         image,
         "-c",
-        _ASK,
+        _LIST_PACKAGES,
     ]
     head, *lines = subprocess.run(command, check=True, stdout=subprocess.PIPE, text=True).stdout.splitlines()
     distribution, _, release = head.partition(" ")
@@ -95,14 +95,14 @@ def _package(distribution: str, release: str, name: str, version: str, architect
 def main() -> None:
     """Run the command line."""
     parser = argparse.ArgumentParser(description=__doc__, formatter_class=argparse.RawDescriptionHelpFormatter)
-    parser.add_argument("service")
-    parser.add_argument("list", type=Path)
-    parser.add_argument("--image", help="a built image, whose packages are added")
+    parser.add_argument("service", help="the name of the service")
+    parser.add_argument("list", type=Path, help="the list of Python packages, to which the program adds")
+    parser.add_argument("--image", help="a built image; the program adds its Debian packages")
     parser.add_argument("--multilingual", action="store_true", help="the image was built with MULTILINGUAL")
-    parser.add_argument("--client", default="docker")
+    parser.add_argument("--client", default="docker", help="the command of the container engine")
     options = parser.parse_args()
     found = json.loads(options.list.read_text())
-    if holds_model(options.service):
+    if contains_model(options.service):
         found["components"].append(bundled())
         if options.multilingual:
             found["components"].append(multilingual())
