@@ -31,7 +31,7 @@ RECORDS = [
 
 @pytest.fixture
 async def run(cli: Callable[..., Any], tmp_path: Path) -> AsyncIterator[Run]:
-    """Run ``causeway usage`` with a NATS server that has some records."""
+    """Yield a function that runs ``causeway usage`` with a NATS server that has some records."""
     async with nats_server(tmp_path / "nats") as url:
         stack_file.write(tmp_path, {"url": "", "nats_url": url})
         client = await connect(url, "test")
@@ -49,7 +49,7 @@ async def rows(run: Run, *arguments: str) -> list[dict[str, Any]]:
 
 
 async def test_sums(run: Run) -> None:
-    """Each group has its requests, failures, tokens, bytes and costs."""
+    """The command sums requests, failures, tokens, bytes and costs for each group."""
     first, second, third = await rows(run, "--by", "tenant,model")
     assert first == {
         "tenant": "north",
@@ -66,13 +66,13 @@ async def test_sums(run: Run) -> None:
 
 
 async def test_one_tenant(run: Run) -> None:
-    """--tenant leaves out the records of other tenants."""
+    """With --tenant the command counts only the records of this tenant."""
     [row] = await rows(run, "--tenant", "south", "--by", "tenant")
     assert (row["tenant"], row["requests"]) == ("south", 1)
 
 
-async def test_when(run: Run) -> None:
-    """Only records from --since until before --until count. The day can be a group."""
+async def test_period(run: Run) -> None:
+    """The command counts the records from --since (inclusive) to --until (exclusive). It can group by day."""
     [row] = await rows(run, "--by", "day", "--since", "1h")
     assert (row["day"], row["requests"]) == (datetime.now(UTC).date().isoformat(), 4)
     assert await rows(run, "--until", "2020-01-01", "--since", "2019-01-01") == []
@@ -81,7 +81,7 @@ async def test_when(run: Run) -> None:
 
 
 async def test_a_table(run: Run) -> None:
-    """The table has headings, and its numbers have separators of thousands."""
+    """The table has headings, and thousands separators in numbers."""
     result = await run()
     assert "Tokens in" in result.stdout
     assert "5,000" in result.stdout
@@ -90,17 +90,17 @@ async def test_a_table(run: Run) -> None:
 
 @pytest.mark.parametrize(
     ("arguments", "message"),
-    [(("--by", "colour"), "--by cannot be colour"), (("--since", "soon"), "--since must have the form")],
+    [(("--by", "colour"), "--by does not support colour"), (("--since", "soon"), "--since must have the form")],
 )
 async def test_wrong_usage(run: Run, arguments: tuple[str, ...], message: str) -> None:
-    """A wrong option causes exit code 2 with a message that names it."""
+    """An invalid option causes exit code 2, and the message names the option."""
     result = await run(*arguments)
     assert result.exit_code == 2
     assert message in result.stderr
 
 
-async def test_nothing_was_ever_used(cli: Callable[..., Any], tmp_path: Path) -> None:
-    """Without records, the list is empty and no error."""
+async def test_no_records(cli: Callable[..., Any], tmp_path: Path) -> None:
+    """If there are no records, the output is empty and the exit code is 0."""
     async with nats_server(tmp_path / "nats") as url:
         result = await asyncio.to_thread(cli, "usage", "--json", "--nats-url", url, "--data-dir", tmp_path)
     assert (result.exit_code, result.stdout) == (0, "")

@@ -148,7 +148,7 @@ class StoredDocument:
 
 @dataclass(frozen=True, slots=True)
 class Step:
-    """A step of an answer with its duration. A service reported the ``inner`` steps."""
+    """A step of an answer with its duration. The called service reported the ``inner`` steps."""
 
     title: str
     milliseconds: float
@@ -192,7 +192,7 @@ class Answer:
 
     @property
     def citations(self) -> list[Citation]:
-        """Return the sources that the text cites in square brackets, in order, without duplicates."""
+        """Return the sources that the text cites in square brackets, in its order, without duplicates."""
         named = dict.fromkeys(_BRACKETS.findall(self.text))
         return [Citation.of(name) for name in named if not self.sources or name in self.sources]
 

@@ -26,7 +26,7 @@ _KEYS = "The commands read a key from CAUSEWAY_API_KEY; `causeway keys create --
 class Client:
     """A client of a gateway, and an async context manager.
 
-    Each method raises `Unreachable` without a response, and `RequestRefused` for an error response.
+    Each method raises `Unreachable` if no response arrives, and `RequestRefused` for an error response.
 
     Args:
         url: The gateway's URL, without a path.

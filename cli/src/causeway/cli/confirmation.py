@@ -10,11 +10,11 @@ Yes = Annotated[bool, typer.Option("--yes", "-y", help="Delete without a confirm
 
 
 def confirmed(question: str, refusal: str) -> bool:
-    """Show a question on the terminal; return whether the user confirms.
+    """Show a question on the terminal and return whether the user confirms it.
 
     Args:
         question: The question.
-        refusal: The error message without a terminal.
+        refusal: The error message if the command has no terminal.
 
     Raises:
         UsageError: The command has no terminal.

@@ -1,4 +1,4 @@
-"""Snapshots of folders, which show changed and deleted files."""
+"""Snapshots of folders, to detect changed and deleted files."""
 
 import asyncio
 import contextlib

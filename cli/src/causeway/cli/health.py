@@ -9,7 +9,7 @@ _SECONDS = 1.0
 
 
 async def problem(target: str) -> str | None:
-    """Return None if the gRPC server at a target serves (grpc.health.v1), else the problem."""
+    """Return None if the gRPC server at a target is healthy (grpc.health.v1), else the problem."""
     options = [
         ("grpc.enable_http_proxy", 0),
         # A new connection for each check: a shared connection increases its back-off after each refusal.

@@ -1,4 +1,4 @@
-"""The platform's contents: indexes, documents, jobs, dead letters, responses."""
+"""Read and change the platform's indexes, documents, jobs, dead letters and responses."""
 
 import asyncio
 from collections.abc import AsyncIterator, Awaitable, Callable, Mapping, Sequence
@@ -23,7 +23,7 @@ _RESPONSES_AT_ONCE = 100
 
 @dataclass(frozen=True, slots=True)
 class Replayed:
-    """The ids of jobs that were submitted again, and ids without a dead letter."""
+    """The ids of the jobs that were submitted again, and the given ids that have no dead letter."""
 
     replayed: tuple[str, ...]
     not_found: tuple[str, ...]
@@ -32,7 +32,10 @@ class Replayed:
 def run_with_library(
     url: str | None, data_dir: Path, api_key: str, function: Callable[["Library"], Awaitable[T]]
 ) -> T:
-    """Call a function with the library of the selected platform. It raises the errors of `Client`."""
+    """Call a function with the library of the selected platform.
+
+    The function raises the errors of `Client`.
+    """
 
     async def run() -> T:
         async with Client(resolve_url(url, data_dir), api_key=api_key) as client:
@@ -142,7 +145,7 @@ class Library:
         return dict(await self._client.call("POST", f"{_index(name)}/rebuild", body=dict(settings)))
 
     async def last_rebuild(self, name: str) -> dict[str, Any] | None:
-        """Return the running or last rebuild; None without a rebuild, or if the caller may not see it."""
+        """Return the running or last rebuild; None if no rebuild exists or the caller may not see it."""
         try:
             return dict(await self._client.call("GET", f"{_index(name)}/rebuild"))
         except RequestRefused as error:
@@ -160,7 +163,7 @@ class Library:
         return await _first(most, self._pages("/jobs", "jobs", most, **wanted))
 
     async def lanes(self) -> list[dict[str, Any]]:
-        """Return the load of the queue's lanes."""
+        """Return the number of jobs and places of each lane of the queue."""
         return list((await self._client.call("GET", "/jobs/lanes"))["lanes"])
 
     async def dead(self, most: int) -> list[dict[str, Any]]:
@@ -172,7 +175,7 @@ class Library:
         return _read(Job, await self._client.call("POST", f"/jobs/{quote(job_id, safe='')}/cancel"))
 
     async def replay(self, job_ids: Sequence[str] | None) -> Replayed:
-        """Submit jobs again that have dead letters. None: all such jobs."""
+        """Submit the jobs with these ids again; None: all jobs with a dead letter."""
         body = {"all": True} if job_ids is None else {"job_ids": list(job_ids)}
         found = await self._client.call("POST", "/jobs/dead/replay", body=body)
         return Replayed(tuple(found["replayed"]), tuple(found["not_found"]))

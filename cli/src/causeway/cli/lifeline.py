@@ -1,4 +1,4 @@
-"""A process group that ends with this process, even if SIGKILL ends this process."""
+"""A process group that ends when this process ends, even if SIGKILL ends this process."""
 
 import subprocess
 from collections.abc import Sequence

@@ -38,7 +38,7 @@ def build_app() -> typer.Typer:
     """Return the application with all commands."""
     app = typer.Typer(
         name="causeway",
-        help="One retrieval-augmented-generation platform behind every chat protocol.",
+        help="Run and operate Causeway, a retrieval-augmented-generation (RAG) platform.",
         epilog=_epilog(_FIRST_STEPS, _MORE),
         callback=_causeway,
         no_args_is_help=True,
@@ -52,14 +52,14 @@ def build_app() -> typer.Typer:
     app.command(epilog=_epilog(mcp.EXAMPLES, EXIT_CODES))(mcp.mcp)
     app.command(epilog=_epilog(status.EXAMPLES, EXIT_CODES))(status.status)
     app.command(epilog=_epilog(demo.EXAMPLES, EXIT_CODES_OF_A_STACK))(demo.demo)
-    of_index = typer.Typer(
+    index_app = typer.Typer(
         name="index",
-        help="Indexes: list, settings, rebuild for another embedding model.",
+        help="List, create, change, rebuild or delete indexes.",
         epilog=_epilog(index.EXAMPLES, EXIT_CODES),
         no_args_is_help=True,
         rich_markup_mode=None,
     )
-    for name, of_one in (
+    for name, index_command in (
         ("list", index.list_indexes),
         ("show", index.show),
         ("create", index.create),
@@ -67,76 +67,80 @@ def build_app() -> typer.Typer:
         ("rebuild", index.rebuild),
         ("delete", index.delete),
     ):
-        of_index.command(name, epilog=_epilog(_of(f"index {name}", index.EXAMPLES), EXIT_CODES))(of_one)
-    app.add_typer(of_index)
-    of_documents = typer.Typer(
+        epilog = _epilog(_examples_of(f"index {name}", index.EXAMPLES), EXIT_CODES)
+        index_app.command(name, epilog=epilog)(index_command)
+    app.add_typer(index_app)
+    documents_app = typer.Typer(
         name="documents",
-        help="Documents: list, passages, access lists.",
+        help="List documents, show passages, change access lists.",
         epilog=_epilog(documents.EXAMPLES, EXIT_CODES),
         no_args_is_help=True,
         rich_markup_mode=None,
     )
-    for name, of_document in (
+    for name, document_command in (
         ("list", documents.list_documents),
         ("passages", documents.passages),
         ("access", documents.access),
     ):
-        epilog = _epilog(_of(f"documents {name}", documents.EXAMPLES), EXIT_CODES)
-        of_documents.command(name, epilog=epilog)(of_document)
-    app.add_typer(of_documents)
-    of_jobs = typer.Typer(
+        epilog = _epilog(_examples_of(f"documents {name}", documents.EXAMPLES), EXIT_CODES)
+        documents_app.command(name, epilog=epilog)(document_command)
+    app.add_typer(documents_app)
+    jobs_app = typer.Typer(
         name="jobs",
         epilog=_epilog(jobs.EXAMPLES, EXIT_CODES),
         invoke_without_command=True,
         callback=jobs.jobs,
         rich_markup_mode=None,
     )
-    for name, of_job in (
+    for name, job_command in (
         ("lanes", jobs.lanes),
         ("dead", jobs.dead),
         ("replay", jobs.replay),
         ("cancel", jobs.cancel),
     ):
-        of_jobs.command(name, epilog=_epilog(_of(f"jobs {name}", jobs.EXAMPLES), EXIT_CODES))(of_job)
-    app.add_typer(of_jobs)
+        epilog = _epilog(_examples_of(f"jobs {name}", jobs.EXAMPLES), EXIT_CODES)
+        jobs_app.command(name, epilog=epilog)(job_command)
+    app.add_typer(jobs_app)
     app.command(epilog=_epilog(usage.EXAMPLES, EXIT_CODES))(usage.usage)
     app.command(epilog=_epilog(backup.BACKUP_EXAMPLES, EXIT_CODES))(backup.backup)
     app.command(epilog=_epilog(backup.RESTORE_EXAMPLES, EXIT_CODES))(backup.restore)
-    of_keys = typer.Typer(
+    keys_app = typer.Typer(
         name="keys",
-        help="API keys: create, list, revoke. The command uses NATS directly, so the first key needs no other key.",
+        help="Create, list or revoke API keys.\n\nThe command connects to NATS directly. So you can create the "
+        "first key without another key.",
         epilog=_epilog(keys.EXAMPLES, EXIT_CODES),
         no_args_is_help=True,
         rich_markup_mode=None,
     )
-    for name, of_key in (("create", keys.create), ("list", keys.list_keys), ("revoke", keys.revoke)):
-        of_keys.command(name, epilog=_epilog(_of(f"keys {name}", keys.EXAMPLES), EXIT_CODES))(of_key)
-    app.add_typer(of_keys)
-    of_responses = typer.Typer(
+    for name, key_command in (("create", keys.create), ("list", keys.list_keys), ("revoke", keys.revoke)):
+        epilog = _epilog(_examples_of(f"keys {name}", keys.EXAMPLES), EXIT_CODES)
+        keys_app.command(name, epilog=epilog)(key_command)
+    app.add_typer(keys_app)
+    responses_app = typer.Typer(
         name="responses",
-        help="Stored responses: their states, without their texts.",
+        help="List, show, cancel or delete stored responses. The texts are not shown.",
         epilog=_epilog(responses.EXAMPLES, EXIT_CODES),
         no_args_is_help=True,
         rich_markup_mode=None,
     )
-    for name, of_response in (
+    for name, response_command in (
         ("list", responses.list_responses),
         ("show", responses.show),
         ("cancel", responses.cancel),
         ("delete", responses.delete),
     ):
-        epilog = _epilog(_of(f"responses {name}", responses.EXAMPLES), EXIT_CODES)
-        of_responses.command(name, epilog=epilog)(of_response)
-    app.add_typer(of_responses)
-    of_users = typer.Typer(
+        epilog = _epilog(_examples_of(f"responses {name}", responses.EXAMPLES), EXIT_CODES)
+        responses_app.command(name, epilog=epilog)(response_command)
+    app.add_typer(responses_app)
+    users_app = typer.Typer(
         name="users",
-        help="Users: delete their stored data.",
+        help="Delete the stored data of users.",
         epilog=_epilog(users.EXAMPLES, EXIT_CODES),
         no_args_is_help=True,
         rich_markup_mode=None,
     )
-    of_users.command("delete", epilog=_epilog(users.EXAMPLES, EXIT_CODES))(users.delete)
-    app.add_typer(of_users)
+    users_app.command("delete", epilog=_epilog(users.EXAMPLES, EXIT_CODES))(users.delete)
+    app.add_typer(users_app)
     return app
 
 
@@ -154,7 +158,7 @@ def _causeway(
     """Define the options of the program; the commands do the work."""
 
 
-def _of(command: str, examples: Sequence[str]) -> list[str]:
+def _examples_of(command: str, examples: Sequence[str]) -> list[str]:
     return [example for example in examples if example.startswith(f"causeway {command}")]
 
 

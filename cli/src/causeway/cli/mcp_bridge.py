@@ -108,7 +108,7 @@ class Bridge:
                 await self._fail(message["id"], _INTERNAL_ERROR, f"{self._url} does not answer: {cause}")
 
     async def _forward(self, message: Any, text: str, response: httpx.Response) -> None:
-        """Write the response of a request; give an error without an id the id of the request."""
+        """Write the response of a request. If an error has no id, add the id of the request."""
         if not text:
             return
         try:
@@ -146,7 +146,7 @@ class Bridge:
             self._headers[_SESSION] = session
 
     def _store_version(self, message: Any, text: str) -> None:
-        """Store the version that a handshake negotiated."""
+        """Store the protocol version of the response to ``initialize``."""
         if isinstance(message, dict) and message.get("method") == "initialize":
             with contextlib.suppress(ValueError, KeyError, TypeError):
                 self._headers[_VERSION] = str(json.loads(text)["result"]["protocolVersion"])

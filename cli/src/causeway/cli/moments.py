@@ -8,13 +8,13 @@ _SECONDS = {"m": 60, "h": 3600, "d": 86400, "w": 7 * 86400}
 
 
 def duration(text: str) -> float | None:
-    """Return the seconds of a duration such as ``90d``, ``12h``, ``5m`` or ``2w``; None for another text."""
+    """Return a duration such as ``90d``, ``12h``, ``5m`` or ``2w`` in seconds; None for another text."""
     found = _DURATION.fullmatch(text)
     return float(int(found[1]) * _SECONDS[found[2]]) if found else None
 
 
 def date(text: str) -> float | None:
-    """Return seconds since 1970 for a date or a time (ISO 8601), by default in UTC; None for another text."""
+    """Return a date or a time (ISO 8601, by default in UTC) as seconds since 1970; None for another text."""
     try:
         at = datetime.fromisoformat(text)
     except ValueError:

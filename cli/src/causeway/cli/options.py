@@ -10,11 +10,10 @@ DEFAULT_URL = "http://127.0.0.1:8080"
 DEFAULT_NATS = "nats://127.0.0.1:4222"
 DEFAULT_RETRIEVER = "127.0.0.1:50051"
 
-EXIT_CODES = (
-    "Exit codes: 0 success; 1 failure, or not ready; 2 wrong usage; 3 no server at the URL; 130 interrupted."
-)
+EXIT_CODES = "Exit codes: 0 success; 1 failure; 2 invalid command line; 3 no server at the URL; 130 interrupted."
 EXIT_CODES_OF_A_STACK = (
-    "Exit codes: 0 success; 1 failure; 2 wrong usage; 4 the port or the data directory is in use; 130 interrupted."
+    "Exit codes: 0 success; 1 failure; 2 invalid command line; 4 the port or the data directory is in use; "
+    "130 interrupted."
 )
 
 Url = Annotated[
@@ -22,7 +21,8 @@ Url = Annotated[
     typer.Option(
         "--url",
         envvar="CAUSEWAY_URL",
-        help=f"The platform's URL. Default: the URL of the stack that runs on --data-dir, else {DEFAULT_URL}.",
+        help="URL of the platform. Default: the URL of the local stack on --data-dir; if that stack does not run, "
+        f"{DEFAULT_URL}.",
     ),
 ]
 ApiKey = Annotated[
@@ -32,13 +32,17 @@ ApiKey = Annotated[
         envvar="CAUSEWAY_API_KEY",
         show_default=False,
         show_envvar=True,
-        help="The API key, if the platform requires one. Prefer the variable: other users can see command lines.",
+        help="The API key, if the platform requires one. Prefer the environment variable, because other users of "
+        "this machine can see command lines.",
     ),
 ]
 DataDir = Annotated[
     Path,
     typer.Option(
-        "--data-dir", envvar="CAUSEWAY_DATA_DIR", file_okay=False, help="Data directory of the local stack."
+        "--data-dir",
+        envvar="CAUSEWAY_DATA_DIR",
+        file_okay=False,
+        help="Data directory of the local stack, which `causeway up` starts.",
     ),
 ]
 NatsUrl = Annotated[
@@ -46,7 +50,8 @@ NatsUrl = Annotated[
     typer.Option(
         "--nats-url",
         envvar="CAUSEWAY_NATS_URL",
-        help=f"URL of NATS. Default: the NATS of the stack that runs on --data-dir, else {DEFAULT_NATS}.",
+        help="URL of NATS. Default: the NATS of the local stack on --data-dir; if that stack does not run, "
+        f"{DEFAULT_NATS}.",
     ),
 ]
 Json = Annotated[bool, typer.Option("--json", help="Print JSON.")]

@@ -21,7 +21,8 @@ _POLL = 0.5
 async def followed(library: Library, name: str, begun: dict[str, Any], err: Console) -> dict[str, Any]:
     """Wait until a rebuild has ended; return the rebuild.
 
-    On a terminal, a bar shows the progress. Elsewhere, a line shows each tenth.
+    On a terminal, a bar shows the progress. Elsewhere, the function prints a line after each tenth of the
+    documents.
 
     Args:
         library: The platform's contents.

@@ -10,7 +10,7 @@ from collections.abc import Callable, Iterator
 def cancelled_by_signals(on_repeat: Callable[[], None]) -> Iterator[None]:
     """Cancel the current task on SIGINT, SIGTERM or SIGHUP; call ``on_repeat`` on each further signal.
 
-    If the process ignores SIGHUP (``nohup``), it continues to ignore it.
+    If the process ignores SIGHUP, as under ``nohup``, it continues to ignore this signal.
     """
     task = asyncio.current_task()
     assert task is not None

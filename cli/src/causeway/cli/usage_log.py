@@ -1,4 +1,4 @@
-"""The sums of the gateways' usage records."""
+"""Computes sums of the gateways' usage records."""
 
 import json
 from collections.abc import AsyncIterator, Sequence
@@ -63,7 +63,7 @@ async def sums(
         by: Members of a record (docs/usage.md), or ``day``, the day of its time in UTC.
         tenant: Only this tenant; empty: all tenants.
         since: Earliest time of the records, in seconds since 1970.
-        until: The records are older than this time, in seconds since 1970; None: no limit.
+        until: Only records before this time, in seconds since 1970; None: no limit.
 
     Raises:
         Unreachable: NATS does not answer.

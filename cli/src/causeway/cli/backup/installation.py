@@ -39,10 +39,10 @@ class Installation:
 
 @contextlib.asynccontextmanager
 async def opened(nats_url: str | None, retriever: str | None, data_dir: Path) -> AsyncIterator[Installation]:
-    """Connect to the installation at these addresses, else to the stack that runs on a directory.
+    """Connect to the installation at the given addresses, or to the stack that runs on a directory.
 
-    Without an address and a running stack, this function starts NATS and the retriever on the directory for the
-    block.
+    If neither an address is given nor a stack runs, this function starts NATS and the retriever on the directory
+    and stops them at the end of the block.
 
     Raises:
         CommandError: The installation cannot be reached or started.

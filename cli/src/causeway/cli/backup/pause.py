@@ -1,4 +1,4 @@
-"""Pauses ingest during a backup: the queue accepts jobs, and delivers none to workers."""
+"""Pauses ingest during a backup: the queue accepts jobs but does not deliver them to workers."""
 
 import asyncio
 import contextlib
@@ -72,7 +72,7 @@ async def _pause(client: Client, lanes: list[int]) -> None:
 
 
 async def _is_idle(client: Client, lanes: list[int], patience: float) -> bool:
-    """Wait for the running jobs; return whether all have ended in time."""
+    """Wait for the running jobs; return whether all jobs ended in time."""
     with contextlib.suppress(TimeoutError):
         async with asyncio.timeout(patience):
             while True:

@@ -15,7 +15,7 @@ _FIRST = (
     f"KV_{keys.JOBS_BUCKET}",
 )
 """The queue is saved before the originals, because an original exists before its job. The states of jobs are saved
-after the queue. So a job that is cancelled meanwhile is also cancelled in the backup.
+after the queue. So a job that is cancelled between these two steps is also cancelled in the backup.
 """
 
 

@@ -1,4 +1,4 @@
-"""``causeway ask``: sends a question; shows the streamed answer and its sources."""
+"""``causeway ask``: sends a question, and shows the streamed answer and its sources."""
 
 import asyncio
 import contextlib
@@ -26,10 +26,17 @@ class Mode(enum.StrEnum):
 
 
 Question = Annotated[str, typer.Argument(help="The question.")]
-Index = Annotated[str | None, typer.Option("--index", "-i", help="The index to search. Default: the platform's.")]
+Index = Annotated[
+    str | None, typer.Option("--index", "-i", help="The index to search. Default: the platform's default index.")
+]
 SearchMode = Annotated[Mode, typer.Option(help="Search with vectors and text, only vectors, or only text.")]
-Trace = Annotated[bool, typer.Option("--trace", help="Show each step with its time, also the services' steps.")]
-Top = Annotated[int | None, typer.Option(min=1, help="Maximum number of passages. Default: the platform's.")]
+Trace = Annotated[
+    bool, typer.Option("--trace", help="Show the time of each step, including the steps within the services.")
+]
+Top = Annotated[
+    int | None,
+    typer.Option(min=1, help="Maximum number of passages for the answer. Default: the platform's default."),
+]
 
 _MOST_INDEXES = 20
 

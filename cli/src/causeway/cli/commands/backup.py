@@ -26,24 +26,25 @@ Retriever = Annotated[
     typer.Option(
         "--retriever",
         envvar="CAUSEWAY_RETRIEVER_TARGET",
-        help="Address of the retriever. Default: the retriever of the stack that runs on --data-dir, else "
-        f"{DEFAULT_RETRIEVER}.",
+        help="Address of the retriever. Default: the retriever of the local stack on --data-dir; if that stack "
+        f"does not run, {DEFAULT_RETRIEVER}.",
     ),
 ]
 
 
 def backup(
-    folder: Annotated[Path, typer.Argument(help="The target, a new or empty folder.", file_okay=False)],
+    folder: Annotated[Path, typer.Argument(help="The folder to write; it must be new or empty.", file_okay=False)],
     nats_url: NatsUrl = None,
     retriever: Retriever = None,
     data_dir: DataDir = DEFAULT_DATA_DIR,
-    wait: Annotated[float, typer.Option(min=0, help="Seconds to wait for running jobs.")] = 60,
+    wait: Annotated[float, typer.Option(min=0, help="Maximum time to wait for running jobs, in seconds.")] = 60,
 ) -> None:
     """Write all stored data of an installation to a folder.
 
-    The installation keeps running. The backup has documents, indexes, access lists, API keys, histories, jobs,
-    usage and audit. The platform accepts uploads, and ingests them after the indexes are written. If no stack runs
-    on the data directory, the command starts NATS and the retriever for the backup.
+    The backup contains documents, indexes, access lists, API keys, histories, jobs, usage records and audit
+    records. The installation keeps running. It accepts uploads during the backup, but does not ingest them until
+    the indexes are written. If no stack runs on the data directory, the command starts NATS and the retriever for
+    the backup.
     """
     os.umask(0o077)
     contents = asyncio.run(_backup(folder, nats_url, retriever, data_dir, wait))
@@ -51,21 +52,24 @@ def backup(
 
 
 def restore(
-    folder: Annotated[Path, typer.Argument(help="The backup.", exists=True, file_okay=False)],
+    folder: Annotated[Path, typer.Argument(help="The folder of the backup.", exists=True, file_okay=False)],
     nats_url: NatsUrl = None,
     retriever: Retriever = None,
     data_dir: DataDir = DEFAULT_DATA_DIR,
     replicas: Annotated[
         int | None,
         typer.Option(
-            envvar="CAUSEWAY_NATS_REPLICAS", min=1, max=5, help="Replicas in NATS. Default: as in the backup."
+            envvar="CAUSEWAY_NATS_REPLICAS",
+            min=1,
+            max=5,
+            help="Number of replicas in NATS. Default: the number in the backup.",
         ),
     ] = None,
 ) -> None:
     """Restore a backup into an empty installation.
 
-    Gateways and ingest workers must not run. If no stack runs on the data directory, the command starts NATS and
-    the retriever for the restore; `causeway up` starts the whole stack afterwards.
+    Stop all gateways and ingest workers first. If no stack runs on the data directory, the command starts NATS and
+    the retriever for the restore. Start the whole stack with `causeway up` afterwards.
     """
     os.umask(0o077)
     contents = asyncio.run(_restore(folder, nats_url, retriever, data_dir, replicas))

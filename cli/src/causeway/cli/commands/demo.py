@@ -61,8 +61,9 @@ def demo(
 ) -> None:
     """Start the platform, ingest samples, ask questions, and stop.
 
-    The demo sends three questions about the sample corpus, each to another route. It uses a temporary directory and
-    free ports. The demo fails if an answer does not cite its source, and then keeps the directory with the logs.
+    The demo sends three questions about the sample corpus, each to a different route of the HTTP API. It uses a
+    temporary directory and free ports. The demo fails if an answer does not cite the expected source. If it fails,
+    it keeps the directory with the logs.
     """
     if not corpus.is_dir():
         raise CommandError(

@@ -10,18 +10,22 @@ from causeway.cli.ingesting import followed
 from causeway.cli.library import Library, run_with_library
 from causeway.cli.options import DEFAULT_DATA_DIR, ApiKey, DataDir, Json, Url
 
-Index = Annotated[str, typer.Option("--index", "-i", help="The index of the document.", show_default=False)]
+Index = Annotated[
+    str, typer.Option("--index", "-i", help="The index that contains the documents.", show_default=False)
+]
 Name = Annotated[
-    str, typer.Argument(metavar="DOCUMENT", help="The name of the document, or its id.", show_default=False)
+    str, typer.Argument(metavar="DOCUMENT", help="The name or the id of the document.", show_default=False)
 ]
 Most = Annotated[int, typer.Option("--limit", "-n", min=1, max=100_000, help="Maximum number of entries to show.")]
 Users = Annotated[
-    list[str] | None, typer.Option("--user", "-u", metavar="ID", help="A user who may see it. Repeatable.")
+    list[str] | None,
+    typer.Option("--user", "-u", metavar="ID", help="A user who may see the document. Repeatable."),
 ]
 Groups = Annotated[
-    list[str] | None, typer.Option("--group", "-g", metavar="ID", help="A group that may see it. Repeatable.")
+    list[str] | None,
+    typer.Option("--group", "-g", metavar="ID", help="A group that may see the document. Repeatable."),
 ]
-ToAll = Annotated[bool, typer.Option("--all", help="All callers of the tenant may see it.")]
+ToAll = Annotated[bool, typer.Option("--all", help="Let all callers of the tenant see the document.")]
 
 _SIZES = ("B", "kB", "MB", "GB")
 
@@ -76,8 +80,8 @@ def passages(
 ) -> None:
     """Show the passages of a document, in their order.
 
-    Searches find these texts. With --json the command prints one object per passage, in the format of
-    GET /indexes/{index}/documents/{id}/passages.
+    Passages are the texts that searches return. With --json the command prints one object per passage, in the
+    format of GET /indexes/{index}/documents/{id}/passages.
     """
 
     async def read(library: Library) -> tuple[list[dict[str, Any]], int]:
@@ -110,11 +114,11 @@ def access(
     to_all: ToAll = False,
     as_json: Json = False,
 ) -> None:
-    """Show who may see a document, or change it.
+    """Show or change who may see a document.
 
-    Without --user, --group and --all the command shows the access list. With one of them it replaces the list of
-    users and the list of groups, and waits for the job. With --json it prints the document in the format of GET
-    /documents.
+    Without --user, --group and --all the command shows the access list. With one of these options it replaces the
+    users and the groups in the list, and waits until the job has ended. With --json it prints the document in the
+    format of GET /documents.
     """
     oids, names = list(dict.fromkeys(users or ())), list(dict.fromkeys(groups or ()))
     if to_all and (oids or names):

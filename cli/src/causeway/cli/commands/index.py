@@ -31,30 +31,39 @@ class Ocr(enum.StrEnum):
 
 Setting = enum.StrEnum("Setting", {name.upper(): name.replace("_", "-") for name in _OWN})  # type: ignore[misc]  # from a tuple
 
-Name = Annotated[str, typer.Argument(metavar="INDEX", help="The index.", show_default=False)]
+Name = Annotated[str, typer.Argument(metavar="INDEX", help="The name of the index.", show_default=False)]
 Embedding = Annotated[
-    str, typer.Option("--embedding", "-e", help="The embedding model, one of GET /v1/models.", show_default=False)
+    str,
+    typer.Option("--embedding", "-e", help="The embedding model; GET /v1/models lists them.", show_default=False),
 ]
 Language = Annotated[
     str,
     typer.Option("--language", help="Language for text search: auto, or a code such as de.", show_default=False),
 ]
 ChunkTokens = Annotated[
-    int | None, typer.Option(min=16, max=8192, help="Maximum number of tokens of a passage; for new documents.")
+    int | None,
+    typer.Option(min=16, max=8192, help="Maximum number of tokens of a passage. Applies to new documents."),
 ]
 ChunkOverlap = Annotated[
     int | None, typer.Option(min=0, max=8191, help="Maximum overlap of a passage with the previous one, in tokens.")
 ]
-FusionOption = Annotated[Fusion | None, typer.Option("--fusion", help="Default fusion of searches.")]
-DenseWeight = Annotated[float | None, typer.Option(min=0, max=1, help="Default weight of vectors in searches.")]
-Expand = Annotated[
-    bool | None, typer.Option("--expand/--no-expand", help="Expand the queries of searches by default.")
+FusionOption = Annotated[
+    Fusion | None, typer.Option("--fusion", help="How hybrid searches combine their results by default.")
 ]
-OcrOption = Annotated[Ocr | None, typer.Option("--ocr", help="Recognise text in images; for new documents.")]
+DenseWeight = Annotated[
+    float | None, typer.Option(min=0, max=1, help="Default weight of the vectors in hybrid searches.")
+]
+Expand = Annotated[
+    bool | None,
+    typer.Option("--expand/--no-expand", help="Add further words to the queries of searches by default."),
+]
+OcrOption = Annotated[Ocr | None, typer.Option("--ocr", help="Recognise text in images. Applies to new documents.")]
 Unset = Annotated[
     list[Setting] | None,
     typer.Option(
-        "--unset", metavar="SETTING", help=f"Use the platform's value again; one of {', '.join(Setting)}."
+        "--unset",
+        metavar="SETTING",
+        help=f"Reset a setting to the platform's value: {', '.join(Setting)}. Repeatable.",
     ),
 ]
 Wait = Annotated[bool, typer.Option("--wait", "-w", help="Show the progress until the rebuild ends.")]
@@ -112,8 +121,8 @@ def show(
 ) -> None:
     """Show an index, its settings, its size and its last rebuild.
 
-    With --json the command prints the object of GET /indexes/{index} and its `rebuild`. This member is null for
-    keys without the role admin.
+    With --json the command prints the object of GET /indexes/{index}, with the last rebuild in `rebuild`. `rebuild`
+    is null if the index was never rebuilt or if the API key does not have the role admin.
     """
 
     async def read(library: Library) -> tuple[dict[str, Any], dict[str, Any] | None]:
@@ -148,7 +157,7 @@ def create(
 ) -> None:
     """Create an empty index with its own settings.
 
-    An index with the platform's settings needs no creation: its first document creates it.
+    You need not create an index that uses the platform's settings: the first document creates it.
     """
     settings = _settings(embedding, language, chunk_tokens, chunk_overlap, fusion, dense_weight, expand, ocr)
     created = run_with_library(url, data_dir, api_key, lambda library: library.create_index(name, settings))
@@ -172,15 +181,15 @@ def set_settings(
 ) -> None:
     """Change settings of an index.
 
-    The other settings and the passages do not change. Another embedding model or language needs `causeway index
-    rebuild`.
+    The other settings and the passages do not change. To change the embedding model or the language, use `causeway
+    index rebuild`.
     """
     settings: dict[str, object] = _settings("", "", chunk_tokens, chunk_overlap, fusion, dense_weight, expand, ocr)
     removed = {each.value.replace("-", "_") for each in unset or ()}
     if both := sorted(removed & settings.keys()):
-        raise UsageError(f"{both[0].replace('_', '-')} is both set and unset")
+        raise UsageError(f"{both[0].replace('_', '-')} is both set and unset; use only one of the two options")
     if not settings and not removed:
-        raise UsageError("name a setting to set, or to --unset")
+        raise UsageError("name a setting to change, or use --unset")
     changes = {**settings, **dict.fromkeys(removed)}
     updated = run_with_library(url, data_dir, api_key, lambda library: library.update_index(name, changes))
     _show_settings(updated, as_json=as_json)
@@ -203,12 +212,12 @@ def rebuild(
     wait: Wait = False,
     as_json: Json = False,
 ) -> None:
-    """Rebuild an index in the background, for another model or language.
+    """Rebuild an index with another model or language.
 
-    During the rebuild, the old index answers searches and accepts documents. At the end, the new index replaces it
-    in one step. If you repeat the command with --wait, it follows the running rebuild; Ctrl-C ends only the
-    waiting. The exit code is 1 if the rebuild failed. With --json the command prints the object of GET
-    /indexes/{index}/rebuild.
+    The platform rebuilds the index in the background. During the rebuild, the old index answers searches and
+    accepts documents. At the end, the new index replaces it in one step. With --wait the command shows the
+    progress, also of a rebuild that is already running. Ctrl-C ends the command, not the rebuild. The exit code is
+    1 if the rebuild failed. With --json the command prints the object of GET /indexes/{index}/rebuild.
     """
     settings = _settings(embedding, language, chunk_tokens, chunk_overlap, fusion, dense_weight, expand, ocr)
     err = render.console(stderr=True)

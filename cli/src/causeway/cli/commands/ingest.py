@@ -18,8 +18,8 @@ from causeway.cli.watchers import BarsWatcher, JsonWatcher, LinesWatcher, summar
 from rich.console import Console
 
 Paths = Annotated[list[Path], typer.Argument(exists=True, readable=True, help="Files and directories.")]
-Index = Annotated[str, typer.Option("--index", "-i", help="The index for the documents.")]
-AtOnce = Annotated[int, typer.Option(min=1, max=64, help="Files to ingest concurrently.")]
+Index = Annotated[str, typer.Option("--index", "-i", help="The index that receives the documents.")]
+AtOnce = Annotated[int, typer.Option(min=1, max=64, help="Maximum number of files to ingest concurrently.")]
 Patience = Annotated[
     float, typer.Option(min=1, help="Seconds without progress after which a file counts as failed.")
 ]
@@ -35,11 +35,15 @@ DeleteMissing = Annotated[
     ),
 ]
 Watch = Annotated[
-    bool, typer.Option("--watch", "-w", help="Continue until Ctrl-C: ingest changed files, delete missing ones.")
+    bool,
+    typer.Option("--watch", "-w", help="Watch the files until Ctrl-C: ingest changed files, delete missing ones."),
 ]
 Poll = Annotated[
     float,
-    typer.Option(min=0, help="With --watch: seconds between checks, for folders without change notifications."),
+    typer.Option(
+        min=0,
+        help="With --watch: seconds between checks, for file systems without change notifications.",
+    ),
 ]
 
 EXAMPLES = (
@@ -69,8 +73,8 @@ def ingest(
     """Add files to an index and wait until searches can find them.
 
     The command reads directories recursively, without hidden files. The name of a document is the name of its file,
-    or the file's path below the directory. A new upload of a file replaces the older version. The command does not
-    send unchanged files. With --json it prints one object per file when the file's ingest ends.
+    or the file's path relative to the directory. A changed file replaces the older version of its document. The
+    command does not upload unchanged files. With --json it prints one object per file when the file's job ends.
     """
     if poll and not watch:
         raise UsageError("--poll needs --watch")
@@ -114,7 +118,7 @@ async def _watch(
         async with platform as client:
             await client.readiness()
             mirror = Mirror(client, options, _progress(out, err, as_json=as_json, lines=True))
-            render.line(err, f"watching {', '.join(str(path) for path in paths)}; Ctrl-C ends it", "dim")
+            render.line(err, f"watching {', '.join(str(path) for path in paths)}; press Ctrl-C to stop", "dim")
             await mirror.watch(paths, on_error, poll=poll)
 
 

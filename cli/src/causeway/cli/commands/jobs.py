@@ -30,7 +30,7 @@ State = Annotated[JobState | None, typer.Option("--state", "-s", help="Only jobs
 Most = Annotated[int, typer.Option("--limit", "-n", min=1, max=100_000, help="Maximum number of jobs to show.")]
 Ids = Annotated[list[str], typer.Argument(metavar="ID…", help="Ids of jobs.", show_default=False)]
 SomeIds = Annotated[list[str] | None, typer.Argument(metavar="ID…", help="Ids of jobs.", show_default=False)]
-All = Annotated[bool, typer.Option("--all", help="All jobs that failed permanently.")]
+All = Annotated[bool, typer.Option("--all", help="Submit all jobs that failed permanently.")]
 
 EXAMPLES = (
     "causeway jobs",
@@ -55,10 +55,10 @@ def jobs(
     *,
     as_json: Json = False,
 ) -> None:
-    """List jobs, or manage them.
+    """List or manage ingest jobs.
 
-    The list is ordered by the time of the last change, the latest first. The subcommands manage jobs. With --json
-    the command prints one object per job, as in GET /jobs/{id}.
+    Without a subcommand, list the jobs, the most recently changed job first. With --json the command prints one
+    object per job, in the format of GET /jobs/{id}.
     """
     if context.invoked_subcommand is not None:
         return
@@ -74,7 +74,7 @@ def dead(
     *,
     as_json: Json = False,
 ) -> None:
-    """List the jobs that failed permanently, newest first."""
+    """List the jobs that failed permanently, the newest first."""
     found = run_with_library(url, data_dir, api_key, lambda library: library.dead(most))
     _show(found, "No job has failed permanently.", as_json=as_json)
 
@@ -86,10 +86,11 @@ def lanes(
     *,
     as_json: Json = False,
 ) -> None:
-    """Show the number of your jobs in each lane of the queue.
+    """Show the number of your tenant's jobs in each lane of the queue.
 
-    The platform puts a job into the first lane with a free place. With --json the command prints one object per
-    lane.
+    The queue consists of lanes, so that a tenant with many jobs does not delay the jobs of other tenants. Each lane
+    except the last has a limited number of places for each tenant. A new job waits in the first lane with a free
+    place. With --json the command prints one object per lane.
     """
     found = run_with_library(url, data_dir, api_key, lambda library: library.lanes())
     out = render.console()
@@ -113,7 +114,7 @@ def replay(
     every: All = False,
     as_json: Json = False,
 ) -> None:
-    """Submit failed jobs again.
+    """Submit permanently failed jobs again.
 
     The exit code is 1 if a job does not exist or has not failed permanently.
     """
@@ -142,9 +143,9 @@ def cancel(
     *,
     as_json: Json = False,
 ) -> None:
-    """Cancel jobs; their documents do not change.
+    """Cancel jobs, so that their documents do not change.
 
-    Searches find no text of a cancelled job. The exit code is 1 if a job has already ended, or is unknown.
+    Searches find no text of a cancelled job. The exit code is 1 if a job has already ended or does not exist.
     """
 
     async def cancel_all(library: Library) -> list[tuple[str, Job | RequestRefused]]:

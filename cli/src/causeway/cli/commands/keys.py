@@ -34,18 +34,23 @@ Replicas = Annotated[
         envvar="CAUSEWAY_NATS_REPLICAS",
         min=1,
         max=5,
-        help="Replicas in NATS when the first key is created.",
+        help="Number of replicas in NATS; used only when the first key is created.",
         hidden=True,
     ),
 ]
-Name = Annotated[str, typer.Option("--name", help="The name of the key, for lists and a profile's `keys`.")]
+Name = Annotated[
+    str, typer.Option("--name", help="The name of the key in lists, and in `keys` of a front end profile.")
+]
 Tenant = Annotated[str, typer.Option(help="The tenant of the key.")]
 User = Annotated[
-    str, typer.Option(help="The user who owns the history and the uploads of the key. Default: the key's name.")
+    str,
+    typer.Option(help="The user who owns the histories and uploads made with the key. Default: the key's name."),
 ]
 Roles = Annotated[str, typer.Option(help=f"One or more of {','.join(ROLES)}; admin includes the others.")]
-Oids = Annotated[str, typer.Option(help="Ids for the access lists of documents. Default: the user.")]
-Groups = Annotated[str, typer.Option(help="Groups for the access lists of documents.")]
+Oids = Annotated[
+    str, typer.Option(help="Ids that access lists of documents may contain for this key. Default: the user.")
+]
+Groups = Annotated[str, typer.Option(help="Groups that access lists of documents may contain for this key.")]
 Profile = Annotated[str, typer.Option(help="Front end profiles that accept the key. Default: all.")]
 Expires = Annotated[str, typer.Option(help="Expiry: 90d, 12h, or a date such as 2027-01-31. Default: never.")]
 Ids = Annotated[list[str], typer.Argument(help="Ids of keys, or the keys themselves.")]
@@ -72,7 +77,7 @@ def create(
     --json the command writes only the key to standard output, and its description to standard error.
     """
     if not name.strip() or not tenant.strip():
-        raise UsageError("a key needs a name and a tenant")
+        raise UsageError("--name and --tenant must not be empty")
     role_names = _list(roles)
     if unknown := set(role_names) - set(ROLES):
         raise UsageError(f"unknown role {', '.join(sorted(unknown))}; use one or more of {', '.join(ROLES)}")
@@ -106,7 +111,10 @@ def list_keys(
     *,
     as_json: Json = False,
 ) -> None:
-    """List the API keys, without their secrets. With --json the command prints one object per key."""
+    """List the API keys, without their secrets.
+
+    With --json the command prints one object per key.
+    """
     found = asyncio.run(_all(resolve_nats(nats_url, data_dir), replicas))
     found = [key for key in found if not tenant or key.tenant == tenant]
     out = render.console()
@@ -143,7 +151,10 @@ def revoke(
     *,
     as_json: Json = False,
 ) -> None:
-    """Revoke API keys irrevocably; all gateways refuse them within seconds."""
+    """Revoke API keys irrevocably.
+
+    All gateways refuse the keys within seconds.
+    """
     url = resolve_nats(nats_url, data_dir)
     out = render.console()
     for key in asyncio.run(_revoke(url, replicas, ids)):
@@ -182,7 +193,7 @@ def _list(text: str) -> tuple[str, ...]:
 
 
 def _expiry(text: str, now: float) -> float:
-    """Return seconds since 1970 for a duration from now, or for the beginning of a date (UTC).
+    """Return a date (its beginning in UTC), or the time that is a duration after now, as seconds since 1970.
 
     Raises:
         UsageError: The text is neither a duration nor a date, or the date is in the past.

@@ -12,7 +12,7 @@ from causeway.cli.mcp_bridge import Bridge, bridge_client
 from causeway.cli.options import DEFAULT_DATA_DIR, ApiKey, DataDir, Url, resolve_url
 
 FrontEnd = Annotated[
-    str, typer.Option("--front-end", "-f", help="Mount of a front end, for its tools, indexes and prompts.")
+    str, typer.Option("--front-end", "-f", help="Mount (first path segment) of the front end profile to use.")
 ]
 
 _LONGEST_LINE = 4 * 1024 * 1024
@@ -26,10 +26,11 @@ EXAMPLES = (
 def mcp(
     front_end: FrontEnd = "", url: Url = None, data_dir: DataDir = DEFAULT_DATA_DIR, api_key: ApiKey = ""
 ) -> None:
-    """Serve agents over standard input and output.
+    """Serve the Model Context Protocol (MCP) on stdin and stdout.
 
-    A desktop client starts this command and sends Model Context Protocol messages, one per line. The command
-    forwards the messages to the platform at --url.
+    An MCP client, such as a desktop application, starts this command and sends one message per line. The command
+    forwards the messages to the platform at --url. With --front-end the client gets the tools, indexes and prompts
+    of that front end.
     """
     base = resolve_url(url, data_dir).rstrip("/")
     if not base.startswith(("http://", "https://")):

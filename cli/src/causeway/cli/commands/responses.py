@@ -11,7 +11,9 @@ from causeway.cli.errors import RequestRefused
 from causeway.cli.library import Library, run_with_library
 from causeway.cli.options import DEFAULT_DATA_DIR, ApiKey, DataDir, Json, Url
 
-Most = Annotated[int, typer.Option("--limit", "-n", min=1, max=100_000, help="Maximum number to show.")]
+Most = Annotated[
+    int, typer.Option("--limit", "-n", min=1, max=100_000, help="Maximum number of responses to show.")
+]
 Id = Annotated[str, typer.Argument(metavar="ID", help="Id of a response.", show_default=False)]
 Ids = Annotated[list[str], typer.Argument(metavar="ID…", help="Ids of responses.", show_default=False)]
 
@@ -48,9 +50,10 @@ def list_responses(
     *,
     as_json: Json = False,
 ) -> None:
-    """List the stored responses of all users, the newest first, without their texts.
+    """List the stored responses of all users, without their texts.
 
-    With --json the command prints one object per response, as in GET /responses/{id}.
+    The newest response comes first. With --json the command prints one object per response, in the format of GET
+    /responses/{id}.
     """
     found = run_with_library(url, data_dir, api_key, lambda library: library.responses(most))
     out = render.console()
@@ -91,9 +94,10 @@ def cancel(
     *,
     as_json: Json = False,
 ) -> None:
-    """Cancel background responses; their users can read the partial text.
+    """Cancel responses that run in the background.
 
-    The exit code is 1 if a response has already ended, does not run in the background, or is unknown.
+    Their users can still read the partial texts. The exit code is 1 if a response has already ended, does not run
+    in the background, or is unknown.
     """
 
     async def stop(library: Library, response_id: str) -> None:

@@ -23,7 +23,10 @@ EXAMPLES = (
 def status(
     url: Url = None, data_dir: DataDir = DEFAULT_DATA_DIR, api_key: ApiKey = "", *, as_json: Json = False
 ) -> None:
-    """Show the services, their states and their latencies."""
+    """Show the services, their states and their latencies.
+
+    The exit code is 1 if a service is not ready.
+    """
     if not asyncio.run(_status(resolve_url(url, data_dir), data_dir, api_key, as_json=as_json)):
         raise typer.Exit(1)
 
@@ -35,7 +38,7 @@ async def _status(url: str, data_dir: Path, api_key: str, *, as_json: bool) -> b
         readiness = await client.readiness()
         latency_ms = (time.perf_counter() - begin) * 1000
     local = stack_file.read(data_dir)
-    # Process ids are known only for the stack of this machine.
+    # Only the local stack's file contains process ids.
     processes = local.get("services", {}) if local.get("url") == url else {}
     services: dict[str, dict[str, object]] = {
         _GATEWAY: {"status": "ok", "detail": "", "latency_ms": round(latency_ms, 1)}

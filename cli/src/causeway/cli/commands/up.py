@@ -21,12 +21,12 @@ from causeway.cli.stack import BROKER, SERVICES, Stack
 from rich.console import Console
 from rich.text import Text
 
-Port = Annotated[int, typer.Option(min=0, max=65535, help="Port of the gateway; 0: a free port.")]
-Timeout = Annotated[float, typer.Option(min=1, help="Seconds until all services must be ready.")]
+Port = Annotated[int, typer.Option(min=0, max=65535, help="Port of the gateway; 0 selects a free port.")]
+Timeout = Annotated[float, typer.Option(min=1, help="Maximum time until all services are ready, in seconds.")]
 
 
 class AuthMode(enum.StrEnum):
-    """The authentication mode."""
+    """Which callers the gateway accepts."""
 
     NONE = "none"
     KEYS = "keys"
@@ -38,7 +38,8 @@ Auth = Annotated[
     AuthMode,
     typer.Option(
         envvar="CAUSEWAY_AUTH",
-        help="Accepted callers: all callers on this machine, API keys, OpenID Connect tokens, or both.",
+        help="Authentication of callers: none (accept every caller on this machine), API keys, OpenID Connect "
+        "tokens, or both.",
     ),
 ]
 Verbose = Annotated[bool, typer.Option("--verbose", "-v", help="Show the logs of all processes.")]
@@ -63,10 +64,10 @@ def up(
     """Run the platform on this machine until Ctrl-C.
 
     The command starts nats-server and the five services, waits until all of them are ready, and restarts processes
-    that end. The gateway and nats-server listen on loopback. The other services listen on sockets that only their
-    owner can access. Logs are in DATA_DIR/logs. With --json the command prints one line with all addresses when all
-    services are ready. The line contains the path of a file with the operator's password for NATS; only its owner
-    may read it.
+    that end. The gateway and nats-server listen on the loopback interface. The other services listen on Unix
+    sockets that only their owner can access. Logs are in DATA_DIR/logs. With --json the command prints one line
+    with all addresses when all services are ready. The line contains the path of a file with the operator's
+    password for NATS. Only the owner may read that file.
     """
     os.umask(0o077)  # only the owner may read documents, logs and snapshots
     asyncio.run(_up(data_dir, port, timeout, auth, verbose=verbose, as_json=as_json))
@@ -91,7 +92,7 @@ async def _up(data_dir: Path, port: int, within: float, auth: AuthMode, *, verbo
 
 
 def reporter(err: Console) -> Callable[[str], None]:
-    """Return a function that shows the supervisor's messages."""
+    """Return a function that prints the supervisor's messages."""
     return lambda message: render.line(err, message, "yellow")
 
 

@@ -1,4 +1,4 @@
-"""``causeway usage``: the sums of requests, tokens and costs of all gateways."""
+"""``causeway usage``: shows the sums of requests, tokens and costs of all gateways."""
 
 import asyncio
 import dataclasses
@@ -22,7 +22,9 @@ EXAMPLES = (
 Tenant = Annotated[str, typer.Option(help="Only this tenant. Default: all.")]
 Since = Annotated[str, typer.Option(help="Start: 24h, 7d, or a date such as 2026-01-31 (UTC).")]
 Until = Annotated[str, typer.Option(help="End, in the same format. Default: now.")]
-By = Annotated[str, typer.Option(help=f"Group by these, separated by commas: {', '.join(GROUPS)}.")]
+By = Annotated[
+    str, typer.Option(help=f"Group the sums by one or more of {', '.join(GROUPS)}; separate them by commas.")
+]
 
 
 def usage(
@@ -35,15 +37,17 @@ def usage(
     *,
     as_json: Json = False,
 ) -> None:
-    """Show the usage: requests, tokens, bytes, costs.
+    """Show the usage: requests, tokens, bytes and costs.
 
-    The bytes are the sizes of ingested documents. The command reads the gateways' records from NATS. With --json it
-    prints one object per line.
+    The bytes are the sizes of the ingested documents. The command reads the gateways' records from NATS. With
+    --json it prints one object per line.
     """
     now = time.time()
     groups = tuple(dict.fromkeys(part.strip() for part in by.split(",") if part.strip()))
     if unknown := set(groups) - set(GROUPS):
-        raise UsageError(f"--by cannot be {', '.join(sorted(unknown))}; use one or more of {', '.join(GROUPS)}")
+        raise UsageError(
+            f"--by does not support {', '.join(sorted(unknown))}; use one or more of {', '.join(GROUPS)}"
+        )
     # Imported here, because other commands do not need the client of NATS.
     from causeway.cli import usage_log
 
@@ -82,7 +86,7 @@ def usage(
 
 
 def _moment(option: str, text: str, now: float) -> float:
-    """Return seconds since 1970 for a duration before now, or for a date.
+    """Return a date, or the time that is a duration before now, as seconds since 1970.
 
     Raises:
         UsageError: The text is neither a duration nor a date.

@@ -10,7 +10,14 @@ from causeway.cli.library import Library, run_with_library
 from causeway.cli.options import DEFAULT_DATA_DIR, ApiKey, DataDir, Json, Url
 
 Name = Annotated[str, typer.Argument(metavar="USER", help="The user's name.", show_default=False)]
-Issuer = Annotated[str, typer.Option("--issuer", help="Issuer of the user's tokens.", show_default=False)]
+Issuer = Annotated[
+    str,
+    typer.Option(
+        "--issuer",
+        help="Issuer of the user's OpenID Connect tokens. Leave it out for users of API keys.",
+        show_default=False,
+    ),
+]
 
 EXAMPLES = (
     "causeway users delete ann@example.com --yes",
@@ -28,7 +35,10 @@ def delete(
     yes: Yes = False,
     as_json: Json = False,
 ) -> None:
-    """Delete the responses, conversations, chats and sessions of a user, irrevocably. Documents remain."""
+    """Delete the stored data of a user irrevocably.
+
+    The command deletes the responses, conversations, chats and sessions of the user. Documents remain.
+    """
     what = f"all stored data of {name!r} except documents"
     if not yes and not confirmed(f"Delete {what} irrevocably?", f"use --yes to delete {what}"):
         raise typer.Exit(1)
