@@ -1,4 +1,4 @@
-"""A scripted gateway, and the command in this process."""
+"""Fixtures: a stub gateway with scripted responses, and functions that run the command."""
 
 import importlib.util
 import os
@@ -32,7 +32,7 @@ Cli = Callable[..., Result]
 
 @pytest.fixture
 def gateway() -> Iterator[Any]:
-    """Start a scripted gateway on a free port, with its address in ``gateway.url``."""
+    """Run a stub gateway on a free port. ``gateway.url`` is its address."""
     spec = importlib.util.spec_from_file_location("stub_gateway", STUBS / "gateway.py")
     assert spec is not None
     assert spec.loader is not None
@@ -55,7 +55,7 @@ def gateway() -> Iterator[Any]:
 
 @pytest.fixture
 def no_gateway() -> str:
-    """Return a URL without a server."""
+    """Return the URL of a port on which no server listens."""
     with socket.socket() as probe:
         probe.bind(("127.0.0.1", 0))
         return f"http://127.0.0.1:{probe.getsockname()[1]}"
@@ -63,7 +63,7 @@ def no_gateway() -> str:
 
 @pytest.fixture
 def cli(capfd: pytest.CaptureFixture[str], monkeypatch: pytest.MonkeyPatch, tmp_path: Path) -> Cli:
-    """Give a function that runs a command line in an empty directory."""
+    """Return a function that runs a command line in an empty directory, in this process."""
     monkeypatch.chdir(tmp_path)
     for name in ("CAUSEWAY_URL", "CAUSEWAY_DATA_DIR", "CAUSEWAY_API_KEY", "CAUSEWAY_NATS_URL"):
         monkeypatch.delenv(name, raising=False)
@@ -91,5 +91,5 @@ def stub_environment(tmp_path: Path) -> dict[str, str]:
 
 @pytest.fixture
 def causeway() -> list[str]:
-    """Return the command line of the command as a process."""
+    """Return the arguments that run the command in a new process."""
     return [sys.executable, "-m", "causeway.cli"]

@@ -3,7 +3,7 @@ from causeway.cli.answers import Answer, Citation, Job, Readiness, Step, error_m
 
 
 def test_citations_are_the_named_sources() -> None:
-    """Citations are the brackets that name a source, in order and each once."""
+    """Citations are the bracketed names of sources, in order and without duplicates."""
     answer = Answer("A [b.md#page=2][a.pdf#page=1] and [sic] again [b.md#page=2].", ["a.pdf#page=1", "b.md#page=2"])
     assert answer.citations == [
         Citation("b.md#page=2", "b.md", "2"),
@@ -12,12 +12,12 @@ def test_citations_are_the_named_sources() -> None:
 
 
 def test_citations_without_known_sources() -> None:
-    """Without a list of sources every bracket is a citation."""
+    """If the sources are unknown, every bracketed text is a citation."""
     assert Answer("As [a.md] says.").citations == [Citation("a.md", "a.md", "")]
 
 
 def test_later_lines_complete_the_context() -> None:
-    """Later thoughts replace earlier ones, sources stay, and a thought without a duration is no step."""
+    """Later thoughts replace earlier thoughts. The sources remain. A thought without a duration is not a step."""
     answer = Answer()
     thoughts = [{"title": "Results", "props": {"duration_ms": 2}}, {"title": "Prompt", "props": None}]
     answer.add_context({"context": {"data_points": {"citations": ["a"]}, "thoughts": []}})
@@ -37,7 +37,7 @@ def test_later_lines_complete_the_context() -> None:
     ],
 )
 def test_server_timing(header: str, steps: list[Step]) -> None:
-    """Steps are the metrics with a duration, by description or else by name."""
+    """Each metric with a duration is a step. Its title is the description, or the name if it has no description."""
     assert server_timing(header) == steps
 
 
@@ -56,11 +56,11 @@ def test_server_timing(header: str, steps: list[Step]) -> None:
     ],
 )
 def test_error_message(body: object, message: str) -> None:
-    """The message is found in every form of an error, and is empty for any other form."""
+    """The function finds the message in each format of an error body. For other bodies, the text is empty."""
     assert error_message(body) == message
 
 
-def test_a_job_of_the_wire() -> None:
+def test_a_job_is_parsed() -> None:
     """A job may have no progress and no error."""
     job = Job.of({"id": "1", "state": "queued", "progress": None, "error": None})
     assert (job.final, job.ok, job.percent, job.stage) == (False, False, 0, "queued")
@@ -69,8 +69,8 @@ def test_a_job_of_the_wire() -> None:
     assert (failed.final, failed.ok, failed.reason, failed.message) == (True, False, *error.values())
 
 
-def test_readiness_of_the_wire() -> None:
-    """Each service has its state, and may have no detail and no latency."""
+def test_readiness_is_parsed() -> None:
+    """Each service has a state. The detail and the latency are optional."""
     body = {"services": {"retriever": {"status": "ok", "latency_ms": 1.5}, "nats": {"status": "unavailable"}}}
     readiness = Readiness.of(False, body)
     assert [(s.name, s.status, s.detail, s.latency_ms) for s in readiness.services] == [

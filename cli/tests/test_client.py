@@ -13,7 +13,7 @@ from causeway.cli.library import Library
 
 
 async def test_an_answer_streams(gateway: Any) -> None:
-    """Pieces arrive one by one. The complete answer has sources, steps, the trace and times."""
+    """The callback gets each piece of the answer. The result has the text, sources, steps, trace id and times."""
     pieces: list[str] = []
     async with Client(gateway.url) as client:
         answer = await client.ask_streaming("Why?", {"index": "x", "top": 3}, pieces.append)
@@ -24,13 +24,13 @@ async def test_an_answer_streams(gateway: Any) -> None:
     assert answer.trace_id
     assert answer.first_ms is not None
     assert 0 < answer.first_ms <= answer.total_ms
-    assert gateway.asked == [
+    assert gateway.requests == [
         {"messages": [{"role": "user", "content": "Why?"}], "context": {"overrides": {"index": "x", "top": 3}}}
     ]
 
 
 async def test_an_answer_in_one_piece(gateway: Any) -> None:
-    """The unary route gives the same answer."""
+    """The route without streaming returns the same answer."""
     async with Client(gateway.url) as client:
         answer = await client.ask("Why?", {})
     assert answer.text == "It is so [handbook.pdf#page=2]."
@@ -39,7 +39,7 @@ async def test_an_answer_in_one_piece(gateway: Any) -> None:
 
 
 async def test_an_error_line_ends_the_answer(gateway: Any) -> None:
-    """An error line ends the answer after the earlier pieces, with its message and the trace."""
+    """An error line after some pieces raises an error with its message and the trace id."""
     gateway.lines = [b'{"delta":{"content":"So"}}\n', b'{"error":"the model is gone"}\n']
     pieces: list[str] = []
     async with Client(gateway.url) as client:
@@ -50,7 +50,7 @@ async def test_an_error_line_ends_the_answer(gateway: Any) -> None:
 
 @pytest.mark.parametrize("line", [b"no json\n", b"[]\n", b'{"delta": 3}\n', b'{"context": {"thoughts": 3}}\n'])
 async def test_invalid_lines_are_errors(gateway: Any, line: bytes) -> None:
-    """A line that violates the protocol raises an error for the user."""
+    """A line that violates the protocol raises a `CommandError`."""
     gateway.lines = [line]
     async with Client(gateway.url) as client:
         with pytest.raises(CommandError, match="a line of the answer"):
@@ -59,7 +59,7 @@ async def test_invalid_lines_are_errors(gateway: Any, line: bytes) -> None:
 
 @pytest.mark.parametrize("status", [429, 503])
 async def test_retries_while_the_platform_is_busy(gateway: Any, tmp_path: Path, status: int) -> None:
-    """A request is repeated after 429 and 503, not before Retry-After, and the file is uploaded once."""
+    """The client repeats a request after 429 and 503, not before Retry-After. The gateway gets the file once."""
     gateway.refusals = [(status, {"retry-after": "0.3"}), (status, {"retry-after": "0.3"})]
     (tmp_path / "a.md").write_bytes(b"text")
     begin = time.monotonic()
@@ -71,7 +71,7 @@ async def test_retries_while_the_platform_is_busy(gateway: Any, tmp_path: Path, 
 
 
 async def test_attempts_are_bounded(gateway: Any) -> None:
-    """After a limited number of attempts the platform's message is raised."""
+    """After six attempts, the client raises an error with the platform's message."""
     gateway.refusals = [(503, {})] * 50
     async with Client(gateway.url, first_wait=0.001) as client:
         with pytest.raises(RequestRefused, match="come back later"):
@@ -80,7 +80,7 @@ async def test_attempts_are_bounded(gateway: Any) -> None:
 
 
 async def test_a_long_retry_after_ends_the_attempts(gateway: Any) -> None:
-    """A Retry-After of more than a minute ends the attempts at once."""
+    """The client does not retry if Retry-After is more than a minute."""
     later = format_datetime(datetime.now(UTC) + timedelta(hours=1), usegmt=True)
     gateway.refusals = [(429, {"retry-after": later})]
     async with Client(gateway.url) as client:
@@ -89,8 +89,8 @@ async def test_a_long_retry_after_ends_the_attempts(gateway: Any) -> None:
     assert refused.value.status == 429
 
 
-async def test_a_wrong_request_is_not_tried_again(gateway: Any, tmp_path: Path) -> None:
-    """Any other error ends the request at once with the platform's message."""
+async def test_no_retry_after_another_error(gateway: Any, tmp_path: Path) -> None:
+    """The client does not retry after another error, and raises the platform's message."""
     (tmp_path / "a").write_bytes(b"text")
     async with Client(gateway.url) as client:
         with pytest.raises(RequestRefused, match=r"refused\.xyz: files of this type") as refused:
@@ -98,8 +98,8 @@ async def test_a_wrong_request_is_not_tried_again(gateway: Any, tmp_path: Path) 
     assert refused.value.status == 415
 
 
-async def test_a_key_that_is_missing(gateway: Any) -> None:
-    """A 401 raises the platform's message and the sources of a key."""
+async def test_a_missing_key_is_explained(gateway: Any) -> None:
+    """The error for a 401 has the platform's message, and says where the commands read the key."""
     gateway.refusals = [(401, {})]
     async with Client(gateway.url) as client:
         with pytest.raises(RequestRefused, match=r"come back later .* from CAUSEWAY_API_KEY"):
@@ -122,21 +122,21 @@ async def test_no_gateway_answers(no_gateway: str, tmp_path: Path) -> None:
 
 @pytest.mark.parametrize("url", ["127.0.0.1:80", "ftp://127.0.0.1", "http://", ""])
 async def test_invalid_urls(url: str) -> None:
-    """A wrong URL raises a usage error."""
+    """An invalid URL raises a usage error."""
     with pytest.raises(UsageError):
         async with Client(url) as client:
             await client.readiness()
 
 
 async def test_another_server_is_no_gateway(gateway: Any) -> None:
-    """Another server at the URL is recognised."""
+    """A server that is not a gateway raises an error that says so."""
     async with Client(f"{gateway.url}/elsewhere") as client:
         with pytest.raises(Unreachable, match="is not a Causeway gateway"):
             await client.readiness()
 
 
 async def test_an_invalid_body_is_an_error(gateway: Any) -> None:
-    """A body of another form raises an error for the user."""
+    """A response body of another format raises a `CommandError`."""
     gateway.services = {}
     gateway.refusals = [(200, {})]
     async with Client(gateway.url) as client:
@@ -144,8 +144,8 @@ async def test_an_invalid_body_is_an_error(gateway: Any) -> None:
             await Library(client).job("job-1")
 
 
-async def test_where_nothing_listens_is_tried_once(no_gateway: str, monkeypatch: pytest.MonkeyPatch) -> None:
-    """A refused connection is not repeated before the first answer of the gateway."""
+async def test_no_retry_before_the_first_response(no_gateway: str, monkeypatch: pytest.MonkeyPatch) -> None:
+    """Before the first response of the gateway, the client does not retry a refused connection."""
     waits: list[float] = []
 
     async def sleep(seconds: float) -> None:
@@ -159,17 +159,17 @@ async def test_where_nothing_listens_is_tried_once(no_gateway: str, monkeypatch:
 
 
 async def test_retries_while_the_gateway_restarts(gateway: Any, tmp_path: Path) -> None:
-    """A refused connection is repeated after an answer of the gateway, because the gateway may restart."""
+    """After a response of the gateway, the client retries a refused connection, because the gateway may restart."""
     (tmp_path / "a.md").write_bytes(b"text")
     async with Client(gateway.url, first_wait=0.001) as client:
         await client.upload("x", "a.md", tmp_path / "a.md")
-        tries: list[httpx.Request] = []
+        attempts: list[httpx.Request] = []
 
         async def refuse(request: httpx.Request) -> None:
-            tries.append(request)
+            attempts.append(request)
             raise httpx.ConnectError("refused", request=request)
 
         client._http.event_hooks = {"request": [refuse]}
         with pytest.raises(Unreachable):
             await Library(client).job("job-1")
-    assert len(tries) == 6
+    assert len(attempts) == 6

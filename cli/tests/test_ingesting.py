@@ -12,31 +12,31 @@ class Watcher:
     """Record the notifications."""
 
     def __init__(self) -> None:
-        self.told: list[tuple[str, str]] = []
+        self.events: list[tuple[str, str]] = []
 
     def started(self, source: Source) -> None:
-        self.told.append((source.name, "started"))
+        self.events.append((source.name, "started"))
 
     def updated(self, source: Source, job: Job) -> None:
-        self.told.append((source.name, job.state))
+        self.events.append((source.name, job.state))
 
     def finished(self, outcome: Outcome) -> None:
-        self.told.append((outcome.source.name, f"finished: {outcome.state}"))
+        self.events.append((outcome.source.name, f"finished: {outcome.state}"))
 
 
 async def test_a_job_is_followed_to_its_end(gateway: Any, tmp_path: Path) -> None:
-    """The watcher gets every change of the job in order."""
+    """The watcher receives each change of the job, in order."""
     (tmp_path / "a.md").write_text("x")
     watcher = Watcher()
     async with Client(gateway.url) as client:
         (outcome,) = await ingest(client, "x", find([tmp_path / "a.md"]), watcher)
     assert outcome.ok
-    told = [what for _, what in watcher.told]
-    assert told == ["started", "queued", "parsing", "indexing", "indexing", "succeeded", "finished: succeeded"]
+    states = [what for _, what in watcher.events]
+    assert states == ["started", "queued", "parsing", "indexing", "indexing", "succeeded", "finished: succeeded"]
 
 
 async def test_a_busy_platform_delays_a_job(gateway: Any, tmp_path: Path) -> None:
-    """Refusals while a job is followed do not fail it."""
+    """A job does not fail if the platform refuses requests for its state with 429 or 503."""
     (tmp_path / "a.md").write_text("x")
     gateway.refusals = [(503, {"retry-after": "0"}), (429, {"retry-after": "0"})]
     async with Client(gateway.url, first_wait=0.01) as client:
@@ -45,19 +45,23 @@ async def test_a_busy_platform_delays_a_job(gateway: Any, tmp_path: Path) -> Non
 
 
 async def test_a_file_that_cannot_be_read(gateway: Any, tmp_path: Path) -> None:
-    """An unreadable file fails with its reason. The others are ingested, and the outcomes have the order of the
-    files.
+    """A file that cannot be read fails with a reason. The other files are ingested. The outcomes are in the order
+    of the files.
     """
     (tmp_path / "b.md").write_text("x")
-    sources = [Source(tmp_path / "gone.md", "gone.md"), Source(tmp_path / "b.md", "b.md")]
+    sources = [Source(tmp_path / "missing.md", "missing.md"), Source(tmp_path / "b.md", "b.md")]
     async with Client(gateway.url) as client:
-        gone, there = await ingest(client, "x", sources, Watcher())
-    assert (gone.state, gone.reason, gone.message) == ("failed", "UNREADABLE_FILE", "No such file or directory")
-    assert there.ok
+        missing, readable = await ingest(client, "x", sources, Watcher())
+    assert (missing.state, missing.reason, missing.message) == (
+        "failed",
+        "UNREADABLE_FILE",
+        "No such file or directory",
+    )
+    assert readable.ok
 
 
-async def test_a_missing_platform_is_one_error(no_gateway: str, tmp_path: Path) -> None:
-    """A missing platform raises one error for all files."""
+async def test_an_unreachable_platform_is_one_error(no_gateway: str, tmp_path: Path) -> None:
+    """If the platform cannot be reached, `ingest` raises one error for all files."""
     for name in "abc":
         (tmp_path / name).write_text("x")
     async with Client(no_gateway, first_wait=0.001) as client:

@@ -12,7 +12,7 @@ from causeway.cli.lifeline import Lifeline
 _PARENT = """
 import os, subprocess, sys, time
 from causeway.cli.lifeline import Lifeline
-line = Lifeline()
+lifeline = Lifeline()
 code = '''
 import os, signal, subprocess, sys, time
 signal.signal(signal.SIGTERM, signal.SIG_IGN)
@@ -20,8 +20,8 @@ grandchild = subprocess.Popen([sys.executable, "-c", "import time; time.sleep(60
 print(os.getpid(), grandchild.pid, flush=True)
 time.sleep(600)
 '''
-subprocess.Popen([sys.executable, "-c", code], process_group=line.group)
-print(line.group, flush=True)
+subprocess.Popen([sys.executable, "-c", code], process_group=lifeline.group)
+print(lifeline.group, flush=True)
 time.sleep(600)
 """
 
@@ -37,7 +37,7 @@ def _alive(pid: int) -> bool:
         return False
 
 
-def _gone(pids: list[int], within: float = 60) -> bool:
+def _all_end(pids: list[int], within: float = 60) -> bool:
     end = time.monotonic() + within
     while any(_alive(pid) for pid in pids):
         if time.monotonic() > end:
@@ -46,46 +46,46 @@ def _gone(pids: list[int], within: float = 60) -> bool:
     return True
 
 
-def test_nothing_outlives_a_parent_that_is_killed() -> None:
-    """SIGKILL to the parent ends its children, also those that ignore SIGTERM, and their children."""
+def test_descendants_of_a_killed_parent_end() -> None:
+    """SIGKILL to the parent also ends its children and grandchildren, even if they ignore SIGTERM."""
     with subprocess.Popen([sys.executable, "-c", _PARENT], stdout=subprocess.PIPE, text=True) as parent:
         assert parent.stdout is not None
         pids = [int(pid) for _ in range(2) for pid in parent.stdout.readline().split()]
         assert len(pids) == 3
         assert all(_alive(pid) for pid in pids)
         parent.kill()
-        assert _gone(pids)
+        assert _all_end(pids)
 
 
 def test_closing_kills_the_group() -> None:
     """`close` kills the group and returns."""
-    line = Lifeline()
+    lifeline = Lifeline()
     with subprocess.Popen(
-        [sys.executable, "-c", "import time; time.sleep(600)"], process_group=line.group
+        [sys.executable, "-c", "import time; time.sleep(600)"], process_group=lifeline.group
     ) as child:
-        line.close()
+        lifeline.close()
         assert child.wait(60) == -signal.SIGKILL
 
 
 @pytest.mark.parametrize("sign", [signal.SIGINT, signal.SIGTERM, signal.SIGHUP])
 def test_the_guard_ignores_signals(sign: signal.Signals) -> None:
     """A signal to the whole session does not end the guard process."""
-    line = Lifeline()
-    time.sleep(0.1)  # until its shell ignores the signals
-    os.kill(line.group, sign)
+    lifeline = Lifeline()
+    time.sleep(0.1)  # the shell of the guard needs time to set its traps
+    os.kill(lifeline.group, sign)
     time.sleep(0.1)
-    assert _alive(line.group)
-    line.close()
+    assert _alive(lifeline.group)
+    lifeline.close()
 
 
 def test_descriptors_are_open_until_the_group_ends(tmp_path: Path) -> None:
-    """The group holds a descriptor, such as a lock, that the parent has closed."""
+    """A descriptor that the parent has closed, such as a lock, remains open until the group ends."""
     read, write = os.pipe()
-    line = Lifeline([write])
+    lifeline = Lifeline([write])
     os.close(write)
     os.set_blocking(read, False)
     with pytest.raises(BlockingIOError):
         os.read(read, 1)
-    line.close()
+    lifeline.close()
     assert os.read(read, 1) == b""
     os.close(read)

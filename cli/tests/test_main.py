@@ -49,7 +49,7 @@ def test_help(cli: Callable[..., Any], command: str) -> None:
 
 
 def test_the_first_steps(cli: Callable[..., Any]) -> None:
-    """The list of commands names the first one and has complete lines. The version is a number."""
+    """The help has examples, and no description of a command is cut off. --version prints a version number."""
     shown = cli("--help").stdout
     assert "  causeway up\n" in shown
     assert "COMMAND --help" in shown
@@ -58,7 +58,7 @@ def test_the_first_steps(cli: Callable[..., Any]) -> None:
 
 
 def test_no_command(cli: Callable[..., Any]) -> None:
-    """Without a command the list is printed, and the exit code is 2."""
+    """Without a command, the program prints the list of commands and exits with code 2."""
     result = cli()
     assert result.exit_code == 2
     assert "ingest" in result.stdout + result.stderr

@@ -1,4 +1,4 @@
-"""The bridge between standard input and output and a scripted gateway."""
+"""The bridge between standard input and output and a gateway, with a stub of the gateway."""
 
 import asyncio
 import json
@@ -14,7 +14,7 @@ URL = "http://gateway/mcp"
 
 
 class Gateway:
-    """Answer by the method of the message, and record the headers."""
+    """A gateway whose response depends on the method of the message. It records the headers of all requests."""
 
     def __init__(self) -> None:
         self.headers: list[httpx.Headers] = []
@@ -36,9 +36,10 @@ class Gateway:
                 finally:
                     self.stopped.set()
             case "stream":
-                told = {"jsonrpc": "2.0", "method": "notifications/progress", "params": {}}
+                notification = {"jsonrpc": "2.0", "method": "notifications/progress", "params": {}}
                 events = "".join(
-                    f"event: message\r\ndata: {json.dumps(each)}\r\n\r\n" for each in (told, answer(number, {}))
+                    f"event: message\r\ndata: {json.dumps(each)}\r\n\r\n"
+                    for each in (notification, answer(number, {}))
                 )
                 return httpx.Response(
                     200, text=": ping\r\n\r\n" + events, headers={"content-type": "text/event-stream"}
@@ -62,12 +63,12 @@ def answer(number: Any, result: Any) -> dict[str, Any]:
 
 
 def message(method: str, number: Any = None, **params: Any) -> bytes:
-    said = {"jsonrpc": "2.0", "method": method, "params": params}
-    return json.dumps(said if number is None else {**said, "id": number}).encode() + b"\n"
+    body = {"jsonrpc": "2.0", "method": method, "params": params}
+    return json.dumps(body if number is None else {**body, "id": number}).encode() + b"\n"
 
 
 async def bridged(gateway: Gateway, *lines: bytes) -> list[Any]:
-    """Return what the client reads after it writes these lines."""
+    """Write lines to the bridge, and return the messages that the bridge writes."""
     written: list[Any] = []
 
     async def write(line: str) -> None:
@@ -86,7 +87,7 @@ async def bridged(gateway: Gateway, *lines: bytes) -> list[Any]:
 
 
 async def test_later_messages_use_the_handshake() -> None:
-    """Later messages have the session and the version that the gateway gave."""
+    """After the handshake, requests have the gateway's session id and protocol version in their headers."""
     gateway = Gateway()
     written = await bridged(
         gateway, message("initialize", 1), message("notifications/initialized"), b"\n", message("tools/list", "two")
@@ -98,7 +99,7 @@ async def test_later_messages_use_the_handshake() -> None:
 
 
 async def test_headers_of_the_modern_protocol() -> None:
-    """The headers have the version, method and name of the message."""
+    """The headers contain the protocol version, the method and the name of the message."""
     gateway = Gateway()
     meta = {"io.modelcontextprotocol/protocolVersion": "2026-07-28"}
     await bridged(gateway, message("tools/call", 1, name="search", _meta=meta))
@@ -113,7 +114,7 @@ async def test_headers_of_the_modern_protocol() -> None:
 
 
 async def test_each_event_is_a_line() -> None:
-    """Each event is a line. Comments are dropped."""
+    """The bridge writes each event as a line and drops comments."""
     gateway = Gateway()
     written = await bridged(gateway, message("stream", 1))
     assert [each.get("method", each.get("id")) for each in written] == ["notifications/progress", 1]
@@ -128,20 +129,20 @@ async def test_each_event_is_a_line() -> None:
         ("cut", "http://gateway/mcp ended the stream without a result."),
     ],
 )
-async def test_a_failure_answers_the_request(method: str, words: str) -> None:
-    """A failure answers the request with its id, so that the client does not wait."""
+async def test_a_failed_request_gets_an_error(method: str, words: str) -> None:
+    """If a request fails, the client gets an error with the id of the request, so that it does not wait."""
     [error] = await bridged(Gateway(), message(method, 7))
     assert (error["id"], error["error"]["message"]) == (7, words)
 
 
 async def test_a_line_that_is_not_json() -> None:
-    """An invalid line is answered with an error, and the next one is handled."""
+    """The bridge answers an invalid line with an error and handles the next line."""
     written = await bridged(Gateway(), b"hello\n", message("tools/list", 1))
     assert sorted((each["id"] is None, each["id"]) for each in written) == [(False, 1), (True, None)]
 
 
-async def test_a_cancelled_request_loses_its_connection() -> None:
-    """Cancelling a request closes its connection, and no answer follows."""
+async def test_cancellation_closes_the_connection() -> None:
+    """The bridge closes the connection of a cancelled request and writes no response."""
     gateway = Gateway()
 
     async def write(_line: str) -> None:

@@ -10,8 +10,8 @@ from causeway.cli.ingesting import Outcome, Watcher
 from causeway.cli.mirror import Mirror, SyncOptions
 
 
-class Notes:
-    """Record the outcomes of files."""
+class RecordingWatcher:
+    """A watcher that records the outcomes of files."""
 
     def __init__(self) -> None:
         self.outcomes: list[tuple[str, str]] = []
@@ -26,35 +26,35 @@ class Notes:
         """Record it."""
         self.outcomes.append((outcome.state, outcome.source.name))
 
-    async def until(self, *wanted: tuple[str, str]) -> None:
-        """Wait until these outcomes are recorded, and clear the record."""
+    async def wait_for(self, *expected: tuple[str, str]) -> None:
+        """Wait until all these outcomes are recorded, then clear the record."""
         async with asyncio.timeout(60):
-            while not set(wanted) <= set(self.outcomes):  # noqa: ASYNC110  # a folder is watched, in threads
+            while not set(expected) <= set(self.outcomes):  # noqa: ASYNC110  # the outcomes come from a watcher in a thread
                 await asyncio.sleep(0.02)
         self.outcomes.clear()
 
 
-Watching = Callable[..., contextlib.AbstractAsyncContextManager[Notes]]
+Watching = Callable[..., contextlib.AbstractAsyncContextManager[RecordingWatcher]]
 
 
 @pytest.fixture
 def watching(gateway: Any, tmp_path: Path) -> Watching:
-    """Give a function that watches a folder."""
+    """Return a context manager that mirrors a folder to the index ``x``."""
 
     @contextlib.asynccontextmanager
-    async def watch(poll: float) -> AsyncIterator[Notes]:
-        notes = Notes()
+    async def watch(poll: float) -> AsyncIterator[RecordingWatcher]:
+        watcher = RecordingWatcher()
 
         @contextlib.contextmanager
         def shown(_: int) -> Iterator[Watcher]:
-            yield notes
+            yield watcher
 
         async with Client(gateway.url, first_wait=0.01) as client:
             mirror = Mirror(client, SyncOptions("x", 2, 60), shown, retry=0.05)
-            complaints: list[str] = []
-            task = asyncio.create_task(mirror.watch([tmp_path / "folder"], complaints.append, poll=poll))
+            errors: list[str] = []
+            task = asyncio.create_task(mirror.watch([tmp_path / "folder"], errors.append, poll=poll))
             try:
-                yield notes
+                yield watcher
             finally:
                 task.cancel()
                 await asyncio.gather(task, return_exceptions=True)
@@ -64,27 +64,27 @@ def watching(gateway: Any, tmp_path: Path) -> Watching:
 
 @pytest.mark.parametrize("poll", [0, 0.05])
 async def test_an_index_follows_a_folder(gateway: Any, tmp_path: Path, watching: Watching, poll: float) -> None:
-    """The existing files are ingested first, then new, changed and renamed ones, also in new folders. Deleted files
-    are removed.
+    """The mirror ingests existing, new, changed and renamed files, also in new folders. It removes the documents of
+    deleted files.
     """
     folder = tmp_path / "folder"
     folder.mkdir()
     (folder / "a.md").write_text("a")
-    async with watching(poll) as notes:
-        await notes.until(("succeeded", "a.md"))
+    async with watching(poll) as watcher:
+        await watcher.wait_for(("succeeded", "a.md"))
         (folder / "empty.md").touch()
         (folder / "b.md").write_text("b")
-        await notes.until(("succeeded", "b.md"))
+        await watcher.wait_for(("succeeded", "b.md"))
         (folder / "a.md").write_text("changed")
-        await notes.until(("succeeded", "a.md"))
+        await watcher.wait_for(("succeeded", "a.md"))
         (folder / "b.md").rename(folder / "c.md")
-        await notes.until(("succeeded", "c.md"), ("removed", "b.md"))
+        await watcher.wait_for(("succeeded", "c.md"), ("removed", "b.md"))
         (folder / "deep").mkdir()
         (folder / "deep" / "d.md").write_text("d")
         (folder / ".hidden").write_text("x")
-        await notes.until(("succeeded", "deep/d.md"))
+        await watcher.wait_for(("succeeded", "deep/d.md"))
         (folder / "a.md").unlink()
-        await notes.until(("removed", "a.md"))
+        await watcher.wait_for(("removed", "a.md"))
     assert sorted(gateway.stored["x"]) == ["c.md", "deep/d.md"]
     assert all(name not in ("empty.md", ".hidden") for _, name, _ in gateway.uploads)
 
@@ -92,11 +92,11 @@ async def test_an_index_follows_a_folder(gateway: Any, tmp_path: Path, watching:
 async def test_the_watch_waits_for_an_unavailable_platform(
     gateway: Any, tmp_path: Path, watching: Watching
 ) -> None:
-    """A failed file is ingested later without another change."""
+    """The mirror repeats a failed synchronisation, although no file changes."""
     folder = tmp_path / "folder"
     folder.mkdir()
     (folder / "a.md").write_text("a")
     gateway.refusals = [(500, {}), (500, {})]
-    async with watching(0) as notes:
-        await notes.until(("succeeded", "a.md"))
+    async with watching(0) as watcher:
+        await watcher.wait_for(("succeeded", "a.md"))
     assert gateway.stored["x"] == {"a.md": b"a"}

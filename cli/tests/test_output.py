@@ -15,7 +15,9 @@ async def _copied(log: OutputLog, *pieces: bytes) -> None:
 
 
 async def test_lines_go_to_the_file_and_to_the_echo(tmp_path: Path) -> None:
-    """Every line is written to the file and to the echo, also an unfinished last one. The last lines are kept."""
+    """Each line goes to the file and to the echo, even a last line without a line end. `last_lines` has the last
+    ones.
+    """
     seen: list[str] = []
     log = OutputLog(tmp_path / "logs" / "x.log", seen.append)
     await _copied(log, b"one\ntw", b"o\r\nthree")
@@ -25,14 +27,14 @@ async def test_lines_go_to_the_file_and_to_the_echo(tmp_path: Path) -> None:
 
 
 async def test_invalid_utf8_is_replaced(tmp_path: Path) -> None:
-    """Invalid UTF-8 becomes a replacement character, and percent signs stay."""
+    """Invalid UTF-8 becomes a replacement character. Percent signs do not change."""
     log = OutputLog(tmp_path / "x.log")
     await _copied(log, b"\xff 100 %s\n")
     assert (tmp_path / "x.log").read_text() == "\ufffd 100 %s\n"
 
 
 async def test_a_start_moves_the_old_log_aside(tmp_path: Path) -> None:
-    """A start renames the earlier log and begins an empty one."""
+    """A new log renames the file of the earlier log and starts with an empty file."""
     for text in (b"first\n", b"second\n"):
         await _copied(OutputLog(tmp_path / "x.log"), text)
     assert (tmp_path / "x.log").read_text() == "second\n"
@@ -40,7 +42,7 @@ async def test_a_start_moves_the_old_log_aside(tmp_path: Path) -> None:
 
 
 async def test_the_files_stay_bounded(tmp_path: Path) -> None:
-    """Three files of the limit's size hold the newest lines."""
+    """The log has at most three files, none larger than the limit. They contain the newest lines."""
     log = OutputLog(tmp_path / "x.log", file_bytes=1000)
     await _copied(log, *(b"line %d\n" % number for number in range(1000)))
     files = sorted(tmp_path.iterdir())
@@ -50,7 +52,7 @@ async def test_the_files_stay_bounded(tmp_path: Path) -> None:
 
 
 async def test_an_endless_line_is_cut(tmp_path: Path) -> None:
-    """A line without an end is printed in pieces and not collected in memory."""
+    """A very long line is written in pieces, so that it does not fill the memory."""
     seen: list[str] = []
     log = OutputLog(tmp_path / "x.log", seen.append)
     read, write = os.pipe()

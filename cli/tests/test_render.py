@@ -28,7 +28,7 @@ def test_printable(text: str) -> None:
 
 
 def test_the_time_line_has_each_step(capsys: pytest.CaptureFixture[str]) -> None:
-    """Each step that took time has its duration and a bar with its share."""
+    """Each step with a measurable duration has a row with its duration and a proportional bar."""
     answer = Answer(steps=[Step("query", 0.0), Step("Results", 5.0), Step("Answer", 10.0)], total_ms=20.0)
     time_line(console(), answer)
     shown = capsys.readouterr().out.splitlines()
@@ -38,7 +38,7 @@ def test_the_time_line_has_each_step(capsys: pytest.CaptureFixture[str]) -> None
 
 
 def test_a_ready_process_is_reported_once(capsys: pytest.CaptureFixture[str]) -> None:
-    """Without a terminal, each process is reported once."""
+    """Without a terminal, the output has one line for each ready process."""
     with StartProgress(console()) as progress:
         for state in ("starting", "ok", "unavailable", "ok"):
             progress.update({"nats": state, "gateway": "starting"})
@@ -46,29 +46,29 @@ def test_a_ready_process_is_reported_once(capsys: pytest.CaptureFixture[str]) ->
 
 
 def _on_a_terminal(command: list[str], on_output: Callable[[str], None] = lambda _: None) -> str:
-    """Return what a command prints on a terminal. The callback gets the output so far."""
-    ours, theirs = pty.openpty()
+    """Run a command on a pseudo-terminal; return its output. The callback gets the output so far."""
+    controller, terminal = pty.openpty()
     environment = {name: value for name, value in os.environ.items() if name not in {"NO_COLOR", "FORCE_COLOR"}}
     process = subprocess.Popen(
         command,
-        stdin=theirs,
-        stdout=theirs,
-        stderr=theirs,
+        stdin=terminal,
+        stdout=terminal,
+        stderr=terminal,
         env={**environment, "TERM": "xterm-256color", "COLUMNS": "100"},
     )
-    os.close(theirs)
+    os.close(terminal)
     shown = b""
     with process:
         while True:
             try:
-                chunk = os.read(ours, 65536)
+                chunk = os.read(controller, 65536)
             except OSError:  # the command has closed the terminal
                 break
             if not chunk:
                 break
             shown += chunk
             on_output(shown.decode(errors="replace"))
-    os.close(ours)
+    os.close(controller)
     assert process.returncode == 0
     return shown.decode()
 
@@ -81,13 +81,13 @@ def test_colours_on_a_terminal(gateway: Any, causeway: list[str]) -> None:
 def test_bars_on_a_terminal(gateway: Any, causeway: list[str], tmp_path: Path) -> None:
     """On a terminal, an ingest shows progress bars and then a table."""
     (tmp_path / "a[bold].md").write_text("x")
-    gateway.holds = True
+    gateway.holds_jobs = True
 
-    def go_on(shown: str) -> None:
-        gateway.holds = "chunk 3/5" not in shown
+    def hold_until_chunk_3(shown: str) -> None:
+        gateway.holds_jobs = "chunk 3/5" not in shown
 
     shown = _on_a_terminal(
-        [*causeway, "ingest", str(tmp_path / "a[bold].md"), "-i", "x", "--url", gateway.url], go_on
+        [*causeway, "ingest", str(tmp_path / "a[bold].md"), "-i", "x", "--url", gateway.url], hold_until_chunk_3
     )
     assert "━" in shown
     assert "1 succeeded" in shown
@@ -95,7 +95,7 @@ def test_bars_on_a_terminal(gateway: Any, causeway: list[str], tmp_path: Path) -
 
 
 def test_bars_show_failures_and_the_time_left() -> None:
-    """The bar of all files shows how many failed, and an estimate of the remaining time."""
+    """The bar of all files shows the number of failed files and an estimate of the remaining time."""
     shown = io.StringIO()
     with BarsWatcher(Console(file=shown, force_terminal=True, width=120), 4) as bars:
         for name in "abc":
@@ -107,7 +107,7 @@ def test_bars_show_failures_and_the_time_left() -> None:
 
 @pytest.mark.parametrize("option", ["--json", "--index=x"])
 def test_no_colours_without_a_terminal(gateway: Any, causeway: list[str], option: str) -> None:
-    """A pipe gets no control characters."""
+    """If the output is a pipe, it has no control characters."""
     shown = subprocess.run(
         [*causeway, "ask", "Why?", option, "--url", gateway.url], capture_output=True, text=True, check=True
     )

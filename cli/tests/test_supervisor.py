@@ -34,13 +34,13 @@ while True:
 
 
 def program(name: str, code: str, *arguments: object) -> Program:
-    """Return a child that runs Python code."""
+    """Return a program that runs Python code."""
     command = [sys.executable, "-c", code, *(str(argument) for argument in arguments)]
     return Program(name, command, dict(os.environ))
 
 
-class Watched(Supervisor):
-    """A supervisor that records its reports."""
+class RecordingSupervisor(Supervisor):
+    """A supervisor that records its reports and counts the changes of process ids."""
 
     def __init__(self, directory: Path, *, restarts: Restarts = QUICK, grace: float = 5) -> None:
         self.reports: list[str] = []
@@ -51,7 +51,7 @@ class Watched(Supervisor):
         self.changes += 1
 
     async def serving(self, name: str) -> int:
-        """Wait until a child has printed a line, and return its process id."""
+        """Wait until a program has printed a line, and return its process id."""
         await eventually(lambda: bool(self.last_lines(name)), what=f"{name} serves")
         pid = self.pids[name]
         assert pid is not None
@@ -59,15 +59,15 @@ class Watched(Supervisor):
 
 
 @pytest.fixture
-async def supervisor(tmp_path: Path) -> AsyncIterator[Watched]:
-    """Give a supervisor that is stopped at the end."""
-    made = Watched(tmp_path / "logs")
-    yield made
-    made.kill()
-    await made.stop()
+async def supervisor(tmp_path: Path) -> AsyncIterator[RecordingSupervisor]:
+    """Yield a supervisor, and stop it after the test."""
+    supervisor = RecordingSupervisor(tmp_path / "logs")
+    yield supervisor
+    supervisor.kill()
+    await supervisor.stop()
 
 
-async def test_a_killed_program_is_restarted(supervisor: Watched, tmp_path: Path) -> None:
+async def test_a_killed_program_is_restarted(supervisor: RecordingSupervisor, tmp_path: Path) -> None:
     """A killed program is restarted, and the report names the signal."""
     supervisor.start(program("a", SERVE, tmp_path / "ends", "a"))
     first = await supervisor.serving("a")
@@ -77,7 +77,7 @@ async def test_a_killed_program_is_restarted(supervisor: Watched, tmp_path: Path
     assert supervisor.changes == 3  # started, ended, started again
 
 
-async def test_the_delay_grows_with_each_exit(supervisor: Watched) -> None:
+async def test_the_delay_grows_with_each_exit(supervisor: RecordingSupervisor) -> None:
     """The delays before restarts grow up to the maximum."""
     supervisor.start(program("a", "import sys; sys.exit(3)"))
     await eventually(lambda: len(supervisor.reports) >= 4)
@@ -91,8 +91,8 @@ async def test_the_delay_grows_with_each_exit(supervisor: Watched) -> None:
 
 
 async def test_a_healthy_run_resets_the_delay(tmp_path: Path) -> None:
-    """After a healthy run, the next delay is the first one again."""
-    supervisor = Watched(tmp_path, restarts=Restarts(first=0.05, most=9, healthy=0.2))
+    """After a healthy run, the delay is again the first delay."""
+    supervisor = RecordingSupervisor(tmp_path, restarts=Restarts(first=0.05, most=9, healthy=0.2))
     supervisor.start(program("a", "import time; time.sleep(0.3)"))
     await eventually(lambda: len(supervisor.reports) >= 3)
     await supervisor.stop()
@@ -100,17 +100,17 @@ async def test_a_healthy_run_resets_the_delay(tmp_path: Path) -> None:
 
 
 @given(st.integers(1, 10_000))
-def test_waits_are_bounded_and_never_shrink(deaths: int) -> None:
-    """The waits double from 0.2 s up to 10 s."""
+def test_delays_are_bounded_and_never_shrink(exits: int) -> None:
+    """The delays double from 0.2 s up to 10 s."""
     restarts = Restarts()
-    assert 0.2 <= restarts.delay(deaths) <= restarts.delay(deaths + 1) <= 10
+    assert 0.2 <= restarts.delay(exits) <= restarts.delay(exits + 1) <= 10
     assert restarts.delay(1) == 0.2
     assert restarts.delay(2) == 0.4
 
 
 async def test_programs_end_in_reverse_order(tmp_path: Path) -> None:
-    """Programs are stopped one after the other in reverse order, and are not restarted."""
-    supervisor = Watched(tmp_path / "logs")
+    """`stop` stops the programs one after the other, in reverse order, and does not restart them."""
+    supervisor = RecordingSupervisor(tmp_path / "logs")
     for name in "abc":
         supervisor.start(program(name, SERVE, tmp_path / "ends", name))
     for name in "abc":
@@ -122,7 +122,7 @@ async def test_programs_end_in_reverse_order(tmp_path: Path) -> None:
 
 async def test_a_program_that_ignores_sigterm_is_killed(tmp_path: Path) -> None:
     """A program that ignores SIGTERM is killed after the grace period, and this is reported."""
-    supervisor = Watched(tmp_path, grace=0.2)
+    supervisor = RecordingSupervisor(tmp_path, grace=0.2)
     supervisor.start(program("a", STUBBORN))
     await supervisor.serving("a")
     await asyncio.wait_for(supervisor.stop(), 60)
@@ -131,7 +131,7 @@ async def test_a_program_that_ignores_sigterm_is_killed(tmp_path: Path) -> None:
 
 async def test_kill_does_not_wait(tmp_path: Path) -> None:
     """`kill` ends a program that ignores SIGTERM while `stop` waits for it."""
-    supervisor = Watched(tmp_path, grace=600)
+    supervisor = RecordingSupervisor(tmp_path, grace=600)
     supervisor.start(program("a", STUBBORN))
     await supervisor.serving("a")
     stopping = asyncio.create_task(supervisor.stop())
@@ -140,16 +140,16 @@ async def test_kill_does_not_wait(tmp_path: Path) -> None:
     await asyncio.wait_for(stopping, 60)
 
 
-async def test_stop_while_waiting_to_start_again(tmp_path: Path) -> None:
+async def test_stop_during_a_restart_delay(tmp_path: Path) -> None:
     """`stop` does not wait for a program that is not running."""
-    supervisor = Watched(tmp_path, restarts=Restarts(first=600, most=600))
+    supervisor = RecordingSupervisor(tmp_path, restarts=Restarts(first=600, most=600))
     supervisor.start(program("a", "import sys; sys.exit(1)"))
     await eventually(lambda: bool(supervisor.reports))
     await asyncio.wait_for(supervisor.stop(), 60)
 
 
-async def test_no_restart_with_an_invalid_configuration(supervisor: Watched) -> None:
-    """Exit code 78 is a failure with the program's last lines, and the program is not restarted."""
+async def test_no_restart_with_an_invalid_configuration(supervisor: RecordingSupervisor) -> None:
+    """After exit code 78, the supervisor fails with the program's last lines and does not restart the program."""
     supervisor.start(program("a", "import sys; print('CAUSEWAY_X: Field required'); sys.exit(78)"))
     with pytest.raises(ProgramFailed, match="a refuses its configuration:\n  CAUSEWAY_X: Field required"):
         await asyncio.wait_for(supervisor.failure(), 60)
@@ -157,7 +157,7 @@ async def test_no_restart_with_an_invalid_configuration(supervisor: Watched) -> 
     assert supervisor.pids == {"a": None}
 
 
-async def test_the_report_has_the_last_line(supervisor: Watched) -> None:
+async def test_the_report_has_the_last_line(supervisor: RecordingSupervisor) -> None:
     """The report of a restart has the program's last line."""
     supervisor.start(program("a", "import sys; print('one'); sys.exit('no such file')"))
     await eventually(lambda: bool(supervisor.reports))
@@ -165,22 +165,22 @@ async def test_the_report_has_the_last_line(supervisor: Watched) -> None:
     assert supervisor.reports[0].endswith(" s: no such file")
 
 
-async def test_a_missing_program(supervisor: Watched) -> None:
-    """A program that does not exist is a failure with its name."""
+async def test_a_missing_program(supervisor: RecordingSupervisor) -> None:
+    """The supervisor fails if a program does not exist; the error names the program."""
     supervisor.start(Program("a", ["/nowhere/at/all"], {}))
     with pytest.raises(ProgramFailed, match="a cannot be started"):
         await asyncio.wait_for(supervisor.failure(), 60)
 
 
-async def test_the_end_is_reported_while_grandchildren_run(supervisor: Watched) -> None:
-    """The end of a program is noticed although its child keeps the output open."""
+async def test_the_end_is_reported_while_grandchildren_run(supervisor: RecordingSupervisor) -> None:
+    """The supervisor detects the end of a program although a child of the program keeps the output open."""
     code = "import subprocess, sys; subprocess.Popen([sys.executable, '-c', 'import time; time.sleep(600)'])"
     supervisor.start(program("a", code))
     await eventually(lambda: bool(supervisor.reports))
 
 
-async def test_a_failed_restart_is_repeated(supervisor: Watched, tmp_path: Path) -> None:
-    """A program that cannot be restarted is tried again until it starts, and this is reported."""
+async def test_a_failed_restart_is_repeated(supervisor: RecordingSupervisor, tmp_path: Path) -> None:
+    """The supervisor retries a failed restart until the program starts, and reports each failure."""
     script = tmp_path / "script"
     script.write_text("#!/bin/sh\nexit 3\n")
     script.chmod(0o700)

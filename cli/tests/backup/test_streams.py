@@ -1,4 +1,4 @@
-"""Backups of streams of a real NATS server, and the pause of ingest meanwhile."""
+"""Backups of the streams of a real NATS server, and the pause of ingest during a backup."""
 
 import asyncio
 from collections.abc import AsyncIterator
@@ -21,7 +21,7 @@ NAME = keys.INGEST_STREAM
 
 @pytest.fixture
 async def client(tmp_path: Path) -> AsyncIterator[Client]:
-    """Connect the operator to an empty server."""
+    """Yield the operator's connection to an empty server."""
     async with nats_server(tmp_path / "nats") as url:
         connected = await connect(url, "operator")
         yield connected
@@ -37,8 +37,8 @@ def folder(tmp_path: Path) -> Folder:
 
 
 async def test_a_restored_stream_has_its_sequence_numbers(client: Client, folder: Folder) -> None:
-    """A restored stream has the messages with their numbers, the gaps and the configuration. An existing stream is
-    not replaced.
+    """A restored stream has the same messages, sequence numbers, gaps and configuration. A restore does not replace
+    an existing stream.
     """
     jetstream = client.jetstream()
     await jetstream.add_stream(StreamConfig(name="CAUSEWAY_TRY", subjects=["try.>"]))
@@ -75,9 +75,9 @@ async def test_foreign_and_temporary_streams_are_left_out(client: Client) -> Non
     assert [each.config.name for each in await streams.stored(client)] == ["CAUSEWAY_KEPT"]
 
 
-async def test_no_job_is_given_out_while_ingest_is_held(client: Client) -> None:
-    """While ingest is held, jobs are accepted, and workers get none. The hold waits for running jobs up to its
-    patience.
+async def test_no_job_is_delivered_during_a_pause(client: Client) -> None:
+    """During a pause, the queue accepts jobs but does not deliver them. The pause waits for running jobs for at
+    most ``patience`` seconds.
     """
     await ingest_transport(client, stream_bytes=MEGABYTE)
     jetstream = client.jetstream()
@@ -98,20 +98,20 @@ async def test_no_job_is_given_out_while_ingest_is_held(client: Client) -> None:
         assert idle
 
 
-async def test_workers_that_wait_are_seen(client: Client) -> None:
-    """Waiting workers are detected, because a restore refuses to run with them."""
+async def test_waiting_workers_are_detected(client: Client) -> None:
+    """`workers_wait` detects waiting workers, because a restore must not run beside them."""
     await ingest_transport(client, stream_bytes=MEGABYTE)
     assert not await pause.workers_wait(client)
     worker = await client.jetstream().pull_subscribe_bind(keys.ingest_consumer(0), keys.INGEST_STREAM)
-    asking = asyncio.create_task(worker.fetch(1, timeout=5))
+    fetching = asyncio.create_task(worker.fetch(1, timeout=5))
     while not await pause.workers_wait(client):
-        assert not asking.done()
-    asking.cancel()
-    await asyncio.gather(asking, return_exceptions=True)
+        assert not fetching.done()
+    fetching.cancel()
+    await asyncio.gather(fetching, return_exceptions=True)
 
 
-async def test_a_stack_that_never_took_a_document_can_be_held(client: Client) -> None:
-    """A stack without an ingest stream can be held."""
+async def test_pause_without_an_ingest_stream(client: Client) -> None:
+    """A pause also works if the ingest stream does not exist yet."""
     async with pause.paused(client, patience=1.0) as idle:
         assert idle
 
@@ -124,8 +124,8 @@ async def part_of(folder: Folder, content: bytes) -> Part:
 
 
 async def test_a_complete_folder_is_a_backup(folder: Folder) -> None:
-    """A folder is a backup once its last file is written. A changed or missing file, or another version, is
-    refused.
+    """Without ``backup.json``, a folder is no backup. `read` refuses changed or missing files and other
+    versions.
     """
     with pytest.raises(UsageError, match="no complete backup"):
         folder.read()

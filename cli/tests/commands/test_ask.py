@@ -14,14 +14,14 @@ def test_an_answer_with_citations_steps_and_trace(gateway: Any, cli: Callable[..
     assert "  1. handbook.pdf, page 2" in lines
     assert any("Results" in line and "4.5 ms" in line for line in lines)
     assert any("0af7651916cd43dd8448eb211c80319c" in line for line in lines)
-    overrides = gateway.asked[0]["context"]["overrides"]
+    overrides = gateway.requests[0]["context"]["overrides"]
     assert overrides == {"index": "x", "retrieval_mode": "text", "top": 5}
 
 
-def test_without_an_index_none_is_sent(gateway: Any, cli: Callable[..., Any]) -> None:
-    """Without --index the request names no index, so that the platform decides."""
+def test_no_index_is_sent_by_default(gateway: Any, cli: Callable[..., Any]) -> None:
+    """Without --index the request names no index, so that the platform uses its default."""
     assert cli("ask", "Why?", "--url", gateway.url).exit_code == 0
-    assert "index" not in gateway.asked[0]["context"]["overrides"]
+    assert "index" not in gateway.requests[0]["context"]["overrides"]
 
 
 def test_json(gateway: Any, cli: Callable[..., Any]) -> None:
@@ -42,7 +42,9 @@ STEPS = [
 
 
 def test_a_trace(gateway: Any, cli: Callable[..., Any]) -> None:
-    """--trace prints the trace's id and every step with its time. A service's steps are below the gateway's."""
+    """--trace prints the trace id and each step with its time. The steps of a service are indented below the step
+    of the gateway that called it.
+    """
     thoughts = [{"title": "Answer", "description": "", "props": {"duration_ms": 70.001, "steps": STEPS}}]
     gateway.lines = [
         b'{"delta":{"content":"So"}}\n',
@@ -66,7 +68,7 @@ def test_a_trace(gateway: Any, cli: Callable[..., Any]) -> None:
 
 @pytest.mark.parametrize("options", [[], ["--json"]])
 def test_an_answer_that_breaks_off(gateway: Any, cli: Callable[..., Any], options: list[str]) -> None:
-    """If the answer breaks off, the exit code is 1, and the error is on stderr only."""
+    """If the answer breaks off, the exit code is 1, and only stderr has the error."""
     gateway.lines = [b'{"delta":{"content":"So"}}\n', b'{"error":"the model is gone"}\n']
     result = cli("ask", "Why?", "--url", gateway.url, *options)
     assert result.exit_code == 1
@@ -83,7 +85,7 @@ def test_control_characters_do_not_reach_the_terminal(gateway: Any, cli: Callabl
 
 
 def test_a_refused_question(gateway: Any, cli: Callable[..., Any]) -> None:
-    """If the platform refuses, the exit code is 1, its message is on stderr, and stdout is empty."""
+    """If the platform refuses the question, the exit code is 1, stderr has the reason, and stdout is empty."""
     gateway.lines = [b'{"error":"No such index."}\n']
     result = cli("ask", "Why?", "--url", gateway.url)
     assert (result.exit_code, result.stdout) == (1, "")
@@ -91,23 +93,23 @@ def test_a_refused_question(gateway: Any, cli: Callable[..., Any]) -> None:
 
 
 @pytest.mark.parametrize(
-    ("indexes", "said"),
+    ("indexes", "message"),
     [
         (["handbook", "staff"], "Existing indexes: handbook, staff. Choose one with --index."),
         ([], "causeway ingest"),
     ],
 )
-def test_an_unknown_index(gateway: Any, cli: Callable[..., Any], indexes: list[str], said: str) -> None:
+def test_an_unknown_index(gateway: Any, cli: Callable[..., Any], indexes: list[str], message: str) -> None:
     """For an unknown index, the message names the existing ones, or the command that creates one."""
     gateway.indexes = indexes
     result = cli("ask", "Why?", "--index", "nope", "--url", gateway.url)
     assert (result.exit_code, result.stdout) == (1, "")
     assert "No such index: 'nope' exists. " in result.stderr
-    assert said in result.stderr
+    assert message in result.stderr
 
 
 def test_no_gateway_answers(no_gateway: str, cli: Callable[..., Any]) -> None:
-    """Without a gateway, the exit code is 3, and the message says how to start one."""
+    """Without a gateway, the exit code is 3, and the message says how to start the platform."""
     result = cli("ask", "Why?", "--url", no_gateway)
     assert result.exit_code == 3
     assert "causeway up" in result.stderr
@@ -115,5 +117,5 @@ def test_no_gateway_answers(no_gateway: str, cli: Callable[..., Any]) -> None:
 
 @pytest.mark.parametrize("options", [["--mode", "magic"], ["--top", "0"], ["--nonsense"]])
 def test_wrong_usage(cli: Callable[..., Any], options: list[str]) -> None:
-    """Wrong options cause exit code 2."""
+    """Invalid options cause exit code 2."""
     assert cli("ask", "Why?", *options).exit_code == 2

@@ -9,7 +9,7 @@ pytestmark = pytest.mark.slow
 
 @pytest.fixture
 def corpus(tmp_path: Path) -> Path:
-    """Create a few files, which the stub does not read."""
+    """Create a few files. The stub does not read their content."""
     folder = tmp_path / "corpus"
     folder.mkdir()
     for name in ("one.md", "two.md"):
@@ -31,7 +31,7 @@ def _demo(causeway: list[str], environment: dict[str, str], corpus: Path) -> "su
 
 
 def test_three_cited_answers(causeway: list[str], stub_environment: dict[str, str], corpus: Path) -> None:
-    """The demo prints three answers over three routes with citations and times, ends with 0, and cleans up."""
+    """The demo prints the answers of three routes with citations and times, exits with 0 and deletes its data."""
     done = _demo(causeway, stub_environment, corpus)
     assert done.returncode == 0, done.stderr
     for shown in (
@@ -58,7 +58,7 @@ def test_a_wrong_citation_fails(causeway: list[str], stub_environment: dict[str,
 
 
 def test_no_corpus(causeway: list[str], stub_environment: dict[str, str], tmp_path: Path) -> None:
-    """A missing corpus causes exit code 1 with the option to name it, before any service starts."""
+    """If the corpus is missing, the demo exits with 1 before it starts a service. The message names --corpus."""
     done = _demo(causeway, stub_environment, tmp_path / "missing")
     assert done.returncode == 1
     assert "--corpus" in done.stderr

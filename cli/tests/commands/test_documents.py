@@ -28,19 +28,19 @@ def test_documents_are_listed(gateway: Any, documents: Callable[..., Any]) -> No
 
 
 def test_passages_are_shown(gateway: Any, documents: Callable[..., Any]) -> None:
-    """The command prints the passages in order, up to --limit, of a document with this name or id."""
+    """The command prints the first passages of a document, up to --limit. The argument is a name or an id."""
     shown = documents("passages", "a.md").stdout
     assert shown.startswith("a.md (Top > Below)\nPassage 0.\n\na.md\nPassage 1.\n")
     assert documents("passages", document_id("a.md")).stdout == shown
     assert documents("passages", "a.md", "-n", "2").stdout.endswith("2 of 5 passages; --limit shows more.\n")
-    told = [json.loads(each)["text"] for each in documents("passages", "a.md", "--json").stdout.splitlines()]
-    assert told == gateway.passages
+    texts = [json.loads(each)["text"] for each in documents("passages", "a.md", "--json").stdout.splitlines()]
+    assert texts == gateway.passages
     missing = documents("passages", "c.md")
     assert (missing.exit_code, "no document 'c.md' that you may see" in missing.stderr) == (1, True)
 
 
 def test_the_access_list_is_shown_and_changed(gateway: Any, documents: Callable[..., Any]) -> None:
-    """Options replace both lists. The command waits for the job, and fails if the job fails."""
+    """The options replace users and groups. The command waits for the job, and fails if the job fails."""
     assert documents("access", "a.md").stdout == "a.md: ann, group crew\n"
     changed = documents("access", "folder/b.md", "-u", "bob", "-u", "bob", "-g", "deck")
     assert changed.stdout == "folder/b.md: bob, group deck\n"

@@ -21,8 +21,8 @@ def folder(tmp_path: Path) -> Path:
 
 
 def test_a_directory_is_ingested(gateway: Any, cli: Callable[..., Any], folder: Path) -> None:
-    """All files below a directory are ingested under their relative paths, except hidden ones. A sum follows their
-    lines.
+    """The command ingests all files below a directory except hidden ones. The names are relative paths. The last
+    line of the output has the totals.
     """
     result = cli("ingest", folder, "--index", "x", "--url", gateway.url)
     assert result.exit_code == 0, result.stderr
@@ -32,8 +32,8 @@ def test_a_directory_is_ingested(gateway: Any, cli: Callable[..., Any], folder: 
 
 
 def test_failures_do_not_stop_the_others(gateway: Any, cli: Callable[..., Any], tmp_path: Path) -> None:
-    """A failed job and a refused upload are printed with their reasons, the other files are ingested, and the exit
-    code is 1.
+    """The command prints failed jobs and refused uploads with their reasons, ingests the other files, and exits
+    with 1.
     """
     for name in ("good.md", "same.md", "bad.pdf", "refused.xyz"):
         (tmp_path / name).write_text("x")
@@ -47,8 +47,8 @@ def test_failures_do_not_stop_the_others(gateway: Any, cli: Callable[..., Any], 
     assert result.stdout.splitlines()[-1] == "2 failed, 1 succeeded, 1 unchanged"
 
 
-def test_unread_parts_are_printed(gateway: Any, cli: Callable[..., Any], tmp_path: Path) -> None:
-    """A file with warnings is a success. The command prints its warnings, and so does the list of jobs."""
+def test_warnings_are_printed(gateway: Any, cli: Callable[..., Any], tmp_path: Path) -> None:
+    """A file with warnings counts as ingested. The command prints the warnings, and so does `causeway jobs`."""
     (tmp_path / "scanned.pdf").write_text("x")
     result = cli("ingest", tmp_path / "scanned.pdf", "--index", "x", "--url", gateway.url)
     assert result.exit_code == 0
@@ -88,10 +88,10 @@ def test_json(gateway: Any, cli: Callable[..., Any], tmp_path: Path) -> None:
 
 
 @pytest.mark.parametrize("at_once", [1, 2])
-def test_files_on_their_way_are_bounded(
+def test_at_once_limits_concurrent_files(
     gateway: Any, cli: Callable[..., Any], tmp_path: Path, at_once: int
 ) -> None:
-    """At most --at-once files are between their upload and the end of their job."""
+    """The number of files between the start of their upload and the end of their job is at most --at-once."""
     folder = tmp_path / "folder"
     folder.mkdir()
     for number in range(6):
@@ -100,8 +100,8 @@ def test_files_on_their_way_are_bounded(
     assert gateway.most_in_flight == at_once
 
 
-def test_a_job_that_never_moves_is_given_up(gateway: Any, cli: Callable[..., Any], tmp_path: Path) -> None:
-    """A job without progress for the time of --patience counts as failed, with its id."""
+def test_a_job_without_progress_fails(gateway: Any, cli: Callable[..., Any], tmp_path: Path) -> None:
+    """A file fails if its job makes no progress for --patience seconds. The message has the id of the job."""
     (tmp_path / "stuck.md").write_text("x")
     result = cli("ingest", tmp_path / "stuck.md", "-i", "x", "--patience", "1", "--url", gateway.url)
     assert result.exit_code == 1
@@ -109,7 +109,9 @@ def test_a_job_that_never_moves_is_given_up(gateway: Any, cli: Callable[..., Any
 
 
 def test_two_files_of_one_name(gateway: Any, cli: Callable[..., Any], folder: Path) -> None:
-    """Two files with the same name are refused before an upload. A file that is given twice is uploaded once."""
+    """The command refuses two files with the same name before it uploads any. It uploads a file that is given twice
+    only once.
+    """
     result = cli("ingest", folder / "b.md", folder / "deep/er/b.md", "-i", "x", "--url", gateway.url)
     assert result.exit_code == 2
     assert "would both have the name b.md" in result.stderr
@@ -127,14 +129,16 @@ def test_nothing_to_ingest(gateway: Any, cli: Callable[..., Any], tmp_path: Path
 
 
 def test_no_gateway_answers(no_gateway: str, cli: Callable[..., Any], folder: Path) -> None:
-    """Without a gateway, the exit code is 3, with one line for all files."""
+    """Without a gateway, the exit code is 3, and the command prints one line for all files."""
     result = cli("ingest", folder, "-i", "x", "--url", no_gateway)
     assert result.exit_code == 3
     assert len(result.stderr.splitlines()) == 1
 
 
 def test_unchanged_files_are_not_sent(gateway: Any, cli: Callable[..., Any], folder: Path) -> None:
-    """Only changed files are uploaded. With --pictures all are, and the platform decides."""
+    """The command uploads only changed files. With --pictures it uploads all files, because only the platform knows
+    which pictures are missing.
+    """
     assert cli("ingest", folder, "-i", "x", "--url", gateway.url).exit_code == 0
     (folder / "b.md").write_text("new")
     result = cli("ingest", folder, "-i", "x", "--url", gateway.url)
@@ -145,9 +149,9 @@ def test_unchanged_files_are_not_sent(gateway: Any, cli: Callable[..., Any], fol
     assert sorted(gateway.pictures) == ["a.pdf", "b.md", "deep/er/b.md"]
 
 
-def test_a_mirror(gateway: Any, cli: Callable[..., Any], folder: Path) -> None:
-    """With --delete-missing, documents without a file are removed from the index, and texts stay. Without it
-    nothing is removed.
+def test_delete_missing(gateway: Any, cli: Callable[..., Any], folder: Path) -> None:
+    """--delete-missing removes the documents whose file does not exist, but not documents that were sent as text.
+    Without the option, the command removes nothing.
     """
     gateway.stored["x"] = {"a note": None, "old.md": b"old"}
     assert cli("ingest", folder, "-i", "x", "--url", gateway.url).exit_code == 0
@@ -175,7 +179,7 @@ def sigint_handler() -> Iterator[None]:
 
 @pytest.mark.usefixtures("sigint_handler")
 def test_an_interruption(gateway: Any, causeway: list[str], tmp_path: Path) -> None:
-    """Ctrl-C ends the command with 130 and a message that the uploaded files are still processed."""
+    """Ctrl-C ends the command with exit code 130. The message says that the platform ingests uploaded files."""
     (tmp_path / "stuck.md").write_text("x")
     command = [*causeway, "ingest", "stuck.md", "-i", "x", "--url", gateway.url]
     with subprocess.Popen(
@@ -187,9 +191,9 @@ def test_an_interruption(gateway: Any, causeway: list[str], tmp_path: Path) -> N
                 assert time.monotonic() < end
                 time.sleep(0.05)
             process.send_signal(signal.SIGINT)
-            _, said = process.communicate(timeout=60)
+            _, stderr = process.communicate(timeout=60)
         finally:
             process.kill()
     assert process.returncode == 130
-    assert "causeway jobs" in said
-    assert "Traceback" not in said
+    assert "causeway jobs" in stderr
+    assert "Traceback" not in stderr

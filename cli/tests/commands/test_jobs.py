@@ -8,7 +8,7 @@ import pytest
 
 @pytest.fixture
 def jobs(gateway: Any, cli: Callable[..., Any], tmp_path: Path) -> None:
-    """Create a succeeded, a failed and a waiting job, in this order."""
+    """Create a succeeded, a failed and a queued job, in this order."""
     for name in ("good.md", "bad.pdf", "stuck.md"):
         (tmp_path / name).write_text(name)
         cli("ingest", tmp_path / name, "-i", "x", "--patience", "1", "--url", gateway.url)
@@ -16,8 +16,8 @@ def jobs(gateway: Any, cli: Callable[..., Any], tmp_path: Path) -> None:
 
 @pytest.mark.usefixtures("jobs")
 def test_jobs_are_listed(gateway: Any, cli: Callable[..., Any]) -> None:
-    """The list has the newest job first, with reasons, and can be filtered by state. --json prints the platform's
-    objects.
+    """The list shows the newest job first, with the reasons of failures. --state filters it. --json prints the
+    platform's objects.
     """
     lines = cli("jobs", "--url", gateway.url).stdout.splitlines()
     assert [line.split()[0] for line in lines] == ["Job", "job-3", "job-2", "job-1"]
@@ -31,9 +31,7 @@ def test_jobs_are_listed(gateway: Any, cli: Callable[..., Any]) -> None:
 
 @pytest.mark.usefixtures("jobs")
 def test_jobs_are_cancelled(gateway: Any, cli: Callable[..., Any]) -> None:
-    """The command cancels each job that it can. An ended or unknown job causes exit code 1 and does not stop the
-    others.
-    """
+    """The command continues after a job that has ended or is unknown, and then exits with code 1."""
     result = cli("jobs", "cancel", "job-1", "none", "job-3", "--url", gateway.url)
     assert result.exit_code == 1
     assert result.stdout.splitlines() == [
@@ -46,15 +44,17 @@ def test_jobs_are_cancelled(gateway: Any, cli: Callable[..., Any]) -> None:
 
 
 def test_lanes(gateway: Any, cli: Callable[..., Any]) -> None:
-    """Each lane has a row, or an object with --json."""
+    """The command prints a row for each lane, or an object with --json."""
     rows = cli("jobs", "lanes", "--url", gateway.url).stdout.splitlines()
     assert [row.split()[:2] for row in rows[-2:]] == [["1", "8"], ["2", "3"]]
-    told = cli("jobs", "lanes", "--json", "--url", gateway.url).stdout.splitlines()
-    assert json.loads(told[1]) == {"lane": 2, "jobs": 3, "places": None}
+    lines = cli("jobs", "lanes", "--json", "--url", gateway.url).stdout.splitlines()
+    assert json.loads(lines[1]) == {"lane": 2, "jobs": 3, "places": None}
 
 
 def test_dead_letters(gateway: Any, cli: Callable[..., Any]) -> None:
-    """The command lists dead letters with their reasons, and submits them again. An unknown id is an error."""
+    """`jobs dead` lists the dead letters with their reasons. `jobs replay` submits them again; an unknown id causes
+    exit code 1.
+    """
     gateway.dead = ["a", "b", "c"]
     listed = cli("jobs", "dead", "--url", gateway.url).stdout
     assert "a.md" in listed

@@ -19,7 +19,7 @@ Run = Callable[..., Any]
 
 @pytest.fixture
 async def run(cli: Callable[..., Any], tmp_path: Path) -> AsyncIterator[Run]:
-    """Run ``causeway keys`` with a NATS server that the data directory names."""
+    """Yield a function that runs ``causeway keys`` with the NATS server of a data directory."""
     async with nats_server(tmp_path / "nats") as url:
         stack_file.write(tmp_path, {"url": "", "nats_url": url})
         yield lambda *arguments: asyncio.to_thread(cli, "keys", *arguments, "--data-dir", tmp_path)
@@ -36,7 +36,7 @@ async def stored(tmp_path: Path) -> dict[str, bytes]:
 
 
 async def test_a_key_is_shown_once(run: Run, tmp_path: Path) -> None:
-    """The key is the only output on stdout. The record and the lists do not contain it."""
+    """The output on stdout is only the key. The stored record and the lists do not contain the key."""
     result = await run("create", "--name", "ann")
     assert result.exit_code == 0
     key = result.stdout.strip()
@@ -51,13 +51,13 @@ async def test_a_key_is_shown_once(run: Run, tmp_path: Path) -> None:
         ("ask",),
     )
     assert key_id in result.stderr
-    for said in (raw.decode(), result.stderr, (await run("list")).stdout, (await run("list", "--json")).stdout):
-        assert key.split("_", 2)[2] not in said
-        assert record.digest not in said or said == raw.decode()
+    for output in (raw.decode(), result.stderr, (await run("list")).stdout, (await run("list", "--json")).stdout):
+        assert key.split("_", 2)[2] not in output
+        assert record.digest not in output or output == raw.decode()
 
 
 async def test_a_key_with_all_members(run: Run, tmp_path: Path) -> None:
-    """A key has all given members. --json prints the key with its record."""
+    """The record of a key has the values of all options. --json prints the key with its record."""
     made = json.loads(
         (
             await run(
@@ -79,7 +79,7 @@ async def test_a_key_with_all_members(run: Run, tmp_path: Path) -> None:
 
 
 async def test_keys_are_listed_and_revoked(run: Run, tmp_path: Path) -> None:
-    """Keys are listed oldest first, for all tenants or one. They are revoked by id or by the key itself."""
+    """`list` shows the oldest key first, for all tenants or one. `revoke` accepts ids and keys."""
     assert (await run("list", "--json")).stdout == ""
     made = {}
     for name, tenant in (("a", "north"), ("b", "south"), ("c", "south")):
@@ -114,8 +114,8 @@ def test_invalid_values_are_refused(cli: Callable[..., Any], arguments: tuple[st
     assert cli("keys", "create", "--name", "a", *arguments).exit_code == 2
 
 
-def test_when_a_key_ends() -> None:
-    """The end is a duration from now, a day, or a time."""
+def test_expiry() -> None:
+    """The expiry is a duration from now, a date, or a time."""
     assert _expiry("30m", 1000.0) == 2800
     assert _expiry("12h", 0.0) == 12 * 3600
     assert _expiry("2w", 0.0) == 14 * 86400
@@ -126,7 +126,7 @@ def test_when_a_key_ends() -> None:
 
 
 async def test_no_keys(run: Run) -> None:
-    """Without keys, the list says how to create one. With --json it is empty."""
+    """If there are no keys, `list` says how to create one. With --json it prints nothing."""
     result = await run("list")
     assert result.stdout == "There are no API keys; `causeway keys create --name NAME` creates a key.\n"
     assert "of tenant 'north'" in (await run("list", "--tenant", "north")).stdout
@@ -135,7 +135,7 @@ async def test_no_keys(run: Run) -> None:
 
 @pytest.mark.parametrize("command", ["keys list", "usage"])
 def test_no_broker_answers(cli: Callable[..., Any], command: str) -> None:
-    """Without a NATS server, the exit code is 3 with one line, which does not contain the password."""
+    """Without a NATS server, the exit code is 3, and the one-line message does not contain the password."""
     [port] = free_ports(1)
     result = cli(*command.split(), "--nats-url", f"nats://ann:secret@127.0.0.1:{port}")
     assert result.exit_code == 3
@@ -147,27 +147,27 @@ def test_no_broker_answers(cli: Callable[..., Any], command: str) -> None:
 
 
 def test_an_incomplete_certificate(cli: Callable[..., Any], monkeypatch: pytest.MonkeyPatch) -> None:
-    """A certificate for NATS needs all three of its variables."""
+    """If only one of the three variables of a certificate is set, the command exits with code 2."""
     monkeypatch.setenv("CAUSEWAY_TLS_CERT_FILE", "/nowhere/tls.crt")
     result = cli("keys", "list")
     assert result.exit_code == 2
     assert "Also set CAUSEWAY_TLS_KEY_FILE and CAUSEWAY_TLS_CA_FILE" in result.stderr
 
 
-@pytest.mark.parametrize("how", ["option", "variable"])
+@pytest.mark.parametrize("source", ["option", "variable"])
 def test_commands_send_a_key(
-    gateway: Any, cli: Callable[..., Any], monkeypatch: pytest.MonkeyPatch, tmp_path: Path, how: str
+    gateway: Any, cli: Callable[..., Any], monkeypatch: pytest.MonkeyPatch, tmp_path: Path, source: str
 ) -> None:
-    """Every request has the given key, or none."""
+    """All requests have the given key. Without a key, no request has the header."""
     (tmp_path / "a.md").write_text("# A")
     commands = [("status",), ("ask", "When?"), ("ask", "When?", "--json"), ("ingest", "a.md", "--index", "i")]
     for command in commands:
         assert cli(*command, "--url", gateway.url).exit_code == 0
     assert gateway.credentials == {""}
     gateway.credentials.clear()
-    if how == "variable":
+    if source == "variable":
         monkeypatch.setenv("CAUSEWAY_API_KEY", "cwk_x")
     for command in commands:
-        option = ("--api-key", "cwk_x") if how == "option" else ()
+        option = ("--api-key", "cwk_x") if source == "option" else ()
         assert cli(*command, "--url", gateway.url, *option).exit_code == 0
     assert gateway.credentials == {"Bearer cwk_x"}

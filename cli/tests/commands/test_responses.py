@@ -7,7 +7,7 @@ import pytest
 
 @pytest.fixture(autouse=True)
 def responses(gateway: Any) -> None:
-    """Store a waiting, a failed and a complete response, in this order."""
+    """Store a queued, a failed and a completed response, in this order."""
     for name, status in (("resp_c", "queued"), ("resp_b", "failed"), ("resp_a", "completed")):
         gateway.responses[name] = {
             "id": name,
@@ -23,8 +23,8 @@ def responses(gateway: Any) -> None:
 
 
 def test_responses_are_listed(gateway: Any, cli: Callable[..., Any]) -> None:
-    """The list has the newest response first, over several pages, up to --limit. --json prints the platform's
-    objects.
+    """The command reads several pages and lists the newest response first, up to --limit. --json prints the
+    platform's objects.
     """
     lines = cli("responses", "list", "--url", gateway.url).stdout.splitlines()
     assert [line.split()[:2] for line in lines[1:]] == [
@@ -40,7 +40,7 @@ def test_responses_are_listed(gateway: Any, cli: Callable[..., Any]) -> None:
     assert cli("responses", "list", "--url", gateway.url).stdout == "There are no responses.\n"
 
 
-def test_one_is_shown(gateway: Any, cli: Callable[..., Any]) -> None:
+def test_a_response_is_shown(gateway: Any, cli: Callable[..., Any]) -> None:
     """The command prints the response's properties. An unknown id causes exit code 1."""
     shown = cli("responses", "show", "resp_b", "--url", gateway.url).stdout.splitlines()
     assert shown[:3] == ["Response: resp_b", "Status: failed", "Reason: server_error"]
@@ -53,18 +53,18 @@ def test_one_is_shown(gateway: Any, cli: Callable[..., Any]) -> None:
 
 
 def test_responses_are_cancelled(gateway: Any, cli: Callable[..., Any]) -> None:
-    """The command cancels each response that it can. An ended one causes exit code 1, and the others follow."""
+    """The command continues after a response that has ended, and then exits with code 1."""
     result = cli("responses", "cancel", "resp_a", "resp_c", "--url", gateway.url)
     assert result.exit_code == 1
     assert result.stdout.splitlines() == ["resp_a: The response is over.", "cancelled: resp_c"]
     again = cli("responses", "cancel", "resp_a", "--json", "--url", gateway.url)
-    said = {"id": "resp_a", "cancelled": False, "message": "The response is over."}
-    assert json.loads(again.stdout) == said
+    expected = {"id": "resp_a", "cancelled": False, "message": "The response is over."}
+    assert json.loads(again.stdout) == expected
 
 
 def test_responses_are_deleted(gateway: Any, cli: Callable[..., Any]) -> None:
-    """Without a terminal, the command needs --yes. An unknown response causes exit code 1 and does not stop the
-    others.
+    """Without a terminal, the command needs --yes. It continues after an unknown response, and then exits with code
+    1.
     """
     arguments = ("responses", "delete", "none", "resp_a", "--url", gateway.url)
     refused = cli(*arguments)
@@ -80,7 +80,7 @@ def test_responses_are_deleted(gateway: Any, cli: Callable[..., Any]) -> None:
 
 @pytest.mark.parametrize("arguments", [["show"], ["cancel"], ["delete", "--yes"], ["bury"], ["list", "-n", "0"]])
 def test_wrong_usage(gateway: Any, cli: Callable[..., Any], arguments: list[str]) -> None:
-    """Missing arguments, unknown commands and wrong numbers cause exit code 2."""
+    """Missing arguments, unknown commands and invalid numbers cause exit code 2."""
     assert cli("responses", *arguments, "--url", gateway.url).exit_code == 2
 
 

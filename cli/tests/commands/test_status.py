@@ -9,8 +9,8 @@ from servicekit.server import GrpcServer
 
 
 def test_all_services_are_ready(gateway: Any, cli: Callable[..., Any]) -> None:
-    """The command prints every service with its state and ends with 0. Without a terminal there are no control
-    characters.
+    """The command prints each service with its state and exits with 0. Without a terminal, the output has no
+    control characters.
     """
     result = cli("status", "--url", gateway.url)
     assert result.exit_code == 0
@@ -30,7 +30,7 @@ def test_an_unavailable_service(gateway: Any, cli: Callable[..., Any]) -> None:
 
 
 def test_json_with_the_local_stack(gateway: Any, cli: Callable[..., Any], tmp_path: Path) -> None:
-    """The stack file of the data directory has the URL and the processes."""
+    """The command takes the URL and the processes from the stack file of the data directory."""
     services = {"retriever": {"pid": 12, "port": 34}}
     stack_file.write(tmp_path, {"url": gateway.url, "services": services, "nats_url": ""})
     found = json.loads(cli("status", "--data-dir", tmp_path, "--json").stdout)
@@ -46,26 +46,28 @@ def test_json_with_the_local_stack(gateway: Any, cli: Callable[..., Any], tmp_pa
     assert found["services"]["gateway"]["latency_ms"] > 0
 
 
-async def test_services_that_the_gateway_does_not_ask(
+async def test_services_that_the_gateway_does_not_check(
     gateway: Any, cli: Callable[..., Any], tmp_path: Path
 ) -> None:
-    """The command checks the health of the stack's other services. An unavailable one causes exit code 1."""
+    """The command checks the stack's services that the gateway does not report. If one is unavailable, it exits
+    with 1.
+    """
     tmp_path.chmod(0o700)
     server = GrpcServer(f"unix:{tmp_path}/ingest.sock", [])
     await server.start()
     services = {"ingest": {"pid": 12, "socket": f"{tmp_path}/ingest.sock"}}
     stack_file.write(tmp_path, {"url": gateway.url, "services": services, "nats_url": ""})
 
-    def ask() -> Any:
+    def status() -> Any:
         return cli("status", "--data-dir", tmp_path, "--json")
 
-    there = await asyncio.to_thread(ask)
-    assert there.exit_code == 0
-    assert json.loads(there.stdout)["services"]["ingest"]["status"] == "ok"
+    running = await asyncio.to_thread(status)
+    assert running.exit_code == 0
+    assert json.loads(running.stdout)["services"]["ingest"]["status"] == "ok"
     await server.stop(0)
-    gone = await asyncio.to_thread(ask)
-    assert gone.exit_code == 1
-    assert json.loads(gone.stdout)["services"]["ingest"]["detail"] == "unavailable"
+    stopped = await asyncio.to_thread(status)
+    assert stopped.exit_code == 1
+    assert json.loads(stopped.stdout)["services"]["ingest"]["detail"] == "unavailable"
 
 
 def test_no_gateway_answers(no_gateway: str, cli: Callable[..., Any]) -> None:

@@ -29,7 +29,7 @@ def _eventually(condition: Callable[[], bool], within: float = 60) -> None:
 
 @pytest.fixture
 def start(causeway: list[str], stub_environment: dict[str, str], tmp_path: Path) -> Iterator[Callable[..., Any]]:
-    """Give a function that starts `causeway up`, and kill the processes at the end."""
+    """Yield a function that starts `causeway up`. Kill the processes after the test."""
     with contextlib.ExitStack() as stack:
 
         def run(*options: str, **environment: str) -> subprocess.Popen[str]:
@@ -52,14 +52,14 @@ def test_start_restart_and_stop(start: Callable[..., Any], causeway: list[str], 
     stops with exit code 0.
     """
     process = start("--port", "0", "--json")
-    told = json.loads(process.stdout.readline())
+    printed = json.loads(process.stdout.readline())
     stack_json = tmp_path / "data" / "stack.json"
     described = json.loads(stack_json.read_text())
-    assert told == {name: value for name, value in described.items() if name != "nats_url"}
-    assert told["stack_file"] == str(stack_json)
+    assert printed == {name: value for name, value in described.items() if name != "nats_url"}
+    assert printed["stack_file"] == str(stack_json)
     password = described["nats_url"].partition("//operator:")[2].partition("@")[0]
     assert password
-    assert password not in json.dumps(told)
+    assert password not in json.dumps(printed)
     assert stack_json.stat().st_mode & 0o777 == 0o600
     data = tmp_path / "data"
     assert [path for path in (data, *data.rglob("*")) if path.stat().st_mode & 0o077] == []
@@ -98,7 +98,7 @@ def test_start_restart_and_stop(start: Callable[..., Any], causeway: list[str], 
 
 
 def test_a_disk_that_is_full(start: Callable[..., Any], tmp_path: Path) -> None:
-    """A killed service is restarted although stack.json cannot be written. The file is written later."""
+    """The command restarts a killed service although it cannot write stack.json, and writes the file later."""
     process = start("--port", "0", "--json")
     process.stdout.readline()
     data, stderr = tmp_path / "data", tmp_path / "stderr"
@@ -125,7 +125,9 @@ def _pid(data: Path, service: str) -> int | None:
 
 
 def test_readable_output(start: Callable[..., Any], tmp_path: Path) -> None:
-    """The command prints the progress, the URL and a first curl. --verbose prints the logs, and Ctrl-C ends it."""
+    """The command prints the progress, the URL and a curl example. --verbose adds the logs. Ctrl-C ends the
+    command.
+    """
     page = tmp_path / "modules" / "static" / "index.html"  # as in the gateway's package with the console
     page.parent.mkdir()
     page.touch()
@@ -134,9 +136,9 @@ def test_readable_output(start: Callable[..., Any], tmp_path: Path) -> None:
     assert first.startswith("Causeway is ready at http://127.0.0.1:")
     process.send_signal(signal.SIGINT)
     assert process.wait(60) == 0
-    told = process.stdout.read()
-    assert f"curl {first.split()[-1]}/documents" in told
-    assert f"The console is at {first.split()[-1]}/" in told
+    printed = process.stdout.read()
+    assert f"curl {first.split()[-1]}/documents" in printed
+    assert f"The console is at {first.split()[-1]}/" in printed
     shown = (tmp_path / "stderr").read_text()
     assert "gateway is ready" in shown
     assert "guardrails | guardrails serves on" in shown
@@ -144,22 +146,22 @@ def test_readable_output(start: Callable[..., Any], tmp_path: Path) -> None:
 
 
 def test_each_service_has_a_port_for_its_metrics(start: Callable[..., Any]) -> None:
-    """Each service has its own port for metrics, from the given one upwards, and the command prints them."""
+    """Each service gets its own metrics port, counted from CAUSEWAY_METRICS_PORT. The command prints the ports."""
     first = reservation.ports(0, 1)[0]
     process = start("--port", "0", CAUSEWAY_METRICS_PORT=str(first))
     assert process.stdout.readline().startswith("Causeway is ready at")
     process.send_signal(signal.SIGINT)
     assert process.wait(60) == 0
     [line] = [line for line in process.stdout if line.startswith("Metrics are at")]
-    told = dict(re.findall(r"(\w+) (\d+)", line.partition("/metrics: ")[2]))
-    assert set(told) == set(SERVICES) - {"nats"}
-    ports = sorted(map(int, told.values()))
+    printed = dict(re.findall(r"(\w+) (\d+)", line.partition("/metrics: ")[2]))
+    assert set(printed) == set(SERVICES) - {"nats"}
+    ports = sorted(map(int, printed.values()))
     assert len(set(ports)) == 5
     assert first <= ports[0]
 
 
 def test_the_name_of_the_command(monkeypatch: pytest.MonkeyPatch, tmp_path: Path) -> None:
-    """Messages name the command by its name if the shell finds it, else by its path."""
+    """The command in messages is a name if it is on PATH, else a path."""
     command = tmp_path / "causeway"
     command.write_text("#!/bin/sh\n")
     command.chmod(0o755)
@@ -173,7 +175,7 @@ def test_the_name_of_the_command(monkeypatch: pytest.MonkeyPatch, tmp_path: Path
 
 
 def test_all_processes_end_when_the_command_is_killed(start: Callable[..., Any]) -> None:
-    """After SIGKILL to the command all processes end, and it can be started again."""
+    """After SIGKILL to the command, all its processes end, and the command can start again."""
     process = start("--port", "0", "--json")
     url = json.loads(process.stdout.readline())["url"]
     process.kill()
@@ -202,7 +204,7 @@ def test_a_wrong_configuration(start: Callable[..., Any], tmp_path: Path) -> Non
     assert "will restart" not in shown
 
 
-def test_never_ready(start: Callable[..., Any], tmp_path: Path) -> None:
+def test_a_service_that_is_never_ready(start: Callable[..., Any], tmp_path: Path) -> None:
     """The command ends with exit code 1 after --timeout, and prints the last lines of the missing service."""
     process = start("--port", "0", "--timeout", "20", STUB_EXIT_GATEWAY="1")
     assert process.wait(60) == 1
@@ -212,7 +214,7 @@ def test_never_ready(start: Callable[..., Any], tmp_path: Path) -> None:
     assert "gateway | gateway: CAUSEWAY_SOMETHING: Field required" in shown
 
 
-def test_a_taken_port(start: Callable[..., Any], tmp_path: Path) -> None:
+def test_a_port_in_use(start: Callable[..., Any], tmp_path: Path) -> None:
     """A port in use causes exit code 4 before any service starts."""
     with socket.socket() as other:
         other.bind(("127.0.0.1", 0))

@@ -1,7 +1,7 @@
 """A stub of the gateway: its public HTTP interface with scripted answers. It also runs as ``python -m gateway``.
 
-The file name of an upload decides the end of its job: ``same`` is unchanged, ``bad`` fails, ``refused`` is not
-accepted, and ``stuck`` stays queued.
+A part of an upload's file name selects the result of its job: ``same``: unchanged; ``bad``: failed; ``refused``:
+the gateway refuses the upload; ``stuck``: the job stays queued.
 """
 
 import asyncio
@@ -38,34 +38,34 @@ _WARNINGS = [
 
 
 class Gateway:
-    """An ASGI application that tests script and inspect.
+    """An ASGI application whose responses a test sets and whose requests it inspects.
 
     Attributes:
         services: The states of the services in ``/readyz``, which is ready if all are ``ok``.
-        refusals: The status and headers of the next answers to ``/documents`` and ``/jobs``.
+        refusals: The status and headers of the next error responses of ``/documents`` and ``/jobs``.
         uploads: The index, file name and content of each upload.
-        asked: The bodies of the questions.
-        lines: The lines of the next streamed answer instead of the usual ones.
-        indexes: The names of the indexes. A question to another one is refused. None: every index exists.
-        settings: The settings of indexes by name, as their routes return them.
+        requests: The bodies of the questions and rebuilds, and the users whose data was deleted.
+        lines: The lines of streamed answers; None: the default lines.
+        indexes: The names of the indexes; the gateway refuses questions to other indexes. None: every index exists.
+        settings: The settings of the indexes by name, in the format of the routes.
         rebuilding: The next states of rebuilds, one for each request.
-        source: The source that answers cite instead of the right one.
+        source: The source that answers cite; empty: the correct source.
         stored: Documents by index and name, with their files, or None for a text.
         access: Access lists of documents, by name.
         passages: The passages of each document.
         removed: The names of removed documents.
         dead: The ids of dead letters.
-        holds: Whether jobs stop before their end.
-        pictures: The names of uploads that asked for pictures of their pages.
+        holds_jobs: Whether jobs stop before their last state.
+        pictures: The names of the uploads that request pictures of their pages.
         responses: The responses by id, the newest first.
-        credentials: The ``Authorization`` headers that came, each once.
+        credentials: The set of received ``Authorization`` headers.
     """
 
     def __init__(self) -> None:
         self.services = dict.fromkeys(("retriever", "generator", "guardrails", "nats"), "ok")
         self.refusals: list[tuple[int, dict[str, str]]] = []
         self.uploads: list[tuple[str, str, bytes]] = []
-        self.asked: list[dict[str, Any]] = []
+        self.requests: list[dict[str, Any]] = []
         self.lines: list[bytes] | None = None
         self.indexes: list[str] | None = None
         self.settings: dict[str, dict[str, Any]] = {}
@@ -78,7 +78,7 @@ class Gateway:
         self.removed: list[str] = []
         self.dead: list[str] = []
         self.responses: dict[str, dict[str, Any]] = {}
-        self.holds = False
+        self.holds_jobs = False
         self.pictures: list[str] = []
         self.in_flight: set[str] = set()
         self.most_in_flight = 0
@@ -88,7 +88,7 @@ class Gateway:
                 Route("/healthz", self._healthz),
                 Route("/readyz", self._readyz),
                 Route("/documents", self._documents, methods=["POST"]),
-                Route("/documents", self._stored),
+                Route("/documents", self._list_documents),
                 Route("/indexes", self._indexes),
                 Route("/indexes", self._create_index, methods=["POST"]),
                 Route("/indexes/{index}", self._index, methods=["GET", "PATCH", "DELETE"]),
@@ -167,12 +167,12 @@ class Gateway:
             return refusal
         job_id = request.path_params["job_id"]
         _, states = self._jobs[job_id]
-        if len(states) > (2 if self.holds else 1):
+        if len(states) > (2 if self.holds_jobs else 1):
             states.pop(0)
         return JSONResponse(self._resource(job_id))
 
-    async def _stored(self, request: Request) -> Response:
-        """Answer with pages of two documents."""
+    async def _list_documents(self, request: Request) -> Response:
+        """Return at most two documents per page."""
         if refusal := self._refusal():
             return refusal
         found = sorted(self.stored.get(request.query_params["index"], {}).items())
@@ -195,7 +195,7 @@ class Gateway:
         return JSONResponse({"documents": documents, "next_page_token": following})
 
     async def _passages(self, request: Request) -> Response:
-        """Answer with pages of two passages."""
+        """Return at most two passages per page."""
         start = int(request.query_params["offset"])
         assert int(request.query_params["limit"]) <= 100
         found = [
@@ -214,12 +214,12 @@ class Gateway:
 
     async def _delete(self, request: Request) -> Response:
         stored = self.stored.get(request.path_params["index"], {})
-        wanted = (await request.json())["doc_ids"]
-        gone = [name for name in stored if document_id(name) in wanted]
-        for name in gone:
+        requested = (await request.json())["doc_ids"]
+        deleted = [name for name in stored if document_id(name) in requested]
+        for name in deleted:
             del stored[name]
-        self.removed += gone
-        return JSONResponse({"deleted_doc_ids": wanted, "not_found_doc_ids": []})
+        self.removed += deleted
+        return JSONResponse({"deleted_doc_ids": requested, "not_found_doc_ids": []})
 
     async def _list_jobs(self, request: Request) -> Response:
         state = request.query_params.get("state")
@@ -237,10 +237,10 @@ class Gateway:
         return JSONResponse({"jobs": listed, "next_page_token": None})
 
     async def _replay(self, request: Request) -> Response:
-        wanted = (await request.json()).get("job_ids")
-        sent = [each for each in self.dead if wanted is None or each in wanted]
+        requested = (await request.json()).get("job_ids")
+        sent = [each for each in self.dead if requested is None or each in requested]
         self.dead = [each for each in self.dead if each not in sent]
-        missing = [each for each in wanted or () if each not in sent]
+        missing = [each for each in requested or () if each not in sent]
         return JSONResponse({"replayed": sent, "not_found": missing})
 
     async def _cancel(self, request: Request) -> Response:
@@ -277,7 +277,7 @@ class Gateway:
 
     async def _question(self, request: Request) -> tuple[str, str]:
         body = await request.json()
-        self.asked.append(body)
+        self.requests.append(body)
         source = self.source or ANSWERS.get(body["messages"][-1]["content"], "handbook.pdf#page=2")
         return f"It is so [{source}].", source
 
@@ -304,11 +304,13 @@ class Gateway:
         return JSONResponse(self.settings[name])
 
     async def _delete_user(self, request: Request) -> Response:
-        self.asked.append({"user": request.path_params["user"], "issuer": request.query_params.get("issuer", "")})
+        self.requests.append(
+            {"user": request.path_params["user"], "issuer": request.query_params.get("issuer", "")}
+        )
         return JSONResponse({"deleted": {"responses": 2, "chats": 1, "sessions": 0}})
 
     async def _list_responses(self, request: Request) -> Response:
-        """Answer with pages of two responses."""
+        """Return at most two responses per page."""
         found = list(self.responses.values())
         start = int(request.query_params.get("page_token", 0))
         following = str(start + 2) if start + 2 < len(found) else None
@@ -332,7 +334,7 @@ class Gateway:
 
     async def _rebuild(self, request: Request) -> Response:
         if request.method == "POST":
-            self.asked.append(await request.json())
+            self.requests.append(await request.json())
         elif not self.rebuilding:
             return JSONResponse({"detail": "It has not been rebuilt."}, status_code=404)
         step = self.rebuilding.pop(0) if len(self.rebuilding) > 1 else self.rebuilding[0]

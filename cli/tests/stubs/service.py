@@ -1,6 +1,6 @@
-"""A stub of a service, whose name is that of this file's copy. It prints a line and ends on SIGTERM.
+"""A stub of a service. It prints a line and exits on SIGTERM. The name of the file is the name of the service.
 
-If the variable ``STUB_EXIT_<NAME>`` is set, the stub prints an error and ends with this exit code.
+If the environment variable ``STUB_EXIT_<NAME>`` is set, the stub prints an error and exits with this code.
 """
 
 import asyncio
