@@ -124,9 +124,7 @@ async def part_of(folder: Folder, content: bytes) -> Part:
 
 
 async def test_a_complete_folder_is_a_backup(folder: Folder) -> None:
-    """Without ``backup.json``, a folder is no backup. `read` refuses changed or missing files and other
-    versions.
-    """
+    """A folder without ``backup.json`` is no backup. `read` refuses changed, missing and incompatible files."""
     with pytest.raises(UsageError, match="no complete backup"):
         folder.read()
     part = await part_of(folder, b"points")
