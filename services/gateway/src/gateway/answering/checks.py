@@ -7,7 +7,7 @@ from servicekit.deadline import Deadline
 from servicekit.errors import Blocked, DeadlineExceeded, RateLimited, Unavailable
 
 from gateway.answering import detection_context
-from gateway.answering.hold_back import withheld
+from gateway.answering.hold_back import mark_withheld
 from gateway.answering.message_positions import in_request
 from gateway.answering.request_texts import WITHHELD, RequestTexts
 from gateway.answering.timeline import QUERY, Timeline
@@ -306,5 +306,5 @@ def _shown(direction: Direction, verdict: Verdict) -> tuple[Finding, ...]:
     """Return the findings. A finding that would reveal text that another finding redacts is marked as withheld."""
     if direction is Direction.INPUT:
         return verdict.findings
-    taken = [(f.start, f.end) for f in verdict.findings if f.action is not Action.REPORT]
-    return withheld(verdict.findings, [(s, e) for s, e in taken if s is not None and e is not None])
+    spans = [(f.start, f.end) for f in verdict.findings if f.action is not Action.REPORT]
+    return mark_withheld(verdict.findings, [(s, e) for s, e in spans if s is not None and e is not None])

@@ -8,7 +8,7 @@ from gateway.answering.citation_marks import MarkScanner
 from gateway.domain import Action, Finding
 
 
-def spared(findings: Iterable[Finding], marks: Sequence[tuple[int, int]]) -> tuple[Finding, ...]:
+def exempt_marks(findings: Iterable[Finding], marks: Sequence[tuple[int, int]]) -> tuple[Finding, ...]:
     """Return the findings. A redaction within a citation mark becomes a report.
 
     Args:
@@ -49,11 +49,11 @@ class CitedNames:
         """End the text."""
         self._place(self._scanner.end())
 
-    def take(self, findings: Sequence[Finding]) -> None:
+    def add_findings(self, findings: Sequence[Finding]) -> None:
         """Add findings in the text so far."""
         self._waiting += findings
 
-    def settled(self, *, now: bool = False) -> tuple[Finding, ...]:
+    def take_findings(self, *, now: bool = False) -> tuple[Finding, ...]:
         """Return the findings since the last call, or none while a redaction may be in an incomplete mark.
 
         Args:
@@ -61,7 +61,7 @@ class CitedNames:
         """
         if not self._waiting or (self._waits and not now):
             return ()
-        findings, self._waiting = spared(self._waiting, self._marks), []
+        findings, self._waiting = exempt_marks(self._waiting, self._marks), []
         return findings
 
     def limit(self, cleared: int) -> int:

@@ -190,12 +190,12 @@ class OutputGuard:
                 self._starts.append(self._other_texts.start(event))
             elif isinstance(event, FollowUps):
                 self._other_texts.follow_ups(event)
-                self._choice(0).asks = True
+                self._choice(0).follow_ups_pending = True
             elif isinstance(event, Completion):
                 self._whole = WholeAnswer(
                     event.raw_json, self._other_texts, protected=self._protected, names=self._names
                 )
-                self._other_texts.pieces += self._whole.feeds()
+                self._other_texts.pieces += self._whole.pieces()
         return texts
 
     def _complete(self, choice: HeldChoice) -> None:
@@ -217,8 +217,8 @@ class OutputGuard:
             self._apply_to_other_text(clearance)
             return
         choice = self._choice(clearance.choice)
-        choice.find(clearance.findings)
-        findings = choice.found(now=clearance.blocked)
+        choice.add_findings(clearance.findings)
+        findings = choice.take_findings(now=clearance.blocked)
         if findings or clearance.failures:
             self._ready.append(Detections(Direction.OUTPUT, choice.index, findings, clearance.failures))
         if clearance.blocked:
@@ -229,7 +229,7 @@ class OutputGuard:
         self._release(choice)
 
     def _apply_to_other_text(self, clearance: Clearance) -> None:
-        if self._whole is not None and self._whole.takes(clearance.choice):
+        if self._whole is not None and self._whole.has_text(clearance.choice):
             self._ready += self._whole.take(clearance)
         else:
             size = self._other_texts.size
@@ -240,7 +240,7 @@ class OutputGuard:
             return
         self._starts += self._other_texts.take_starts()
         if self._other_texts.follow_ups_judged:
-            self._choice(0).asks = False
+            self._choice(0).follow_ups_pending = False
         for choice in self._choices.values():
             self._release(choice)
 
@@ -255,7 +255,7 @@ class OutputGuard:
         if self._blocked:
             # The tasks may still run until `events` stops them.
             return
-        if found := choice.found():
+        if found := choice.take_findings():
             self._ready.append(Detections(Direction.OUTPUT, choice.index, found))
         events, size = len(self._ready), choice.size
         choice.release(self._ready)
@@ -282,7 +282,7 @@ class OutputGuard:
             raise _unjudged()
         for choice in self._choices.values():
             choice.judged = True
-            if found := choice.found(now=True):
+            if found := choice.take_findings(now=True):
                 out.append(Detections(Direction.OUTPUT, choice.index, found))
             choice.release(out)
             if not choice.empty:

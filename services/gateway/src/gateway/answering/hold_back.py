@@ -8,7 +8,7 @@ import msgspec
 
 from gateway.answering.choice_members import ChoiceMembers, Document
 from gateway.answering.cited_names import CitedNames
-from gateway.answering.word_edges import joint
+from gateway.answering.word_edges import separator
 from gateway.domain import Action, Delta, Event, Finding, Finish
 from gateway.domain.deltas import ToolCall, drop_numbers, members_of, merge, tool_calls_json
 
@@ -47,7 +47,7 @@ class HeldChoice:
         size: The size of the held events by `size_of`, without tool calls.
         overlong: The tool calls are too long for the detectors.
         members: The members other than the text, or None without protection.
-        asks: The detectors have not judged the follow-up questions yet, so the choice cannot end.
+        follow_ups_pending: The detectors have not judged the follow-up questions yet, so the choice cannot end.
 
     >>> choice = HeldChoice(0, protected=True, chunked=False)
     >>> for piece in ("The code ", "is 42."):
@@ -71,24 +71,24 @@ class HeldChoice:
         self._chunked = chunked
         self._pending: deque[Delta | Finish] = deque()
         # Text after the pending events without other members: most tokens are only text.
-        self._run: list[str] = []
+        self._text_run: list[str] = []
         self.members = ChoiceMembers(index) if protected else None
-        self.asks = False
+        self.follow_ups_pending = False
         self._cited = CitedNames(names)
         self._reply: dict[str, Any] = {}
         self._reply_size = 0
         self._redactions: deque[Finding] = deque()
-        self._taken: list[tuple[int, int]] = []
+        self._redacted_spans: list[tuple[int, int]] = []
         self._offset = 0
-        self._kept = ""  # the last text that was not redacted
-        self._taken_out = ""  # the last character before the offset, if it was redacted
+        self._last_kept = ""  # the last text that was not redacted
+        self._last_redacted = ""  # the last character before the offset, if it was redacted
         self._edge = ""  # the last character of the last replacement
 
     @property
     def empty(self) -> bool:
         """Return whether the choice holds no event."""
         members_held = self.members is not None and (self.members.waiting or self.members.calls)
-        return not (self._pending or self._run or members_held)
+        return not (self._pending or self._text_run or members_held)
 
     @property
     def reply_json(self) -> bytes:
@@ -103,7 +103,7 @@ class HeldChoice:
         if isinstance(event, Delta):
             if event.text and not (event.delta_json or event.choice_json):
                 self.fed = True
-                self._run.append(event.text)
+                self._text_run.append(event.text)
                 self._cited.feed(event.text)
                 self.size += len(event.text)
                 return
@@ -139,11 +139,11 @@ class HeldChoice:
             if self._reply_size <= LONGEST_REPLY:
                 merge(self._reply, members_of(calls_json))
 
-    def find(self, findings: tuple[Finding, ...]) -> None:
-        """Add findings, which `found` returns."""
-        self._cited.take(findings)
+    def add_findings(self, findings: tuple[Finding, ...]) -> None:
+        """Add findings, which `take_findings` returns."""
+        self._cited.add_findings(findings)
 
-    def found(self, *, now: bool = False) -> tuple[Finding, ...]:
+    def take_findings(self, *, now: bool = False) -> tuple[Finding, ...]:
         """Record the spans to redact and return the findings.
 
         A redaction that may be in an incomplete citation mark delays the findings.
@@ -154,15 +154,15 @@ class HeldChoice:
         Returns:
             The findings. A finding that would reveal redacted text is marked as withheld.
         """
-        findings = self._cited.settled(now=now)
+        findings = self._cited.take_findings(now=now)
         if not findings:
             return ()
         spans = [f for f in findings if f.action is Action.REDACT and f.start is not None]
         if spans:
-            self._taken = sorted([*self._taken, *((f.start or 0, f.end or 0) for f in spans)])
+            self._redacted_spans = sorted([*self._redacted_spans, *((f.start or 0, f.end or 0) for f in spans)])
             spans += self._redactions
             self._redactions = deque(sorted(spans, key=lambda finding: finding.start or 0))
-        return withheld(findings, self._taken)
+        return mark_withheld(findings, self._redacted_spans)
 
     def release(self, out: list[Event]) -> None:
         """Append the releasable events to ``out``: cleared text, other judged members, the finish."""
@@ -197,19 +197,19 @@ class HeldChoice:
 
     @property
     def _waits(self) -> bool:
-        return self.asks or (self.members is not None and self.members.waiting > 0)
+        return self.follow_ups_pending or (self.members is not None and self.members.waiting > 0)
 
     def _close_run(self) -> None:
-        if self._run:
-            self._pending.append(Delta(self.index, "".join(self._run)))
-            self._run = []
+        if self._text_run:
+            self._pending.append(Delta(self.index, "".join(self._text_run)))
+            self._text_run = []
 
     def _pass(self, delta: Delta, out: list[Event], begin: int) -> None:
         text = delta.text
-        if self._redactions or self._taken_out:
+        if self._redactions or self._last_redacted:
             text = self._redacted(text)
         elif text:
-            self._kept = text
+            self._last_kept = text
         self._offset += len(delta.text)
         self._cited.forget(self._offset)
         if text is not delta.text:
@@ -239,12 +239,12 @@ class HeldChoice:
             if finding.start >= at:
                 self._keep(text[at - begin : finding.start - begin], pieces)
                 first = finding.start - begin
-                kept = "" if self._taken_out else self._kept[-1:]
-                pieces += [joint(kept, text[first : first + 1], finding.replacement[:1]), finding.replacement]
+                kept = "" if self._last_redacted else self._last_kept[-1:]
+                pieces += [separator(kept, text[first : first + 1], finding.replacement[:1]), finding.replacement]
                 self._edge = finding.replacement[-1:]
-            if (taken := min(finding.end, end)) > at:
-                self._taken_out = text[taken - begin - 1]
-                at = taken
+            if (cut := min(finding.end, end)) > at:
+                self._last_redacted = text[cut - begin - 1]
+                at = cut
             if finding.end > end:
                 break
             self._redactions.popleft()
@@ -254,31 +254,31 @@ class HeldChoice:
     def _keep(self, text: str, pieces: list[str]) -> None:
         if not text:
             return
-        if self._taken_out:
-            pieces.append(joint(text[:1], self._taken_out, self._edge))
+        if self._last_redacted:
+            pieces.append(separator(text[:1], self._last_redacted, self._edge))
         pieces.append(text)
-        self._kept, self._taken_out = text, ""
+        self._last_kept, self._last_redacted = text, ""
 
 
-def withheld(findings: tuple[Finding, ...], taken: list[tuple[int, int]]) -> tuple[Finding, ...]:
+def mark_withheld(findings: tuple[Finding, ...], redacted: list[tuple[int, int]]) -> tuple[Finding, ...]:
     """Return the findings, with report-only findings that overlap redacted text marked as withheld.
 
     Args:
         findings: The findings.
-        taken: The redacted spans.
+        redacted: The redacted spans.
     """
-    if not taken:
+    if not redacted:
         return findings
     return tuple(
-        replace(each, withheld=True) if each.action is Action.REPORT and _overlaps(each, taken) else each
+        replace(each, withheld=True) if each.action is Action.REPORT and _overlaps(each, redacted) else each
         for each in findings
     )
 
 
-def _overlaps(finding: Finding, taken: list[tuple[int, int]]) -> bool:
+def _overlaps(finding: Finding, redacted: list[tuple[int, int]]) -> bool:
     if finding.start is None or finding.end is None:
         return bool(finding.text or finding.extra_json)  # a quotation without a known position may overlap
-    return any(start < finding.end for start, end in taken if end > finding.start)
+    return any(start < finding.end for start, end in redacted if end > finding.start)
 
 
 def _raw(delta: Delta) -> bool:

@@ -8,7 +8,7 @@ from typing import Any
 
 import msgspec
 
-from gateway.answering.word_edges import joint
+from gateway.answering.word_edges import separator
 from gateway.domain import Action, Finding
 
 LONGEST = 256 * 1024
@@ -105,7 +105,7 @@ class JsonTexts:
             raise Unjudgeable
         self._judged = [self._joined(range(len(self._leaves)), "\n")]
         self._judged += [self._joined(range(first, end), "") for first, end in ends if end - first > 1]
-        self._judged += [self._as_it_is(at) for at in range(len(self._embedded))]
+        self._judged += [self._unchanged(at) for at in range(len(self._embedded))]
         self.texts = tuple(text for text, _ in self._judged)
 
     @property
@@ -119,12 +119,12 @@ class JsonTexts:
         for finding in findings:
             if finding.action is not Action.REDACT or finding.start is None or finding.end is None:
                 continue
-            hit = [place for place in places if place.begin < finding.end and place.end > finding.start]
-            if not hit and at >= len(self._judged) - len(self._embedded):
+            hits = [place for place in places if place.begin < finding.end and place.end > finding.start]
+            if not hits and at >= len(self._judged) - len(self._embedded):
                 self._dropped.add(at - len(self._judged) + len(self._embedded))
-            for place in hit:
+            for place in hits:
                 begin, end = max(finding.start, place.begin), min(finding.end, place.end)
-                if len(hit) == 1 and len(place.leaves) > 1 and (begin, end) == (finding.start, finding.end):
+                if len(hits) == 1 and len(place.leaves) > 1 and (begin, end) == (finding.start, finding.end):
                     continue  # the finding is also in the separate texts of these leaves
                 for leaf in place.leaves:
                     span = (begin - place.begin, end - place.begin, finding.replacement)
@@ -163,7 +163,7 @@ class JsonTexts:
             at = end + len(between)
         return between.join(self._leaves[leaf] for leaf in leaves), places
 
-    def _as_it_is(self, at: int) -> tuple[str, list[_Place]]:
+    def _unchanged(self, at: int) -> tuple[str, list[_Place]]:
         raw, first = self._embedded[at]
         sizes = list(_sizes(msgspec.json.decode(raw)))
         tokens = list(_TOKEN.finditer(raw))
@@ -191,12 +191,12 @@ def replaced(text: str, spans: Iterable[Span]) -> str:
     for begin, end, instead in sorted(spans, key=lambda span: span[:2]):
         if begin >= done:
             kept = text[done:begin]
-            parts += [joint(kept[:1], text[done - 1 : done], edge), kept]
-            parts += [joint(kept[-1:], text[begin : begin + 1], instead[:1]), instead]
+            parts += [separator(kept[:1], text[done - 1 : done], edge), kept]
+            parts += [separator(kept[-1:], text[begin : begin + 1], instead[:1]), instead]
             edge = instead[-1:]
         done = max(done, end)
     rest = text[done:]
-    return "".join([*parts, joint(rest[:1], text[done - 1 : done], edge), rest])
+    return "".join([*parts, separator(rest[:1], text[done - 1 : done], edge), rest])
 
 
 def repeats_names(raw_json: bytes | str) -> bool:

@@ -14,7 +14,7 @@ from gateway.answering.choice_members import (
     split_start,
     without_span,
 )
-from gateway.answering.hold_back import HeldChoice, withheld
+from gateway.answering.hold_back import HeldChoice, mark_withheld
 from gateway.answering.json_texts import Span, replaced
 from gateway.domain import (
     Action,
@@ -191,8 +191,8 @@ class OtherTexts:
         out: list[Event] = []
         item = 0
         if (growing := self._by_number.get(number)) is not None:
-            growing.held.find(clearance.findings)
-            item, findings = growing.choice.index, growing.held.found(now=True)
+            growing.held.add_findings(clearance.findings)
+            item, findings = growing.choice.index, growing.held.take_findings(now=True)
             left_out = self._grown(growing, clearance, out)
         elif (question := self._questions.get(number)) is not None:
             left_out = ()
@@ -203,7 +203,7 @@ class OtherTexts:
                 if each.action is Action.REDACT and each.start is not None and each.end is not None
             ]
             question.spans += spans
-            findings = withheld(clearance.findings, [(begin, end) for begin, end, _ in question.spans])
+            findings = mark_withheld(clearance.findings, [(begin, end) for begin, end, _ in question.spans])
         else:
             choice, document, at = self._documents[number]
             document.take(at, clearance)

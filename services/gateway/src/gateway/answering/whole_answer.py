@@ -8,8 +8,8 @@ from servicekit.errors import Unavailable
 
 from gateway.answering.choice_members import ChoiceMembers, Document, counts_only, split_start
 from gateway.answering.citation_marks import spans_of
-from gateway.answering.cited_names import spared
-from gateway.answering.hold_back import withheld
+from gateway.answering.cited_names import exempt_marks
+from gateway.answering.hold_back import mark_withheld
 from gateway.answering.json_texts import Span, repeats_names, replaced
 from gateway.answering.other_texts import FIRST, OtherTexts, Piece, client_events
 from gateway.domain import Action, Detections, Direction, Event, Finding, Usage
@@ -165,7 +165,7 @@ class WholeAnswer:
         self._parts = {other_texts.number(): choice for choice in several}
         self._open = set(self._parts)
 
-    def feeds(self) -> Iterator[Piece]:
+    def pieces(self) -> Iterator[Piece]:
         """Yield the contents for the detectors."""
         for choice in self.choices.values():
             if choice.text or choice.reply_json:
@@ -175,7 +175,7 @@ class WholeAnswer:
         for number, choice in self._parts.items():
             yield Piece(number, _GAP.join(part["text"] for part in choice.parts))
 
-    def takes(self, number: int) -> bool:
+    def has_text(self, number: int) -> bool:
         """Return whether the text with this number is one of the contents."""
         return number in self.choices or number in self._parts
 
@@ -183,7 +183,7 @@ class WholeAnswer:
         """Record the detectors' result for one of the contents and return the events for clients."""
         if (parts := self._parts.get(clearance.choice)) is not None:
             joined = _GAP.join(part["text"] for part in parts.parts)
-            parts.take(spared(clearance.findings, spans_of(joined, self._names)), gap=len(_GAP))
+            parts.take(exempt_marks(clearance.findings, spans_of(joined, self._names)), gap=len(_GAP))
             if clearance.judged:
                 self._open.discard(clearance.choice)
             return client_events(parts.index, clearance.findings if clearance.blocked else (), clearance.failures)
@@ -191,14 +191,14 @@ class WholeAnswer:
         choice.judged = choice.judged or clearance.judged
         findings = clearance.findings
         if self._names and any(each.action is Action.REDACT for each in findings):
-            findings = spared(findings, spans_of(choice.text, self._names))
+            findings = exempt_marks(findings, spans_of(choice.text, self._names))
         choice.take(findings)
-        taken = [
+        redacted = [
             (each.start, each.end)
             for each in findings
             if each.action is Action.REDACT and each.start is not None and each.end is not None
         ]
-        findings = withheld(findings, taken)
+        findings = mark_withheld(findings, redacted)
         if not (findings or clearance.failures):
             return []
         return [Detections(Direction.OUTPUT, choice.index, findings, clearance.failures)]
@@ -225,8 +225,8 @@ class WholeAnswer:
             _put(self._body, self._others)
             changed.append(True)
         # Encoding removes duplicate names, of which the detectors judged only one value.
-        anew = any(changed) or (self._protected and repeats_names(self._raw_json))
-        return _encode(self._body) if anew else self._raw_json
+        reencode = any(changed) or (self._protected and repeats_names(self._raw_json))
+        return _encode(self._body) if reencode else self._raw_json
 
 
 def _put(members: dict[str, Any], document: Document) -> None:

@@ -4,22 +4,22 @@
 replaces ``tern``, the number begins a word. A separator prevents this.
 """
 
-_JOINT = "_"
+_SEPARATOR = "_"
 
 
-def joint(kept: str, taken: str, edge: str) -> str:
-    """Return the separator between a replacement and the rest of a word, so that the rest does not become a word.
+def separator(kept: str, redacted: str, edge: str) -> str:
+    """Return the separator between a replacement and the rest of a word, so that the rest is not a new word.
 
     Args:
         kept: The remaining character beside the cut, or empty at an end of the text.
-        taken: The redacted character on the other side of the cut.
+        redacted: The redacted character on the other side of the cut.
         edge: The replacement's character beside the cut, or empty for an empty replacement. Beside a letter or
             a digit, no separator is needed.
 
-    >>> joint("4", "n", "]"), joint(" ", "n", "["), joint("4", "n", "")
+    >>> separator("4", "n", "]"), separator(" ", "n", "["), separator("4", "n", "")
     ('_', '', '')
     """
-    return _JOINT if edge and _is_word(kept) and _is_word(taken) and not _is_word(edge) else ""
+    return _SEPARATOR if edge and _is_word(kept) and _is_word(redacted) and not _is_word(edge) else ""
 
 
 def _is_word(character: str) -> bool:
