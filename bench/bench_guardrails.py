@@ -43,7 +43,7 @@ def line(row: Row) -> str:
 def goals(rows: list[Row]) -> list[str]:
     """Return a table of the goals and the measured results; rows without both results are omitted."""
     at = {(row["case"], row["contender"]): row for row in rows}
-    lines = ["| | wanted | measured |", "|---|--:|--:|"]
+    lines = ["| | goal | measured |", "|---|--:|--:|"]
     if (FIRST, GUARDED) in at and (FIRST, OURS) in at:
         added = at[FIRST, GUARDED]["first_ms"] - at[FIRST, OURS]["first_ms"]
         lines.append(f"| first text, added by the detectors | ≤ 5 ms | {added:.1f} ms |")
@@ -68,17 +68,17 @@ def page(result: dict[str, Any]) -> str:
         "# Two pattern detectors on each answer: Causeway and peers",
         "",
         f"{result['date']}, {result['machine']}. Each contender has one core for all of its processes (ours are "
-        "gateway, generator and guardrails service), stub and load have another. CPU and memory are over all "
-        f"processes of the contender. Each case runs for {result['seconds']} s, after a warm-up, and until its "
-        "last answer is complete. The detectors search the answer for social security numbers and credit card "
-        "numbers; the answer contains none.",
+        "gateway, generator and guardrails service). The stub and the load have another core. CPU and memory are "
+        f"the sums of all processes of the contender. Each case runs for {result['seconds']} s after a warm-up, "
+        "until its last answer is complete. The detectors search the answer for social security numbers and "
+        "credit card numbers; the answer contains none.",
         "",
         "The detectors of Causeway and LiteLLM check each token and replace matches. NeMo Guardrails streams in "
         "chunks of 200 tokens by default, so it sends an answer of 64 tokens at its end.",
         "",
         *goals(rows),
         "",
-        "## Everything",
+        "## All results",
         "",
         f"| case | contender | {' | '.join(COLUMNS.values())} |",
         f"|---|---|{'--:|' * len(COLUMNS)}",

@@ -63,7 +63,8 @@ class Row:
     """The results for one kind of documents.
 
     Attributes:
-        alone: Chunks per second of the embedding model alone, with the same texts.
+        alone: Chunks per second of the embedding model alone, with texts of the same lengths.
+        share: ``chunks_a_second`` divided by ``alone``.
         cpu_ms: CPU milliseconds per chunk of all processes. `alone_cpu_ms` is the CPU of the embedding model alone.
             Other load on the machine hardly changes their ratio.
         cpu: CPU seconds by process.
@@ -135,7 +136,7 @@ async def stack() -> AsyncIterator[dict[str, Any]]:
 
 
 class Bench:
-    """Upload documents to a stack, and observe its processes."""
+    """Uploads documents to a stack, and measures its processes."""
 
     def __init__(self, described: dict[str, Any], http: httpx.AsyncClient, jetstream: Any) -> None:
         self._pids = {name: service["pid"] for name, service in described["services"].items()}
@@ -230,7 +231,7 @@ def page(rows: Sequence[Row], memory: dict[str, float], load: float) -> str:
         "machine. The bundled embedding model alone runs on the same cores with texts of the same lengths.",
         "",
         "| | documents | chunks | accepted after | all done after | chunks/s | embedding alone | share "
-        "| CPU a chunk | embedding alone | share |",
+        "| CPU per chunk | embedding alone | share |",
         "|---|---|---|---|---|---|---|---|---|---|---|",
         *(
             f"| {row.name} | {row.documents} | {row.chunks} | {row.accepted_seconds:.1f} s | {row.seconds:.1f} s "
@@ -239,7 +240,7 @@ def page(rows: Sequence[Row], memory: dict[str, float], load: float) -> str:
             for row in rows
         ),
         "",
-        "CPU seconds and most memory of each process:",
+        "CPU seconds and peak memory of each process:",
         "",
         f"| | {' | '.join(f'CPU, {row.name}' for row in rows)} | memory |",
         f"|---|{'---|' * len(rows)}---|",

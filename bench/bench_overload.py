@@ -1,10 +1,10 @@
 """Benchmark of overload: requests at three times the capacity.
 
-The gateway accepts a limited number of concurrent answers. A stub model server needs the same time for each answer.
-First, as many clients as places send one question after another. Their rate is the capacity. Then requests arrive
-at random times (a Poisson process), at one and at three times this rate, independent of earlier requests. In the
-last load, every fourth request is a batch request. Accepted requests should be nearly as fast as without overload.
-The gateway should refuse the other requests quickly.
+The gateway accepts a limited number of concurrent answers, its places. A stub model server needs the same time for
+each answer. First, as many clients as places send one question after another. Their rate is the capacity. Then
+requests arrive at random times (a Poisson process), at one and at three times this rate, independent of earlier
+requests. In the last load, every fourth request is a batch request. Accepted requests should be nearly as fast as
+without overload. The gateway should refuse the other requests quickly.
 
 Usage: python bench/bench_overload.py [--seconds N] [--places N] [--results DIR]
 """
@@ -37,13 +37,13 @@ QUESTION = {"model": "stub", "stream": True, "messages": [{"role": "user", "cont
 ALLOWED_RATIO, ALLOWED_REFUSAL = 1.5, 0.05
 COLUMNS = {
     "sent": "requests",
-    "sent_rate": "a second",
+    "sent_rate": "requests/s",
     "answered": "answered",
     "refused": "refused",
-    "answered_rate": "answered a second",
+    "answered_rate": "answered/s",
     "p50_ms": "p50 ms",
     "p99_ms": "p99 ms",
-    "ratio": "p99 of capacity's",
+    "ratio": "p99 relative to capacity",
     "refused_p50_ms": "refused, p50 ms",
     "refused_p99_ms": "refused, p99 ms",
 }
@@ -81,7 +81,7 @@ async def ask(
 
 
 async def closed_loop(url: str, clients: int, seconds: float) -> Results:
-    """Run a closed_loop loop: each client waits for its answer before the next request."""
+    """Run a closed loop: each client waits for its answer before the next request."""
     results, begin = Results(), time.perf_counter()
 
     async def client(http: aiohttp.ClientSession) -> None:
@@ -184,9 +184,9 @@ def page(result: dict[str, Any]) -> str:
     lines = [
         "# Overload",
         "",
-        f"{result['date']}, {result['machine']}. {result['places']} places in the gateway; an answer of {TOKENS} "
-        f"tokens takes the model server {TOKENS * PACE:.1f} s. Model server, generator, gateway and the load share "
-        "the machine.",
+        f"{result['date']}, {result['machine']}. The gateway accepts {result['places']} concurrent answers "
+        f"(places). The model server needs {TOKENS * PACE:.1f} s for an answer of {TOKENS} tokens. Model server, "
+        "generator, gateway and the load share the machine.",
         "",
         "| load | " + " | ".join(COLUMNS.values()) + " |",
         "|---|" + "--:|" * len(COLUMNS),

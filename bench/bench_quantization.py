@@ -171,10 +171,10 @@ def page(result: dict[str, Any]) -> str:
     lines = [
         "# Quantized vectors in the embedded store",
         "",
-        f"{result['date']}, {result['machine']}. Vectors of {SPEC.dimension} numbers, some hundred queries, each "
-        f"{PASSES} times after a first time, one after the other, by meaning alone, {DEPTH} results. "
-        "Vectors are mixtures of real ones of the bundled model. Chunks have one word of text: "
-        "memory and disk are those of vectors and graph.",
+        f"{result['date']}, {result['machine']}. The vectors have {SPEC.dimension} dimensions and are mixtures of "
+        f"vectors of the bundled model. The queries run in sequence as vector searches with {DEPTH} results, each "
+        f"{PASSES} times after a first run. A chunk has one word of text, so memory and disk are those of the "
+        "vectors and the graph.",
         "",
         "| quantization | full vectors | chunks | recall@10 | p50 ms | p95 ms | own memory MiB | "
         "files in memory MiB | files that searches use MiB | disk MB | built in s |",
@@ -190,7 +190,7 @@ def page(result: dict[str, Any]) -> str:
         "",
         "Files in memory are pages of files that the process has mapped. The system can reclaim these pages. The "
         "searches use only a part of them. Recall compares the first ten results with the ten nearest chunks by "
-        "full vectors. The rows `none` show the loss by the graph alone.",
+        "full vectors. The rows `none` show the loss of recall by the graph.",
         "",
         "![Recall and memory by quantization](quantization.svg)",
         "",

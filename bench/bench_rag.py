@@ -40,7 +40,7 @@ COLUMNS = {
     "p99_ms": "p99 ms",
     "first_ms": "first text ms",
     "cpu_ms": "CPU ms/request",
-    **{f"{name}_cpu_ms": f"of it {name}" for name in _SERVICES},
+    **{f"{name}_cpu_ms": f"CPU of {name}" for name in _SERVICES},
     "memory_mib": "memory MiB",
 }
 
@@ -54,7 +54,7 @@ class Case:
         path: The path of the requests.
         body: The body of a request, without the question.
         clients: The number of clients.
-        sign: The bytes with which the first text of an answer begins.
+        sign: The bytes by which the client recognizes the first text of an answer.
     """
 
     name: str
@@ -63,8 +63,8 @@ class Case:
     clients: int
     sign: bytes = b'"content":"w'
 
-    def asking(self, question: str) -> bytes:
-        """Return the body of a request."""
+    def request_body(self, question: str) -> bytes:
+        """Return the body of a request with a question."""
         if self.path == "/retrieve":
             return json.dumps({**self.body, "query": question}).encode()
         return json.dumps({**self.body, "messages": [{"role": "user", "content": question}]}).encode()
@@ -90,7 +90,7 @@ def cases(clients: Sequence[int]) -> Iterator[Case]:
 async def measure(case: Case, platform: Platform, seconds: float) -> Row:
     """Run one load on a platform; return the figures."""
     source = random.Random(7)
-    bodies = [case.asking(" ".join(source.choices(WORDS, k=8))) for _ in range(QUESTIONS)]
+    bodies = [case.request_body(" ".join(source.choices(WORDS, k=8))) for _ in range(QUESTIONS)]
     url = platform.url + case.path
     # Fill the caches: send each question once.
     await run(url, bodies, min(case.clients, 8), QUESTIONS, sign=case.sign)
@@ -124,11 +124,11 @@ def page(result: Mapping[str, Any]) -> str:
         "# Questions over an index",
         "",
         f"{result['date']}, {result['machine']}. Gateway, retriever with the bundled embedding model, and "
-        "generator share one core; the stub of the model server, NATS and the load have another. The index has "
-        f"{result['chunks']} chunks of 100 words. {QUESTIONS} questions of eight words come in turn; each was "
-        f"asked once before. An answer has {TOKENS} tokens. The model takes {PACE * 1000:.0f} ms for each, "
-        f"whether it streams or not. Each load runs for {result['seconds']} s. The load of the machine was "
-        f"{result['load']:.0f} before it began.",
+        "generator share one core. The stub of the model server, NATS and the load share another core. The index "
+        f"has {result['chunks']} chunks of 100 words. The clients send {QUESTIONS} questions of eight words in "
+        f"rotation, after each question was sent once. An answer has {TOKENS} tokens. The model needs "
+        f"{PACE * 1000:.0f} ms for each token, with and without streaming. Each load runs for {result['seconds']} "
+        f"s. The load average of the machine was {result['load']:.0f} before the run.",
         "",
         f"| load | clients | {' | '.join(COLUMNS.values())} |",
         f"|---|--:|{'--:|' * len(COLUMNS)}",

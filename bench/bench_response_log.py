@@ -177,14 +177,14 @@ def _page(found: dict[str, Any]) -> str:
     lines = [
         "# Answers with stored events",
         "",
-        f"{found['date']}, {found['machine']}. Gateway and generator have one core; model server, broker and load "
-        "another; the broker's CPU is not counted. Load of the machine over the minute before the run and over its "
-        f"last one: {found['load_before']:.1f} and {found['load_after']:.1f}.",
+        f"{found['date']}, {found['machine']}. Gateway and generator share one core. Model server, broker and "
+        "load share another core. The CPU of the broker is not counted. Load average of the machine before the "
+        f"run and at its end: {found['load_before']:.1f} and {found['load_after']:.1f}.",
         "",
         f"## {STREAMS} concurrent streams of {TOKENS} tokens",
         "",
-        f"Wanted: at most {CPU_RATIO} times the CPU of a stream that is not stored, at most {DELAY_MS:.0f} ms more "
-        f"for 95 % of the tokens. Kinds in turn; rounds: {found['rounds']}, their medians.",
+        f"Goals: at most {CPU_RATIO} times the CPU of a stream that is not stored; at most {DELAY_MS:.0f} ms more "
+        f"delay at p95. The kinds of streams run in rotation. The figures are medians of {found['rounds']} rounds.",
         "",
         "| ms/token | stream | CPU ms | times not stored | delay p50 ms | delay p95 ms | added p95 ms | "
         "first event ms |",
@@ -209,24 +209,26 @@ def _page(found: dict[str, Any]) -> str:
         "",
         "## Many readers of one answer",
         "",
-        f"{readers['readers']} connections at one gateway that begin at once, a token every "
-        f"{READ_PACE * 1000:.0f} ms: p95 of the first event {readers['first_p95_ms']:.0f} ms; p50 of the lag "
-        f"{readers['lag_p50_ms']:.0f} ms, p95 {readers['lag_p95_ms']:.0f} ms (wanted: {LAG_MS:.0f}); "
-        f"{readers['kib_each']:.0f} KiB of the gateway's memory for each (wanted: {READER_KIB:.0f}).",
+        f"{readers['readers']} clients connect to one gateway at the same time; the model sends a token every "
+        f"{READ_PACE * 1000:.0f} ms. First event: p95 {readers['first_p95_ms']:.0f} ms. Delay of a token: p50 "
+        f"{readers['lag_p50_ms']:.0f} ms, p95 {readers['lag_p95_ms']:.0f} ms (goal: at most {LAG_MS:.0f} ms). "
+        f"Memory of the gateway for each reader: {readers['kib_each']:.0f} KiB (goal: at most {READER_KIB:.0f} "
+        "KiB).",
         "",
         f"## {kept['count']:,} stored responses",
         "",
-        f"Each has {kept['log_kib']:.1f} KiB of events in three entries and {kept['state_kib']:.1f} KiB of state; "
-        f"the server writes to the disk without waiting here. Filling took {kept['fill_s']:.0f} s.",
+        f"Each response has {kept['log_kib']:.1f} KiB of events in three entries and {kept['state_kib']:.1f} KiB "
+        "of state. In this case the server does not sync each write. Storing all responses took "
+        f"{kept['fill_s']:.0f} s.",
         "",
         "| NATS | |",
         "|---|--:|",
         f"| memory, empty | {kept['memory_empty_mib']:.0f} MiB |",
         f"| memory, filled | {kept['memory_filled_mib']:.0f} MiB |",
-        f"| to store one more | {kept['store_one_ms']:.1f} ms |",
-        f"| start | {kept['start_s']:.1f} s |",
+        f"| time to store one more response | {kept['store_one_ms']:.1f} ms |",
+        f"| start-up time | {kept['start_s']:.1f} s |",
         f"| memory after a start | {kept['memory_restarted_mib']:.0f} MiB |",
-        f"| deletion after all have expired | {kept['aged_s']:.1f} s |",
+        f"| time to delete all responses after their expiry | {kept['aged_s']:.1f} s |",
         f"| CPU of the deletion | {kept['aged_cpu_s']:.1f} s |",
         f"| memory after the deletion | {kept['memory_aged_mib']:.0f} MiB |",
     ]

@@ -76,12 +76,12 @@ def _page(found: dict[str, Any]) -> str:
     lines = [
         "# A stream of the Responses API compared with chat completions",
         "",
-        f"{found['date']}, {found['machine']}. Gateway and generator have one core, stub and load another; the "
-        f"broker is on the load's core and not counted. {found['rounds']} rounds of {found['seconds']:g} s for "
-        "each, in turn; medians. Load of the machine over the minute before the run and over its last one: "
-        f"{found['load_before']:.1f} and {found['load_after']:.1f}.",
+        f"{found['date']}, {found['machine']}. Gateway and generator share one core. Stub, broker and load share "
+        "another core. The CPU of the broker is not counted. The protocols alternate. The figures are medians of "
+        f"{found['rounds']} rounds of {found['seconds']:g} s. Load average of the machine before the run and at "
+        f"its end: {found['load_before']:.1f} and {found['load_after']:.1f}.",
         "",
-        f"Wanted: at most {ALLOWED_RATIO} times the CPU of chat completions, without storing.",
+        f"Goal: at most {ALLOWED_RATIO} times the CPU of chat completions, for responses that are not stored.",
         "",
         "| load | protocol | CPU ms/stream | times chat completions | p50 ms | first text ms | streams/s |",
         "|---|---|--:|--:|--:|--:|--:|",

@@ -267,7 +267,8 @@ def page(result: dict[str, Any]) -> str:
         "sends hybrid searches for 10 passages over gRPC, one after another. A new document has "
         f"{APPENDED_CHUNKS} chunks of 100 words. Client and retriever share the machine.",
         "",
-        "| chunks | meanwhile | searches | a second | p50 ms | p99 ms | longest ms | p99 of idle's | seconds |",
+        "| chunks | other work | searches | per second | p50 ms | p99 ms | longest ms | p99 relative to idle | "
+        "seconds |",
         "|--:|---|--:|--:|--:|--:|--:|--:|--:|",
     ]
     lines += [
@@ -278,12 +279,12 @@ def page(result: dict[str, Any]) -> str:
     ]
     lines += [
         "",
-        "A search by words embeds no query. The difference at p50 is the time that the retriever adds to the "
-        "engine, for gRPC, records, access lists and passages. Memory is the increase since the start with an "
-        "empty store, for 100,000 chunks. The engine maps its files, so the system can reclaim most of this "
-        "memory.",
+        "A search by words embeds no query. Its p50 minus that of the engine alone is the time that the "
+        "retriever adds, for gRPC, records, access lists and passages. Memory is the increase since the start "
+        "with an empty store, for 100,000 chunks. The engine maps its files, so the system can reclaim most of "
+        "this memory.",
         "",
-        "| chunks | stored a second | over the engine ms | MB for 100,000 | MB, compacted |",
+        "| chunks | stored per second | added to the engine ms | MB per 100,000 chunks | MB, compacted |",
         "|--:|--:|--:|--:|--:|",
     ]
     lines += [
@@ -314,7 +315,7 @@ def main() -> int:
         load = f"{os.getloadavg()[2]:.0f}"
         machine = (
             f"{os.cpu_count()} cores, {platform.machine()}, Python {platform.python_version()}, load {load} in the "
-            "last quarter of an hour"
+            "last 15 minutes"
         )
         date = datetime.now(UTC).date().isoformat()
         result = {"date": date, "machine": machine, "rows": rows, "sizes": sizes}

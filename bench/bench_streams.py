@@ -289,21 +289,21 @@ def page(result: dict[str, Any]) -> str:
         "memory of the gateway, without streams and with all": f"{memory[0]['gateway']:.0f}; "
         f"{memory[-1]['gateway']:.0f} MiB",
         "memory of a stream, gateway; generators": f"{each['gateway']:.0f}; {each['generators']:.0f} KiB",
-        f"tokens a second, of {streams / result['pace']:.0f} that are sent": (
+        f"tokens per second; the model server sends {streams / result['pace']:.0f}": (
             f"{seen['tokens'] / seen['seconds']:.0f}"
         ),
         "cores of the gateway; of the generators": f"{seen['gateway_cores']:.2f}; {seen['generator_cores']:.2f}",
-        "CPU of a token, gateway; generators": f"{seen['gateway_ms_a_token']:.2f}; "
+        "CPU per token, gateway; generators": f"{seen['gateway_ms_a_token']:.2f}; "
         f"{seen['generator_ms_a_token']:.2f} ms",
-        "tokens of one stream meanwhile: least, 1st percentile, median, most": ", ".join(
+        "tokens of a stream: minimum, 1st percentile, median, maximum": ", ".join(
             str(of_one[name]) for name in ("least", "p1", "median", "most")
         ),
-        "fairness by Jain's index, 1 where all get the same": f"{seen['jain']:.4f}",
-        "from one token to the next: p50, p99, p99.9, longest": ", ".join(f"{gaps[name]:.0f}" for name in _SHARES)
+        "Jain's fairness index (1: all streams get the same number)": f"{seen['jain']:.4f}",
+        "time between two tokens: p50, p99, p99.9, longest": ", ".join(f"{gaps[name]:.0f}" for name in _SHARES)
         + " ms",
-        "streams that broke": f"{seen['broken']}",
-        f"{gone['left']} clients disconnect at once: until their answers have ended": f"{gone['seconds']:.1f} s",
-        f"tokens of each of the others within {gone['others_seconds']:.1f} s of that: least, median": (
+        "broken streams": f"{seen['broken']}",
+        f"{gone['left']} clients disconnect together: time until their answers end": f"{gone['seconds']:.1f} s",
+        f"tokens of each other stream in the {gone['others_seconds']:.1f} s after that: minimum, median": (
             f"{gone['others_least']}, {gone['others_median']}"
         ),
     }
@@ -311,23 +311,23 @@ def page(result: dict[str, Any]) -> str:
         [
             "# Slow streams on one gateway",
             "",
-            f"{result['date']}, {result['machine']}. {streams} streams at once on one gateway; the model server "
-            f"sends each a token every {result['pace']:g} s. Generators: {result['generators']}. All of it "
-            f"and the load share the machine. The streams begin within {result['ramp_seconds']:.0f} s; then tokens "
-            f"are counted for {seen['seconds']:.0f} s.",
+            f"{result['date']}, {result['machine']}. One gateway has {streams} concurrent streams. The model "
+            f"server sends a token to each stream every {result['pace']:g} s. Generators: {result['generators']}. "
+            f"All processes and the load share the machine. The streams start within {result['ramp_seconds']:.0f} "
+            f"s. Then the benchmark counts their tokens for {seen['seconds']:.0f} s.",
             "",
-            "| what | figure |",
+            "| | figure |",
             "|---|--:|",
             *(f"| {name} | {figure} |" for name, figure in rows.items()),
             "",
-            "![Memory by streams, times between tokens, answers after the clients have left](streams.svg)",
+            "![Memory by streams, times between tokens, running answers after clients disconnect](streams.svg)",
             "",
         ]
     )
 
 
 def plot(result: dict[str, Any], path: Path) -> None:
-    """Plot the memory by streams, the times between tokens, and the running answers after clients have left."""
+    """Plot the memory by streams, the times between tokens, and the running answers after clients disconnect."""
     figure, (left, middle, right) = plt.subplots(1, 3, figsize=(12, 3.6))
     memory, seen, gone = result["memory"], result["watched"], result["cancelled"]
     for name in ("gateway", "generators"):
@@ -336,9 +336,9 @@ def plot(result: dict[str, Any], path: Path) -> None:
     left.legend(fontsize=8)
     middle.plot(seen["gaps"], [number / 200 for number in range(201)])
     middle.axvline(result["pace"], color="grey", linewidth=0.8)
-    middle.set(xlabel="from one token to the next, s", ylabel="share", xlim=(0, None))
+    middle.set(xlabel="time between two tokens, s", ylabel="share", xlim=(0, None))
     right.step([at for at, _ in gone["curve"]], [running for _, running in gone["curve"]], where="post")
-    right.set(xlabel=f"after {gone['left']} clients have left, s", ylabel="answers that run", ylim=(0, None))
+    right.set(xlabel=f"after {gone['left']} clients disconnect, s", ylabel="running answers", ylim=(0, None))
     figure.tight_layout()
     figure.savefig(path, metadata={"Date": None})
 

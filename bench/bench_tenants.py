@@ -1,7 +1,7 @@
 """Benchmark of a thousand tenants on the embedded store: start-up, idle cost and search latency.
 
 One retriever process stores all indexes, and keeps up to 1,000 of them open. The benchmark creates the indexes over
-gRPC, with a document each. After some numbers of indexes, it restarts the process and measures the time until the
+gRPC, with a document each. At several numbers of indexes, it restarts the process and measures the time until the
 process serves. With all indexes, it measures the idle cost, the times of searches in open, closed and random
 indexes, and the memory that searches in 64 open indexes use. Finally, it starts a process that keeps 100 indexes
 open, and searches random indexes. Most of these searches open an index and close another one.
@@ -198,7 +198,7 @@ def page(result: dict[str, Any]) -> str:
         f"embedding model; {result['tenants']} tenants with an index of {result['chunks']} chunks each. Client and "
         "retriever share the machine. Searches are hybrid.",
         "",
-        "| indexes | serves after s | first search ms | memory MiB | descriptors | threads |",
+        "| indexes | ready after s | first search ms | memory MiB | descriptors | threads |",
         "|--:|--:|--:|--:|--:|--:|",
     ]
     lines += [
@@ -208,7 +208,7 @@ def page(result: dict[str, Any]) -> str:
     ]
     lines += [
         "",
-        "| searches | number | a second | p50 ms | p99 ms | longest ms |",
+        "| searches | number | per second | p50 ms | p99 ms | longest ms |",
         "|---|--:|--:|--:|--:|--:|",
     ]
     for each in result["rows"]:
@@ -219,16 +219,16 @@ def page(result: dict[str, Any]) -> str:
         )
     lines += [
         "",
-        f"Making an index with its first document takes {result['making_ms']:.0f} ms with {WRITERS} at once, and "
-        f"{result['disk_kb']:.0f} KB of disk. Idle, the process uses {cores['none'] * 100:.2f} % of a core with "
-        f"one index open, and {cores['some'] * 100:.2f} % after all these searches. It then has "
-        f"{after['memory_mb']:.0f} MiB, "
-        f"{after['descriptors']:.0f} descriptors and {after['threads']:.0f} threads. With at most {PLACES} open "
-        f"indexes it has {result['bounded']['memory_mb']:.0f} MiB.",
+        f"Creating an index with its first document takes {result['making_ms']:.0f} ms with {WRITERS} concurrent "
+        f"writers, and needs {result['disk_kb']:.0f} KB of disk. The idle process uses {cores['none'] * 100:.2f} "
+        f"% of a core with one open index, and {cores['some'] * 100:.2f} % after all these searches. It then has "
+        f"{after['memory_mb']:.0f} MiB of memory, {after['descriptors']:.0f} descriptors and "
+        f"{after['threads']:.0f} threads. With at most {PLACES} open indexes it has "
+        f"{result['bounded']['memory_mb']:.0f} MiB of memory.",
         "",
         f"While {CLIENTS} clients search {used['indexes']:.0f} open indexes, the process has "
-        f"{used['memory_mb']:.0f} MiB: {used['own_mb']:.0f} MiB of its own, and pages of files, which the system "
-        f"can take back. The searches use {used['used_mb']:.0f} MiB of both.",
+        f"{used['memory_mb']:.0f} MiB of memory: {used['own_mb']:.0f} MiB of its own, and mapped files, whose "
+        f"pages the system can reclaim. The searches use {used['used_mb']:.0f} MiB of both.",
         "",
         "![Start-up by indexes, and the times of searches](tenants.svg)",
         "",
@@ -241,7 +241,7 @@ def plot(result: dict[str, Any], path: Path) -> None:
     figure, (left, right) = plt.subplots(1, 2, figsize=(10, 3.8))
     starts = result["starts"]
     numbers = [each["tenants"] for each in starts]
-    left.plot(numbers, [each["ready_s"] for each in starts], marker="o", label="serves after, s")
+    left.plot(numbers, [each["ready_s"] for each in starts], marker="o", label="ready after, s")
     left.set(xlabel="indexes", ylabel="s", ylim=(0, None))
     memory = left.twinx()
     memory.plot(numbers, [each["memory_mb"] for each in starts], marker="s", color="grey", label="memory, MiB")

@@ -192,7 +192,7 @@ def gpu() -> str:
 def table(rows: list[dict[str, float]]) -> str:
     """Return the figures as Markdown."""
     lines = [
-        "| streams | tokens/s directly | platform | taken | first token directly | platform |",
+        "| streams | tokens/s directly | platform | overhead | first token directly | platform |",
         "|---|---|---|---|---|---|",
     ]
     lines += [
@@ -213,7 +213,7 @@ def main() -> int:
     arguments = parser.parse_args()
     name = gpu()
     if arguments.size == "billion" and not name:
-        print("This benchmark needs an NVIDIA GPU, and `nvidia-smi` finds none here.", file=sys.stderr)
+        print("This benchmark needs an NVIDIA GPU, but `nvidia-smi` does not find one.", file=sys.stderr)
         print("To try its code on a CPU, run: python bench/bench_triton_gpu.py --size tiny", file=sys.stderr)
         return 2
     if arguments.check:
@@ -227,7 +227,7 @@ def main() -> int:
         addresses = {"directly": triton, "platform": gateway}
         for streams in STREAMS:
             seen: dict[str, list[Figures]] = {way: [] for way in WAYS}
-            # The first turn warms up. Then the ways alternate, so that a drift of the machine affects both.
+            # The first round warms up. Then both ways alternate, so that other load on the machine affects both.
             for turn in range(4):
                 for way, address in addresses.items():
                     figures = measure(pool, way, address, arguments.tokens, streams)
@@ -253,7 +253,7 @@ def main() -> int:
         "size": arguments.size,
         "rows": rows,
     }
-    print(f"\n{machine}, decoder of size {arguments.size}, {arguments.tokens} tokens an answer\n\n{table(rows)}")
+    print(f"\n{machine}, decoder of size {arguments.size}, {arguments.tokens} tokens per answer\n\n{table(rows)}")
     if arguments.results is not None:
         arguments.results.mkdir(parents=True, exist_ok=True)
         (arguments.results / "triton-gpu.json").write_text(json.dumps(document, indent=2) + "\n")

@@ -1,6 +1,6 @@
 """Evaluation of retrieval and citations: recall, MRR, nDCG and citations for text, vector and hybrid search.
 
-The evaluation uses only the public HTTP API, so that it measures the results of users. ``make eval`` evaluates the
+The evaluation uses only the public HTTP API, in the same way as users. ``make eval`` evaluates the
 sample corpus on a separate stack. ``python bench/eval.py --help`` shows the options for a running platform, a
 folder of documents with a file of questions, or a text collection with relevance judgements. The exit code is 1 if
 a figure is below its floor, or if hybrid search is worse than text or vector search by more than one question.

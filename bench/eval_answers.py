@@ -33,8 +33,8 @@ _TOGETHER = 2
 
 
 @dataclass(frozen=True, slots=True)
-class Asked:
-    """A question.
+class EvaluatedQuestion:
+    """A question with its expected answer.
 
     Attributes:
         text: The text of the question.
@@ -49,12 +49,16 @@ class Asked:
 
 @dataclass(frozen=True, slots=True)
 class AnswerSet:
-    """Documents with answerable questions and foreign questions, which the documents do not answer."""
+    """Documents with answerable questions and foreign questions, which the documents do not answer.
+
+    Attributes:
+        literal: Whether a correct answer contains the expected text literally; see `has_expected_content`.
+    """
 
     name: str
     files: Sequence[Path]
-    answerable: Sequence[Asked]
-    foreign: Sequence[Asked]
+    answerable: Sequence[EvaluatedQuestion]
+    foreign: Sequence[EvaluatedQuestion]
     literal: bool
 
 
@@ -78,17 +82,17 @@ class Figures:
 def sets() -> list[AnswerSet]:
     """Return the development set and the final set."""
     rows = _lines(EXAMPLES / "questions.jsonl")
-    development = [Asked(row["question"], row["answer"]) for row in rows]
+    development = [EvaluatedQuestion(row["question"], row["answer"]) for row in rows]
     rows = _lines(SETS / "final" / "questions.jsonl")
-    final = [Asked(row["question"], row["expected"], row.get("other_rows", ())) for row in rows]
+    final = [EvaluatedQuestion(row["question"], row["expected"], row.get("other_rows", ())) for row in rows]
     return [
         AnswerSet("development", _files(EXAMPLES / "corpus"), development, _foreign("development"), literal=False),
         AnswerSet("final", _files(SETS / "final" / "documents"), final, _foreign("final"), literal=True),
     ]
 
 
-def _foreign(name: str) -> list[Asked]:
-    return [Asked(line) for line in (SETS / name / "foreign.txt").read_text().splitlines()]
+def _foreign(name: str) -> list[EvaluatedQuestion]:
+    return [EvaluatedQuestion(line) for line in (SETS / name / "foreign.txt").read_text().splitlines()]
 
 
 def _files(folder: Path) -> list[Path]:
@@ -103,12 +107,12 @@ async def evaluate(platform: Platform, what: AnswerSet) -> Figures:
     """Return the figures of a set whose documents are ingested."""
     turns = asyncio.Semaphore(_TOGETHER)
 
-    async def answers(asked: Sequence[Asked], count: int) -> list[str]:
-        async def one(question: Asked) -> str:
+    async def answers(questions: Sequence[EvaluatedQuestion], count: int) -> list[str]:
+        async def one(question: EvaluatedQuestion) -> str:
             async with turns:
                 return await platform.answer(question.text, count)
 
-        return await asyncio.gather(*map(one, asked))
+        return await asyncio.gather(*map(one, questions))
 
     figures = Figures()
     for count in COUNTS:
@@ -134,21 +138,21 @@ def is_refusal(answer: str) -> bool:
     return answer.strip() in (NOT_FOUND, NO_SOURCES)
 
 
-def has_expected_content(given: str, asked: Asked, what: AnswerSet) -> bool:
+def has_expected_content(given: str, question: EvaluatedQuestion, what: AnswerSet) -> bool:
     """Return whether an answer has the expected content.
 
     In the final set, the answer must contain the expected text. In the development set, the expected text is a
     sentence: the answer must contain its numbers and names, or half of its terms if it has neither.
     """
     if what.literal:
-        return asked.expected.casefold() in given.casefold()
-    given_words, expected_words = set(words(given)), words(asked.expected)
-    beginnings = set(re.findall(r"(?:^|[.:;] )([A-Z][a-z]+)", asked.expected))
-    names = {words(name)[0] for name in set(re.findall(r"[A-Z][a-z]+", asked.expected)) - beginnings}
+        return question.expected.casefold() in given.casefold()
+    given_words, expected_words = set(words(given)), words(question.expected)
+    beginnings = set(re.findall(r"(?:^|[.:;] )([A-Z][a-z]+)", question.expected))
+    names = {words(name)[0] for name in set(re.findall(r"[A-Z][a-z]+", question.expected)) - beginnings}
     facts = {word for word in expected_words if word[0].isdigit()} | names
     if facts:
         return facts <= given_words
-    new_terms = set(terms(asked.expected)) - set(terms(asked.text))
+    new_terms = set(terms(question.expected)) - set(terms(question.text))
     return not new_terms or len(new_terms & given_words) >= len(new_terms) / 2
 
 
@@ -159,9 +163,9 @@ def table(what: AnswerSet, figures: Figures) -> str:
     foreign = "".join(f" {figures.foreign_refused[count]} |" for count in COUNTS)
     refused = "".join(f" {figures.answerable_refused[count]} |" for count in COUNTS)
     rows = sum(bool(each.other_rows) for each in what.answerable)
-    below = f"Right over {USUAL} passages: {figures.right} of {len(what.answerable)}."
+    below = f"Correct answers with {USUAL} passages: {figures.right} of {len(what.answerable)}."
     if rows:
-        below += f" Of {rows} that a row of a table answers, {figures.rows_right} right and without other rows."
+        below += f" Correct answers without another row, of {rows} questions about a row: {figures.rows_right}."
     return (
         f"{head}\n{rule}\n| {len(what.foreign)} foreign questions, refused |{foreign}\n"
         f"| {len(what.answerable)} answerable questions, refused |{refused}\n\n{below}"
@@ -173,8 +177,8 @@ def write(page: Path, tables: Sequence[str]) -> None:
     now = datetime.now(UTC).date().isoformat()
     before = (SETS / "before.md").read_text().strip()
     section = (
-        f"{now}, `make eval`, the extractive model over the best passages of a hybrid search. The"
-        " model was tuned on the\ndevelopment set; the final set is only scored.\n\n"
+        f"{now}, `make eval`, the extractive model with the best passages of a hybrid search. The"
+        " model was tuned with the\ndevelopment set; the final set is only scored.\n\n"
         + "\n\n".join(tables)
         + f"\n\n{before}"
     )

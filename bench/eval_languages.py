@@ -28,7 +28,7 @@ KINDS = {"development": "question", "final": "scored"}
 FIGURE = "ndcg@10"
 LEAST_HYBRID = 0.9
 _BELOW_PARTS = 0.05
-"""Half a place of one of ten questions."""
+"""The loss of nDCG if the document of one of ten questions falls from rank 1 to rank 3."""
 
 MODELS = {"all-minilm-l6-v2": "bundled", "multilingual-e5-small": "multilingual"}
 """Embedding models, and their names on the page."""
@@ -124,7 +124,8 @@ def shortfalls(result: Result) -> list[str]:
             best = max(modes["text"], modes["vectors"])
             if modes["hybrid"] < max(LEAST_HYBRID, best - _BELOW_PARTS):
                 messages.append(
-                    f"{language}, {kind}: hybrid has {modes['hybrid']:.3f}, the better of its parts {best:.3f}"
+                    f"{language}, {kind}: hybrid search has {modes['hybrid']:.3f}, the better of text and vector "
+                    f"search has {best:.3f}"
                 )
     return messages
 
@@ -162,11 +163,11 @@ def section(results: dict[str, Result], before: Result, between: Across) -> str:
     return (
         f"{now}, `make eval`, nDCG@10: an index of ten documents in each language, ten questions a set. The final\n"
         "set is only scored.\n\n"
-        "With the bundled embedding model; in brackets: before text search knew languages.\n\n"
+        "With the bundled embedding model; in brackets: when text search treated all words as English.\n\n"
         + "\n\n".join(table(bundled, before, kind) for kind in KINDS)
         + "\n\nWith `multilingual-e5-small`; in brackets: with the bundled model.\n\n"
         + "\n\n".join(table(multilingual, bundled, kind) for kind in KINDS)
-        + "\n\nQuestions of the final set over the documents in each of the nine other languages.\n\n"
+        + "\n\nQuestions of the final set, searched in the documents of each of the nine other languages.\n\n"
         + across_table(between)
     )
 

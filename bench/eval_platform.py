@@ -102,16 +102,16 @@ class Platform:
 
     async def citations(self, question: str, mode: str, top: int) -> tuple[list[str], list[str]]:
         """Return the citations of an answer, and the sources of its prompt."""
-        answer = await self._asked(question, mode, top)
+        answer = await self._chat(question, mode, top)
         cited = _CITATION.findall(answer["message"]["content"])
         return list(dict.fromkeys(cited)), answer["context"]["data_points"]["citations"]
 
     async def answer(self, question: str, top: int) -> str:
         """Return the answer with a number of passages of a hybrid search."""
-        text: str = (await self._asked(question, "hybrid", top))["message"]["content"]
+        text: str = (await self._chat(question, "hybrid", top))["message"]["content"]
         return text
 
-    async def _asked(self, question: str, mode: str, top: int) -> dict[str, Any]:
+    async def _chat(self, question: str, mode: str, top: int) -> dict[str, Any]:
         overrides = {"index": self._index, "top": top, "retrieval_mode": mode, "semantic_ranker": self._rerank}
         body = {"messages": [{"role": "user", "content": question}], "context": {"overrides": overrides}}
         answer: dict[str, Any] = (await self._http.post("/2024-04/chat", json=body)).raise_for_status().json()

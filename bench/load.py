@@ -52,7 +52,7 @@ async def run(
         clients: The number of connections. Each connection sends at least one request.
         requests: The maximum number of requests.
         seconds: The time after which no request starts.
-        sign: The bytes at the beginning of the first text of a response.
+        sign: The bytes by which the client recognizes the first text of a response.
 
     Raises:
         RuntimeError: A response has another status than 200, or no text.

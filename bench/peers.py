@@ -90,7 +90,7 @@ def _litellm(place: Place) -> Command:
     ], {
         "BENCH_SERVER": f"{place.server}/v1",
         "LITELLM_LOG": "ERROR",
-        # The prices of the package avoid network access. No other contender requires a key.
+        # The package's own price list avoids network access. No other contender requires a key.
         "LITELLM_LOCAL_MODEL_COST_MAP": "True",
         "LITELLM_DANGEROUSLY_PERMIT_WEAK_OR_UNSET_MASTER_KEY": "true",
     }
@@ -193,7 +193,7 @@ def main() -> int:
         if not peer.installed:
             print(f"==> {peer.label}", flush=True)
             if problem := install(peer):
-                print(f"    left out: {problem}", flush=True)
+                print(f"    cannot be installed, and is omitted: {problem}", flush=True)
     return 0
 
 

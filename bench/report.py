@@ -45,15 +45,15 @@ def _page(result: dict[str, Any]) -> str:
             "# Gateways: Causeway and peers",
             "",
             f"{result['date']}, {result['machine']}. Each contender has one core for all of its processes (ours "
-            "are gateway and generator), stub and load have another. CPU and memory are over all processes of the "
-            f"contender. Each case runs for {result['seconds']} s, after a warm-up, and until its last answer is "
-            "complete.",
+            "are gateway and generator). The stub and the load have another core. CPU and memory are the sums of "
+            f"all processes of the contender. Each case runs for {result['seconds']} s after a warm-up, until its "
+            "last answer is complete.",
             "",
             *_goals(rows),
             "",
-            "## Everything",
+            "## All results",
             "",
-            f"The ratio is the contender's CPU a request to {OURS}'s.",
+            f"The ratio is the contender's CPU per request divided by that of {OURS}.",
             "",
             *_table(result["rows"], rows),
             "",
@@ -66,7 +66,7 @@ def _goals(rows: Rows) -> list[str]:
     if not {OURS, LITELLM, DIRECT} <= {name for _, name in rows}:
         return []
     out = [
-        f"| {OURS} beside {LITELLM} | wanted | 1 client | 16 clients | 64 clients |",
+        f"| {OURS} compared with {LITELLM} | goal | 1 client | 16 clients | 64 clients |",
         "|---|--:|--:|--:|--:|",
     ]
     for label, goal, figure, *more in GOALS:
@@ -100,13 +100,13 @@ def _memory(rows: Rows, contender: str, clients: str) -> float:
 
 _PACED, _BURST = "stream of 64, 10 ms/token", "stream of 64, burst"
 GOALS: tuple[tuple[Any, ...], ...] = (
-    ("CPU, stream of 64 at 10 ms a token", "8 times less", _times_less, _PACED),
+    ("CPU, stream of 64 at 10 ms per token", "8 times less", _times_less, _PACED),
     ("CPU, stream of 64 in a burst", "25 times less", _times_less, _BURST),
     ("CPU, unary", "10 times less", _times_less, "unary"),
     ("added to the model server's p50, unary", "≤ 2 ms", _added, "p50_ms", "unary"),
     ("added to its first text, burst", "≤ 2 ms", _added, "first_ms", _BURST),
-    ("added to its first text, 10 ms a token", "≤ 2 ms", _added, "first_ms", _PACED),
-    ("memory, share of the other's", "≤ 0.50", _share),
+    ("added to its first text, 10 ms per token", "≤ 2 ms", _added, "first_ms", _PACED),
+    ("memory, relative to the other product", "≤ 0.50", _share),
 )
 """Each goal: its label, the goal, the function for the figure, and further arguments of this function."""
 

@@ -1,4 +1,4 @@
-"""A model server for delays: each token is the time at which the server sends it.
+"""A model server for the measurement of delays: each token is the time at which the server sends it.
 
 Usage: python bench/stamped_model.py --port PORT --tokens COUNT --pace SECONDS
 """

@@ -39,7 +39,7 @@ SHAPES = {"billion": Shape(16, 2048, 16, 8192, 32_000), "tiny": Shape(2, 128, 4,
 
 
 class Layer(nn.Module):
-    """Attention to a stream's own past, and a feed-forward network."""
+    """A transformer layer: attention to the stream's earlier tokens, and a feed-forward network."""
 
     def __init__(self, shape, device, dtype):
         super().__init__()
@@ -96,9 +96,9 @@ class Stream:
         self.sender = request.get_response_sender()
         prompt = pb_utils.get_input_tensor_by_name(request, "text_input").as_numpy()[0]
         parameters = pb_utils.get_input_tensor_by_name(request, "sampling_parameters")
-        wanted = json.loads(parameters.as_numpy()[0]) if parameters is not None else {}
+        sampling = json.loads(parameters.as_numpy()[0]) if parameters is not None else {}
         self.prompt = list(prompt[-MOST_PROMPT:])
-        self.most = min(int(wanted.get("max_tokens", 16)), LENGTH - MOST_PROMPT)
+        self.max_tokens = min(int(sampling.get("max_tokens", 16)), LENGTH - MOST_PROMPT)
         self.position = 0
         self.generated = 0
         self.token = self.prompt[0]
@@ -106,7 +106,7 @@ class Stream:
     @property
     def done(self):
         """Return whether all tokens are generated."""
-        return self.generated == self.most
+        return self.generated == self.max_tokens
 
 
 class TritonPythonModel:
