@@ -58,7 +58,7 @@ class StoredResponses:
             Unavailable: The store cannot be reached. An answer without the earlier items would be wrong.
         """
         requested = continuation.read(request.body, request.frontend.responses)
-        continuation.refuse_off(request.frontend.responses, requested)
+        continuation.check_policy(request.frontend.responses, requested)
         if not requested.continues:
             return replace(request, before=Before(store=requested.store)) if requested.store else request
         principal, profile = request.principal, request.frontend.name

@@ -182,7 +182,7 @@ async def test_a_search_without_a_query(client: httpx.AsyncClient, fakes: Any, a
         ("message", "completed"),
     ]
     assert fakes.retriever.queries == []
-    assert "needs a query" in fakes.generator.prompts[-1].messages[-1].text
+    assert "has no valid query" in fakes.generator.prompts[-1].messages[-1].text
 
 
 @pytest.mark.parametrize(

@@ -1,1 +1,1 @@
-"""OpenAI's Responses API: a request becomes a chat, and the events of its answer become output items."""
+"""OpenAI's Responses API. A request becomes a chat completion, and the answer's events become output items."""

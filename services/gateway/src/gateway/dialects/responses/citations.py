@@ -1,4 +1,4 @@
-"""Citation marks ``[name]`` of an answer, as annotations that name a file."""
+"""Converts citation marks ``[name]`` in an answer to annotations that name a file."""
 
 from collections.abc import Iterable, Mapping
 from typing import Any
@@ -36,14 +36,14 @@ class Citations:
         return bool(self._files)
 
     def feed(self, text: str) -> list[dict[str, Any]]:
-        """Append a piece; return the annotations of the marks that it completes.
+        """Append a piece of the text, and return the annotations of the marks that it completes.
 
         ``index`` is the position of the mark's first character in the text.
         """
         if not self._files:
             return []
         if not self._open and "[" not in text:
-            # The hot path.
+            # Most pieces contain no mark.
             self._at += len(text)
             return []
         begin, pending = self._at - len(self._open), self._open + text

@@ -40,7 +40,7 @@ class Compactions:
         self._responses = responses
 
     def parse(self, request: ChatRequest) -> Exchange:
-        """See `Dialect`. The gateway stores no summary."""
+        """See `Dialect`. The gateway does not store the summary."""
         raw = json_fields.members(request.body)
         for name in raw:
             if name not in READ:
@@ -54,7 +54,7 @@ class Compactions:
 
 
 class CompactionExchange(ResponsesExchange):
-    """`Exchange` of one summary. The answer has the user's messages, then the summary."""
+    """`Exchange` of one summary. The answer contains the user's messages and then the summary."""
 
     compacts = True
 
@@ -71,15 +71,15 @@ class CompactionExchange(ResponsesExchange):
             "id": self.response_id,
             "object": "response.compaction",
             "created_at": self.created,
-            "output": [*self._users(), *items],
+            "output": [*self._user_messages(), *items],
             "usage": usage_of(self.usage or Usage(0, 0)),
         }
         if (image := self.checked.shown["image"]) is not None:
             response["image"] = image
         return _encode(response)
 
-    def _users(self) -> list[Item]:
-        """Return the user's messages after the last summary, with the changes of the detectors."""
+    def _user_messages(self) -> list[Item]:
+        """Return the user's messages after the last summary, as the detectors changed them."""
         before: list[Item] = []
         for item in self.before.items:
             before = [] if item["type"] == COMPACTION else [*before, item]

@@ -20,10 +20,10 @@ class Continuation:
     """The members of a request that refer to stored data.
 
     Attributes:
-        previous: The id of the response that the request continues; empty: none.
-        conversation: The id of the conversation that the request continues; empty: none.
+        previous: The id of the response that the request continues, or empty.
+        conversation: The id of the conversation that the request continues, or empty.
         references: The ids of the stored items in the input.
-        store: Whether the response is stored.
+        store: Whether the gateway stores the response.
     """
 
     previous: str = ""
@@ -98,23 +98,23 @@ def resolved(body: bytes, before: Before) -> bytes:
             if name not in known:
                 raise missing(name, f"input[{at}].id")
             # The user may have lost access to the passages of a stored search.
-            item = {kind: value for kind, value in known[name].items() if kind != "results"}
+            item = {member: value for member, value in known[name].items() if member != "results"}
         resolved_items.append(item)
     return msgspec.json.encode(raw | {"input": resolved_items})
 
 
 def missing(name: str, field: str) -> NotFound:
-    """Return the error for an id without data of this user."""
+    """Return the error for an id for which the user has no stored data."""
     kinds = {"previous_response_id": "response", "response_id": "response"}
     kind = kinds.get(field, "conversation" if field.startswith("conversation") else "item")
     return NotFound(f"{field}: there is no {kind} {name[:100]!r}.", field=field, resource=name[:100])
 
 
-def refuse_off(policy: ResponsePolicy, continuation: Continuation) -> None:
-    """Refuse a request that continues stored data if the profile stores nothing.
+def check_policy(policy: ResponsePolicy, continuation: Continuation) -> None:
+    """Check that the profile stores responses, if the request continues stored data.
 
     Raises:
-        InvalidRequest: The profile stores nothing.
+        InvalidRequest: The request continues stored data, and the profile stores nothing.
     """
     if policy is ResponsePolicy.OFF and continuation.continues:
         field = (

@@ -1,4 +1,4 @@
-"""Builds a chat from the items of an input."""
+"""Builds the messages of a chat from the input items of a Responses request."""
 
 from dataclasses import dataclass, field
 from typing import Any
@@ -20,7 +20,8 @@ class Summary(msgspec.Struct):
 
     Attributes:
         text: The summary.
-        whole: Whether the summary includes the user's messages. A summary before an answer includes them.
+        whole: Whether the summary also covers the user's messages. The summary that the model writes before an
+            answer covers them.
     """
 
     text: str
@@ -47,11 +48,12 @@ class Conversation:
 
     Attributes:
         messages: The messages in the format of OpenAI's chat completions.
-        paths: For each message, the path of its first item in the request; empty: the item is not in the request.
-        drops: Whether to omit items of unsupported tools. Otherwise, they are errors.
+        paths: For each message, the path of its first item in the request, or empty if the item is not in the
+            request.
+        drops: Whether to omit items of unsupported tools. Otherwise the gateway refuses them.
         dropped: The types of the omitted items.
-        sealed: Decrypts encrypted contents; None: encrypted contents remain unchanged.
-        tools: Receives the tools of ``additional_tools`` items; None: these items remain unchanged.
+        sealed: Decrypts encrypted contents. With None, they remain unchanged.
+        tools: Receives the tools of ``additional_tools`` items. With None, these items remain unchanged.
         configuration: The latest settings from ``configuration_update`` items.
         compacts: Whether the last item requests a summary.
     """
@@ -68,7 +70,7 @@ class Conversation:
     _summary: Item | None = None
 
     def add(self, message: dict[str, Any], path: str) -> None:
-        """Append a message. A message of the assistant gets the reasoning before it."""
+        """Append a message. A message of the assistant also receives the reasoning that precedes it."""
         reasoning, self._reasoning = self._reasoning, ""
         if reasoning and message["role"] == "assistant":
             message[keys.EARLIER_REASONING] = reasoning
@@ -76,7 +78,7 @@ class Conversation:
         self.paths.append(path)
 
     def add_reasoning(self, text: str) -> None:
-        """Add reasoning of the model, which belongs to the model's next message."""
+        """Add reasoning of the model. It belongs to the model's next message."""
         self._reasoning = f"{self._reasoning}\n{text}" if self._reasoning else text
 
     def compact(self, fields: Fields, path: str) -> None:
@@ -102,7 +104,7 @@ class Conversation:
         self.add(self._summary, path)
 
     def add_call(self, call_id: str, name: str, arguments: str, path: str) -> None:
-        """Append a tool call to the last message if the assistant wrote it; else append a message with the call."""
+        """Append a tool call to the last message if it is the assistant's, and otherwise append a new message."""
         call = {"id": call_id, "type": "function", "function": {"name": name, "arguments": arguments}}
         if self.messages and self.messages[-1]["role"] == "assistant" and not self._reasoning:
             self.messages[-1].setdefault("tool_calls", []).append(call)

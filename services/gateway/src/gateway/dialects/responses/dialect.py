@@ -29,12 +29,12 @@ _MESSAGE = re.compile(r"messages\[(\d+)\]")
 
 
 class _Composed(OpenAiExchange):
-    """A chat request that this dialect composes and answers. No model gets a client's body."""
+    """The chat request for the model. This dialect always composes it, and renders the answer itself."""
 
     composed = True
 
     def __init__(self, turn: Turn, *, streaming: bool, **_: bool) -> None:
-        self.turn, self.streaming = turn, streaming  # this class writes no answer
+        self.turn, self.streaming = turn, streaming
 
 
 class Responses:
@@ -42,7 +42,7 @@ class Responses:
 
     Args:
         similarity_threshold: As in `OpenAiChat`.
-        sealing: Encrypts contents that only the platform can read; None: the platform encrypts nothing.
+        sealing: Encrypts contents that only the platform can read. With None, the platform encrypts nothing.
     """
 
     name = "responses"
@@ -57,7 +57,7 @@ class Responses:
 
         Args:
             request: The request.
-            exchange_type: The class that writes the answer.
+            exchange_type: The class that renders the answer.
         """
         strict = request.frontend.unknown_tools is UnknownTools.REFUSE
         body = continuation.resolved(request.body, request.before)
@@ -110,7 +110,7 @@ def _check_prompt(request: ChatRequest, checked: CheckedRequest) -> None:
 
 
 def _indexes(request: ChatRequest, checked: CheckedRequest, search: FileSearch | None) -> tuple[str, ...]:
-    """Return the indexes of a file search; empty without a file search.
+    """Return the indexes of a file search, or no indexes without a file search.
 
     Raises:
         PermissionDenied: The profile does not allow one of the indexes.
@@ -140,7 +140,7 @@ def _with_search_options(turn: Turn, search: FileSearch) -> Turn:
 
 
 def _search_tool(request: ChatRequest, checked: CheckedRequest) -> SearchTool | None:
-    """Return the tool with which the model searches; None: the platform searches first.
+    """Return the tool with which the model searches, or None if the platform searches before the model answers.
 
     If the front end answers every chat from its indexes, the platform always searches first.
     """

@@ -12,7 +12,7 @@ from gateway.dialects.openai.render import source_node
 from gateway.dialects.responses import moderation, record
 from gateway.dialects.responses.conversation import Summary
 from gateway.dialects.responses.members import error_of, search_result, usage_of
-from gateway.dialects.responses.output import Output, Shown
+from gateway.dialects.responses.output import Output, OutputOptions
 from gateway.dialects.responses.parts import Events, encoded
 from gateway.dialects.responses.request import ENCRYPTED_REASONING, CheckedRequest
 from gateway.dialects.responses.sealed import Sealed
@@ -55,13 +55,13 @@ class ResponsesExchange:
         sources: Whether the response has ``source_nodes``, because the request names an index.
 
     Attributes:
-        background: Whether the response runs in the background, without a client that waits.
+        background: Whether the response runs in the background, independently of the client's connection.
         response_id: The id of the response.
         store: Whether the gateway stores the response.
         headers: The headers of the answer.
         created: The creation time of the response, in seconds since 1970.
-        usage: The token counts; None: unknown.
-        compacts: Whether the request is only for a summary of the conversation.
+        usage: The token counts, or None if they are not known.
+        compacts: Whether the answer is only a summary of the conversation.
     """
 
     compacts = False
@@ -91,13 +91,13 @@ class ResponsesExchange:
         self._model = turn.shown_model
         self._events = Events(obfuscates=checked.obfuscates and not self.background)
         encrypts = sealed if ENCRYPTED_REASONING in checked.include else None
-        shown = Shown(checked.summarises, checked.logprobs, encrypts)
-        self._output = Output(self._events, owner, checked.tools.functions, shown)
-        self._sources = sources
-        self._nodes: list[dict[str, Any]] | None = None
+        options = OutputOptions(checked.summarises, checked.logprobs, encrypts)
+        self._output = Output(self._events, owner, checked.tools.functions, options)
+        self._has_source_nodes = sources
+        self._source_nodes: list[dict[str, Any]] | None = None
         self._detections: list[Detections] = []
         self.usage: Usage | None = None
-        self._reason = ""
+        self._finish_reason = ""
         self._begun = False
         self._last_logged = b""
         self._passages: list[Passage] = []
@@ -126,7 +126,7 @@ class ResponsesExchange:
         texts: list[str] = []
         for event in batch:
             if type(event) is Delta and not (event.delta_json or event.choice_json):
-                # Nearly every event is a delta with text alone. The deltas of a batch are written together.
+                # Nearly every event is a delta with only text. The gateway writes the deltas of a batch together.
                 if event.choice == 0:
                     texts.append(event.text)
                 continue
@@ -143,7 +143,7 @@ class ResponsesExchange:
                 self._take_context(event)
             elif type(event) is Finish:
                 if event.choice == 0:
-                    self._reason = event.reason
+                    self._finish_reason = event.reason
             elif type(event) is Usage:
                 self.usage = event
             elif type(event) is Detections:
@@ -157,8 +157,8 @@ class ResponsesExchange:
                 self._output.begin_search()
             elif type(event) is SearchDone:
                 self._searched(event.query, event.passages)
-                if self._nodes is not None:
-                    self._nodes += [source_node(passage) for passage in event.passages]
+                if self._source_nodes is not None:
+                    self._source_nodes += [source_node(passage) for passage in event.passages]
             elif type(event) is Completion:
                 self._take_completion(members_of(event.raw_json))
             elif type(event) is Done:
@@ -184,7 +184,7 @@ class ResponsesExchange:
         self._output.take(Delta(0, "", _encode(thought)))
         self._output.take(Delta(0, text if isinstance(text, str) else "", b"", beside))
         self._output.take(Delta(0, "", _encode(message)))
-        self._reason = choice.get("finish_reason") or ""
+        self._finish_reason = choice.get("finish_reason") or ""
         usage = completion.get("usage") or {}
         if usage:
             prompt, answered = (int(usage.get(name) or 0) for name in ("prompt_tokens", "completion_tokens"))
@@ -203,7 +203,7 @@ class ResponsesExchange:
         return self._events.flush()
 
     def logged(self, data: bytes) -> bytes:
-        """Return the last bytes of a stream in the format of the log, without findings."""
+        """Return the last bytes of a stream as the event log stores them, without findings."""
         if not self._last_logged:
             return data
         before = data.rfind(b"\n\n", 0, -2)
@@ -219,14 +219,14 @@ class ResponsesExchange:
 
     def final(self) -> dict[str, Any]:
         """Return the finished response."""
-        reason = _REASONS.get(self._reason, "")
+        reason = _REASONS.get(self._finish_reason, "")
         return self._object("incomplete" if reason else "completed", reason=reason)
 
     def record_begun(self, profile: str, status: str = IN_PROGRESS) -> Stored:
         """Return the stored form of a response that has not ended.
 
         Args:
-            profile: Name of the front end.
+            profile: The name of the front end.
             status: The status of the response.
         """
         return self._stored(profile, {**self._object(status), "output": []})
@@ -235,7 +235,7 @@ class ResponsesExchange:
         """End the open output items, and return the stored form of a response that failed.
 
         Args:
-            profile: Name of the front end.
+            profile: The name of the front end.
             error: The cause.
         """
         self._begin()
@@ -246,10 +246,10 @@ class ResponsesExchange:
         """End the open output items, and return the stored form of the finished response.
 
         Args:
-            profile: Name of the front end.
+            profile: The name of the front end.
         """
         self._begin()
-        self._output.end("incomplete" if self._reason in _REASONS else "completed")
+        self._output.end("incomplete" if self._finish_reason in _REASONS else "completed")
         return self._stored(profile, self.final())
 
     def _stored(self, profile: str, response: dict[str, Any]) -> Stored:
@@ -275,7 +275,7 @@ class ResponsesExchange:
             queued = msgspec.Raw(_encode(self._object(QUEUED)))
             self._events.add("response.created", response=queued)
             self._events.add("response.queued", response=queued)
-        # The response may be large, and two events contain it.
+        # The response may be large, and two events contain it. The gateway encodes it only once.
         begun = msgspec.Raw(_encode(self._object(IN_PROGRESS)))
         if not self.background:
             self._events.add("response.created", response=begun)
@@ -289,7 +289,10 @@ class ResponsesExchange:
             self._searched(self.context.query, self.context.passages)
 
     def _shown(self) -> dict[str, Any]:
-        """Return the members of the request that the response repeats, judged if it is stored."""
+        """Return the members of the request that the response repeats.
+
+        If the gateway stores the response, it repeats them as the detectors changed them.
+        """
         if not self.before.store:
             return self.checked.shown
         judged = None if self.context is None else self.context.judged
@@ -307,16 +310,16 @@ class ResponsesExchange:
         self._passages += context.passages
         if self._begun:
             self._write_search()
-        if self._sources and self.turn.retrieval.indexes:
-            self._nodes = [source_node(passage) for passage in context.passages]
+        if self._has_source_nodes and self.turn.retrieval.indexes:
+            self._source_nodes = [source_node(passage) for passage in context.passages]
 
     def _end(self) -> None:
         self._begin()
-        self._output.end("incomplete" if self._reason in _REASONS else "completed")
+        self._output.end("incomplete" if self._finish_reason in _REASONS else "completed")
         self._add_last(self.final())
 
     def _add_last(self, final: dict[str, Any]) -> None:
-        """Write the last event. The log omits the findings, which contain text that the detectors removed."""
+        """Write the last event. The event log omits findings, which may contain text that the detectors removed."""
         kind = f"response.{final['status']}"
         if self.before.store and (logged := moderation.without_findings(final)) != final:
             self._last_logged = encoded(kind, self._events.count, response=logged)
@@ -339,8 +342,8 @@ class ResponsesExchange:
         }
         if status == "completed":
             response["completed_at"] = int(time.time())
-        if self._sources:
-            response["source_nodes"] = self._nodes
+        if self._has_source_nodes:
+            response["source_nodes"] = self._source_nodes
         if status not in RUNNING and self.checked.moderation:
             response["moderation"] = moderation.results(self.checked.moderation, self._detections)
         if status not in RUNNING and (named := directions_of(self.turn.detectors)):

@@ -1,4 +1,4 @@
-"""Input items of a Responses request as the messages of a chat."""
+"""Converts the input items of a Responses request to messages of a chat."""
 
 from collections.abc import Sequence
 from typing import Any
@@ -14,7 +14,7 @@ from gateway.dialects.responses.tools import CUSTOM_INPUT
 
 ROLES = ("user", "assistant", "system", "developer")
 FOUND_BEFORE = "These passages were found before, by a search for {}:"
-"""The line before the passages of an earlier search."""
+"""The line that precedes the passages of an earlier search in the prompt."""
 
 HOSTED = (
     *("apply_patch_call", "apply_patch_call_output", "code_interpreter_call", "computer_call"),
@@ -22,7 +22,7 @@ HOSTED = (
     *("mcp_approval_request", "mcp_approval_response", "mcp_call", "mcp_list_tools", "program", "program_output"),
     *("shell_call", "shell_call_output", "tool_search_call", "tool_search_output", "web_search_call"),
 )
-"""The types of items of unsupported tools."""
+"""The types of the items that unsupported tools produce."""
 
 EFFORTS = ("none", "minimal", "low", "medium", "high", "xhigh", "max")
 """The values of ``reasoning.effort``: how much a model may reason."""
@@ -45,30 +45,33 @@ def listed(value: Any, path: str = "input") -> list[Any]:
     return value
 
 
-def read(items: Sequence[Any], into: Conversation, path: str = "input") -> list[Item | None]:
+def read(items: Sequence[Any], conversation: Conversation, path: str = "input") -> list[Item | None]:
     """Add items to a conversation.
 
     Args:
         items: The items of the request. Stored items have replaced their references.
-        into: The conversation to which the messages are added.
-        path: The path of the items in the request; empty: the items are not in the request.
+        conversation: The conversation to which the messages are added.
+        path: The path of the items in the request, or empty if the items are not in the request.
 
     Returns:
-        The items in their stored form, which has the type and no members that the API reference does not have; None
-        for an omitted item.
+        The items in their stored form, which has the type and only members of the API reference, or None for each
+        omitted item.
 
     Raises:
         InvalidRequest: An item is invalid. The error names the item.
     """
     kept: list[Item | None] = []
     for at, item in enumerate(items):
-        if into.compacts:
+        if conversation.compacts:
             raise InvalidRequest(f"{path}[{at}] must not follow a compaction_trigger.", field=f"{path}[{at}]")
         place = f"{path}[{at}]" if path else ""
-        kept.append(_read(item, into, place))
+        kept.append(_read(item, conversation, place))
         if place and (item.get("type") == COMPACTION):
             # Detectors do not judge the messages that the summary replaces, so the gateway does not store them.
-            places = {*into.paths, *(f"{path}[{number}]" for number, each in enumerate(kept) if _is_setting(each))}
+            places = {
+                *conversation.paths,
+                *(f"{path}[{number}]" for number, each in enumerate(kept) if _is_setting(each)),
+            }
             kept = [each if f"{path}[{number}]" in places else None for number, each in enumerate(kept)]
     return kept
 
@@ -77,44 +80,44 @@ def _is_setting(item: Item | None) -> bool:
     return item is not None and item["type"] in ("additional_tools", "configuration_update")
 
 
-def _read(item: Any, into: Conversation, path: str) -> Item | None:
+def _read(item: Any, conversation: Conversation, path: str) -> Item | None:
     if not isinstance(item, dict):
         raise InvalidRequest(f"{path} must be an object.", field=path)
     fields = Fields(item, path)
     kind = fields.text("type") or "message"
     if kind == "message":
-        return _message(fields, into, path)
+        return _message(fields, conversation, path)
     if kind == "function_call":
         call_id, name = _required(fields, "call_id"), _required(fields, "name")
         called = function_name(fields.text("namespace"), name)
-        into.add_call(call_id, called, arguments := fields.text("arguments"), path)
+        conversation.add_call(call_id, called, arguments := fields.text("arguments"), path)
         return {"type": kind, "call_id": call_id, "name": name, **_namespace(fields), "arguments": arguments}
     if kind == "custom_tool_call":
         call_id, name = _required(fields, "call_id"), _required(fields, "name")
         text = fields.text("input")
         called = function_name(fields.text("namespace"), name)
-        into.add_call(call_id, called, _encode({CUSTOM_INPUT: text}).decode(), path)
+        conversation.add_call(call_id, called, _encode({CUSTOM_INPUT: text}).decode(), path)
         return {"type": kind, "call_id": call_id, "name": name, **_namespace(fields), "input": text}
     if kind in _OUTPUTS:
         call_id = _required(fields, "call_id")
         content, output = _content(fields, "output", path)
-        into.add({"role": "tool", "tool_call_id": call_id, "content": content}, path)
+        conversation.add({"role": "tool", "tool_call_id": call_id, "content": content}, path)
         return {"type": kind, "call_id": call_id, "output": output}
     if kind == "reasoning":
-        return _reasoning(fields, into)
+        return _reasoning(fields, conversation)
     if kind == "file_search_call":
-        return _file_search(fields, into, path)
+        return _file_search(fields, conversation, path)
     if kind == "additional_tools":
-        return _additional_tools(fields, into)
+        return _additional_tools(fields, conversation)
     if kind == "configuration_update":
-        return _configuration(fields, into)
+        return _configuration(fields, conversation)
     if kind == COMPACTION:
-        return _compaction(fields, into, path)
+        return _compaction(fields, conversation, path)
     if kind == "compaction_trigger":
-        into.compacts = True
+        conversation.compacts = True
         return None
-    if kind in HOSTED and into.drops:
-        into.dropped.append(kind)
+    if kind in HOSTED and conversation.drops:
+        conversation.dropped.append(kind)
         return None
     raise fields.wrong("type", f"is not supported: {kind[:100]!r}")
 
@@ -123,13 +126,13 @@ def _namespace(members: Fields) -> Item:
     return {"namespace": namespace} if (namespace := members.text("namespace")) else {}
 
 
-def _message(members: Fields, into: Conversation, path: str) -> Item:
+def _message(members: Fields, conversation: Conversation, path: str) -> Item:
     role = members.text("role")
     if role not in ROLES:
         raise members.wrong("role", f"must be one of {', '.join(ROLES)}")
     content, shown = _content(members, "content", path)
     # The chat templates of models know only one role for instructions.
-    into.add({"role": "system" if role == "developer" else role, "content": content}, path)
+    conversation.add({"role": "system" if role == "developer" else role, "content": content}, path)
     if isinstance(shown, str):
         shown = [{"type": "output_text" if role == "assistant" else "input_text", "text": shown}]
     return {"type": "message", "role": role, "content": shown}
@@ -188,32 +191,32 @@ def _file(members: Fields) -> tuple[Item, Item]:
     return {"type": "file", "file": file}, {"type": "input_file", **file}
 
 
-def _reasoning(members: Fields, into: Conversation) -> Item:
-    """Read earlier reasoning of a model. It belongs to the answer that follows."""
+def _reasoning(members: Fields, conversation: Conversation) -> Item:
+    """Add earlier reasoning of a model. It belongs to the answer that follows."""
     texts = {"summary": "summary_text", "content": "reasoning_text"}
     item: Item = {"type": "reasoning", "summary": []}
-    reasoning = "" if into.sealed is None else into.sealed.opened(REASONING, members)
+    reasoning = "" if conversation.sealed is None else conversation.sealed.opened(REASONING, members)
     for name, kind in texts.items():
         parts = [part for part in members.items(name) or () if isinstance(part, dict)]
         if parts or name == "summary":
             item[name] = [{"type": kind, "text": str(part.get("text", ""))} for part in parts]
     shown = item.get("content") or item["summary"]
     if reasoning := reasoning or "\n".join(part["text"] for part in shown):
-        into.add_reasoning(reasoning)
+        conversation.add_reasoning(reasoning)
     if encrypted := members.text("encrypted_content"):
         item["encrypted_content"] = encrypted
     return item
 
 
-def _compaction(members: Fields, into: Conversation, path: str) -> Item:
-    """Read a summary, which replaces the earlier messages."""
+def _compaction(members: Fields, conversation: Conversation, path: str) -> Item:
+    """Add a summary, which replaces the earlier messages."""
     item = {"type": COMPACTION, "encrypted_content": _required(members, "encrypted_content")}
-    into.compact(members, path)
+    conversation.compact(members, path)
     return item
 
 
-def _file_search(members: Fields, into: Conversation, path: str) -> Item:
-    """Read an earlier search. The model gets the passages of the item."""
+def _file_search(members: Fields, conversation: Conversation, path: str) -> Item:
+    """Add an earlier search. The model gets the passages of the item."""
     queries = [query for query in members.items("queries") or () if isinstance(query, str)]
     item: Item = {"type": "file_search_call", "queries": queries, "status": "completed", "results": None}
     results = []
@@ -224,21 +227,21 @@ def _file_search(members: Fields, into: Conversation, path: str) -> Item:
     if results and path:
         searched = FOUND_BEFORE.format(", ".join(map(repr, queries)) or "nothing")
         passages = "\n".join(f"{each['filename']}: {each['text']}" for each in results)
-        into.add({"role": "system", "content": f"{searched}\n{passages}"}, path)
+        conversation.add({"role": "system", "content": f"{searched}\n{passages}"}, path)
         item["results"] = results
     return item
 
 
-def _additional_tools(members: Fields, into: Conversation) -> Item:
-    """Read additional tools. The model gets them for the whole conversation."""
+def _additional_tools(members: Fields, conversation: Conversation) -> Item:
+    """Add tools. The model gets them for the whole conversation."""
     members.one_of("role", ("developer",))
     listed = members.items("tools") or []
-    shown = listed if into.tools is None else into.tools.offer(listed, members.path("tools"))
+    shown = listed if conversation.tools is None else conversation.tools.offer(listed, members.path("tools"))
     return {"type": "additional_tools", "role": "developer", "tools": shown}
 
 
-def _configuration(members: Fields, into: Conversation) -> Item:
-    """Read settings of the answer. They apply until later settings replace them."""
+def _configuration(members: Fields, conversation: Conversation) -> Item:
+    """Add settings of the answer. They apply until later settings replace them."""
     item: Item = {"type": "configuration_update"}
     if effort := members.object("reasoning").one_of("effort", EFFORTS):
         item["reasoning"] = {"effort": effort}
@@ -246,7 +249,7 @@ def _configuration(members: Fields, into: Conversation) -> Item:
     if kind := form.one_of("type", ("text", "json_schema")):
         schema = {name: form.get(name) for name in ("name", "description", "schema", "strict") if form.get(name)}
         item["text"] = {"format": {"type": kind, **(schema if kind == "json_schema" else {})}}
-    into.configuration |= {name: value for name, value in item.items() if name != "type"}
+    conversation.configuration |= {name: value for name, value in item.items() if name != "type"}
     return item
 
 

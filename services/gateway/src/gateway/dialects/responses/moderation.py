@@ -1,4 +1,4 @@
-"""``moderation`` of a request: a detector of the platform that judges the input and the output of a response."""
+"""``moderation`` of a request. It names a detector that judges the input and the output of a response."""
 
 from collections.abc import Mapping, Sequence
 from typing import Any
@@ -22,30 +22,33 @@ def detectors(fields: Fields) -> dict[str, Any]:
     model, policy = options.text("model"), options.object("policy")
     if not model:
         raise options.wrong("model", "must be the name of a detector")
-    for side in ("input", "output"):
-        mode = policy.object(side).one_of("mode", ("score", "block"))
-        requested = fields.object("detectors").object(side)
-        block[side] = {model: {"action": _ACTIONS[mode]}, **dict(requested.members())}
+    for direction in ("input", "output"):
+        mode = policy.object(direction).one_of("mode", ("score", "block"))
+        requested = fields.object("detectors").object(direction)
+        block[direction] = {model: {"action": _ACTIONS[mode]}, **dict(requested.members())}
     return block
 
 
 def results(model: str, detections: Sequence[Detections]) -> dict[str, Any]:
-    """Return the findings of a detector as the API reference defines them: categories and scores without text.
+    """Return the findings of a detector in the format of the API reference: categories and scores, but no text.
 
     Args:
         model: The detector's name.
         detections: The findings of all detectors.
     """
-    return {side.value: _result(model, [each for each in detections if each.direction is side]) for side in _SIDES}
+    return {
+        direction.value: _result(model, [each for each in detections if each.direction is direction])
+        for direction in _DIRECTIONS
+    }
 
 
 def without_findings(response: Mapping[str, Any]) -> dict[str, Any]:
     """Return a response without the findings, which can contain text that the detectors removed."""
-    return {name: value for name, value in response.items() if name not in _FOUND} | {"moderation": None}
+    return {name: value for name, value in response.items() if name not in _FINDING_MEMBERS} | {"moderation": None}
 
 
-_FOUND = ("detections", "warnings")
-_SIDES = (Direction.INPUT, Direction.OUTPUT)
+_FINDING_MEMBERS = ("detections", "warnings")
+_DIRECTIONS = (Direction.INPUT, Direction.OUTPUT)
 
 
 def _result(model: str, detections: Sequence[Detections]) -> dict[str, Any]:

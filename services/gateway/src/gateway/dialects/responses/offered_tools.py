@@ -14,7 +14,7 @@ class Offered:
 
     Attributes:
         name: The name of the tool in the request.
-        namespace: The name of the namespace; empty: the tool has no namespace.
+        namespace: The name of the namespace, or empty if the tool has no namespace.
         custom: Whether the tool is a custom tool, whose input is one text.
     """
 

@@ -12,13 +12,13 @@ from gateway.domain import Annotation, Delta, Passage, Reasoning, Refusal, ToolC
 
 
 @dataclass(frozen=True, slots=True)
-class Shown:
+class OutputOptions:
     """The optional parts of an answer.
 
     Attributes:
         summarises: Whether the client gets the reasoning as a summary.
         logprobs: Whether the client gets log probabilities.
-        sealed: Encrypts the reasoning for the next request; None: the client does not request encrypted reasoning.
+        sealed: Encrypts the reasoning for the next request, or None if the client does not request this.
     """
 
     summarises: bool = False
@@ -31,17 +31,17 @@ class Output:
 
     Args:
         events: Receives the events.
-        owner: Id of the response without its prefix; the ids of the items contain it.
+        owner: The id of the response without its prefix. The ids of the items contain it.
         functions: Custom tools and tools in namespaces, by the names of their functions.
-        shown: The optional parts of the answer.
+        options: The optional parts of the answer.
 
     Attributes:
         items: The items, in order.
         results: The results of each search, by the id of its item.
     """
 
-    def __init__(self, events: Events, owner: str, functions: Functions, shown: Shown) -> None:
-        self._events, self._owner, self._functions, self._shown = events, owner, functions, shown
+    def __init__(self, events: Events, owner: str, functions: Functions, options: OutputOptions) -> None:
+        self._events, self._owner, self._functions, self._options = events, owner, functions, options
         self.items: list[dict[str, Any]] = []
         self.results: dict[str, list[dict[str, Any]]] = {}
         self._files: dict[str, tuple[str, str]] = {}
@@ -81,7 +81,7 @@ class Output:
         self._files |= files_of(passages)
 
     def begin_search(self) -> None:
-        """Write the events of a search that begins. The next call must be `end_search`, or `end`."""
+        """Write the events of a search that begins. The next call must be `end_search` or `end`."""
         self._end_thinking("completed")
         self._end_message("completed")
         item_id = self._id("fs")
@@ -97,7 +97,7 @@ class Output:
         """Write the events of a search that ends.
 
         Args:
-            query: The query; empty: the search failed, because it had no query.
+            query: The query, or empty if the search failed because it had no query.
             results: The results.
             shown: Whether the client gets the results.
         """
@@ -150,8 +150,10 @@ class Output:
         if self._thinking is None:
             self._end_message("completed")
             at = len(self.items)
-            shown = self._shown
-            self._thinking = Thinking(self._events, at, self._id("rs"), shown.sealed, summarises=shown.summarises)
+            options = self._options
+            self._thinking = Thinking(
+                self._events, at, self._id("rs"), options.sealed, summarises=options.summarises
+            )
             self.items.append(self._thinking.item)
         self._thinking.add(text)
 
@@ -160,7 +162,7 @@ class Output:
         if self._message is None:
             at = len(self.items)
             citations = Citations(self._files)
-            self._message = Message(self._events, at, self._id("msg"), citations, logprobs=self._shown.logprobs)
+            self._message = Message(self._events, at, self._id("msg"), citations, logprobs=self._options.logprobs)
             self.items.append(self._message.item)
         return self._message
 

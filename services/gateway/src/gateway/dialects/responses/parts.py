@@ -1,4 +1,7 @@
-"""The parts of a streamed answer, and their events."""
+"""The items of a streamed answer (message, reasoning, tool call), and their events.
+
+A piece is the text of one delta.
+"""
 
 import json
 import secrets
@@ -21,7 +24,7 @@ _THOUGHT = "response.reasoning_text"
 
 
 def _head(kind: str) -> bytes:
-    """Return the start of an event with a piece, up to the piece."""
+    """Return the start of a delta event, up to the piece of text."""
     name = kind.encode()
     return b'event: %b.delta\ndata: {"type":"%b.delta","delta":' % (name, name)
 
@@ -33,7 +36,7 @@ def encoded(kind: str, number: int, **members: Any) -> bytes:
 
 
 class Events:
-    """Numbers events and writes them.
+    """Numbers the events of a response and encodes them.
 
     Args:
         obfuscates: Whether pieces get random padding, which hides their lengths.
@@ -53,14 +56,14 @@ class Events:
         self._number += 1
 
     def piece(self, head: bytes, piece: str, tail: bytes) -> None:
-        """Write an event with a piece. This is the hot path: all other members are already encoded."""
+        """Write a delta event. Its other members are already encoded, because most events are deltas."""
         if self._obfuscates:
             head = _padded(head, len(piece))
         self.out.append(b"%b%b%b%d}\n\n" % (head, _encode(piece), tail, self._number))
         self._number += 1
 
     def pieces(self, head: bytes, pieces: list[str], tail: bytes) -> None:
-        """Write an event for each of several pieces that arrived together."""
+        """Write a delta event for each of several pieces that arrived together."""
         if self._obfuscates:
             for piece in pieces:
                 self.piece(head, piece, tail)
@@ -71,7 +74,7 @@ class Events:
 
     @property
     def count(self) -> int:
-        """Return the number of all events, also of those that `flush` returned."""
+        """Return the number of all events, including those that `flush` has returned."""
         return self._number
 
     def flush(self) -> bytes:
@@ -81,13 +84,16 @@ class Events:
 
 
 def _padded(head: bytes, length: int) -> bytes:
-    """Return the start of an event with random characters for a piece of this length."""
+    """Return the start of a delta event with random characters.
+
+    The characters and the piece together have a length that is a multiple of 32.
+    """
     padding = secrets.token_urlsafe(_PADDED_TO)[: -length % _PADDED_TO].encode()
     return head.replace(b'"delta":', b'"obfuscation":"%b","delta":' % padding)
 
 
 class Message:
-    """The message of an answer, which has parts of text and of refusal."""
+    """The message of an answer. Its parts are texts and refusals."""
 
     def __init__(self, events: Events, at: int, item_id: str, citations: Citations, *, logprobs: bool) -> None:
         self._events, self._at = events, at
@@ -129,7 +135,7 @@ class Message:
                 self.annotate(annotation)
 
     def annotate(self, annotation: dict[str, Any]) -> None:
-        """Append an annotation of the text."""
+        """Append an annotation to the open text part."""
         part = self._part
         if part is None or part["type"] != "output_text":
             return
@@ -158,7 +164,7 @@ class Message:
         self._events.add("response.output_item.done", item=self.item, output_index=self._at)
 
     def _text_part(self) -> dict[str, Any]:
-        """Return the open text part; begin one if necessary."""
+        """Return the open text part. Begin one if necessary."""
         part = self._part
         if part is None or part["type"] != "output_text":
             part = {"type": "output_text", "text": "", "annotations": [], "logprobs": []}
@@ -257,7 +263,7 @@ class Call:
         """End the item with the status ``completed`` or ``incomplete``."""
         arguments = "".join(self._pieces)
         if self._custom:
-            # A string in JSON cannot be decoded before it is complete.
+            # The gateway can decode the JSON string only when it is complete.
             text = self.item["input"] = _custom_input(arguments)
             self._events.add("response.custom_tool_call_input.delta", **self._place, delta=text)
             self._events.add("response.custom_tool_call_input.done", **self._place, input=text)
@@ -297,7 +303,7 @@ def _shown(tokens: list[dict[str, Any]]) -> list[dict[str, Any]]:
 
 
 def _custom_input(arguments: str) -> str:
-    """Return the input of a custom tool. It is the function's argument, or all arguments if they are not valid."""
+    """Return the input of a custom tool: the function's argument, or all arguments if they are invalid."""
     try:
         value = json.loads(arguments)
     except (ValueError, RecursionError):

@@ -1,4 +1,4 @@
-"""The stored form of a response: the request as the detectors changed it, and the released answer."""
+"""The stored form of a request: its items and members, as the detectors changed them."""
 
 from collections.abc import Sequence
 from typing import Any
@@ -22,10 +22,10 @@ def judged_input(
     """Return the items of an input as the detectors changed them.
 
     Args:
-        items: The items of the request; None for an omitted item.
+        items: The items of the request, or None for each omitted item.
         paths: The paths of the chat's messages in the request.
         original: The turn before the checks of the detectors.
-        judged: The turn after these checks; None: a detector blocked the turn, and no item remains.
+        judged: The turn after these checks, or None if a detector blocked the turn. In this case, no item remains.
     """
     if judged is None:
         return ()
@@ -37,7 +37,7 @@ def judged_input(
         if old != new:
             _replace(kept, paths, places[at], new)
     if original.question != judged.question:
-        # The question may consist of several messages. After the detectors, it is one message.
+        # The question may consist of several messages. The detectors return it as one message.
         first, *others = list(places)[count:] or [len(before) - 1]
         _replace(kept, paths, first, after[-1])
         for place in others:
@@ -67,7 +67,7 @@ def judged_members(shown: dict[str, Any], original: Turn, judged: Turn | None) -
 
 
 def _tool(shown: Item, judged: dict[str, Item], namespace: str = "") -> Item:
-    """Return a tool in the form that the model got."""
+    """Return a tool as the model received it."""
     if shown["type"] == "namespace":
         inside = [_tool(each, judged, shown["name"]) for each in shown["tools"]]
         # The names of the functions contain the name of the namespace. The description of the first function
@@ -76,7 +76,7 @@ def _tool(shown: Item, judged: dict[str, Item], namespace: str = "") -> Item:
         return {"type": "namespace", "name": name, "description": "", "tools": inside}
     function = judged.get(function_name(namespace, shown.get("name", "")))
     if function is None:
-        # A detector changed the tool's name, or the tool is file search, which belongs to the platform.
+        # The platform runs file search itself. For any other tool, a detector has changed the name.
         return shown if shown["type"] == "file_search" else {"type": shown["type"], "name": _WITHHELD} | _NO_SCHEMA
     if shown["type"] == "custom":
         return {"type": "custom", "name": shown["name"], "description": function.get("description", "")}
@@ -91,7 +91,7 @@ def _messages(turn: Turn) -> list[Message]:
 
 
 def _number(paths: list[str], place: int) -> int | None:
-    """Return the number of the input item that a message was made from; None: no item."""
+    """Return the number of the input item from which a message was made, or None if it was made from no item."""
     path = paths[place] if place < len(paths) else ""
     return int(path.rpartition("[")[2][:-1]) if path.endswith("]") else None
 
@@ -123,7 +123,7 @@ def _replace(kept: list[Item | None], paths: list[str], place: int, new: Message
 
 
 def _replace_reasoning(kept: list[Item | None], end: int, text: str) -> None:
-    """Put a text in place of the model's reasoning directly before an item."""
+    """Replace the model's reasoning directly before an item with a text."""
     content = [{"type": "reasoning_text", "text": text}] if text else []
     for number in range(end - 1, -1, -1):
         item = kept[number]

@@ -77,11 +77,11 @@ class CheckedRequest:
 
     Attributes:
         fields: The members of the request.
-        model: The name of the requested model or assistant; empty: the request names none.
+        model: The name of the requested model or assistant, or empty if the request names neither.
         body: The chat for the model, as the body of a request for OpenAI's chat completions.
         paths: The paths of the chat's messages in the request.
         count: The number of items, including the items that the request continues.
-        input_items: The items of the input in their stored form; None for an omitted item.
+        input_items: The items of the input in their stored form, or None for each omitted item.
         tools: The tools.
         include: The values of ``include``.
         summarises: Whether the client gets the model's reasoning as a summary.
@@ -89,8 +89,8 @@ class CheckedRequest:
         shown: The members of the response that repeat the request.
         dropped: The types of the omitted items.
         obfuscates: Whether pieces of the answer have random padding, which hides their lengths.
-        compaction: When the model summarises the conversation; None: it does not.
-        moderation: The detector whose results the response has; empty: none.
+        compaction: When the model summarises the conversation, or None if it does not.
+        moderation: The detector whose results the response contains, or empty.
     """
 
     fields: Fields
@@ -182,7 +182,7 @@ def read(body: bytes, before: Sequence[Item], sealed: Sealed, *, refuse_unknown:
 
 
 def _compaction(fields: Fields) -> CompactionOptions | None:
-    """Return when the model summarises the conversation before it answers; None: never."""
+    """Return when the model summarises the conversation before it answers, or None for never."""
     options = None
     for at, entry in enumerate(fields.items("context_management") or ()):
         each = Fields(entry if isinstance(entry, dict) else {}, f"context_management[{at}]")
@@ -267,7 +267,8 @@ def metadata(fields: Fields) -> dict[str, str]:
     for key, value in pairs.items():
         if not isinstance(value, str) or len(value) > _LONGEST_VALUE or len(key) > _LONGEST_KEY:
             raise InvalidRequest(
-                f"metadata: the limits are {_LONGEST_KEY} characters for a key, and {_LONGEST_VALUE} for a string.",
+                f"metadata: a key may have at most {_LONGEST_KEY} characters, and a value must be a string of at "
+                f"most {_LONGEST_VALUE} characters.",
                 field="metadata",
             )
     return pairs

@@ -16,9 +16,9 @@ class Sealed:
     """Encrypts and decrypts the contents of one user in one front end.
 
     Attributes:
-        sealing: Encrypts and decrypts; None: the platform has no keys.
+        sealing: Encrypts and decrypts, or None if the platform has no keys.
         owner: The user.
-        profile: Name of the front end.
+        profile: The name of the front end.
     """
 
     sealing: Sealing | None
@@ -26,11 +26,11 @@ class Sealed:
     profile: str
 
     def seal(self, kind: str, text: str) -> str:
-        """Return the encrypted text; empty if the gateway has no key yet."""
+        """Return the encrypted text, or empty if the gateway has no key yet."""
         return "" if self.sealing is None else self.sealing.seal(self.owner, self.profile, kind, text)
 
     def opened(self, kind: str, fields: Fields) -> str:
-        """Return the text of an item's ``encrypted_content``; empty if the item has none.
+        """Return the text of an item's ``encrypted_content``, or empty if the item has no such member.
 
         Raises:
             InvalidRequest: The content belongs to another user or another front end.

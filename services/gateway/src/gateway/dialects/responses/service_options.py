@@ -1,11 +1,11 @@
-"""Members of a request for the service and the model server: the user, caches, access programs, prompts."""
+"""Options of the service and of the model server in a request: the user, caches, access programs, prompts."""
 
 from typing import Any
 
 from gateway.dialects.json_fields import Fields
 
 FORWARDED = ("prompt_cache_key", "prompt_cache_retention", "safety_identifier", "user")
-"""Texts that the model server gets, as with chat completions, and that the response repeats."""
+"""Strings that the gateway sends to the model server, as in chat completions, and repeats in the response."""
 
 READ = ("access_programs", "image", "prompt", "prompt_cache_options", *FORWARDED)
 """The members that this module reads."""
@@ -17,7 +17,7 @@ _ABSENT: dict[str, Any] = {
     "moderation": None,
     "prompt_cache_diagnostics": None,
 }
-"""The values in a response, if the request has none of these members."""
+"""The members of a response to a request that has none of these options."""
 
 _CACHE_MODES = ("implicit", "explicit")
 _CACHE_TIMES = ("30m", "12h")
@@ -26,7 +26,7 @@ _PROGRAMS = ("standard", "daybreak_blue", "daybreak_red")
 
 
 def forwarded(fields: Fields) -> dict[str, Any]:
-    """Return the members of the chat that the model server gets.
+    """Return the options that the model server gets.
 
     Raises:
         InvalidRequest: A member is invalid.
@@ -40,7 +40,7 @@ def forwarded(fields: Fields) -> dict[str, Any]:
 
 
 def shown(fields: Fields) -> dict[str, Any]:
-    """Return the members of the response that repeat these members.
+    """Return the members of the response that repeat these options.
 
     Raises:
         InvalidRequest: A member requests a feature that the platform does not have.
@@ -63,7 +63,7 @@ def shown(fields: Fields) -> dict[str, Any]:
 
 
 def prompt_name(fields: Fields) -> str:
-    """Return the name of the assistant that a request names as its prompt; empty: none.
+    """Return the name of the assistant that a request names as its prompt, or empty.
 
     Raises:
         InvalidRequest: Assistants do not support a member of the prompt, or the request names another model.
@@ -78,7 +78,7 @@ def prompt_name(fields: Fields) -> str:
     if any(prompt.object("variables").members()):
         raise prompt.wrong("variables", "is not supported: the prompt of an assistant has no variables")
     if (model := fields.text("model")) and model != name:
-        raise fields.wrong("model", "must be missing if the request has a prompt: the assistant selects the model")
+        raise fields.wrong("model", "must be absent if the request has a prompt: the assistant selects the model")
     return name
 
 

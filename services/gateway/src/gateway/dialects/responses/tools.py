@@ -29,10 +29,10 @@ class FileSearch:
     Attributes:
         indexes: Names of the indexes, which the request calls vector stores.
         path: The path of these names in the request.
-        top: The maximum number of passages; None: as many passages as fit into the prompt.
-        minimum_score: The minimum score of a passage; None: no minimum.
-        metadata: Pairs that the metadata of a document must contain.
-        dense_weight: The weight of the dense score in a hybrid search, 0 to 1; None: the default.
+        top: The maximum number of passages, or None for as many passages as fit into the prompt.
+        minimum_score: The minimum score of a passage, or None for no minimum.
+        metadata: The conditions on a document's metadata. A document must meet all conditions.
+        dense_weight: The weight of the dense score in a hybrid search, 0 to 1, or None for the default.
     """
 
     indexes: tuple[str, ...]
@@ -51,12 +51,12 @@ class Tools:
         chat: The tools for the model, as functions of chat completions.
         shown: All offered tools in the format of the response.
         functions: Custom tools and tools in namespaces, by the names of their functions.
-        search: The file search; None: the request has no file search.
+        search: The file search, or None if the request has no file search.
         dropped: The types of the unsupported tools.
         choice: ``tool_choice`` of the response.
-        chat_choice: ``tool_choice`` for the model; None: the model gets no ``tool_choice``.
-        first_choice: The tool that the model must call first if the model itself searches; ``required``: any tool;
-            empty: the model may answer without a call.
+        chat_choice: ``tool_choice`` for the model, or None if the model gets no ``tool_choice``.
+        first_choice: The tool that the model must call first if the model itself searches. ``required`` means any
+            tool. Empty means that the model may answer without a call.
         refuse_unknown: Whether to refuse unsupported tools. Otherwise, the gateway drops them.
     """
 
@@ -98,7 +98,7 @@ def _add_tool(tool: Fields, tools: Tools) -> None:
         tools.shown.append(_namespace(tool, tools))
     elif kind == FILE_SEARCH:
         if tools.search is not None:
-            raise tool.wrong("type", f"must not be {FILE_SEARCH} twice")
+            raise tool.wrong("type", f"must be {FILE_SEARCH} in only one tool")
         tools.search = _file_search(tool)
         known = ("type", "vector_store_ids", "max_num_results", "filters", "ranking_options")
         tools.shown.append({name: value for name, value in tool.members() if name in known})
@@ -114,8 +114,8 @@ def _function(tool: Fields, tools: Tools, namespace: str = "", about: str = "") 
     Args:
         tool: The function of the request.
         tools: Receives the function.
-        namespace: The name of the namespace; empty: the function has no namespace.
-        about: Text for the model, before the function's description.
+        namespace: The name of the namespace, or empty if the function has no namespace.
+        about: The text that precedes the function's description for the model.
     """
     function: dict[str, Any] = {"name": _name(tool)}
     if description := tool.text("description"):
@@ -205,7 +205,7 @@ def _file_search(tool: Fields) -> FileSearch:
 
 
 def _filters(filter_: Fields) -> tuple[Equals, ...]:
-    """Return the conditions of a filter on the metadata. A filter is ``eq``, or ``and`` with several filters."""
+    """Return the conditions of a filter on the metadata: an ``eq`` filter, or an ``and`` of several filters."""
     equals: list[Equals] = []
     pending = [filter_]  # a client chooses the depth of nested filters, so this function is not recursive
     while pending:
@@ -295,7 +295,7 @@ def _name(fields: Fields) -> str:
 
 
 def parameters(tools: Tools, fields: Fields) -> dict[str, Any]:
-    """Return the members of a chat request that offer the tools to the model; empty if there are no tools."""
+    """Return the members of a chat request that offer the tools to the model. Without tools, return no members."""
     if not tools.chat:
         return {}
     members: dict[str, Any] = {"tools": tools.chat}
