@@ -6,7 +6,7 @@ from servicekit.errors import CausewayError, NotFound, UnsupportedMedia
 
 from gateway.answering.detector_kinds import unsupported
 from gateway.dialects.orchestrator import errors, fields, text_detection
-from gateway.dialects.orchestrator.openapi import CHAT, CONTENT, CONTEXT, FOUND, GENERATED, REFUSALS
+from gateway.dialects.orchestrator.openapi import CHAT, CONTENT, CONTEXT, DETECTIONS, GENERATED, REFUSALS
 from gateway.ports.answering import Guardrails
 from gateway.routes.body import json_answer, json_body, while_connected
 from gateway.routes.schemas import answers, body
@@ -53,7 +53,7 @@ def router(guardrails: Guardrails, *, timeout: float, passed_headers: frozenset[
             raise errors.DetectorFailed(failure)
         return json_answer(text_detection.answer(verdict.findings))
 
-    shown = answers(FOUND, {int(status): text for status, text in REFUSALS.items()})
+    shown = answers(DETECTIONS, {int(status): text for status, text in REFUSALS.items()})
 
     @routes.post("/content", summary="Findings in a text", responses=shown, openapi_extra=body(CONTENT))
     async def content(request: Request) -> Response:

@@ -1,4 +1,4 @@
 """The API of the FMS guardrails orchestrator: completions with detections, and detection without a model.
 
-`answering` and the guardrails service contain the detectors.
+This package only parses requests and renders answers. The package `answering` calls the detectors.
 """

@@ -1,7 +1,7 @@
 """Chat completions with detections: an OpenAI request with a ``detectors`` block.
 
 Source: ADR 005 of the guardrails orchestrator, or its reference implementation if the profile selects it. A
-request may have the members of `openai.chat` and also ``chunking`` and ``input_scope``.
+request may have all members that `openai.chat` reads, and also ``chunking`` and ``input_scope``.
 """
 
 from dataclasses import replace
@@ -32,7 +32,7 @@ _LAST_ROLES = ("user", "assistant", "system")
 
 
 def media(wire: GuardrailsWire) -> Media:
-    """Return the conventions of the answers."""
+    """Return the content types and the conventions of the orchestrator's chat routes."""
     return Media(
         unary=b"application/json",
         stream=b"text/event-stream; charset=utf-8",
@@ -67,7 +67,7 @@ class OrchestratorChat:
         request = replace(request, frontend=request.frontend.serving(model, request.principal))
         messages = fields.objects(raw, "messages")
         requested = requested_detectors(raw)
-        self._check(requested, request.frontend.detectors_for(requested), messages[-1])
+        self._check_detectors(requested, request.frontend.detectors_for(requested), messages[-1])
         body = (
             request.body if raw.keys().isdisjoint(PLATFORM_MEMBERS) else json_fields.without(raw, PLATFORM_MEMBERS)
         )
@@ -86,7 +86,7 @@ class OrchestratorChat:
         """See `Dialect`."""
         return errors.body(error, self._wire, request_name=self._form.request_name)
 
-    def _check(self, requested: Detectors, all_detectors: Detectors, last: dict[str, Any]) -> None:
+    def _check_detectors(self, requested: Detectors, all_detectors: Detectors, last: dict[str, Any]) -> None:
         if self._wire is GuardrailsWire.ADR:
             fields.required(all_detectors)
         if not requested.input:
@@ -117,7 +117,7 @@ def exchange(turn: Turn, raw: Raw, form: Form, wire: GuardrailsWire) -> Exchange
     Args:
         turn: The turn.
         raw: The members of the request.
-        form: The kind of completion.
+        form: The format of the completion.
         wire: The wire format of the API.
 
     Raises:
@@ -127,7 +127,7 @@ def exchange(turn: Turn, raw: Raw, form: Form, wire: GuardrailsWire) -> Exchange
     options = json_fields.pick(raw, ("stream", "stream_options"))
     usage = options.object("stream_options")
     return OrchestratorExchange(
-        _guarded(turn, raw, wire),
+        _with_detection(turn, raw, wire),
         form,
         wire,
         streaming=options.flag("stream"),
@@ -136,7 +136,7 @@ def exchange(turn: Turn, raw: Raw, form: Form, wire: GuardrailsWire) -> Exchange
     )
 
 
-def _guarded(turn: Turn, raw: Raw, wire: GuardrailsWire) -> Turn:
+def _with_detection(turn: Turn, raw: Raw, wire: GuardrailsWire) -> Turn:
     is_adr = wire is GuardrailsWire.ADR
     chunking = fields.choice(raw, "chunking", CHUNKINGS)
     scope = fields.choice(raw, "input_scope", SCOPES)
@@ -154,7 +154,7 @@ def _guarded(turn: Turn, raw: Raw, wire: GuardrailsWire) -> Turn:
 
 
 def _with_stream_options(parameters_json: bytes, raw: Raw) -> bytes:
-    """Add the ``stream_options`` for the model server."""
+    """Return the parameters for the model server, with the request's ``stream_options`` if they are an object."""
     options = raw.get("stream_options")
     if options is None or not bytes(options).lstrip().startswith(b"{"):
         return parameters_json

@@ -13,11 +13,11 @@ class Form(Protocol):
     """The format of one kind of completion.
 
     Attributes:
-        prefix: The prefix of ids.
+        prefix: The prefix of the completion's id.
         whole: The value of ``object`` in an answer in one piece.
         chunk: The value of ``object`` in a chunk.
-        request_name: The name of the request to a model, for messages.
-        joins_finish: Whether the event of the last text of a choice also has the finish reason.
+        request_name: The name of the request to a model in error messages.
+        joins_finish: Whether the event with the last text of a choice also has the finish reason.
     """
 
     prefix: str
@@ -26,11 +26,11 @@ class Form(Protocol):
     request_name: str
     joins_finish: bool
 
-    def piece(self, text: str | None, members: dict[str, Any], *, role: bool) -> dict[str, Any]:
-        """Return a chunk's choice.
+    def chunk_choice(self, text: str | None, members: dict[str, Any], *, role: bool) -> dict[str, Any]:
+        """Return a choice of a chunk.
 
         Args:
-            text: The content; None: no content.
+            text: The content, or None if the choice has no content.
             members: The members beside the content.
             role: Whether to add the role.
         """
@@ -40,8 +40,8 @@ class Form(Protocol):
         """Return a choice of an answer in one piece."""
         ...
 
-    def piece_of(self, choice: dict[str, Any]) -> dict[str, Any]:
-        """Convert a model server's complete choice to a chunk's choice."""
+    def to_chunk_choice(self, choice: dict[str, Any]) -> dict[str, Any]:
+        """Convert a complete choice of a model server to a choice of a chunk."""
         ...
 
     def has_content(self, choice: dict[str, Any]) -> bool:
@@ -58,7 +58,7 @@ class ChatForm:
     request_name = "chat completion"
     joins_finish = False
 
-    def piece(self, text: str | None, members: dict[str, Any], *, role: bool) -> dict[str, Any]:
+    def chunk_choice(self, text: str | None, members: dict[str, Any], *, role: bool) -> dict[str, Any]:
         """See `Form`."""
         delta: dict[str, Any] = {"role": "assistant"} if role else {}
         if text is not None:
@@ -72,7 +72,7 @@ class ChatForm:
         drop_numbers(message)
         return {"message": message}
 
-    def piece_of(self, choice: dict[str, Any]) -> dict[str, Any]:
+    def to_chunk_choice(self, choice: dict[str, Any]) -> dict[str, Any]:
         """See `Form`."""
         delta = choice.get("message") or {}
         for number, call in enumerate(delta.get("tool_calls") or ()):
@@ -93,7 +93,7 @@ class TextForm:
     request_name = "completion"
     joins_finish = True
 
-    def piece(self, text: str | None, members: dict[str, Any], *, role: bool) -> dict[str, Any]:  # noqa: ARG002  # a text has no role
+    def chunk_choice(self, text: str | None, members: dict[str, Any], *, role: bool) -> dict[str, Any]:  # noqa: ARG002  # a text has no role
         """See `Form`."""
         return {"text": text or ""} | members
 
@@ -101,7 +101,7 @@ class TextForm:
         """See `Form`."""
         return {"text": choice.text} | choice.delta
 
-    def piece_of(self, choice: dict[str, Any]) -> dict[str, Any]:
+    def to_chunk_choice(self, choice: dict[str, Any]) -> dict[str, Any]:
         """See `Form`."""
         return choice
 

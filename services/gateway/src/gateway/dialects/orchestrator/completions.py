@@ -1,7 +1,7 @@
 """Text completions with detections: OpenAI's legacy completion request with one text prompt.
 
-Source: the guardrails orchestrator's API, ``/api/v2/text/completions-detection``. The format of the answers is ADR
-005's.
+Source: the guardrails orchestrator's API, ``/api/v2/text/completions-detection``. The answers have the
+format of ADR 005.
 """
 
 from dataclasses import replace
@@ -63,7 +63,7 @@ class OrchestratorCompletions:
 
 
 def text_turn(request: ChatRequest, model: str, prompt: str, parameters_json: bytes, *, in_one_piece: bool) -> Turn:
-    """Return the turn of a prompt that a model continues.
+    """Return the turn for a prompt that the model continues.
 
     Args:
         request: The request.

@@ -12,7 +12,7 @@ UNSUITABLE_INPUT = {
     "unsuitable input removed.",
 }
 UNSUITABLE_OUTPUT = {"type": "UNSUITABLE_OUTPUT", "message": "Unsuitable output detected."}
-NO_OUTPUT = {"type": "EMPTY_OUTPUT", "message": "No choice has content, so that `detections.output` is empty"}
+NO_OUTPUT = {"type": "EMPTY_OUTPUT", "message": "No choice has content, so `detections.output` is empty"}
 
 Results = list[dict[str, Any]]
 
@@ -23,7 +23,7 @@ def no_content(choice: int) -> dict[str, str]:
 
 
 def ordered(results: Results) -> Results:
-    """Return the results in order: results with a span by start, then the others by detector."""
+    """Return the results in order: first those with a span, by start, then the others, by detector."""
     return sorted(
         results,
         key=lambda result: (0, result["start"], "") if "start" in result else (1, 0, result["detector_id"]),
@@ -32,11 +32,11 @@ def ordered(results: Results) -> Results:
 
 def by_item(events: Iterable[Detections]) -> dict[int, Results]:
     """Return the ordered results of each item that has results."""
-    found: dict[int, Results] = {}
+    by_position: dict[int, Results] = {}
     for event in events:
         if results := detection_results(event):
-            found.setdefault(event.item, []).extend(results)
-    return {item: ordered(results) for item, results in sorted(found.items())}
+            by_position.setdefault(event.item, []).extend(results)
+    return {item: ordered(results) for item, results in sorted(by_position.items())}
 
 
 def entries(direction: Direction, results: Mapping[int, Results]) -> list[dict[str, Any]]:
@@ -44,10 +44,10 @@ def entries(direction: Direction, results: Mapping[int, Results]) -> list[dict[s
     return [{ITEM_NAMES[direction]: item, "results": item_results} for item, item_results in results.items()]
 
 
-def shifted(results: Results, by: int) -> Results:
+def shifted(results: Results, offset: int) -> Results:
     """Return the results with their spans shifted by a number of code points."""
     return [
-        result | {"start": result["start"] + by, "end": result["end"] + by} if "start" in result else result
+        result | {"start": result["start"] + offset, "end": result["end"] + offset} if "start" in result else result
         for result in results
     ]
 

@@ -1,8 +1,8 @@
 """The errors of the guardrails orchestrator's routes: ``{"code": status, "details": text}``.
 
-An invalid request in JSON has the status 422. An error of a detector or a model server keeps its status, and its
-message names the detector or the model. The reference orchestrator uses status 500 for most errors that the request
-did not cause.
+An invalid request has the status 422, but a body that is not JSON and a message with an unknown role have 400. An
+error of a detector or a model server keeps its status, and its message names the detector or the model. The
+reference implementation uses status 500 for most errors that the request did not cause.
 """
 
 import msgspec
@@ -31,7 +31,7 @@ _SERVER_FAULT = 500
 
 
 class NotJson(InvalidRequest):
-    """The body is not JSON. Only this kind of invalid request has the status 400."""
+    """The body is not JSON. The status is 400, unlike the status of other invalid requests."""
 
 
 class DetectorFailed(UpstreamRejected):
@@ -52,7 +52,7 @@ def check_failures(failures: tuple[DetectorFailure, ...], direction: Direction, 
     """Check that the answer may continue without the detectors that failed.
 
     Raises:
-        DetectorFailed: A detector that must not fail has failed.
+        DetectorFailed: The answer must not continue without a detector that failed.
     """
     for failure in failures:
         configured = getattr(detectors, direction.value)
@@ -63,7 +63,7 @@ def check_failures(failures: tuple[DetectorFailure, ...], direction: Direction, 
 
 
 def _may_fail(detector: Detector, failure: DetectorFailure) -> bool:
-    # The gateway does not call a detector that only reports if the text is empty.
+    # If the text is empty, the gateway does not call a detector that only reports.
     return detector.allow_on_error or (failure.not_asked and detector.action is Action.REPORT)
 
 
@@ -83,7 +83,8 @@ def body(error: CausewayError, wire: GuardrailsWire = GuardrailsWire.ADR, *, req
     Args:
         error: The error.
         wire: The wire format of the API.
-        request_name: The name of the request to a model, such as ``chat completion``; empty: no request to a model.
+        request_name: The name of the request to a model, such as ``chat completion``, or empty without such a
+            request.
     """
     code = status(error, wire)
     if wire is GuardrailsWire.ORCHESTRATOR and _unexpected(error, http_status(error)):
@@ -92,7 +93,7 @@ def body(error: CausewayError, wire: GuardrailsWire = GuardrailsWire.ADR, *, req
 
 
 def client_error(error: CausewayError, wire: GuardrailsWire) -> CausewayError:
-    """Return the error with the type that has the status of these routes."""
+    """Return the error as a type of error whose HTTP status these routes use."""
     if wire is GuardrailsWire.ORCHESTRATOR and _unexpected(error, http_status(error)):
         return Unexpected()
     return unprocessable(error)

@@ -86,7 +86,7 @@ def text(raw: Raw, name: str, *, empty: bool = False) -> str:
 
 
 def texts(raw: Raw, name: str) -> tuple[str, ...]:
-    """Return a list of strings, which must not be empty.
+    """Return a list of one or more strings.
 
     Raises:
         Unprocessable: The value is missing, empty or of another type.
@@ -130,7 +130,7 @@ def choice(raw: Raw, name: str, allowed: Collection[str]) -> str:
 
 
 def detectors(raw: Raw, name: str = "detectors") -> tuple[Detector, ...]:
-    """Return the detectors of a detection-only route, which only report: ``{id: parameters}``.
+    """Return the detectors of a detection-only route, parsed from ``{id: parameters}``. They only report.
 
     Raises:
         Unprocessable: The member is missing, empty or invalid.
@@ -148,7 +148,7 @@ def detectors(raw: Raw, name: str = "detectors") -> tuple[Detector, ...]:
 def kinds(
     allowed: frozenset[DetectorKind], requested: Iterable[Detector]
 ) -> tuple[tuple[str, frozenset[DetectorKind]], ...]:
-    """Return the value of `DetectionOptions.kinds` for detectors with these allowed kinds."""
+    """Return the value of `DetectionOptions.kinds`, in which each requested detector has the allowed kinds."""
     return tuple((detector.detector_id, allowed) for detector in requested)
 
 

@@ -19,14 +19,14 @@ _DETECTORS: Schema = {
     "additionalProperties": {"type": "object"},
     "minProperties": 1,
 }
-_SIDES: Schema = {
+_DETECTORS_BY_DIRECTION: Schema = {
     "type": "object",
     "description": "Detectors by direction and id. Parameters may have `threshold`, `action` (report, redact, "
     "block) and `on_error` (block, allow).",
-    "properties": {side: {"type": "object"} for side in ("input", "context", "output")},
+    "properties": {direction: {"type": "object"} for direction in ("input", "context", "output")},
 }
-_GUARDED = {
-    "detectors": _SIDES,
+_OPTIONS = {
+    "detectors": _DETECTORS_BY_DIRECTION,
     "stream": {"type": "boolean", "default": False},
     "chunking": {"enum": ["sentence", "minimal"], "default": "sentence"},
     "input_scope": {"enum": ["conversation", "all", "last"], "default": "conversation"},
@@ -47,7 +47,7 @@ RESULT: Schema = {
         "score": {"type": "number"},
     },
 }
-FOUND: Schema = {
+DETECTIONS: Schema = {
     "type": "object",
     "required": ["detections"],
     "properties": {"detections": {"type": "array", "items": RESULT}},
@@ -59,12 +59,12 @@ def _object(required: dict[str, Schema], optional: dict[str, Schema], example: A
 
 
 _REGEX = {"regex": {"regex": ["email"]}}
-_HI = "Write to ann@example.org."
-CONTENT = _object({"content": _TEXT, "detectors": _DETECTORS}, {}, {"content": _HI, "detectors": _REGEX})
+_EXAMPLE_TEXT = "Write to ann@example.org."
+CONTENT = _object({"content": _TEXT, "detectors": _DETECTORS}, {}, {"content": _EXAMPLE_TEXT, "detectors": _REGEX})
 CHAT = _object(
     {"messages": _MESSAGES, "detectors": _DETECTORS},
     {"tools": {"type": "array", "items": {"type": "object"}}},
-    {"messages": [{"role": "user", "content": _HI}], "detectors": {"judge": {}}},
+    {"messages": [{"role": "user", "content": _EXAMPLE_TEXT}], "detectors": {"judge": {}}},
 )
 CONTEXT = _object(
     {
@@ -84,11 +84,11 @@ CONTEXT = _object(
 GENERATED = _object(
     {"prompt": _TEXT, "generated_text": _TEXT, "detectors": _DETECTORS},
     {},
-    {"prompt": "Who is Ann?", "generated_text": _HI, "detectors": {"judge": {}}},
+    {"prompt": "Who is Ann?", "generated_text": _EXAMPLE_TEXT, "detectors": {"judge": {}}},
 )
 _COMPLETION = _object(
     {"model": _TEXT, "messages": _MESSAGES},
-    _GUARDED,
+    _OPTIONS,
     {
         "model": "extractive",
         "messages": [{"role": "user", "content": "Hello"}],
@@ -97,7 +97,7 @@ _COMPLETION = _object(
 )
 _TEXT_COMPLETION = _object(
     {"model": _TEXT, "prompt": _TEXT},
-    _GUARDED,
+    _OPTIONS,
     {"model": "extractive", "prompt": "Hello", "detectors": {"output": _REGEX}},
 )
 _GENERATION = _object(
@@ -107,7 +107,7 @@ _GENERATION = _object(
 )
 _GENERATED_ANSWER: Schema = {
     "type": "object",
-    "properties": {"generated_text": _TEXT, "input_token_count": {"type": "integer"}} | FOUND["properties"],
+    "properties": {"generated_text": _TEXT, "input_token_count": {"type": "integer"}} | DETECTIONS["properties"],
 }
 REFUSALS = {
     "400": "The body is not JSON",

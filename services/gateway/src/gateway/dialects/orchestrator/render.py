@@ -17,11 +17,11 @@ from gateway.frontends.profiles import GuardrailsWire
 
 
 class OrchestratorExchange:
-    """`Exchange` of one completion with detections. The model server's members do not change.
+    """`Exchange` of one completion with detections. The members that the model server sends remain unchanged.
 
     Args:
         turn: The turn.
-        form: The kind of completion.
+        form: The format of the completion.
         wire: The wire format of the API.
         streaming: Whether the answer is a stream.
         include_usage: Whether the last event of a stream has the token counts.
@@ -43,7 +43,7 @@ class OrchestratorExchange:
         self.turn = turn
         self.streaming = streaming
         self._form = form
-        self._strict = wire is GuardrailsWire.ADR
+        self._is_adr = wire is GuardrailsWire.ADR
         self._envelope: dict[str, Any] = {
             "id": f"{form.prefix}{uuid.uuid4().hex}",
             "object": form.whole,
@@ -67,7 +67,7 @@ class OrchestratorExchange:
         """See `Exchange`.
 
         Raises:
-            DetectorFailed: A detector that must not fail has failed.
+            DetectorFailed: The answer must not continue without a detector that failed.
         """
         for event in batch:
             if isinstance(event, Detections):
@@ -78,7 +78,7 @@ class OrchestratorExchange:
         """See `Exchange`."""
         answer = self._answer
         if answer.completion:
-            return self._spliced(answer.completion)
+            return self._with_added_members(answer.completion)
         known = {name: value for name, value in answer.start.items() if value is not None}
         if answer.start.get("object") == self._form.chunk:
             known["object"] = self._form.whole
@@ -94,8 +94,8 @@ class OrchestratorExchange:
             body["usage"] = usage_object(answer.usage)
         return msgspec.json.encode(body | self._added_members())
 
-    def _spliced(self, completion: bytes) -> bytes:
-        """Return the model server's answer with the members to add; unchanged if no member is added."""
+    def _with_added_members(self, completion: bytes) -> bytes:
+        """Return the model server's answer, with the gateway's members if there are any."""
         added = self._added_members()
         return msgspec.json.encode(members_of(completion) | added) if added else completion
 
@@ -104,10 +104,10 @@ class OrchestratorExchange:
         block: dict[str, Any] = {}
         for direction in directions_of(self.turn.detectors):
             results = detections.by_item(event for event in events if event.direction is direction)
-            if results or self._strict:
+            if results or self._is_adr:
                 block[direction.value] = detections.entries(direction, results)
         warnings = self._warnings(bool(block.get("output")))
-        added: dict[str, Any] = sources(self.turn, self._answer.context) if self._strict else {}
+        added: dict[str, Any] = sources(self.turn, self._answer.context) if self._is_adr else {}
         added |= {"detections": block} if block else {}
         return added | ({"warnings": warnings} if warnings else {})
 
@@ -133,7 +133,7 @@ class OrchestratorExchange:
         if self.turn.detectors.output:
             has_content = self._choices_with_content()
             empty = [index for index, content in sorted(has_content.items()) if not content]
-            if self._strict and len(empty) == len(has_content) > 1:
+            if self._is_adr and len(empty) == len(has_content) > 1:
                 warnings.append(detections.NO_OUTPUT)
             else:
                 warnings += map(detections.no_content, empty)

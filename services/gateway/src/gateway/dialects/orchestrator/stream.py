@@ -41,7 +41,7 @@ class OrchestratorStream:
 
     Args:
         turn: The turn.
-        form: The kind of completion.
+        form: The format of the completion.
         wire: The wire format of the API.
         envelope: The members beside the choices.
         include_usage: Whether the last event has the token counts.
@@ -61,15 +61,15 @@ class OrchestratorStream:
         self._turn = turn
         self._form = form
         self._wire = wire
-        self._strict = wire is GuardrailsWire.ADR
+        self._is_adr = wire is GuardrailsWire.ADR
         self._envelope = envelope | {"object": form.chunk}
         self._include_usage = include_usage
         self._continuous = continuous_usage
         self._directions = directions_of(turn.detectors)
         self._whole_text_detectors: frozenset[str] = frozenset()
-        self._chunks = False
+        self._detects_in_chunks = False
         self._input_detections: list[Detections] = []
-        self._sent_first = False
+        self._has_sent_event = False
         self._pending: dict[int, list[Detections]] = {}
         self._final_detections: list[Detections] = []
         self._warnings: list[dict[str, str]] = []
@@ -87,8 +87,8 @@ class OrchestratorStream:
         """Return the next bytes.
 
         Raises:
-            DetectorFailed: A detector that must not fail has failed. Earlier calls returned the text before the
-                error.
+            DetectorFailed: The answer must not continue without a detector that failed. Earlier calls returned the
+                text before the error.
             UpstreamRejected: The model server sent an error. Earlier calls returned the text before the error.
         """
         if self._failure is not None:
@@ -135,12 +135,14 @@ class OrchestratorStream:
     # --- before the answer ---------------------------------------------------------------------------------------
 
     def _context(self, event: Context) -> None:
-        self._sources = sources(self._turn, event) if self._strict else {}
+        self._sources = sources(self._turn, event) if self._is_adr else {}
         streaming = {info.detector_id: info.streaming for info in event.detectors}
         names = [detector.detector_id for detector in self._turn.detectors.output]
         self._whole_text_detectors = frozenset(name for name in names if not streaming.get(name, True))
         # If no detector judges chunks, the reference implementation forwards the chunks of the model.
-        self._chunks = bool(names) and (self._strict or len(self._whole_text_detectors) < len(set(names)))
+        self._detects_in_chunks = bool(names) and (
+            self._is_adr or len(self._whole_text_detectors) < len(set(names))
+        )
 
     def _detections(self, event: Detections) -> None:
         errors.check_failures(event.failures, event.direction, self._turn.detectors)
@@ -150,11 +152,13 @@ class OrchestratorStream:
             self._input_detections.append(event)
             return
         final = tuple(finding for finding in event.findings if finding.detector_id in self._whole_text_detectors)
-        now = tuple(finding for finding in event.findings if finding.detector_id not in self._whole_text_detectors)
+        immediate = tuple(
+            finding for finding in event.findings if finding.detector_id not in self._whole_text_detectors
+        )
         if final:
             self._final_detections.append(Detections(Direction.OUTPUT, event.item, final))
-        if now:
-            self._pending.setdefault(event.item, []).append(Detections(Direction.OUTPUT, event.item, now))
+        if immediate:
+            self._pending.setdefault(event.item, []).append(Detections(Direction.OUTPUT, event.item, immediate))
 
     # --- the answer ----------------------------------------------------------------------------------------------
 
@@ -165,14 +169,14 @@ class OrchestratorStream:
         self._start_choice(index, out)
         extra = members_of(event.delta_json) if event.delta_json else {}
         others = members_of(event.choice_json) if event.choice_json else {}
-        piece = self._form.piece(event.text or None, extra, role=self._chunks)
+        piece = self._form.chunk_choice(event.text or None, extra, role=self._detects_in_chunks)
         self._emit(index, piece | others, None, out, has_text=bool(event.text))
         self._offsets[index] = self._offsets.get(index, 0) + len(event.text)
 
     def _start_choice(self, index: int, out: list[bytes]) -> None:
         """Send an event with the role of a choice, if the other events have no role."""
-        if not self._chunks and index not in self._started and not self._form.joins_finish:
-            self._emit(index, self._form.piece(None, {}, role=True), None, out)
+        if not self._detects_in_chunks and index not in self._started and not self._form.joins_finish:
+            self._emit(index, self._form.chunk_choice(None, {}, role=True), None, out)
         self._started.add(index)
 
     def _finish(self, event: Finish, out: list[bytes]) -> None:
@@ -187,7 +191,7 @@ class OrchestratorStream:
             return
         self._flush(out)
         self._start_choice(event.choice, out)
-        piece = self._form.piece(None, {}, role=self._chunks)
+        piece = self._form.chunk_choice(None, {}, role=self._detects_in_chunks)
         self._emit(event.choice, piece | others, event.reason, out)
 
     def _emit(
@@ -203,16 +207,16 @@ class OrchestratorStream:
         self._flush(out)
         choice = {"index": index} | extra | {"finish_reason": reason or None}
         output: list[dict[str, Any]] | None = None
-        if has_text and self._chunks:
+        if has_text and self._detects_in_chunks:
             results = detections.by_item(self._pending.pop(index, ())).get(index, [])
-            if not self._strict:
+            if not self._is_adr:
                 results = detections.shifted(results, -self._offsets.get(index, 0))
             output = detections.entries(Direction.OUTPUT, {index: results})
             self._output_sent = True
-        elif self._chunks and self._strict:
-            # Every event has the block. The block contains a choice after its first text.
+        elif self._detects_in_chunks and self._is_adr:
+            # Every event has the member ``output``. It contains a choice only after the first text of the choice.
             output = detections.entries(Direction.OUTPUT, {index: []} if self._has_content.get(index) else {})
-        self._unsent = self._envelope | {"choices": [choice]} | self._members_beside(output)
+        self._unsent = self._envelope | {"choices": [choice]} | self._next_members(output)
         if self._continuous and self._usage is not None:
             self._unsent["usage"] = usage_object(self._usage)
         if not self._form.joins_finish:
@@ -223,11 +227,11 @@ class OrchestratorStream:
             event, self._unsent = self._unsent, None
             out.append(_event(_encode(event)))
 
-    def _members_beside(self, output: list[dict[str, Any]] | None) -> dict[str, Any]:
+    def _next_members(self, output: list[dict[str, Any]] | None) -> dict[str, Any]:
         """Return the members beside the choices. The first event has the input findings."""
         block: dict[str, Any] = {}
-        if not self._sent_first:
-            self._sent_first = True
+        if not self._has_sent_event:
+            self._has_sent_event = True
             block = self._input_block()
         if output is not None:
             block["output"] = output
@@ -247,7 +251,7 @@ class OrchestratorStream:
                 results = detections.by_item(
                     event for event in self._input_detections if event.direction is direction
                 )
-                if results or self._strict:
+                if results or self._is_adr:
                     block[direction.value] = detections.entries(direction, results)
         return block
 
@@ -257,14 +261,14 @@ class OrchestratorStream:
         self._passed_through = True
         if b'"error"' in raw_json and (members := members_of(raw_json)).get("error") and not members.get("choices"):
             raise UpstreamRejected("The model server failed.", status=_SERVER_FAULT, body=raw_json.decode())
-        if not self._sent_first and (members := self._members_beside(None)):
+        if not self._has_sent_event and (members := self._next_members(None)):
             raw_json = _encode(members_of(raw_json) | members)
         out.append(_event(one_line(raw_json)))
 
     def _completion(self, raw_json: bytes, out: list[bytes]) -> None:
         """Render an answer that the model server sent in one piece, although the gateway requested a stream."""
         members = members_of(raw_json)
-        members["choices"] = [self._form.piece_of(choice) for choice in members.get("choices") or ()]
+        members["choices"] = [self._form.to_chunk_choice(choice) for choice in members.get("choices") or ()]
         self._pass_through(_encode(members | {"object": self._form.chunk}), out)
 
     # --- the end -------------------------------------------------------------------------------------------------
@@ -278,7 +282,7 @@ class OrchestratorStream:
                 last["usage"] = usage_object(self._usage)
             if blocked:
                 self._warnings.insert(0, detections.UNSUITABLE_INPUT)
-                last |= self._members_beside([] if self._strict and self._turn.detectors.output else None)
+                last |= self._next_members([] if self._is_adr and self._turn.detectors.output else None)
             else:
                 last |= self._last_members()
             if last:
@@ -288,26 +292,26 @@ class OrchestratorStream:
     def _last_members(self) -> dict[str, Any]:
         """Return the members of the last event, with the output findings that are not in earlier events."""
         if not self._turn.detectors.output:
-            return self._members_beside(None) if self._warnings or not self._sent_first else {}
+            return self._next_members(None) if self._warnings or not self._has_sent_event else {}
         for events in self._pending.values():
             self._final_detections += events
         results = detections.by_item(self._final_detections)
         empty = [index for index, content in sorted(self._has_content.items()) if not content]
-        if self._strict and len(empty) == len(self._has_content) > 1:
+        if self._is_adr and len(empty) == len(self._has_content) > 1:
             self._warnings.append(detections.NO_OUTPUT)
         else:
             self._warnings += map(detections.no_content, empty)
-        if self._strict and self._whole_text_detectors:
+        if self._is_adr and self._whole_text_detectors:
             scanned = {index: results.get(index, []) for index, content in self._has_content.items() if content}
             results = dict(sorted((scanned | results).items()))
         if results or self._whole_text_detectors or not self._output_sent:
             output = detections.entries(Direction.OUTPUT, results)
-            return self._members_beside(output if output or self._strict else None)
-        return self._members_beside(None) if self._warnings else {}
+            return self._next_members(output if output or self._is_adr else None)
+        return self._next_members(None) if self._warnings else {}
 
 
 def sources(turn: Turn, context: Context | None) -> dict[str, Any]:
-    """Return ``source_nodes`` with the passages of an answer; empty without a search."""
+    """Return ``source_nodes`` with the passages of an answer, or no members if the turn has no search."""
     if context is None or not turn.retrieval.indexes:
         return {}
     return {"source_nodes": [source_node(passage) for passage in context.passages]}

@@ -23,9 +23,9 @@ class DetectionRequest:
 
     Attributes:
         detectors: The detectors.
-        kind: The required kind of the detectors.
+        kind: The kind that the detectors must have.
         direction: The direction of the text.
-        text: The text; empty if the detectors judge a whole conversation.
+        text: The text, or empty if the detectors judge a whole conversation.
         context: The context of the text.
     """
 
@@ -37,7 +37,7 @@ class DetectionRequest:
 
 
 def content(raw: Raw, headers: Mapping[str, str]) -> DetectionRequest:
-    """Parse ``content, detectors``."""
+    """Parse a request with ``content`` and ``detectors``."""
     fields.only(raw, ("content", "detectors"))
     detectors = fields.detectors(raw)
     text = fields.text(raw, "content")
@@ -47,7 +47,7 @@ def content(raw: Raw, headers: Mapping[str, str]) -> DetectionRequest:
 
 
 def chat(raw: Raw, headers: Mapping[str, str]) -> DetectionRequest:
-    """Parse ``messages, tools?, detectors``."""
+    """Parse a request with ``messages``, ``detectors`` and optional ``tools``."""
     fields.only(raw, ("detectors", "messages"), ("tools",))
     detectors = fields.detectors(raw)
     for at, message in enumerate(fields.objects(raw, "messages")):
@@ -61,7 +61,7 @@ def chat(raw: Raw, headers: Mapping[str, str]) -> DetectionRequest:
 
 
 def context(raw: Raw, headers: Mapping[str, str]) -> DetectionRequest:
-    """Parse ``content, context_type, context, detectors``."""
+    """Parse a request with ``content``, ``context_type``, ``context`` and ``detectors``."""
     fields.only(raw, ("detectors", "content", "context_type", "context"))
     detectors = fields.detectors(raw)
     text = fields.text(raw, "content")
@@ -75,7 +75,7 @@ def context(raw: Raw, headers: Mapping[str, str]) -> DetectionRequest:
 
 
 def generated(raw: Raw, headers: Mapping[str, str]) -> DetectionRequest:
-    """Parse ``prompt, generated_text, detectors``."""
+    """Parse a request with ``prompt``, ``generated_text`` and ``detectors``."""
     fields.only(raw, ("prompt", "generated_text", "detectors"))
     detectors = fields.detectors(raw)
     prompt = fields.text(raw, "prompt")
@@ -136,7 +136,7 @@ def chunk_line(findings: Sequence[Finding], start: int, end: int, *, relative: b
         findings: The findings, with positions in the whole content.
         start: The start of the chunk.
         end: The end of the chunk.
-        relative: Whether to return positions in the chunk.
+        relative: Whether the client receives positions in the chunk instead of positions in the content.
     """
     results = _results(findings)
     if relative:
@@ -146,5 +146,5 @@ def chunk_line(findings: Sequence[Finding], start: int, end: int, *, relative: b
 
 
 def _results(findings: Sequence[Finding]) -> list[dict[str, Any]]:
-    # The direction is input, because a client may receive its own text.
+    # With the direction input, the results contain the judged text. The client sent it and may receive it.
     return plain_results(Detections(Direction.INPUT, 0, tuple(findings)))
