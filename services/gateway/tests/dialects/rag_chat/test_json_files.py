@@ -56,12 +56,16 @@ async def test_files_of_a_form_come_first(client: httpx.AsyncClient, fakes: Any)
         ([NOTES, {"data": "QQ=="}], 400, "messages[0].files[1].contentType"),
         ([{"contentType": "text/plain"}], 400, "messages[0].files[0].data"),
         ([NOTES | {"data": 7}], 400, "messages[0].files[0].data"),
-        ([NOTES | {"data": "no base64!"}], 400, "messages[0].files[0].data is not base64"),
-        ([NOTES | {"data": "ä"}], 400, "messages[0].files[0].data is not base64"),
+        ([NOTES | {"data": "no base64!"}], 400, "messages[0].files[0].data is not valid base64"),
+        ([NOTES | {"data": "ä"}], 400, "messages[0].files[0].data is not valid base64"),
         ([NOTES | {"data": packed(b"\xff")}], 400, "messages[0].files[0] (notes.txt) is not text in UTF-8"),
         ([NOTES | {"filename": 7}], 400, "messages[0].files[0].filename"),
         ([NOTES] * 65, 400, "messages[0].files has too many files"),
-        ([NOTES | {"contentType": "application/pdf"}], 415, "messages[0].files[0] (notes.txt) is application/pdf"),
+        (
+            [NOTES | {"contentType": "application/pdf"}],
+            415,
+            "messages[0].files[0] (notes.txt) has the media type 'application/pdf'",
+        ),
     ],
 )
 async def test_invalid_files_are_refused(

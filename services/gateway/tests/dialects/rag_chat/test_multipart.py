@@ -52,11 +52,11 @@ def test_a_form_as_the_npm_client_sends_it() -> None:
         (encoded(part("json")), "multipart/form-data; boundary=other", "cannot be read"),
         (encoded(part("json"))[:-8], TYPE, "is cut off"),
         (encoded(part("messages[0].files[0]")), TYPE, "no part named 'json'"),
-        (encoded(part("json"), part("json")), TYPE, "two parts named 'json'"),
+        (encoded(part("json"), part("json")), TYPE, "several parts named 'json'"),
         (
             encoded(part("json"), *[part('"messages[0].files[0]"')] * 2),
             TYPE,
-            "two parts named 'messages[0].files[0]'",
+            "several parts named 'messages[0].files[0]'",
         ),
         (encoded(part("json"), part("file")), TYPE, "a part named 'file'"),
         (encoded(part("json"), part('"messages[x].files[0]"')), TYPE, "a part named 'messages[x]"),

@@ -1,4 +1,6 @@
-"""The RAG chat protocol of the Azure samples: one module for each published stage, and the parts that stages share.
+"""The RAG chat protocol of the Azure samples.
 
-OpenAI's chat completions, which the first stages extend, have their own package. This package does not import it.
+The protocol has several published versions, which this package calls stages. Each stage has a module, and all
+stages share the other modules. OpenAI's chat completions, which the first stages extend, have their own package.
+This package does not import it.
 """

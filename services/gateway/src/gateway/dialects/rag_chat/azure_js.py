@@ -16,7 +16,8 @@ from gateway.domain import Delta
 CLIENT = "azure-js-component"
 """The name of the client in a profile."""
 
-# A piece is a word with the spaces before it, a few digits, one punctuation mark, or a bracket of a question.
+# A piece is a word with the spaces before it, up to three digits, a punctuation mark, spaces, or one of the marks
+# << and >> around a follow-up question.
 _PIECES = re.compile(r"<<|>>\n?|\d{1,3}|\s*[^\W\d]+|[^\w\s]|\s+")
 
 
@@ -29,7 +30,7 @@ class AzureJsExchange(CompletionExchange):
         return {name: {**members, "context": shown}, "session_state": self.session_state}
 
     def piece(self, delta: Delta) -> bytes:
-        """See `LineExchange`. Each small piece has a line."""
+        """See `LineExchange`. Each small piece is a line."""
         return self._lines(delta.text)
 
     def before_last(self) -> bytes:

@@ -44,8 +44,9 @@ class _Exchange(LineExchange):
 class Chat20240529(LineDialect):
     """`Dialect` of ``{base}`` and ``{base}/stream``.
 
-    The dialect inserts a message for each file before the message that contains the file. The question therefore
-    remains the search query. A text file becomes text. A picture becomes a part that a model accepts or refuses.
+    For each file, the dialect inserts a message before the message that contains the file. The question therefore
+    remains the search query. A text file becomes the text of its message. A picture becomes an ``image_url`` part,
+    which the model server may refuse.
     """
 
     name = "2024-05-29"
@@ -89,8 +90,8 @@ def _message(file: multipart.File) -> Message:
         parts = [{"type": "text", "text": f"{file.name}:"}, {"type": "image_url", "image_url": {"url": url}}]
         return Message("user", "", encode(parts))
     raise UnsupportedMedia(
-        f"{file.path} ({file.name}) is {file.media or 'of no media type'}. A file of a message must be text or one "
-        f"of {', '.join(_PICTURES)}. Upload other documents to an index.",
+        f"{file.path} ({file.name}) has the media type '{file.media}'. A file of a message must be text or one of "
+        f"{', '.join(_PICTURES)}. Upload other documents to an index.",
         field=file.path,
     )
 

@@ -25,7 +25,7 @@ def message_object(message: Message) -> dict[str, Any]:
 
 
 def _parts(message: Message) -> str:
-    """Return the texts of a message of parts; pictures are omitted."""
+    """Return the text of a message that consists of parts, with ``(a picture)`` for each part that has no text."""
     if not message.content_json:
         return ""
     parts = msgspec.json.decode(message.content_json)
@@ -55,7 +55,7 @@ LATEST = Views(message_object, picture_url)
 
 
 def opening(turn: Turn, context: Context, views: Views = USUAL) -> dict[str, Any]:
-    """Return the context before the first text, which has the data points and the first thoughts."""
+    """Return the context before the first text: the data points, and the thoughts about the steps so far."""
     return {
         "data_points": data_points(context, views),
         "thoughts": thoughts(turn, context, context.steps, views),
@@ -63,7 +63,7 @@ def opening(turn: Turn, context: Context, views: Views = USUAL) -> dict[str, Any
 
 
 def closing(turn: Turn, answer: Answer, views: Views = USUAL) -> dict[str, Any]:
-    """Return the context at the end. It has no data points, because these start a new answer in a client."""
+    """Return the context at the end. It has no data points, because data points start a new answer in clients."""
     assert answer.context is not None
     block: dict[str, Any] = {"thoughts": thoughts(turn, answer.context, answer.steps, views, answer)}
     if answer.follow_ups:
@@ -93,7 +93,7 @@ def thoughts(
     views: Views = USUAL,
     answer: Answer | None = None,
 ) -> list[dict[str, Any]]:
-    """Return the steps of the turn with their times. Without an answer, the steps of the answer are missing."""
+    """Return the steps of the turn with their times. Without ``answer``, the model's step is missing."""
     durations = {step.name: step.duration_ms for step in steps}
     listed = [_thought("Original user query", turn.question, _duration(durations, "check input"))]
     if turn.retrieval.indexes:

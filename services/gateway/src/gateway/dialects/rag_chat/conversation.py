@@ -11,7 +11,7 @@ from gateway.domain import Message
 from gateway.frontends.profiles import Frontend
 
 READ = ("messages", "input", "context")
-"""The members of a body that all stages share, except the session state, which is not read."""
+"""The members of a body that the gateway parses in all stages. It does not parse the session state."""
 
 
 def messages(

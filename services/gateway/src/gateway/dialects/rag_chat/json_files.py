@@ -19,7 +19,8 @@ def parse(messages: Any, path: str) -> tuple[File, ...]:
     """Return the files of all messages, in order.
 
     Args:
-        messages: The unchecked messages; another function refuses invalid messages.
+        messages: The messages before validation. The function ignores invalid messages, which a later check
+            refuses.
         path: The path of the messages in the request.
 
     Raises:
@@ -65,6 +66,6 @@ def _file(raw_file: Any, at: int, path: str) -> File:
     try:
         content = base64.b64decode(file.text("data"), validate=True)
     except (binascii.Error, ValueError):
-        raise file.wrong("data", "is not base64") from None
+        raise file.wrong("data", "is not valid base64") from None
     name = next(filter(None, map(file.text, _NAMES)), path)
     return File(at, path, name[:_LONGEST_NAME], media.partition(";")[0].strip().lower(), content)

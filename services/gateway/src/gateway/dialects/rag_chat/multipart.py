@@ -1,4 +1,4 @@
-"""Chat requests as forms: the JSON in one part, files in others."""
+"""Chat requests as forms: one part contains the JSON, and the other parts contain files."""
 
 import re
 from collections.abc import Iterator
@@ -56,7 +56,9 @@ def parse(body: bytes, content_type: str) -> Form:
     for part in _parts(body, boundary):
         name = part.option(b"name")
         if name in files or (name == _JSON and json is not None):
-            raise InvalidRequest(f"The form has two parts named '{name[:100]}'.", field=name[:100])
+            raise InvalidRequest(
+                f"The form has several parts named '{name[:100]}'. Send each part once.", field=name[:100]
+            )
         if name == _JSON:
             json = bytes(part.content)
         else:
@@ -85,8 +87,8 @@ def _file(name: str, part: _Part) -> File:
         )
     # A part without a type is text (RFC 7578, section 4.4).
     media, _ = parse_options_header(part.headers.get(b"content-type", b"text/plain"))
-    shown = part.option(b"filename") or name
-    return File(int(match[1]), name, shown[:200], media.decode("latin-1").lower(), bytes(part.content))
+    filename = part.option(b"filename") or name
+    return File(int(match[1]), name, filename[:200], media.decode("latin-1").lower(), bytes(part.content))
 
 
 def _parts(body: bytes, boundary: bytes) -> Iterator[_Part]:

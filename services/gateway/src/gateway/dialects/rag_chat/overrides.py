@@ -114,7 +114,7 @@ def turn(request: ChatRequest, conversation: Sequence[Message], context: Fields)
 
 
 class _Settings(Fields):
-    """The settings; some clients put them directly into ``context``.
+    """The settings of a request. Some clients put them directly into ``context``.
 
     Args:
         context: The request's ``context``.

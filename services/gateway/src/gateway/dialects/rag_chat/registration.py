@@ -1,7 +1,7 @@
 """The routes of the RAG chat protocol, and the choice of the stage that answers a request.
 
-The order of priority: a fixed path, which always has one stage; the dialect of the request's front end, if it has
-the path; the form of the request; the default.
+The gateway chooses the stage in this order: the only stage of the path; the stage that the front end's profile
+names, if that stage has the path; the stage whose format the request has; the default stage.
 """
 
 from collections.abc import Mapping, Sequence
@@ -24,21 +24,21 @@ _SDK = b"ts-http-runtime"
 
 
 class Stages:
-    """The stages of the RAG chat protocol, and their paths below their own prefixes.
+    """The stages of the RAG chat protocol, and the paths of each.
 
     Attributes:
-        rag: The stage of January 2024, whose requests select a stream in the body.
-        interim: The default stage.
-        typespec: The stage of the npm client.
+        january_2024: The stage of January 2024, whose requests select a stream in the body.
+        april_2024: The default stage.
+        may_2024: The stage of the npm client.
     """
 
     def __init__(self) -> None:
-        self.rag, second = Chat202401(), Chat20240128()
-        self.interim, self.typespec, latest = Chat202404(), Chat20240529(), Chat20260410()
+        self.january_2024, january_28 = Chat202401(), Chat20240128()
+        self.april_2024, self.may_2024, april_2026 = Chat202404(), Chat20240529(), Chat20260410()
         self._by_path: dict[str, tuple[Dialect, ...]] = {
-            "/chat": (self.rag, second, self.interim, self.typespec, latest),
-            "/chat/stream": (self.interim, self.typespec, latest),
-            "/ask": (self.rag,),
+            "/chat": (self.january_2024, january_28, self.april_2024, self.may_2024, april_2026),
+            "/chat/stream": (self.april_2024, self.may_2024, april_2026),
+            "/ask": (self.january_2024,),
         }
 
     def names(self) -> frozenset[str]:
@@ -46,24 +46,24 @@ class Stages:
         return frozenset(dialect.name for dialect in self._by_path["/chat"])
 
     def fixed(self) -> dict[str, Dialect]:
-        """Return the paths with one fixed stage."""
+        """Return the paths with only one stage, by path."""
         fixed: dict[str, Dialect] = {
             f"/{stage.name}{path}": stage for path, stages in self._by_path.items() for stage in stages
         }
-        # The path of Microsoft's sample of the npm client.
-        return fixed | {"/api/chat": self.typespec, "/api/chat/stream": self.typespec}
+        # Microsoft's sample application for the npm client uses these paths.
+        return fixed | {"/api/chat": self.may_2024, "/api/chat/stream": self.may_2024}
 
     def bare(self) -> dict[str, "BarePath"]:
-        """Return the shared paths."""
+        """Return the paths without the prefix of a stage."""
         return {path: BarePath(path, self) for path in self._by_path}
 
     def at(self, path: str) -> dict[str, Dialect]:
-        """Return the stages that have a path, by name."""
+        """Return the stages with this path, by name."""
         return {dialect.name: dialect for dialect in self._by_path[path]}
 
 
 class BarePath:
-    """A path that several stages share. The request selects the stage.
+    """A path without the prefix of a stage. Several stages may share it, and the request selects the stage.
 
     Args:
         path: ``/chat``, ``/chat/stream`` or ``/ask``.
@@ -81,25 +81,25 @@ class BarePath:
         if named is not None and (frontend.mount or frontend.hosts or frontend.origins):
             return named
         if self._path == "/ask":
-            return self._stages.rag
+            return self._stages.january_2024
         agents = headers.get(b"user-agent", b"") + headers.get(b"x-ms-useragent", b"")
         if _SDK in agents or headers.get(b"content-type", b"").lower().startswith(_FORM):
-            return self._stages.typespec
-        # Most bodies need no parsing. A member's name may contain escapes.
+            return self._stages.may_2024
+        # Most bodies need no parsing. A body with escapes does, because they may hide a member's name.
         if b"sessionState" in body or b"stream" in body or b"\\u00" in body:
             members = _members(body)
             if "sessionState" in members:
-                return self._stages.typespec
+                return self._stages.may_2024
             if "stream" in members and self._path == "/chat":
-                return self._stages.rag
-        return named or self._stages.interim
+                return self._stages.january_2024
+        return named or self._stages.april_2024
 
 
 def _members(body: bytes) -> Sequence[str]:
     try:
         return tuple(json_fields.members(body))
     except InvalidRequest:
-        # Each dialect reports an invalid body.
+        # The chosen dialect refuses an invalid body later.
         return ()
 
 

@@ -1,7 +1,7 @@
 r"""The common parts of the stages of the RAG chat protocol: requests, and answers of one JSON object per line.
 
-The first line has the context of the answer, each piece of text has a line, the last line has all thoughts. Every
-line ends with ``\n``; there is no end marker. One turn has one answer: the protocol has no further choices.
+The first line has the context of the answer. Each piece of text is a line of its own. The last line has all
+thoughts. Every line ends with ``\n``, and the stream has no end marker. An answer has exactly one choice.
 """
 
 from abc import ABC, abstractmethod
@@ -32,16 +32,16 @@ _WITHOUT_INDEX = (
 
 
 def error_text(error: CausewayError) -> bytes:
-    """Return an error in the format of most stages, and of the routes that their front ends call besides the chat.
+    """Return an error in the format of most stages, and of the other routes that their front ends call.
 
-    Users seldom name an index, so the error about a missing index names the setting.
+    Users seldom name an index themselves, so the error about a missing index names the setting that selects it.
     """
     is_index = isinstance(error, NotFound) and error.field == "index"
     return encode({"error": f"{error.message} {_WITHOUT_INDEX}" if is_index else error.message})
 
 
 class LineExchange(ABC):
-    """`Exchange` of one turn; each stage defines the format of its lines.
+    """`Exchange` of one turn. Each stage defines the format of its lines.
 
     Args:
         turn: The turn.
@@ -82,7 +82,7 @@ class LineExchange(ABC):
 
     @staticmethod
     def error(error: CausewayError) -> bytes:
-        """Return the object of an error, as an answer or as a line. Most stages have the message as a string."""
+        """Return the JSON object of an error, for a response or a line. In most stages, ``error`` is a string."""
         return error_text(error)
 
     views = context_block.USUAL
@@ -121,7 +121,7 @@ class LineExchange(ABC):
 
     @property
     def choice(self) -> Choice:
-        """Return the only choice with the text received so far."""
+        """Return the only choice, with the text that has arrived so far."""
         return self.answer.choices.get(0) or Choice()
 
     def opening(self) -> dict[str, Any]:
@@ -210,12 +210,12 @@ class LineDialect:
         return msgspec.Raw(encode(turn.session.name if turn.session else new_name()))
 
     def _session(self, raw: dict[str, msgspec.Raw], messages: Sequence[Message]) -> Session:
-        """Return the session that the state names."""
+        """Return the session whose name is the session state."""
         whole = any(message.role == "assistant" for message in messages)
         state_json = raw.get(self.session_state)
         if state_json is None or bytes(state_json) == _NULL:
             return Session(new_name(), is_new=True, is_whole=whole, expects_memory=self.expects_memory)
-        # The gateway does not read other states, which belong to the client.
+        # A longer state is not a name. The client defines its content, and the gateway does not read it.
         name = bytes(state_json).strip(b'"').decode("latin-1") if len(state_json) < _LONGEST_NAME else ""
         return Session(name, is_whole=whole, expects_memory=self.expects_memory)
 
