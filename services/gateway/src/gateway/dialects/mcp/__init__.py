@@ -1,5 +1,5 @@
-"""The Model Context Protocol for agents, which use the same pipeline and ports as chats.
+"""The Model Context Protocol (MCP) for agents. Agents use the same pipeline and ports as chats.
 
-The package `mcp` implements both generations of the protocol. This package defines the tools, resources and
-prompts.
+The third-party package `mcp` implements both generations of the protocol. This package defines the tools, resources
+and prompts.
 """

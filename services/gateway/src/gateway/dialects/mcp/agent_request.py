@@ -1,4 +1,4 @@
-"""The context of an agent's request: the caller, the profile, the deadline."""
+"""The context of an agent's request: the caller, the profile, the deadline and the log members."""
 
 from collections.abc import Mapping
 from dataclasses import dataclass, field, replace
@@ -28,13 +28,13 @@ class AgentRequest:
 
     Attributes:
         frontend: The profile, narrowed to the indexes of agents.
-        principal: The principal with which the request reads documents.
+        principal: The caller, whose access rights apply to documents.
         deadline: When the request must end.
         timeline: Records the steps.
-        base_url: Address of the front end, without a trailing slash; the addresses of documents begin with it.
+        base_url: The address of the front end, without a trailing slash. The addresses of documents begin with it.
         headers: The headers that detectors may receive, with names in lower case.
-        log: Members of the request's log line.
-        sources: The passages that a search returned.
+        log: The members to add to the request's log line.
+        sources: The passages that the tool ``search`` returned, or None without a search.
         done: The last event of a complete answer.
     """
 

@@ -81,7 +81,7 @@ class Calls:
         agent.log["tool"] = name
         try:
             return await self._tools[name](agent, _fields(name, arguments), progress)
-        except Exception as error:  # the boundary: the agent gets a message, the log gets the cause
+        except Exception as error:  # the agent gets a message, and `client_message` logs an unexpected error
             failure = client_message(error, agent)
             agent.log["tool_error"] = failure
             return types.CallToolResult(content=[types.TextContent(text=failure)], is_error=True)
@@ -184,7 +184,7 @@ class Calls:
 
 
 def client_message(error: Exception, agent: AgentRequest) -> str:
-    """Return the error message for an agent; log the cause of a defect."""
+    """Return the error message for an agent. Log an unexpected error with its traceback."""
     if isinstance(error, CausewayError):
         if isinstance(error, Blocked) and not isinstance(error, _DETECTOR_FAILURES):
             return agent.frontend.blocked_message

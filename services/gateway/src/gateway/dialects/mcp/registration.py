@@ -1,4 +1,4 @@
-"""The route of the Model Context Protocol: its errors and its description."""
+"""The route of the Model Context Protocol, with its errors and its OpenAPI description."""
 
 from collections.abc import Mapping
 
@@ -60,14 +60,14 @@ ROUTE = Route(
 
 
 def registration() -> Registration:
-    """Register the description of the route."""
+    """Register the dialect."""
     refusals = {
         "400": "The message is invalid",
         "404": "The method does not exist",
         "406": "The client must accept application/json, and text/event-stream if the response is a stream",
         "413": "The body is too large",
         "415": "The media type of the body is not supported",
-        "429": "Over a quota; see Retry-After and x-ratelimit-…",
+        "429": "A quota is exhausted; see Retry-After and x-ratelimit-…",
         "503": "The gateway is overloaded; see Retry-After",
     }
     operation: Schema = {

@@ -1,4 +1,4 @@
-"""Documents as resources: a template, a list in pages, and texts in parts."""
+"""Documents as MCP resources: the URI template, the list of documents, and their texts."""
 
 import base64
 import binascii
@@ -39,7 +39,7 @@ class Resources:
         self._indexes = indexes
 
     def templates(self) -> list[types.ResourceTemplate]:
-        """Return the only template, the text of a document or of a part of it."""
+        """Return the only template: the URI of a document's text, or of a part of this text."""
         return [
             types.ResourceTemplate(
                 name="document",
@@ -52,7 +52,7 @@ class Resources:
         ]
 
     async def page(self, agent: AgentRequest, cursor: str) -> tuple[list[types.Resource], str]:
-        """Return a page of the documents that the caller may see, and the next page's cursor, which may be empty.
+        """Return a page of the documents that the caller may see, and the cursor of the next page or empty.
 
         Raises:
             InvalidRequest: The cursor is invalid.
@@ -80,7 +80,7 @@ class Resources:
         return listed, ""
 
     async def read(self, agent: AgentRequest, uri: str) -> types.TextResourceContents:
-        """Return a part of a document's text; its ``_meta`` has the offset of the next part.
+        """Return a part of a document's text. Its ``_meta`` has the offset of the next part.
 
         Raises:
             CausewayError: The document does not exist for the caller, or a detector blocks it.

@@ -1,4 +1,4 @@
-"""The MCP server: the handlers of requests."""
+"""The MCP server and the handlers of its requests."""
 
 from collections.abc import Callable
 from typing import Any
@@ -142,7 +142,7 @@ class _Handlers:
 
 
 def _failure(error: Exception, agent: AgentRequest) -> MCPError:
-    """Return the protocol error of a failed resource request. Only tools have results for errors."""
+    """Return the protocol error of a failed resource request. Only a tool call can return an error as a result."""
     if isinstance(error, NotFound):
         code = _RESOURCE_NOT_FOUND
     else:

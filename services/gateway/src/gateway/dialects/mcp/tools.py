@@ -1,4 +1,4 @@
-"""The tools: names, descriptions, schemas of arguments and results."""
+"""The tools: their names, their descriptions, and the schemas of their arguments and results."""
 
 from typing import Any
 
@@ -157,10 +157,10 @@ _DEFINITIONS = {
     ),
 }
 DEFINITIONS = tuple(_DEFINITIONS[name] for name in TOOLS)
-"""The tools, in the order for clients."""
+"""The tools, in the order in which clients receive them."""
 
 
 def input_schema(name: str) -> dict[str, Any] | None:
-    """Return the schema of a tool's arguments; None if the tool does not exist."""
+    """Return the schema of a tool's arguments, or None if the tool does not exist."""
     tool = next((each for each in DEFINITIONS if each.name == name), None)
     return None if tool is None else tool.input_schema

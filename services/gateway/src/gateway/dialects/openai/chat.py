@@ -37,8 +37,8 @@ PLATFORM_MEMBERS = ("index_name", "context_token_ratio", "detectors", "retrieval
 _MINIMUM_RATIO, _MAXIMUM_RATIO = 0.2, 0.8
 _MAX_QUOTED = 100
 
-# The gateway reads these members of every request. The model server validates the others of a passed-through
-# request.
+# The gateway reads these members of every request. If a request passes through, the model server validates the
+# other members.
 _FIRST_FIELDS = ("index_name", "model", "stream")
 _CONVERSATION_FIELDS = ("index_name", "retrieval", "stream_options", *frontend_turn.TOKEN_LIMITS)
 
@@ -54,7 +54,8 @@ class OpenAiChat:
     """`Dialect` of ``POST /v1/chat/completions``.
 
     Args:
-        similarity_threshold: The default minimum cosine similarity of a passage to the question; None: no minimum.
+        similarity_threshold: The default minimum cosine similarity of a passage to the question, or None for no
+            minimum.
         exchange: The class that renders the answers.
     """
 
@@ -76,12 +77,13 @@ class OpenAiChat:
     def parse(self, request: ChatRequest, searched: tuple[str, ...] = (), *, check_limits: bool = True) -> Exchange:
         """See `Dialect`.
 
-        If a request names an index, the pipeline first checks that the index exists, and then raises the error of
-        an invalid request.
+        An invalid request that names an index causes no error here. The turn contains the error, and the pipeline
+        raises it after it has checked that the index exists.
 
         Args:
             request: The request.
-            searched: Indexes, allowed by the profile, that are searched even if the chat has tools.
+            searched: The indexes to search, even if the chat has tools. The caller has checked that the profile
+                allows them.
             check_limits: Whether to check the profile's limits; false if another dialect has checked them.
         """
         raw = json_fields.members(request.body)
@@ -160,10 +162,12 @@ class OpenAiChat:
             if detectors != Detectors():
                 conversation.check_readable(messages, policy=policy)
             json = b"" if composed else turn.original.json
-            turn = _conversation(turn, raw, known, messages, tools, detectors, json)
+            turn = _with_messages(turn, raw, known, messages, tools, detectors, json)
         if searches:
             names_index = bool(known.text("index_name"))
-            turn = frontend_turn.with_question(turn, messages, must_ask=names_index and not always_searches)
+            turn = frontend_turn.with_question(
+                turn, messages, requires_question=names_index and not always_searches
+            )
         if searches and turn.query:
             retrieval = turn_settings.retrieval(defaults, frontend, indexes, budget.MOST_CANDIDATES)
             turn = replace(
@@ -198,7 +202,7 @@ class OpenAiChat:
 def _indexes(known: Fields, frontend: Frontend) -> tuple[str, ...]:
     """Return the index that the request names, or else the indexes of a profile that searches for every chat.
 
-    If the name is empty, the request wants no search.
+    A request with an empty name gets no search.
     """
     requested = known.text("index_name")
     if requested:
@@ -208,7 +212,7 @@ def _indexes(known: Fields, frontend: Frontend) -> tuple[str, ...]:
 
 
 def _check_limits(raw: Raw, frontend: Frontend) -> None:
-    """Check the limits of the deployment, also for passed-through requests.
+    """Check the limits of the profile, also for requests that pass through to the model server.
 
     Raises:
         InvalidRequest: The request has too many messages, or its limit of tokens is too high.
@@ -243,7 +247,7 @@ def _ratio(raw: Raw) -> float | None:
     return float(value)
 
 
-def _conversation(
+def _with_messages(
     turn: Turn,
     raw: Raw,
     known: Fields,
@@ -261,14 +265,14 @@ def _conversation(
         messages: The messages.
         tools: The tools as JSON.
         detectors: The detectors of the turn.
-        json: The request, if the model server may receive it unchanged; else empty.
+        json: The request, or empty if the model server must not receive it unchanged.
     """
     *history, last = messages
-    asks = last.role == "user" and not last.content_json
+    ends_with_question = last.role == "user" and not last.content_json
     return replace(
         turn,
-        question=last.text if asks else "",
-        history=tuple(history if asks else messages),
+        question=last.text if ends_with_question else "",
+        history=tuple(history if ends_with_question else messages),
         style=PromptStyle.CONTEXT_IN_SYSTEM_MESSAGE,
         detectors=detectors,
         parameters_json=json_fields.without(
@@ -280,8 +284,8 @@ def _conversation(
         original=replace(
             turn.original,
             json=json,
-            question_extra_json=last.extra_json if asks else b"",
-            question_gaps=last.gaps if asks else (),
+            question_extra_json=last.extra_json if ends_with_question else b"",
+            question_gaps=last.gaps if ends_with_question else (),
             tools_json=tools,
             passthrough=False,
         ),

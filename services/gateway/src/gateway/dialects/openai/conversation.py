@@ -93,23 +93,23 @@ def split(messages: list[Message]) -> tuple[list[int], list[int]]:
 
 
 def common_extra(questions: list[Message]) -> bytes:
-    """Return the members of these messages except the text; empty if the messages have different members."""
+    """Return the members of these messages except the text, or empty if these members are not all the same."""
     first = questions[0].extra_json
     return first if all(message.extra_json == first for message in questions) else b""
 
 
 def gaps(question: Sequence[Message]) -> tuple[int, ...]:
-    """Return the gaps of the messages as positions in the question that they form."""
-    found: list[int] = []
+    """Return the gaps of the messages (`Message.gaps`) as positions in the question that joins the messages."""
+    positions: list[int] = []
     begin = 0
     for message in question:
-        found += [begin + gap for gap in message.gaps]
+        positions += [begin + gap for gap in message.gaps]
         begin += len(message.text) + len(PART_BREAK)
-    return tuple(found)
+    return tuple(positions)
 
 
 def check_names(body: bytes) -> None:
-    """Check that no JSON object has a duplicate name, because detectors judge only one of its values.
+    """Check that no JSON object has a duplicate name. Detectors would judge only one of the values.
 
     Raises:
         InvalidRequest: An object has a duplicate name.

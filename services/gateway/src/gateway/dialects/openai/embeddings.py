@@ -14,7 +14,7 @@ from gateway.domain.embeddings import EmbeddingModel, Embeddings
 
 MOST_INPUTS = 2048
 _MAX_INPUT_LENGTH = 100_000
-"""The maximum length of a text in characters, as in a call of the retriever."""
+"""The maximum length of a text in characters. The retriever has the same limit."""
 
 
 @dataclass(frozen=True, slots=True)
@@ -22,10 +22,11 @@ class EmbeddingRequest:
     """An embedding request.
 
     Attributes:
-        model: The model; empty: the default model.
-        texts: One or more texts that are not blank.
-        in_base64: Whether to send a vector as little-endian 32-bit floats in base64, as OpenAI's client requests.
-        dimensions: The requested length of the vectors; None: the model's.
+        model: The model, or empty for the default model.
+        texts: The texts, at least one. No text is blank.
+        in_base64: Whether to send a vector as little-endian 32-bit floats in base64, the default of OpenAI's
+            client.
+        dimensions: The requested length of the vectors, or None for the model's length.
     """
 
     model: str

@@ -16,7 +16,7 @@ _object = msgspec.json.Decoder(dict[str, msgspec.Raw])
 
 
 def prompting(frontend: Frontend, defaults: Fields) -> PromptOptions:
-    """Return the prompt options of a profile that always searches; the default options for other profiles.
+    """Return the prompt options of a profile that always searches, or the default options for other profiles.
 
     Args:
         frontend: The profile.
@@ -31,22 +31,22 @@ def prompting(frontend: Frontend, defaults: Fields) -> PromptOptions:
     )
 
 
-def with_question(turn: Turn, messages: list[Message], *, must_ask: bool) -> Turn:
-    """Return the turn with a question of all user messages after the last answer (RAGEngine's algorithm).
+def with_question(turn: Turn, messages: list[Message], *, requires_question: bool) -> Turn:
+    """Return the turn with one question that joins all user messages after the last answer, as RAGEngine does.
 
-    A conversation with tools or pictures keeps its order, because the model must match results to tool calls.
+    A conversation with tools or pictures remains unchanged. The model matches tool results to calls by their order.
 
     Args:
         turn: The turn with the original messages.
         messages: All messages.
-        must_ask: Whether to refuse a conversation without a question. Otherwise the model answers it without a
-            search.
+        requires_question: Whether to refuse a conversation without a question. Otherwise the model answers it
+            without a search.
 
     Raises:
         InvalidRequest: No user message follows the last answer.
     """
     is_plain = all(map(conversation.searchable, messages))
-    if not is_plain or not (must_ask or turn.query):
+    if not is_plain or not (requires_question or turn.query):
         return turn
     question_positions, other_positions = conversation.split(messages)
     question = [messages[at] for at in question_positions]

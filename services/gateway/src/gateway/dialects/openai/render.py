@@ -42,17 +42,20 @@ _DONE = b"data: [DONE]\n\n"
 class OpenAiExchange:
     """`Exchange` of one chat completion.
 
-    The exchange encodes the constant parts of all chunks once, and inserts members beside the content unchanged. A
-    token therefore needs one encoded JSON string and one join.
+    The exchange encodes the parts that all chunks have in common only once, and copies the other members of a
+    choice unchanged. For a token, it therefore encodes one JSON string and joins a few byte strings.
 
     Args:
         turn: The turn.
         streaming: Whether the answer is a stream.
         include_usage: Whether the last chunk of a stream has the token counts.
-        sources: Whether the answer has ``source_nodes``, because the request names an index. They are null without
-            a search.
+        sources: Whether the answer has ``source_nodes``, because the request names an index. Without a search, the
+            value is null.
 
     Attributes:
+        prefix: The prefix of the completion's id.
+        whole: The value of ``object`` in an answer in one piece.
+        chunk: The value of ``object`` in a chunk.
         composed: Whether the gateway always composes the answer. Otherwise it may send the model server's bytes.
     """
 
@@ -123,7 +126,7 @@ class OpenAiExchange:
         self._head = b""
 
     def _with_extra(self, raw_json: bytes) -> bytes:
-        """Return a model server's object with the pending members. All other bytes are unchanged."""
+        """Return a model server's object with the pending members. Its own bytes remain unchanged."""
         extra, self._extra = self._extra, {}
         return _with_members(raw_json, extra)
 
@@ -138,7 +141,7 @@ class OpenAiExchange:
             delta = b",".join(filter(None, (content, _members_text(event.delta_json))))
             self._choice(event.choice, delta, event.choice_json, NOT_FINISHED, out)
         else:
-            # The hot path.
+            # Most deltas have only text.
             out.append(
                 b'%b"choices":[{"index":%d,"delta":{"content":%b},"finish_reason":null}]%b'
                 % (self._head, event.choice, _encode(event.text), self._tail)
@@ -199,7 +202,7 @@ class OpenAiExchange:
 
     def _end(self, done: Done, out: list[bytes]) -> None:
         if self._started or self._finish is not None:
-            # A passed-through answer gets no timings.
+            # An answer that passes through unchanged gets no timings.
             last: dict[str, Any] = {"timings": _timings(done.steps)}
             if self._include_usage and self._usage is not None:
                 self._flush_finish(out)

@@ -1,4 +1,4 @@
-"""Decodes token ids: clients of OpenAI's embeddings send texts that they have tokenized."""
+"""Decodes token ids, because clients of OpenAI's embeddings API may send tokenized texts."""
 
 import contextlib
 import functools
@@ -20,7 +20,7 @@ def is_id(value: object) -> bool:
 def text_of(ids: Sequence[int], fields: Fields, path: str) -> str:
     """Return the text of a list of token ids.
 
-    A character of which only some bytes are present becomes a replacement character.
+    If the list has only some of a character's bytes, the text has a replacement character (U+FFFD) in its place.
 
     Raises:
         InvalidRequest: An id is not the id of a token. ``fields`` and ``path`` name the field.

@@ -35,7 +35,7 @@ _LEAST_INTEGER, _MOST_INTEGER = -(2**63), 2**64 - 1
 
 
 class IndexRequest(NamedTuple):
-    """The body of ``POST /index``. Equal texts with the same id, or without ids, become one document.
+    """The body of ``POST /index``. Documents with equal texts become one if they have the same id or no ids.
 
     Attributes:
         index_name: The name of the index.
@@ -99,7 +99,7 @@ def _documents(
         raw: The members of the body.
         id_of: Returns the id of a document from its fields and the digest of its text.
         positions: The list that receives, for each text, the position of its document. With this list, a document
-            may occur several times, and its last metadata apply. None: no document may occur twice.
+            may occur several times, and its last metadata apply. With None, each document may occur only once.
     """
     try:
         items = _list.decode(raw["documents"]) if "documents" in raw else []
@@ -114,16 +114,16 @@ def _documents(
     documents: list[TextDocument] = []
     for number, item in enumerate(items):
         document = _document(item, f"documents[{number}]", id_of)
-        first, place = seen.setdefault(document.document_id, (number, len(documents)))
+        first, index = seen.setdefault(document.document_id, (number, len(documents)))
         if first == number:
             documents.append(document)
-        elif positions is not None and documents[place].sha256 == document.sha256:
-            documents[place] = document
+        elif positions is not None and documents[index].sha256 == document.sha256:
+            documents[index] = document
         else:
             path = f"documents[{number}].doc_id"
             raise InvalidRequest(f"{path}: documents[{first}] has the same id. Send each id once.", field=path)
         if positions is not None:
-            positions.append(place)
+            positions.append(index)
     return documents
 
 
@@ -175,11 +175,11 @@ def metadata(raw: msgspec.Raw | None, path: str) -> bytes:
     json = bytes(raw)
     if len(json) > MAX_METADATA_BYTES:
         raise PayloadTooLarge(f"{path} is longer than {MAX_METADATA_BYTES} bytes.", field=path)
-    for place, scalar in _scalars(content, path):
+    for scalar_path, scalar in _scalars(content, path):
         if isinstance(scalar, str) and "\0" in scalar:
-            raise InvalidRequest(f"{place} must not contain NUL characters.", field=path)
+            raise InvalidRequest(f"{scalar_path} must not contain NUL characters.", field=path)
         if isinstance(scalar, int) and not _LEAST_INTEGER <= scalar <= _MOST_INTEGER:
-            raise InvalidRequest(f"{place} is a number out of range.", field=path)
+            raise InvalidRequest(f"{scalar_path} is a number out of range.", field=path)
     return json
 
 
@@ -187,15 +187,15 @@ def _scalars(content: Any, path: str) -> Iterator[tuple[str, Any]]:
     # This function is not recursive, because the decoder accepts a thousand levels.
     stack = [(path, content)]
     while stack:
-        place, item = stack.pop()
+        item_path, item = stack.pop()
         if isinstance(item, dict):
             for key, member in item.items():
-                yield f"a key of {place}", key
-                stack.append((f"{place}.{key}", member))
+                yield f"a key of {item_path}", key
+                stack.append((f"{item_path}.{key}", member))
         elif isinstance(item, list):
-            stack += [(f"{place}[{number}]", element) for number, element in enumerate(item)]
+            stack += [(f"{item_path}[{number}]", element) for number, element in enumerate(item)]
         else:
-            yield place, item
+            yield item_path, item
 
 
 def document_json(document: TextDocument | ListedDocument) -> bytes:

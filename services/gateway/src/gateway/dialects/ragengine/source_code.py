@@ -53,7 +53,7 @@ _splitting = msgspec.json.Decoder(_Splitting)
 
 
 def suffix_of_code(metadata_json: bytes, path: str) -> str:
-    """Return the file suffix of a document's language; empty if the document is not code.
+    """Return the file suffix of a document's language, or empty if the document is not code.
 
     Args:
         metadata_json: The metadata as a JSON object.
@@ -71,8 +71,9 @@ def suffix_of_code(metadata_json: bytes, path: str) -> str:
     suffix = _SUFFIXES.get(options.language) if isinstance(options.language, str) else None
     if suffix is None:
         known = ", ".join(_SUFFIXES)
-        wrong = str(options.language)[:50]
+        language = str(options.language)[:50]
         raise InvalidRequest(
-            f"{field}: Could not find language library for {wrong}. Known are {known}.", field=field
+            f"{field}: Could not find language library for {language}. The known languages are {known}.",
+            field=field,
         )
     return suffix
