@@ -1,4 +1,7 @@
-"""Collects the events of an answer that is sent in one piece."""
+"""An answer collected from its events, and the members that answers of several dialects have.
+
+These members are the token counts, the findings of detectors and the warnings.
+"""
 
 from collections.abc import Sequence
 from dataclasses import dataclass, field
@@ -34,7 +37,7 @@ ITEM_NAMES = {
     Direction.CONTEXT: "passage_index",
     Direction.OUTPUT: "choice_index",
 }
-"""The name of the position of a judged text, by direction."""
+"""For each direction, the name of the member that contains the position of the judged text."""
 
 
 @dataclass(slots=True)
@@ -45,7 +48,7 @@ class Choice:
         texts: The pieces of the content.
         delta: The other members of the message in OpenAI's format, merged from their pieces.
         members: The members beside the message (log probabilities), merged from their pieces.
-        finish_reason: Why the model stopped; empty: not known.
+        finish_reason: The reason why the model stopped, or empty if it is not known.
     """
 
     texts: list[str] = field(default_factory=list)
@@ -136,7 +139,10 @@ def usage_object(usage: Usage | None) -> Any:
 
 
 def detection_results(event: Detections) -> list[dict[str, Any]]:
-    """Return findings in the format of the guardrails ADR: findings with a span by start, then the others."""
+    """Return the findings that the client may see, in the format of ADR 005 of the guardrails orchestrator.
+
+    Findings with a span come first, sorted by their start.
+    """
     visible = [finding for finding in event.findings if not finding.withheld]
     ordered = sorted(visible, key=lambda finding: (finding.start is None, finding.start or 0))
     return [_result(finding, event.direction) for finding in ordered]
@@ -144,7 +150,7 @@ def detection_results(event: Detections) -> list[dict[str, Any]]:
 
 def _result(finding: Finding, direction: Direction) -> dict[str, Any]:
     result: dict[str, Any] = {}
-    # The finding may reveal the client's own text, but not the redacted text of an answer.
+    # The client may see its own text in a finding, but not the text that a detector removed from an answer.
     shown = finding.action is Action.REPORT or direction is Direction.INPUT
     if finding.start is not None:
         text = finding.text if shown else finding.replacement

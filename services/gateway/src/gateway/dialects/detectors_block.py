@@ -1,9 +1,9 @@
 """The ``detectors`` block of a request: ``{"input": {id: params}, "output": {id: params}}``.
 
-The format is the guardrails ADR's, with extensions of the platform. The direction ``context`` is for the retrieved
-passages. A detector's params may have ``action`` (``report``, ``redact``, ``block``) and ``on_error`` (``block``,
-``allow``), which the detector does not receive. Input detectors block by default, and output detectors report, as
-in the ADR.
+ADR 005 of the guardrails orchestrator defines the format and the default actions: input detectors block, and output
+detectors report. The platform adds the direction ``context`` for the retrieved passages, and two parameters of
+every detector: ``action`` (``report``, ``redact``, ``block``) and ``on_error`` (``block``, ``allow``). The gateway
+reads these parameters and does not send them to the detector.
 """
 
 import msgspec

@@ -23,15 +23,15 @@ class Media:
     Attributes:
         unary: The content type of an answer in one piece.
         stream: The content type of a streamed answer.
-        heartbeat: Bytes that keep a silent stream alive and that clients ignore; empty: no heartbeats.
+        heartbeat: Bytes that keep an idle stream open and that clients ignore, or empty for no heartbeats.
         accepts_forms: Whether a request may be a form (``multipart/form-data``).
         clients_retry: Whether clients retry after a 429 or a 5xx. The gateway then uses these statuses only for
             requests that used no tokens.
         requires_json_type: Whether a request must have the content type of JSON. Otherwise it may omit the header.
         status: Returns the HTTP status of an error.
         client_error: Converts an error to the error for clients.
-        omits_end_on_failure: Whether a failed stream has no end marker after the error. Clients that ignore the
-            error then notice that the answer is incomplete.
+        omits_end_on_failure: Whether the gateway omits the end marker of a stream after an error. Clients that
+            ignore the error then notice that the answer is incomplete.
         text_only: Whether clients show only the text of an answer, so that citations may become links in it.
         errors_in_stream: Whether an error before the first event is sent in the stream, after status 200.
     """
@@ -57,7 +57,7 @@ class ChatRequest:
         body: The unchanged body.
         principal: The caller.
         frontend: The profile of the front end.
-        streaming: Whether the path requests a stream; None: ``stream`` in the body decides.
+        streaming: Whether the path requests a stream, or None if ``stream`` in the body decides.
         content_type: The value of the header, with its parameters.
         single_turn: Whether only the last message of the user counts.
         headers: The headers that detectors may receive, with names in lower case.
@@ -77,7 +77,7 @@ class ChatRequest:
 
 
 class Exchange(Protocol):
-    """One request: its turn, and the state of the rendering of its answer."""
+    """One request: its turn, and the renderer of its answer."""
 
     turn: Turn
     streaming: bool
@@ -85,7 +85,7 @@ class Exchange(Protocol):
     """Additional headers of the response."""
 
     def render(self, batch: Batch) -> bytes:
-        """Return the next bytes of a streamed answer; empty: nothing to send yet."""
+        """Return the next bytes of a streamed answer, or empty if the gateway has nothing to send yet."""
         ...
 
     def render_failure(self, error: CausewayError) -> bytes:
@@ -93,7 +93,7 @@ class Exchange(Protocol):
         ...
 
     def take(self, batch: Batch) -> None:
-        """Collect events of an answer in one piece.
+        """Add events to an answer that the gateway sends in one piece.
 
         Raises:
             Unavailable: The model server sent pieces that cannot be merged.
@@ -101,7 +101,7 @@ class Exchange(Protocol):
         ...
 
     def complete(self) -> bytes:
-        """Return the body of an answer in one piece, after all events."""
+        """Return the body of an answer in one piece. `take` must have received all events."""
         ...
 
 

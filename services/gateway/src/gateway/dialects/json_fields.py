@@ -128,7 +128,7 @@ class Fields:
         return value
 
     def one_of(self, name: str, allowed: tuple[str, ...]) -> str:
-        """Return a string, which must be an allowed one; empty if absent."""
+        """Return a string, which must be one of the allowed values; empty if absent."""
         value = self.text(name)
         if value and value not in allowed:
             raise self.wrong(name, f"must be one of {', '.join(allowed)}")

@@ -24,11 +24,11 @@ class ChatRoute:
     """A path of chat requests, which the pipeline answers.
 
     Attributes:
-        path: The path in Starlette's format. It may have the parameter ``model``, which has priority over the
-            body's.
+        path: The path in Starlette's format. It may have the parameter ``model``, which has priority over the model
+            in the body.
         choose: Returns the dialect of a request.
         operation: The description in the OpenAPI document.
-        streaming: Whether the path requests a stream; None: the body decides.
+        streaming: Whether the path requests a stream, or None if the body decides.
         single_turn: Whether only the last message of the user counts.
         stores: Whether answers can be stored and continued.
     """
@@ -42,7 +42,10 @@ class ChatRoute:
 
     @property
     def route(self) -> Route:
-        """Return the entry of the route table: interactive, with tokens and the profile's indexes."""
+        """Return the entry of the route table.
+
+        The route has interactive priority, counts tokens against the quotas, and may search the profile's indexes.
+        """
         return Route(
             self.path,
             "POST",
@@ -65,7 +68,7 @@ class Registration:
     Attributes:
         chats: The chat routes.
         tags: The descriptions of the groups of routes in the OpenAPI document.
-        errors_below: Renders errors at paths without a route, by the prefix of the path.
+        errors_below: The functions that render the errors of paths without a route, by path prefix.
         profile_names: The values of a profile's key ``dialect``.
         operations: The descriptions of other routes that are not FastAPI routes, by path.
     """

@@ -22,7 +22,7 @@ def registrations(
 
     Args:
         similarity_threshold: The minimum cosine similarity of a passage if an OpenAI-like request names an index.
-        responses_dialect: The dialect of the Responses API; None: a dialect without keys for encrypted contents.
+        responses_dialect: The dialect of the Responses API. None creates one without keys for encrypted contents.
     """
     chat = OpenAiChat(similarity_threshold)
     dialect = responses_dialect or Responses(similarity_threshold)
