@@ -111,7 +111,7 @@ async def test_any_text_can_be_rated(reranker: Reranker) -> None:
     assert len(await reranker.rate("the ferry \ufeff", texts)) == 3
 
 
-async def test_a_renewed_key_goes_with_the_next_request(server: RerankServer, tmp_path: Path) -> None:
+async def test_a_renewed_key_is_sent_with_the_next_request(server: RerankServer, tmp_path: Path) -> None:
     """A changed key file takes effect with the next request."""
     (tmp_path / "key").write_text("old")
     times = itertools.count(step=10)
@@ -124,7 +124,7 @@ async def test_a_renewed_key_goes_with_the_next_request(server: RerankServer, tm
     assert [headers["authorization"] for _, headers, _ in server.requests] == ["Bearer old", "Bearer renewed"]
 
 
-async def test_what_http_servers_are_sent(server: RerankServer) -> None:
+async def test_the_request_to_an_http_server(server: RerankServer) -> None:
     """An HTTP server gets the model, the query, the texts and the key, and rates all texts."""
     one = HttpReranker(http_entry(f"{server.url}/v1", model="m", api_key=SecretStr("k")))
     await one.rate("ferry", ["a", "b"])
@@ -154,6 +154,7 @@ async def test_captions_of_a_server(server: RerankServer) -> None:
         (503, Unavailable),
         (401, Unranked),
         (500, Unranked),
+        (307, Unranked),  # the location is valid, but the client does not follow redirects
         ("no json", Unranked),
         ({"results": []}, Unranked),
         ([], Unranked),
@@ -171,6 +172,7 @@ async def test_invalid_answers_are_refused(server: RerankServer, step: Any, erro
     reranker = HttpReranker(http_entry(f"{server.url}/v1"))
     with pytest.raises(error, match="reranker 'r'"):
         await reranker.rate("q", ["a"])
+    assert len(server.requests) == 1
     await reranker.aclose()
 
 
@@ -180,7 +182,7 @@ async def test_unavailable_servers(tokenizer: Path, triton: str) -> None:
     for made in (
         HttpReranker(http_entry(f"http://127.0.0.1:{port}")),
         TritonReranker(triton_entry(f"127.0.0.1:{port}", tokenizer)),
-        TritonReranker(triton_entry(triton, tokenizer, model="nobody")),
+        TritonReranker(triton_entry(triton, tokenizer, model="unknown")),
     ):
         with pytest.raises(CausewayError, match="reranker 'r'"):
             await made.rate("q", ["a"])
@@ -213,9 +215,9 @@ class Clock:
         return self.now
 
 
-async def test_a_failing_reranker_rests() -> None:
-    """After three failures the reranker is not called for a while. Then one search tries it again, and a success
-    ends the rest.
+async def test_failures_open_the_circuit_breaker() -> None:
+    """After three failures the circuit breaker is open, and the reranker is not called. Later one search calls it
+    again, and a success closes the circuit breaker.
     """
     fake, clock = WordsReranker(), Clock()
     reranker = ResilientReranker(fake, "r", rest=10, now=clock)
@@ -249,7 +251,7 @@ async def test_a_defect_of_a_reranker_is_a_failure() -> None:
         await ResilientReranker(Broken(), "r").rate("q", ["a"])
 
 
-async def test_captions_are_the_passages_own_words() -> None:
+async def test_captions_outside_the_passage_are_dropped() -> None:
     """A caption that is not in the passage is dropped. A query without captions gets none."""
 
     class Captions(WordsReranker):
@@ -258,8 +260,8 @@ async def test_captions_are_the_passages_own_words() -> None:
 
     passage = Passage("a", "i", Document("d"), 0, 0, (), "two words", 1.0, None, None, Source.BOTH, 0, 0)
     reranking = Reranking(Rerankers([ResilientReranker(Captions(), "r")]))
-    for wanted, captions in ((True, ("two words",)), (False, ())):
-        found = await reranking.reranked(Query(("i",), "q", rerank=Rerank(), captions=wanted), [passage])
+    for requested, captions in ((True, ("two words",)), (False, ())):
+        found = await reranking.reranked(Query(("i",), "q", rerank=Rerank(), captions=requested), [passage])
         assert found.passages[0].captions == captions
 
 
@@ -284,7 +286,7 @@ rerankers:
 """
 
 
-async def test_a_file(write: Callable[[str], Path]) -> None:
+async def test_the_rerankers_of_a_file(write: Callable[[str], Path]) -> None:
     """The file's rerankers have their names, the default is the named one, and none connects at the start."""
     rerankers = open_rerankers(write(GOOD), {"KEY": "k"})
     first, second = rerankers.get("first"), rerankers.get("")
@@ -299,7 +301,7 @@ async def test_a_file(write: Callable[[str], Path]) -> None:
 
 
 @pytest.mark.parametrize(
-    ("text", "said"),
+    ("text", "message"),
     [
         ("rerankers: []", "rerankers"),
         (GOOD.replace("second\n", "third\n", 1), "default"),
@@ -311,9 +313,9 @@ async def test_a_file(write: Callable[[str], Path]) -> None:
         ("rerankers: [", "line 1"),
     ],
 )
-def test_files_that_are_wrong(write: Callable[[str], Path], text: str, said: str) -> None:
+def test_invalid_files_are_refused(write: Callable[[str], Path], text: str, message: str) -> None:
     """The error says what is wrong in the file and does not contain the secret."""
-    with pytest.raises(InvalidRequest, match=said) as caught:
+    with pytest.raises(InvalidRequest, match=message) as caught:
         open_rerankers(write(text), {"KEY": "geheim"})
     assert caught.value.field == "rerankers_file"
     assert "geheim" not in str(caught.value)
@@ -321,7 +323,7 @@ def test_files_that_are_wrong(write: Callable[[str], Path], text: str, said: str
         reranker_file.read(write(text), {"KEY": "geheim"})
 
 
-async def test_the_example_is_right() -> None:
+async def test_the_example_file_is_valid() -> None:
     """The service accepts the file in examples/."""
     rerankers = open_rerankers(Path(__file__).parents[4] / "examples" / "rerankers.yaml", {})
     assert rerankers.default is not None
@@ -329,7 +331,7 @@ async def test_the_example_is_right() -> None:
     await rerankers.aclose()
 
 
-def test_the_page_has_every_key() -> None:
+def test_the_documentation_lists_every_key() -> None:
     """The documentation's table of rerankers lists every key."""
     page = (Path(__file__).parents[4] / "docs" / "retrieval.md").read_text()
     for field in reranker_file.HttpEntry.model_fields.keys() | reranker_file.TritonEntry.model_fields.keys():

@@ -40,8 +40,9 @@ class HttpReranker:
     async def rate(self, query: str, texts: Sequence[str]) -> list[Rating]:
         """Rate all texts in one request."""
         try:
+            # A redirect would send the texts and the key to a server that the operator did not name.
             async with self._connected().post(
-                self._url, data=self._body(query, texts), headers=self._headers()
+                self._url, data=self._body(query, texts), headers=self._headers(), allow_redirects=False
             ) as response:
                 body = await _read(response)
                 if response.status != _OK or body is None:

@@ -95,7 +95,8 @@ class RerankServer:
         if self.script:
             step = self.script.pop(0)
             if isinstance(step, int):
-                return web.json_response({"message": "no"}, status=step, headers={"retry-after": "7"})
+                headers = {"retry-after": "7", "location": request.path}
+                return web.json_response({"message": "no"}, status=step, headers=headers)
             return web.Response(text=step if isinstance(step, str) else json.dumps(step))
         words = set(body["query"].lower().split())
         texts = body.get("documents") or body["texts"]
