@@ -28,13 +28,15 @@ from ingest.documents.file_ingestion import FileIngestion
 from ingest.documents.index_writer import Storing
 from ingest.documents.ingestion import Ingestion
 from ingest.documents.text_ingestion import TextIngestion
-from ingest.domain import Job, Outcome, State, Status
+from ingest.domain import Document, Job, Outcome, State, Status
 from ingest.jobs.worker import Worker
 from ingest.parsing.content import NO_ROOM, Part, Room
+from ingest.ports import Batch
 from opentelemetry import trace
 from opentelemetry.sdk.trace import TracerProvider
 from opentelemetry.sdk.trace.export import SimpleSpanProcessor
 from opentelemetry.sdk.trace.export.in_memory_span_exporter import InMemorySpanExporter
+from servicekit.errors import InvalidRequest
 
 
 class OddParser(TextParser):
@@ -72,7 +74,7 @@ class Rig:
         embedding = EmbeddingModels([EmbeddingModel.of(HashingEmbedder())])
         models = IndexingModels(embedding, self.index, tokens=200, overlap=30)
         storing = Storing(self.index, max_chunks=100)
-        ingestion = Ingestion(
+        self.ingestion = Ingestion(
             FileIngestion(
                 self.originals,
                 Downloads(MemoryWeb(), self.originals),
@@ -100,7 +102,7 @@ class Rig:
             self.queue,
             self.jobs,
             self.index,
-            ingestion,
+            self.ingestion,
             slots=2,
             max_attempts=3,
             patience=60,
@@ -258,6 +260,34 @@ async def test_originals_stay_with_their_documents(rig: Rig) -> None:
     rig.upload("unreadable.pdf")
     await rig.settled()
     assert list(rig.originals.objects) == [newer.object_name]
+
+
+async def test_a_refused_document_leaves_no_original(rig: Rig, monkeypatch: pytest.MonkeyPatch) -> None:
+    """If the retriever refuses a document after the commit, its original is removed."""
+
+    async def store(job: Job, document: Document, space: object, batches: AsyncIterator[Batch], _: float) -> None:
+        async for _batch in batches:
+            pass
+        raise InvalidRequest("The metadata are invalid.", field="metadata")
+
+    monkeypatch.setattr(rig.index, "store", store)
+    job = rig.upload("a.txt")
+    rig.start()
+    await rig.settled()
+    assert rig.jobs.history[-1][1].committing
+    assert rig.state(job) is State.FAILED
+    assert not rig.originals.objects
+
+
+async def test_a_failed_job_keeps_the_original_of_its_stored_document(rig: Rig) -> None:
+    """If an earlier attempt has stored the document, its original stays, although the job fails."""
+    job = rig.upload("a.txt")
+    rig.start()
+    await rig.settled()
+    [(document, _)] = rig.index.documents.values()
+    assert document.original == job.object_name
+    await rig.ingestion.clear(job, State.FAILED)
+    assert list(rig.originals.objects) == [job.object_name]
 
 
 async def test_what_belongs_to_a_job_goes_with_it(rig: Rig) -> None:

@@ -1,4 +1,4 @@
-"""Jobs with a file: turns the original into a document of the index, without broker and RPC."""
+"""Runs jobs with a file: turns the original into a document of the index."""
 
 import asyncio
 import contextlib
@@ -35,7 +35,7 @@ from ingest.ports import Index, Originals, Parser, Pictures
 
 _log = structlog.get_logger(__name__)
 _QUICKLY_CUT = 1000
-"""Maximum code points of a document that is chunked without a thread, because this takes about a millisecond."""
+"""Maximum code points of a document that is chunked in the event loop, which takes about a millisecond."""
 
 
 class FileIngestion:
@@ -78,7 +78,7 @@ class FileIngestion:
     async def run(self, job: FileJob, report: Report, alone: Alone) -> State:
         """Ingest the job's document; return SUCCEEDED, or UNCHANGED if the index already has it.
 
-        Running it again changes nothing, because chunks and generation depend only on the job. For ``alone`` see
+        A repeated run changes nothing, because chunks and generation depend only on the job. For ``alone`` see
         `Ingestion.run`.
 
         Raises:
@@ -109,13 +109,22 @@ class FileIngestion:
                     updated = await self._index.update(job, replace(job.document, language=existing.language))
                     await self._remove_spare(job, job.object_name, existing.original)
                     return State.SUCCEEDED if updated else State.UNCHANGED
-                if job.url:  # its original may be the removed one
+                if job.url:  # the job may refer to the original of the removed document
                     job = await self._downloads.fetch(job, None, report)
         source = fetched(
             self._originals, job.object_name, job.document.size_bytes, job.document.sha256, content=job.content
         )
         await self._replace(job, FileReport(report, self._room), traits, existing, source, ())
         return State.SUCCEEDED
+
+    async def has_stored(self, job: FileJob) -> bool:
+        """Return whether the index has the version of the document that this job has stored.
+
+        Raises:
+            Unavailable, DeadlineExceeded: The retriever does not answer.
+        """
+        existing = await self._index.find(job, job.document.document_id)
+        return existing is not None and existing.original == job.object_name
 
     async def _replace(
         self,
@@ -159,7 +168,8 @@ class FileIngestion:
             traits: The properties of the index; None for a new index.
             existing: The existing version.
             source: Opens the file.
-            outer: Names of the file and of the files around it, without the outermost one.
+            outer: The names of the enclosing files and of the file, without the outermost file; empty for that
+                file.
         """
         model = self._models.fitting(job, traits)
         with Scratch() as scratch:
@@ -187,7 +197,7 @@ class FileIngestion:
     async def _bring_member(
         self, job: FileJob, report: FileReport, member: MemberFile, outer: Sequence[str]
     ) -> bool:
-        """Ingest a file within a file and return whether it is in the index; an unreadable file is a warning."""
+        """Ingest a file within a file. Return whether it is in the index; if it is unreadable, add a warning."""
         traits, existing = await self._index.look_up(job, job.document.document_id)
         if existing is not None and existing.generation >= job.document.generation:
             return True  # a previous attempt, or a newer version of the outer file, stored the file
@@ -232,14 +242,14 @@ class FileIngestion:
                 await self._pictures.remove(job, document)
 
     async def _remove_spare(self, job: FileJob, spare: str, kept: str) -> None:
-        """Remove an original that no version uses any more."""
+        """Remove an original that no version uses any more, unless ``kept`` is the same original."""
         # The index of a restored snapshot refers to originals of the index from which the snapshot was made.
         if spare == kept or not keys.is_original_in(job.principal.tenant, job.index, spare):
             return
         try:
             await self._originals.remove(spare)
         except Unavailable as error:  # an unused original is harmless
-            _log.warning("an original is left behind", job=job.job_id, name=spare, error=error.message)
+            _log.warning("cannot remove an unused original", job=job.job_id, name=spare, error=error.message)
 
 
 def _member_job(job: FileJob, member: MemberFile, number: int) -> FileJob:

@@ -1,4 +1,4 @@
-"""Runs the jobs of all kinds."""
+"""Runs a job with the class for its kind."""
 
 from dataclasses import dataclass
 
@@ -40,13 +40,14 @@ class Ingestion:
         self._originals = originals
 
     async def run(self, job: Job, report: Report, alone: Alone) -> Result:
-        """Run a job. Running it again changes nothing.
+        """Run a job. A repeated run changes nothing.
 
         Args:
             job: The job.
             report: The report of the job.
-            alone: Returns whether all jobs accepted before have ended. If they have, an unchanged document of
-                the index does not change. Otherwise it gets the job's generation, so that an older job cannot
+            alone: Returns whether all jobs that were accepted before this job have ended. If so, an unchanged
+                document
+                keeps its generation. Otherwise it gets the job's generation, so that an older job cannot
                 replace it.
 
         Raises:
@@ -67,10 +68,17 @@ class Ingestion:
     async def clear(self, job: Job, state: State) -> None:
         """Remove the objects of a finished job that are not needed.
 
-        The original of a searchable document is kept, because users can download it.
+        The original of a searchable document is kept, because users can download it. A failed job may have stored
+        its document in an earlier attempt.
 
         Raises:
-            Unavailable: The store does not answer.
+            Unavailable, DeadlineExceeded: The store or the retriever does not answer.
         """
-        if job.object_name and (isinstance(job, TextsJob) or state is not State.SUCCEEDED):
-            await self._originals.remove(job.object_name)
+        if not job.object_name:
+            return
+        if isinstance(job, FileJob):
+            if state is State.SUCCEEDED:
+                return
+            if state is State.FAILED and await self._files.has_stored(job):
+                return
+        await self._originals.remove(job.object_name)

@@ -37,7 +37,7 @@ _tracer = telemetry.tracer(__name__)
 _log = structlog.get_logger(__name__)
 
 _PERMANENT = (InvalidRequest, Conflict, NotFound, NotSupported, PermissionDenied, Unauthenticated)
-"""Errors after which a further attempt would fail in the same way."""
+"""Permanent errors: another attempt would fail in the same way."""
 _LONGEST_BACKOFF = 60.0
 _GIVE_BACK_SECONDS = 2.0
 _CANCEL_SECONDS = _GIVE_BACK_SECONDS + 1
@@ -58,10 +58,10 @@ class Worker:
         jobs: The store of their states.
         index: The retriever; after a failure, the worker takes no job until the retriever answers.
         ingestion: Runs the jobs.
-        slots: Limit of concurrent jobs.
-        max_attempts: Failed attempts before a job is given up.
-        patience: Seconds that a job waits for an unavailable dependency before it is given up.
-        backoff: Seconds before the second attempt; doubles with each further one, up to a minute.
+        slots: Maximum number of concurrent jobs.
+        max_attempts: Number of failed attempts after which the worker gives a job up.
+        patience: Seconds that a job waits for an unavailable dependency before the worker gives it up.
+        backoff: Seconds before the second attempt. The delay doubles with each further attempt, up to a minute.
         heartbeat: Seconds between two heartbeats to the queue.
     """
 
@@ -90,7 +90,9 @@ class Worker:
         self._must_probe = True
 
     async def run(self, stop: asyncio.Event, grace: float) -> None:
-        """Run until the event is set. After ``grace`` seconds more, return the running jobs to the queue."""
+        """Run until the event is set. Then wait for running jobs up to ``grace`` seconds and return the rest
+        to the queue.
+        """
         slots = [asyncio.create_task(self._slot(stop)) for _ in range(self._slots)]
         stopping = asyncio.create_task(stop.wait())
         try:
@@ -128,7 +130,7 @@ class Worker:
                 await self._work(delivery)
 
     async def _index_answers(self, stop: asyncio.Event) -> bool:
-        """Probe the retriever. While it is unavailable, jobs remain in the queue and lose no attempts."""
+        """Check the retriever. While it is unavailable, jobs remain in the queue and no attempt is counted."""
         if await self._index.answers():
             self._must_probe = False
             return True
@@ -163,7 +165,7 @@ class Worker:
                 async with self._heartbeats(delivery):
                     await self._attempt(delivery, span, log)
             except Settled as settled:
-                log.info("nothing to do", reason=str(settled))
+                log.info("the worker skips the job", reason=str(settled))
                 if settled.state is not None:
                     if settled.state is not State.FAILED:  # the dead letters need the object of a failed job
                         await self._remove_object(delivery, settled.state)
@@ -209,8 +211,7 @@ class Worker:
                 fields = metrics.ended(delivery.job, report, State.FAILED.value)
                 log.info("job failed", reason=failure.reason, error=error.message, **fields)
                 await self._settle(delivery, lambda: report.end(State.FAILED, failure))
-                if not report.committing:
-                    await self._remove_object(delivery, State.FAILED)
+                await self._remove_object(delivery, State.FAILED)
                 await self._acknowledge(delivery)
                 return
             log.warning("attempt failed", reason=failure.reason, error=error.message, exc_info=error.__cause__)
@@ -228,7 +229,7 @@ class Worker:
         await self._retry_later(delivery, report, failure, outage=outage)
 
     async def _retry_later(self, delivery: Delivery, report: Report, failure: Failure, *, outage: bool) -> None:
-        """Schedule another attempt, or give the job up after the last one."""
+        """Schedule another attempt. After the last attempt, give the job up."""
         self._must_probe = True
         if outage and report.waited > self._patience:
             message = f"The job waited {report.waited:.0f} s without success. {failure.message}"
@@ -240,9 +241,9 @@ class Worker:
             await self._give_back(delivery, self._pause(delivery))
 
     async def _is_outage(self, error: CausewayError) -> bool:
-        """Return whether an attempt failed because a dependency is unavailable, and not because of its document."""
+        """Return whether an attempt failed because a dependency is unavailable, not because of the document."""
         if isinstance(error, DeadlineExceeded):
-            # If all services respond, the next attempt would time out, too.
+            # If the retriever responds, the document caused the time-out, and another attempt would also time out.
             return not await self._index.answers()
         return isinstance(error, Unavailable | RateLimited)
 
@@ -272,7 +273,7 @@ class Worker:
     async def _remove_object(self, delivery: Delivery, state: State) -> None:
         try:
             await self._ingestion.clear(delivery.job, state)
-        except Unavailable as error:  # an unused object is harmless
+        except CausewayError as error:  # an unused object is harmless
             _log.warning("cannot remove the job's object", job=delivery.job.job_id, error=error.message)
 
     async def _acknowledge(self, delivery: Delivery) -> None:
