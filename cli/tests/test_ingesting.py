@@ -67,3 +67,11 @@ async def test_an_unreachable_platform_is_one_error(no_gateway: str, tmp_path: P
     async with Client(no_gateway, first_wait=0.001) as client:
         with pytest.raises(Unreachable):
             await ingest(client, "x", find([tmp_path]), Watcher())
+
+
+def test_decomposed_names_are_composed(tmp_path: Path) -> None:
+    """Files with decomposed names, as on macOS, have the names that they have on other systems."""
+    (tmp_path / "U\u0308bung").mkdir()
+    (tmp_path / "U\u0308bung" / "a\u0308.md").write_text("x")
+    assert [source.name for source in find([tmp_path])] == ["\u00dcbung/\u00e4.md"]
+    assert [source.name for source in find([tmp_path / "U\u0308bung" / "a\u0308.md"])] == ["\u00e4.md"]

@@ -14,6 +14,7 @@ from causeway.cli.answers import Job, StoredDocument
 from causeway.cli.client import Client
 from causeway.cli.errors import CommandError, UsageError
 from causeway.cli.library import Library
+from servicekit import keys
 
 _FIRST_POLL = 0.1
 _LONGEST_POLL = 1.0
@@ -82,14 +83,14 @@ def each_source(paths: Iterable[Path]) -> Iterator[Source]:
     """Yield the files, and all files in the directories except hidden ones, in order."""
     for path in paths:
         if not path.is_dir():
-            yield Source(path, path.name)
+            yield Source(path, keys.file_name(path.name))
             continue
         for directory, folders, files in os.walk(path):
             folders[:] = sorted(name for name in folders if not name.startswith("."))
             for name in sorted(files):
                 found = Path(directory, name)
                 if not name.startswith(".") and found.is_file():
-                    yield Source(found, found.relative_to(path).as_posix())
+                    yield Source(found, keys.file_name(found.relative_to(path).as_posix()))
 
 
 async def ingest(

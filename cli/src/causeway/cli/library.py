@@ -11,6 +11,7 @@ from causeway.cli.answers import Job, StoredDocument
 from causeway.cli.client import Client
 from causeway.cli.errors import CommandError, RequestRefused
 from causeway.cli.options import resolve_url
+from servicekit import keys
 
 R = TypeVar("R", Job, StoredDocument)
 T = TypeVar("T")
@@ -72,7 +73,7 @@ class Library:
     async def find_document(self, index: str, name: str) -> dict[str, Any] | None:
         """Return the document with a name or an id; None if the index does not contain it."""
         async for each in self._pages("/documents", "documents", index=index):
-            if name in (each["sourcefile"], each["document_id"]):
+            if name in (each["sourcefile"], each["document_id"]) or keys.file_name(name) == each["sourcefile"]:
                 return dict(each)
         return None
 

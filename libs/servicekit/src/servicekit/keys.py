@@ -8,6 +8,7 @@ arbitrary characters (an index, a user, a file) are encoded with base64url. Key-
 import base64
 import hashlib
 import re
+import unicodedata
 import uuid
 
 from servicekit.errors import InvalidRequest
@@ -235,6 +236,15 @@ def usage_subject(tenant: str) -> str:
 def audit_subject(tenant: str, detector: str, verdict: str) -> str:
     """Return the subject of a tenant's audit records of a detector and a verdict."""
     return f"causeway.audit.{token(tenant)}.{token(detector)}.{verdict}"
+
+
+def file_name(name: str) -> str:
+    """Return the name of a file in Unicode normalization form C.
+
+    Some file systems, for example of macOS, use the decomposed form D. The same file must have the same name from
+    all machines, so that a new upload replaces the earlier one.
+    """
+    return unicodedata.normalize("NFC", name)
 
 
 def document_id(sourcefile: str, owner: str = "") -> str:

@@ -327,6 +327,15 @@ async def test_users_see_and_remove_only_their_own_uploads(fakes: Any) -> None:
     assert left == {"p", mine.stored.document_id, theirs.stored.document_id}
 
 
+@pytest.mark.parametrize("kept", ["U\u0308.md", "\u00dc.md"])
+async def test_a_removal_accepts_both_forms_of_a_name(fakes: Any, kept: str) -> None:
+    """A decomposed name removes the document of this name, which an earlier version may have kept decomposed."""
+    fakes.retriever.documents = {"docs": [stored(kept, "ann")]}
+    async with client_for(fakes, FakeIngest(), ANN, DOCS) as http:
+        assert (await http.post("/delete_uploaded", json={"filename": "U\u0308.md"})).status_code == 200
+    assert fakes.retriever.documents["docs"] == []
+
+
 async def test_an_index_that_does_not_exist_has_no_uploads(fakes: Any) -> None:
     """An index that does not exist yet has no uploads."""
     async with client_for(fakes, FakeIngest(), ANN, Frontend(default_index="new", detectors=Detectors())) as http:

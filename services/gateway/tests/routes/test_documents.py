@@ -63,6 +63,17 @@ async def test_names_stay_unchanged(client: httpx.AsyncClient, fakes: Any, name:
     assert response.json()["jobs"][0]["sourcefile"] == name
 
 
+async def test_names_are_normalized(client: httpx.AsyncClient, fakes: Any) -> None:
+    """A decomposed name, as macOS sends it, is the same name as the composed one."""
+    for name in ("U\u0308ber.md", "\u00dcber.md"):
+        assert (await client.post("/documents", data=FORM, files={"file": (name, b"x")})).status_code == 202
+    assert [upload.sourcefile for upload in fakes.ingest.uploads] == ["\u00dcber.md"] * 2
+    files = [("file", (name, b"x")) for name in ("U\u0308ber.md", "\u00dcber.md")]
+    response = await client.post("/documents", data=FORM, files=files)
+    assert response.status_code == 400
+    assert "Two files have the same name" in response.text
+
+
 @pytest.mark.parametrize(
     "name", [b"a\tb.md", b"a\x00b.md", b"a\x85b.md".decode("latin-1").encode(), b" ", b"x" * 513]
 )

@@ -253,6 +253,13 @@ async def test_a_missing_original_and_an_unavailable_store(http: httpx.AsyncClie
     assert (response.status_code, response.headers["retry-after"]) == (503, "2")
 
 
+@pytest.mark.parametrize("kept", ["U\u0308.pdf", "\u00dc.pdf"])
+async def test_a_decomposed_name_opens_the_document(fakes: Any, http: httpx.AsyncClient, kept: str) -> None:
+    """A decomposed name opens the document with this name in either normalization form."""
+    fakes.retriever.documents = {"docs": [document(kept)]}
+    assert (await http.get(f"/content/{quote('U' + chr(0x308))}.pdf")).status_code == 200
+
+
 @pytest.mark.parametrize("name", ["C#.pdf", "What now?.md", "100%.md", "C%23.pdf", "[draft] a\\b.md"])
 async def test_a_document_opens_by_the_name_that_is_cited(fakes: Any, http: httpx.AsyncClient, name: str) -> None:
     """A document opens by the cited name, encoded once or twice and with or without a page."""

@@ -179,7 +179,9 @@ def router(
         if any("\ud800" <= character <= "\udfff" for character in filename):
             raise InvalidRequest("filename must be valid Unicode, without lone surrogates.", field="filename")
         principal, index, deadline = _reader(request), _index(request), Deadline.after(timeout)
-        wanted = {**owned_by(principal), "sourcefile": [filename]}
+        # Earlier versions did not normalize the names of uploads.
+        names = list(dict.fromkeys((filename, keys.file_name(filename))))
+        wanted = {**owned_by(principal), "sourcefile": names}
         found = await catalogue.find(principal, index, wanted, deadline)
         if not found:
             raise NotFound(f"You have no document {filename[:200]!r}.", resource=filename)

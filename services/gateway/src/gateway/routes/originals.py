@@ -135,9 +135,13 @@ def router(catalogue: Catalogue, originals: Originals, *, timeout: float) -> API
 
 
 def _names(path: str) -> tuple[str, ...]:
-    """Return the possible names of a path. Some clients percent-encode a name that is already encoded."""
+    """Return the possible names of a path.
+
+    Some clients percent-encode a name that is already encoded, or decompose its characters.
+    """
     name = _PAGE.sub("", path)
-    return tuple(dict.fromkeys((name, unquote(name))))
+    names = (name, unquote(name))
+    return tuple(dict.fromkeys((*names, *map(keys.file_name, names))))
 
 
 class _Original(Response):

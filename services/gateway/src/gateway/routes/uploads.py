@@ -7,6 +7,7 @@ import unicodedata
 from collections.abc import AsyncIterator, Sequence
 
 from fastapi import Request, UploadFile
+from servicekit import keys
 from servicekit.deadline import Deadline
 from servicekit.errors import InvalidRequest, PayloadTooLarge, RateLimited, UnsupportedMedia
 
@@ -31,14 +32,14 @@ def multipart(request: Request) -> None:
 
 
 def file_names(files: Sequence[UploadFile]) -> list[str]:
-    """Return the names of the files.
+    """Return the names of the files, in Unicode normalization form C.
 
     Raises:
         InvalidRequest: A file is empty, or its name is missing, too long, not printable, or a duplicate.
     """
     names: list[str] = []
     for file in files:
-        name = file.filename or ""
+        name = keys.file_name(file.filename or "")
         if not name.strip() or len(name) > _MAX_NAME_LENGTH or any(map(_breaks_lines, name)):
             message = f"A file needs a name of 1 to {_MAX_NAME_LENGTH} characters on one line"
             raise InvalidRequest(f"{message}, not {name[:_MAX_NAME_LENGTH]!r}.", field="file")
