@@ -9,7 +9,7 @@ from servicekit.errors import Unavailable
 
 
 async def test_another_gateway_ends_the_call(link: NatsLink, url: str) -> None:
-    """A cancellation reaches the gateway that runs the call. A call of another name goes on."""
+    """A cancellation reaches the gateway that runs the call. A call of another name continues."""
     here, there = RunningCalls(), RunningCalls()
     ended: list[str] = []
     async with NatsLink(url) as other, CancelledCalls(link.client, here), CancelledCalls(other.client, there):
@@ -25,11 +25,11 @@ async def test_another_gateway_ends_the_call(link: NatsLink, url: str) -> None:
 async def test_without_nats_a_gateway_cancels_its_own_calls() -> None:
     """A gateway without NATS cancels its own calls, and the cancellation of an unknown call does not fail."""
 
-    async def away() -> None:
-        raise Unavailable("away")
+    async def unavailable() -> None:
+        raise Unavailable("NATS is unavailable.")
 
     calls, ended = RunningCalls(), asyncio.Event()
-    async with CancelledCalls(away, calls, retry=0.001):  # type: ignore[arg-type]  # gives nothing
+    async with CancelledCalls(unavailable, calls, retry=0.001):  # type: ignore[arg-type]  # never returns
         with calls.running("one", ended.set):
             await calls.cancel("two")
             assert not ended.is_set()

@@ -48,8 +48,8 @@ async def test_a_conversation_is_kept_as_it_was_saved(history: History) -> None:
     assert {each.title for each in listed} == {"T\u00e4 \u2028"}
 
 
-async def test_a_user_can_be_forgotten(history: History) -> None:
-    """All conversations of a user are deleted, and none of other users."""
+async def test_all_conversations_of_a_user_are_deleted(history: History) -> None:
+    """`forget` deletes all conversations of a user, and none of other users."""
     for principal, conversation in ((ANN, "a"), (ANN, "b"), (BOB, "a"), (OTHERS_ANN, "a")):
         await history.save(principal, conversation, "t", b"[]", soon())
     assert await history.forget(ANN.tenant, ANN.owner, soon()) == 2
@@ -61,7 +61,7 @@ async def test_a_user_can_be_forgotten(history: History) -> None:
     assert await history.forget(ANN.tenant, ANN.owner, soon()) == 0
 
 
-async def test_a_former_name_keeps_its_conversations(history: History) -> None:
+async def test_conversations_under_a_former_name_are_found(history: History) -> None:
     """A conversation under the former name is read, listed once, moved by a save, and deleted.
 
     Other issuers do not see it.
@@ -84,8 +84,8 @@ async def test_a_former_name_keeps_its_conversations(history: History) -> None:
             await history.read(principal, "older", soon())
 
 
-async def test_the_latest_comes_first(history: History) -> None:
-    """Conversations are listed in pages, the latest first."""
+async def test_conversations_are_listed_latest_first(history: History) -> None:
+    """Pages list the conversations that were saved last first. An invalid token is refused."""
     for number in range(5):
         await history.save(ANN, f"c{number}", "", b"[]", soon())
         await asyncio.sleep(0.002)
@@ -101,13 +101,13 @@ async def test_the_latest_comes_first(history: History) -> None:
         await history.page(ANN, 2, "nonsense", soon())
 
 
-async def test_users_do_not_see_each_others(history: History) -> None:
-    """Users and tenants do not see each other's conversations, also under the same id."""
-    everyone = (ANN, BOB, OTHERS_ANN, LOCAL)
-    for principal in everyone:
+async def test_users_do_not_see_conversations_of_others(history: History) -> None:
+    """Users and tenants do not see each other's conversations, even under the same id."""
+    callers = (ANN, BOB, OTHERS_ANN, LOCAL)
+    for principal in callers:
         assert (await history.page(principal, 10, "", soon())).conversations == ()
         await history.save(principal, "c", principal.user, f'["{principal.tenant}"]'.encode(), soon())
-    for principal in everyone:
+    for principal in callers:
         [listed] = (await history.page(principal, 10, "", soon())).conversations
         assert listed.title == principal.user
         assert await history.read(principal, "c", soon()) == f'["{principal.tenant}"]'.encode()
@@ -118,7 +118,7 @@ async def test_users_do_not_see_each_others(history: History) -> None:
         assert await history.read(principal, "c", soon())
 
 
-async def test_a_deleted_conversation_is_gone(history: History) -> None:
+async def test_a_deleted_conversation_is_not_found(history: History) -> None:
     """A deleted conversation is not listed or found, and can be saved again."""
     await history.save(ANN, "c", "t", b"[]", soon())
     await history.save(ANN, "d", "t", b"[]", soon())
@@ -134,8 +134,8 @@ async def test_a_deleted_conversation_is_gone(history: History) -> None:
     assert await history.read(ANN, "c", soon()) == b'["again"]'
 
 
-async def test_a_conversation_that_is_too_long(history: History) -> None:
-    """A conversation that is too large is refused, and its stored version stays."""
+async def test_a_conversation_that_is_too_long_is_refused(history: History) -> None:
+    """A conversation that is too large is refused, and its stored version does not change."""
     await history.save(ANN, "c", "t", b"[]", soon())
     noise = os.urandom(1_200_000)
     with pytest.raises(PayloadTooLarge) as caught:
@@ -166,7 +166,7 @@ async def test_the_number_of_conversations_is_limited(history: History) -> None:
 
 
 async def test_calls_succeed_after_an_outage_of_nats(tmp_path: Path, ready: Ready) -> None:
-    """Calls fail with Unavailable while NATS cannot be reached. Stored conversations are there afterwards."""
+    """Calls fail with Unavailable while NATS cannot be reached. Afterwards, stored conversations can be read."""
     directory, [port] = tmp_path / "nats", free_ports(1)
     async with NatsLink(f"nats://127.0.0.1:{port}", retry=0.05) as link:
         history = NatsHistory(link.history)

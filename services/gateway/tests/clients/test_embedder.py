@@ -73,7 +73,7 @@ def soon() -> Deadline:
     return Deadline.after(5)
 
 
-async def test_vectors_in_order(embedder: Embedder) -> None:
+async def test_vectors_have_the_order_of_the_texts(embedder: Embedder) -> None:
     """Vectors are in the order of the texts, equal texts have equal vectors, and the tokens are counted."""
     made = await embedder.embed(LOCAL, "", ["a b", "c", "a b"], soon())
     assert (made.model, made.tokens, len(made.vectors)) == ("fake-embedder", 5, 3)
@@ -82,7 +82,7 @@ async def test_vectors_in_order(embedder: Embedder) -> None:
     assert list(named.vectors[0]) == list(made.vectors[1])
 
 
-async def test_refusals(embedder: Embedder) -> None:
+async def test_an_unknown_model_and_a_blank_text_are_refused(embedder: Embedder) -> None:
     """An unknown model and a blank text are refused."""
     with pytest.raises(NotFound, match="nope"):
         await embedder.embed(LOCAL, "nope", ["a"], soon())
@@ -90,13 +90,13 @@ async def test_refusals(embedder: Embedder) -> None:
         await embedder.embed(LOCAL, "", ["a", " "], soon())
 
 
-async def test_models(embedder: Embedder) -> None:
+async def test_models_are_listed(embedder: Embedder) -> None:
     """Models are listed with their dimensions and their window."""
     assert await embedder.models(LOCAL, soon()) == (EmbeddingModel("fake-embedder", 2, 256),)
 
 
-async def test_many_texts_are_several_calls(adapter: GrpcEmbedder, servicer: Servicer) -> None:
-    """Many texts are split into calls by number and length, and their order stays."""
+async def test_many_texts_are_split_into_several_calls(adapter: GrpcEmbedder, servicer: Servicer) -> None:
+    """A call has a limited number and length of texts, and the vectors keep the order of the texts."""
     texts = [f"text {number}" for number in range(600)]
     made = await adapter.embed(LOCAL, "", texts, soon())
     assert servicer.sizes == [256, 256, 88]

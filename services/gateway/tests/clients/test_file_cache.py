@@ -64,7 +64,7 @@ async def test_the_least_recently_used_file_is_removed(tmp_path: Path) -> None:
 
 
 async def test_a_file_in_use_stays(tmp_path: Path) -> None:
-    """A file in use is not removed. Another file is refused meanwhile, and further readers can open it."""
+    """A file in use is not removed. Meanwhile, further readers can open it, and another file is refused."""
     cache, source, other = FileCache(tmp_path, 15), Source(), Source()
     async with cache.file("a", 10, source.fetch) as path:
         with pytest.raises(Unavailable) as caught:

@@ -20,17 +20,17 @@ Beating = Callable[[Peers], AbstractAsyncContextManager[object]]
 
 def in_one_process() -> Beating:
     """Connect gateways of the same process."""
-    all_: list[Peers] = []
+    gateways: list[Peers] = []
 
     @contextlib.asynccontextmanager
     async def beating(peers: Peers) -> AsyncIterator[None]:
         async def beat() -> None:
             while True:
-                for each in all_:
+                for each in gateways:
                     each.record_heartbeat(peers.name)
                 await asyncio.sleep(EVERY)
 
-        all_.append(peers)
+        gateways.append(peers)
         task = asyncio.create_task(beat())
         try:
             yield
@@ -48,12 +48,12 @@ def beating(request: pytest.FixtureRequest) -> Beating:
     return lambda peers: GatewayBeats(link.client, peers, every=EVERY)
 
 
-async def test_a_silent_gateway_is_gone(beating: Beating) -> None:
-    """A gateway is gone once its heartbeats stop. The others see each other all the time."""
+async def test_a_silent_gateway_has_stopped(beating: Beating) -> None:
+    """A gateway counts as stopped when its heartbeats stop. Gateways that send heartbeats do not."""
     here, there, silent = Peers(), Peers(), Peers()
     async with beating(here), beating(there):
         async with beating(silent):
-            # An unknown gateway is gone after as many beats as a silent one.
+            # An unknown gateway counts as stopped after as many heartbeats as a silent one.
             await eventually(lambda: here.has_stopped("never.1"))
             await eventually(lambda: not here.has_stopped(silent.writer()))
         await eventually(lambda: here.has_stopped(silent.writer()))
@@ -62,8 +62,8 @@ async def test_a_silent_gateway_is_gone(beating: Beating) -> None:
         assert not there.has_stopped(here.writer())
 
 
-async def test_a_gateway_is_never_gone_for_itself(beating: Beating) -> None:
-    """A gateway does not regard its own writers or background jobs as gone, and each writer has its own name."""
+async def test_a_gateway_never_counts_itself_as_stopped(beating: Beating) -> None:
+    """A gateway does not count its own writers and background jobs as stopped. Each writer has its own name."""
     here = Peers()
     mine, job = here.writer(), here.writer(background=True)
     assert len({mine, job, here.writer()}) == 3
@@ -75,17 +75,17 @@ async def test_a_gateway_is_never_gone_for_itself(beating: Beating) -> None:
         assert not here.has_stopped(Peers().writer(background=True))
 
 
-async def test_no_gateway_is_gone_during_an_outage_of_nats() -> None:
-    """A gateway regards no other as gone while it does not receive its own heartbeats."""
+async def test_no_gateway_counts_as_stopped_during_an_outage_of_nats() -> None:
+    """A gateway counts no other gateway as stopped while it does not receive its own heartbeats."""
     tries = 0
 
-    async def away() -> None:
+    async def unavailable() -> None:
         nonlocal tries
         tries += 1
-        raise Unavailable("away")
+        raise Unavailable("NATS is unavailable.")
 
     here = Peers()
-    async with GatewayBeats(away, here, every=0.001):  # type: ignore[arg-type]  # gives nothing
+    async with GatewayBeats(unavailable, here, every=0.001):  # type: ignore[arg-type]  # never returns
         await eventually(lambda: tries > 10)
         assert not here.has_stopped("never.1")
 

@@ -102,19 +102,19 @@ def _prompt(request: pb.GenerateRequest) -> Prompt:
     principal = Principal.from_proto(request.principal)
     if request.WhichOneof("prompt") == "openai_request_json":
         return Prompt(principal, request.model, passthrough_json=request.openai_request_json)
-    asked = request.conversation
+    conversation = request.conversation
     return Prompt(
         principal,
         request.model,
-        asked.question,
-        tuple(Message(m.role, m.text, m.content_json, m.extra_json) for m in asked.messages),
-        tuple(Passage("p", "docs", "d", "a.md", s.name, s.text, s.score) for s in asked.sources),
-        asked.parameters_json,
+        conversation.question,
+        tuple(Message(m.role, m.text, m.content_json, m.extra_json) for m in conversation.messages),
+        tuple(Passage("p", "docs", "d", "a.md", s.name, s.text, s.score) for s in conversation.sources),
+        conversation.parameters_json,
     )
 
 
 def _messages(event: Event) -> list[pb.GenerateEvent]:
-    """Return the events as the generator sends them: members beside a delta's content are a separate event."""
+    """Return the events as the generator sends them: the members of a delta without a text are a separate event."""
     match event:
         case Start():
             return [pb.GenerateEvent(kind=pb.EVENT_KIND_START, raw_json=event.raw_json)]
@@ -195,7 +195,7 @@ async def test_events_arrive_in_their_batches(fake: FakeGenerator, generator: Ge
 
 
 async def test_the_prompt_arrives_complete(fake: FakeGenerator, adapter: GrpcGenerator) -> None:
-    """A prompt arrives with all of its members. A passed-through request arrives alone."""
+    """A prompt arrives with all its fields. A passed-through request arrives without other fields."""
     fake.script = [[Delta(0, "a")]]
     await collect(adapter, [])
     assert fake.prompts == [PROMPT]
@@ -218,8 +218,8 @@ async def test_a_refusal_keeps_its_status_and_body(fake: FakeGenerator, generato
         assert len(out) == len(script) - 1
 
 
-async def test_leaving_early_stops_the_model(fake: FakeGenerator, generator: Generator) -> None:
-    """The model stops when the iterator is closed, also on the server's side."""
+async def test_closing_the_iterator_stops_the_model(fake: FakeGenerator, generator: Generator) -> None:
+    """The model stops on the server's side when the client closes the iterator."""
     fake.script, fake.gate = [[Delta(0, "a")], [Delta(0, "b")]], asyncio.Event()
     async with aclosing(generator.generate(PROMPT, Deadline.after(5))) as batches:
         assert await anext(batches) == [Delta(0, "a")]
@@ -233,7 +233,7 @@ async def test_tokens_are_counted(generator: Generator) -> None:
 
 
 async def test_the_window_is_known_once_tokens_were_counted(generator: Generator) -> None:
-    """The window of a model is known once its tokens were counted, and no other model's."""
+    """The context window of a model is known once tokens were counted for this model."""
     assert generator.known("m") is None
     await generator.count_tokens(LOCAL, "m", (), (), Deadline.after(5))
     assert (generator.known("m"), generator.known("other")) == (TokenCounts((), 0, 8192), None)
@@ -244,7 +244,7 @@ async def counts(generator: Generator, *texts: str) -> tuple[int, ...]:
 
 
 async def test_a_text_is_counted_once(adapter: GrpcGenerator, servicer: Servicer) -> None:
-    """A text is counted once, and its count is reused in another place."""
+    """A text is counted once. Its count is reused at another position of a later call."""
     assert await counts(adapter, "a b", "c") == (2, 1)
     assert await counts(adapter, "d e f", "c", "a b", "") == (3, 1, 2, 0)
     assert servicer.counted == [["a b", "c"], ["d e f", ""]]
@@ -253,15 +253,15 @@ async def test_a_text_is_counted_once(adapter: GrpcGenerator, servicer: Servicer
 async def test_texts_are_counted_again_after_a_change_of_the_model(
     adapter: GrpcGenerator, servicer: Servicer, fake: FakeGenerator
 ) -> None:
-    """All texts are counted again if the server's way of counting has changed."""
+    """All texts are counted again if the server counts with another method."""
     await counts(adapter, "a b")
     servicer.counting = "others"
     assert await counts(adapter, "a b", "c") == (2, 1)
     assert servicer.counted == [["a b"], ["c"], ["a b", "c"]]
 
 
-async def test_kept_counts_select_the_same_passages(servicer: Servicer, fake: FakeGenerator) -> None:
-    """A client with kept counts selects the same passages as a new client, over a seeded corpus."""
+async def test_cached_counts_select_the_same_passages(servicer: Servicer, fake: FakeGenerator) -> None:
+    """A client with cached counts selects the same passages of a seeded corpus as a new client."""
     dice = random.Random(7)
     words = [
         "ferry",
@@ -289,16 +289,16 @@ async def test_kept_counts_select_the_same_passages(servicer: Servicer, fake: Fa
     retriever = Best({"docs": corpus})
 
     async def digest(client: Callable[[], GrpcGenerator]) -> str:
-        said = hashlib.sha256()
+        sha256 = hashlib.sha256()
         for number in range(30):
             fake.window = (2048, 8192, 60_000)[number % 3]
-            asked = Turn(LOCAL, f"why {number}?", retrieval=Retrieval(("docs",)), model=f"m{number % 3}")
+            turn = Turn(LOCAL, f"why {number}?", retrieval=Retrieval(("docs",)), model=f"m{number % 3}")
             stage = ContextSelection(retriever, client(), NODE_TOKENS)
-            found = await stage.search(asked, asked.question, Timeline(), Deadline.after(30))
+            found = await stage.search(turn, turn.question, Timeline(), Deadline.after(30))
             assert found is not None
-            _, selection = await stage.select(asked, found, Timeline(), Deadline.after(30))
-            said.update(repr([each.id for each in selection.passages]).encode() + b"%d" % selection.tokens)
-        return said.hexdigest()
+            _, selection = await stage.select(turn, found, Timeline(), Deadline.after(30))
+            sha256.update(repr([each.id for each in selection.passages]).encode() + b"%d" % selection.tokens)
+        return sha256.hexdigest()
 
     def add(server: Any) -> None:
         generator_pb2_grpc.add_GeneratorServiceServicer_to_server(servicer, server)
@@ -306,21 +306,21 @@ async def test_kept_counts_select_the_same_passages(servicer: Servicer, fake: Fa
     async with grpc_service(DESCRIPTOR, add) as channel:
         fresh = await digest(lambda: GrpcGenerator(channel))
         sent, servicer.counted = len(servicer.counted), []
-        keeping = GrpcGenerator(channel)
-        assert await digest(lambda: keeping) == fresh
+        caching = GrpcGenerator(channel)
+        assert await digest(lambda: caching) == fresh
         assert len(servicer.counted) < sent
 
 
-async def test_estimates_that_may_change_are_not_kept(adapter: GrpcGenerator, servicer: Servicer) -> None:
-    """Estimates without a way of counting are not kept."""
+async def test_estimates_are_not_cached(adapter: GrpcGenerator, servicer: Servicer) -> None:
+    """Counts without the name of a counting method are estimates, and are not cached."""
     servicer.counting = ""
     for _ in range(2):
         assert await counts(adapter, "a b") == (2,)
     assert servicer.counted == [["a b"]] * 2
 
 
-async def test_a_window_is_trusted_for_seconds(servicer: Servicer) -> None:
-    """A window is trusted for five seconds."""
+async def test_a_window_is_cached_for_five_seconds(servicer: Servicer) -> None:
+    """The context window of a model is cached for five seconds."""
     now = 0.0
 
     def add(server: Any) -> None:
@@ -336,7 +336,7 @@ async def test_a_window_is_trusted_for_seconds(servicer: Servicer) -> None:
 
 
 async def test_models_are_listed(generator: Generator) -> None:
-    """Models are listed with all of their members."""
+    """Models are listed with all their fields."""
     assert await generator.models(LOCAL, Deadline.after(5)) == (Model("fake", 8192, "tests", 0, ready=True),)
 
 
@@ -358,16 +358,16 @@ async def test_a_start_without_members_is_an_empty_object(adapter: GrpcGenerator
     assert out == [[Start(b"{}")]]
 
 
-async def test_a_model_that_is_too_slow(adapter: GrpcGenerator, fake: FakeGenerator) -> None:
-    """The deadline ends the call on both sides."""
+async def test_the_deadline_ends_the_call_on_both_sides(adapter: GrpcGenerator, fake: FakeGenerator) -> None:
+    """The deadline ends the call of a slow model for the client and for the server."""
     fake.script, fake.gate = [[Delta(0, "a")], [Delta(0, "b")]], asyncio.Event()
     with pytest.raises(DeadlineExceeded):
         await collect(adapter, [], seconds=0.3)
     await eventually(lambda: fake.closed == 1)
 
 
-async def test_a_generator_that_stops_in_mid_stream(fake: FakeGenerator) -> None:
-    """A generator that stops in the middle of a stream causes Unavailable at once."""
+async def test_a_generator_that_stops_during_a_stream_is_unavailable(fake: FakeGenerator) -> None:
+    """If the generator stops during a stream, the client gets Unavailable at once."""
     fake.script, fake.gate = [[Delta(0, "a")], [Delta(0, "b")]], asyncio.Event()
 
     def add(server: Any) -> None:

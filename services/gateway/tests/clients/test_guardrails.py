@@ -55,7 +55,7 @@ class Servicer(guardrails_pb2_grpc.GuardrailsServiceServicer):
         self._fake = fake
         self.detectors: list[Detector] = []
         self.failures: list[pb.DetectorFailure] = []
-        self.quits: CausewayError | None = None
+        self.failure: CausewayError | None = None
         self.ended = 0
         self.policy = pb.GetPolicyResponse()
         self.surroundings: list[pb.Surroundings] = []
@@ -91,8 +91,8 @@ class Servicer(guardrails_pb2_grpc.GuardrailsServiceServicer):
                 aclosing(watch.clearances()) as clearances,
             ):
                 async for request in request_iterator:
-                    if self.quits is not None:
-                        raise self.quits
+                    if self.failure is not None:
+                        raise self.failure
                     piece = request.piece
                     self.replies += [piece.reply_json] if piece.reply_json else []
                     await watch.feed(piece.choice, piece.text, last=piece.last)
@@ -227,16 +227,16 @@ async def test_a_verdict_for_each_text(guardrails: Guardrails) -> None:
 
 async def test_an_unknown_detector_is_refused(guardrails: Guardrails) -> None:
     """An unknown detector is refused, and the refusal names it."""
-    with pytest.raises(NotFound, match="nobody"):
-        await guardrails.detect(LOCAL, Direction.INPUT, [Detector("nobody", Action.BLOCK)], ["x"], soon())
+    with pytest.raises(NotFound, match="unknown"):
+        await guardrails.detect(LOCAL, Direction.INPUT, [Detector("unknown", Action.BLOCK)], ["x"], soon())
 
 
 async def test_every_member_of_a_call_arrives(adapter: GrpcGuardrails, servicer: Servicer) -> None:
-    """Actions, the action on errors and parameters arrive, and failures are returned."""
-    asked = [Detector("words", Action.BLOCK, True, b'{"x":1.0}'), Detector("words", Action.REPORT)]
+    """Actions, the actions on errors and parameters arrive, and failures are returned."""
+    detectors = [Detector("words", Action.BLOCK, True, b'{"x":1.0}'), Detector("words", Action.REPORT)]
     servicer.failures = [pb.DetectorFailure(detector_id="d", message="late", status=504, not_asked=True)]
-    _, failures = await adapter.detect(LOCAL, Direction.CONTEXT, asked, ["x"], soon())
-    assert servicer.detectors == asked
+    _, failures = await adapter.detect(LOCAL, Direction.CONTEXT, detectors, ["x"], soon())
+    assert servicer.detectors == detectors
     assert failures == (DetectorFailure("d", "late", 504, not_asked=True),)
 
 
@@ -271,7 +271,7 @@ FINISHES = [Finish(0, "stop"), Finish(1, "stop")]
 
 @pytest.mark.parametrize("finishes", [FINISHES, []])
 async def test_a_growing_text_is_redacted(guardrails: Guardrails, finishes: list[Event]) -> None:
-    """A redacted word is replaced with every split, with a finish or without. Other choices are separate."""
+    """A word is redacted however it is split, with and without a finish event. Other choices are separate."""
     events = await guarded(guardrails, Action.REDACT, *PIECES, finishes)
     assert text_of(events) == "the [REDACTED] is out"
     assert text_of(events, 1) == "ok"
@@ -279,7 +279,7 @@ async def test_a_growing_text_is_redacted(guardrails: Guardrails, finishes: list
 
 
 async def test_a_growing_text_is_blocked(guardrails: Guardrails) -> None:
-    """A blocked stream ends with the message, although the client still sends text."""
+    """A blocked stream ends with the block message, even if the client still sends text."""
     more: list[Batch] = [[Delta(0, "x" * 5000)] for _ in range(20)]
     events = await guarded(guardrails, Action.BLOCK, *PIECES, *more, FINISHES)
     assert text_of(events) == "the Withheld."
@@ -299,30 +299,30 @@ async def test_a_long_answer_is_judged_to_its_end(guardrails: Guardrails) -> Non
 async def test_an_unknown_detector_ends_the_watch(real: Guardrails) -> None:
     """An unknown detector ends the watch with the error of the service."""
     for _ in range(20):
-        with pytest.raises(NotFound, match="nobody"):
-            await watch_nobody(real)
+        with pytest.raises(NotFound, match="unknown"):
+            await watch_unknown_detector(real)
 
 
-async def watch_nobody(guardrails: Guardrails) -> None:
-    async with guardrails.watch(LOCAL, [Detector("nobody", Action.BLOCK)], soon()) as watch:
+async def watch_unknown_detector(guardrails: Guardrails) -> None:
+    async with guardrails.watch(LOCAL, [Detector("unknown", Action.BLOCK)], soon()) as watch:
         batches: list[Batch] = [[Delta(0, "a" * 2000)] for _ in range(50)]
         async with aclosing(OutputGuard(model(*batches), watch, "").events()) as out:
             async for _ in out:
-                pytest.fail("something came out")
+                pytest.fail("the guard cleared text")
 
 
 @pytest.mark.parametrize("error", [Unavailable("gone"), InvalidRequest("a piece too many")])
-async def test_a_service_that_fails_in_mid_stream(
+async def test_a_failure_of_the_service_is_raised(
     adapter: GrpcGuardrails, servicer: Servicer, error: CausewayError
 ) -> None:
-    """A failure of the service in the middle of a stream is raised with its message."""
-    servicer.quits = error
+    """A failure of the service during a stream is raised with its message."""
+    servicer.failure = error
     with pytest.raises(type(error), match=error.message):
         await guarded(adapter, Action.REPORT, *PIECES, FINISHES)
 
 
 async def test_a_clearance_has_the_failures_of_detectors(adapter: GrpcGuardrails, servicer: Servicer) -> None:
-    """The failures of detectors are members of the clearance."""
+    """A clearance contains the failures of detectors."""
     servicer.failures = [pb.DetectorFailure(detector_id="d", message="late")]
     async with adapter.watch(LOCAL, words(Action.REPORT), soon()) as watch:
         await watch.feed(3, "ab", last=True)
@@ -331,11 +331,11 @@ async def test_a_clearance_has_the_failures_of_detectors(adapter: GrpcGuardrails
     assert clearance == Clearance(3, 2, (), False, (DetectorFailure("d", "late"),), judged=True)
 
 
-@pytest.mark.parametrize("has", [True, False])
-async def test_the_services_policy(real: Guardrails, servicer: Servicer, has: bool) -> None:
+@pytest.mark.parametrize("has_policy", [True, False])
+async def test_the_policy_of_the_service_is_read(real: Guardrails, servicer: Servicer, has_policy: bool) -> None:
     """The service's policy is read, and an unknown action becomes a block.
 
-    A service without a file has no policy.
+    A service without a policy file has no policy.
     """
     servicer.policy = pb.GetPolicyResponse(
         output=[
@@ -343,9 +343,9 @@ async def test_the_services_policy(real: Guardrails, servicer: Servicer, has: bo
             pb.DetectorConfig(detector_id="b", params_json=b'{"x":1}'),
             pb.DetectorConfig(detector_id="c", action=9),  # type: ignore[arg-type]  # on purpose
         ]
-        if has
+        if has_policy
         else [],
-        block_message="No." if has else "",
+        block_message="No." if has_policy else "",
     )
     found = await real.policy(soon())
     detectors = (
@@ -353,14 +353,14 @@ async def test_the_services_policy(real: Guardrails, servicer: Servicer, has: bo
         Detector("b", Action.REPORT, False, b'{"x":1}'),
         Detector("c", Action.BLOCK),
     )
-    assert found == (Policy(Detectors(output=detectors), "No.") if has else None)
+    assert found == (Policy(Detectors(output=detectors), "No.") if has_policy else None)
 
 
 async def test_the_context_of_the_texts_arrives(adapter: GrpcGuardrails, servicer: Servicer) -> None:
     """The context of the texts arrives with both calls."""
-    around = DetectionContext(("p",), True, "why", b"[]", b"[1]", {"x-tenant": "t"})
-    await adapter.detect(LOCAL, Direction.OUTPUT, words(Action.REPORT), ["x"], soon(), around)
-    async with adapter.watch(LOCAL, words(Action.REPORT), soon(), around) as watch:
+    context = DetectionContext(("p",), True, "why", b"[]", b"[1]", {"x-tenant": "t"})
+    await adapter.detect(LOCAL, Direction.OUTPUT, words(Action.REPORT), ["x"], soon(), context)
+    async with adapter.watch(LOCAL, words(Action.REPORT), soon(), context) as watch:
         await watch.feed(0, "a", last=True, reply_json=b'{"tool_calls":[]}')
         async with aclosing(watch.clearances()) as clearances:
             assert (await anext(clearances)).judged
@@ -377,18 +377,18 @@ async def test_the_context_of_the_texts_arrives(adapter: GrpcGuardrails, service
 
 
 async def test_the_end_may_be_sent_twice(guardrails: Guardrails) -> None:
-    """The end may be sent twice, also after the service has ended the call."""
+    """The end may be sent twice, even after the service has ended the call."""
     async with guardrails.watch(LOCAL, words(Action.BLOCK), soon()) as watch:
-        at_once = await watch.feed(0, "secret")
+        clearances_of_feed = await watch.feed(0, "secret")
         async with aclosing(watch.clearances()) as clearances:
-            assert (at_once[0] if at_once else await anext(clearances)).blocked
+            assert (clearances_of_feed[0] if clearances_of_feed else await anext(clearances)).blocked
             await watch.feed(0, "more")
             await watch.end()
             await watch.end()
 
 
-async def test_leaving_early_ends_the_call(adapter: GrpcGuardrails, servicer: Servicer) -> None:
-    """The call ends when the client leaves early."""
+async def test_leaving_the_watch_ends_the_call(adapter: GrpcGuardrails, servicer: Servicer) -> None:
+    """The call ends when the client leaves the watch before the end of the text."""
     async with adapter.watch(LOCAL, words(Action.REPORT), soon()) as watch:
         await watch.feed(0, "a")
         async with aclosing(watch.clearances()) as clearances:
@@ -396,7 +396,7 @@ async def test_leaving_early_ends_the_call(adapter: GrpcGuardrails, servicer: Se
     await eventually(lambda: servicer.ended == 1)
 
 
-async def test_a_watch_keeps_to_its_deadline(real: Guardrails) -> None:
+async def test_a_watch_ends_at_its_deadline(real: Guardrails) -> None:
     """A watch whose detectors never answer ends at its deadline."""
 
     async def endless() -> AsyncGenerator[Batch, None]:

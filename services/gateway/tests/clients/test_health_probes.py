@@ -11,7 +11,7 @@ from servicekit.server import GrpcServer
 
 
 class Nothing(generator_pb2_grpc.GeneratorServiceServicer):
-    """A generator whose tests ask only for its health."""
+    """A generator of which only the health is checked."""
 
 
 def server() -> GrpcServer:
@@ -33,7 +33,7 @@ async def test_a_running_service_has_no_problem() -> None:
         assert await probe.check(Deadline.after(2)) is not None
 
 
-async def test_a_service_that_cannot_be_reached() -> None:
+async def test_an_unreachable_service_is_reported() -> None:
     """A service that cannot be reached is reported within the deadline."""
     [port] = free_ports(1)
     async with open_channel(f"127.0.0.1:{port}", [DESCRIPTOR]) as channel:
@@ -43,12 +43,12 @@ async def test_a_service_that_cannot_be_reached() -> None:
         )
 
 
-async def test_a_service_that_hangs() -> None:
+async def test_a_silent_service_is_reported() -> None:
     """A service that accepts connections and never answers is reported within the deadline."""
-    over, closed = asyncio.Event(), asyncio.Event()
+    finished, closed = asyncio.Event(), asyncio.Event()
 
     async def silence(_: asyncio.StreamReader, writer: asyncio.StreamWriter) -> None:
-        await over.wait()
+        await finished.wait()
         writer.close()
         closed.set()
 
@@ -56,5 +56,5 @@ async def test_a_service_that_hangs() -> None:
         port = listener.sockets[0].getsockname()[1]
         async with open_channel(f"127.0.0.1:{port}", [DESCRIPTOR]) as channel:
             assert await GrpcProbe("generator", channel).check(Deadline.after(0.2)) is not None
-        over.set()
+        finished.set()
         await closed.wait()

@@ -67,7 +67,7 @@ class Servicer(retriever_pb2_grpc.RetrieverServiceServicer):
         return retriever_pb2.ListDocumentsResponse(documents=documents, texts=texts, total=page.total)
 
     async def CreateIndex(self, request: Any, context: Any) -> Any:  # noqa: N802  # the contract's name
-        with in_the_services_words():
+        with field_names_of_the_service():
             made = await self._fake.create(
                 self._principal(request), request.index, _settings(request.settings), Deadline.of(context)
             )
@@ -84,14 +84,14 @@ class Servicer(retriever_pb2_grpc.RetrieverServiceServicer):
 
     async def UpdateIndex(self, request: Any, context: Any) -> Any:  # noqa: N802  # the contract's name
         names = ["embedding" if each == "embedding_model" else each for each in request.update_mask.paths]
-        with in_the_services_words():
+        with field_names_of_the_service():
             settings = await self._fake.update(
                 self._principal(request), request.index, _settings(request.settings), names, Deadline.of(context)
             )
         return retriever_pb2.UpdateIndexResponse(settings=_settings_message(settings))
 
     async def RebuildIndex(self, request: Any, context: Any) -> Any:  # noqa: N802  # the contract's name
-        with in_the_services_words():
+        with field_names_of_the_service():
             begun = await self._fake.rebuild(
                 self._principal(request), request.index, _settings(request.settings), Deadline.of(context)
             )
@@ -134,7 +134,7 @@ class Servicer(retriever_pb2_grpc.RetrieverServiceServicer):
 
 
 @contextlib.contextmanager
-def in_the_services_words() -> Iterator[None]:
+def field_names_of_the_service() -> Iterator[None]:
     try:
         yield
     except InvalidRequest as error:
@@ -265,10 +265,10 @@ async def test_an_index_is_deleted(indexes: Indexes) -> None:
         await indexes.delete(LOCAL, "docs", soon())
 
 
-async def test_snapshots(indexes: Indexes) -> None:
+async def test_snapshots_are_written_and_loaded(indexes: Indexes) -> None:
     """Snapshots are written and loaded.
 
-    An existing index is replaced on request, and a missing snapshot is named.
+    A load replaces an existing index only with `overwrite`. The error for a missing snapshot names the path.
     """
     await indexes.persist(LOCAL, "docs", "x/y", soon())
     with pytest.raises(Conflict):
@@ -306,29 +306,29 @@ async def test_snapshots_are_listed_and_deleted(indexes: Indexes) -> None:
         await indexes.delete_snapshot(LOCAL, "../x", soon())
 
 
-async def test_an_index_with_settings(indexes: Indexes) -> None:
+async def test_an_index_is_created_with_settings(indexes: Indexes) -> None:
     """A new index has its settings and the default model. A second creation and an unknown model are refused."""
-    asked = IndexSettings("other-embedder", 128, 0, "ranks", 0.0, expand=False, language="de")
-    assert await indexes.create(LOCAL, "new", asked, soon()) == asked
-    assert await indexes.summary(LOCAL, "new", soon()) == IndexSummary("new", asked, 0, 0)
+    settings = IndexSettings("other-embedder", 128, 0, "ranks", 0.0, expand=False, language="de")
+    assert await indexes.create(LOCAL, "new", settings, soon()) == settings
+    assert await indexes.summary(LOCAL, "new", soon()) == IndexSummary("new", settings, 0, 0)
     assert await indexes.create(LOCAL, "plain", IndexSettings(), soon()) == IndexSettings("fake-embedder")
     with pytest.raises(Conflict):
-        await indexes.create(LOCAL, "new", asked, soon())
+        await indexes.create(LOCAL, "new", settings, soon())
     with pytest.raises(InvalidRequest) as caught:
         await indexes.create(LOCAL, "more", IndexSettings("gpt"), soon())
     assert caught.value.field == "embedding"
 
 
 async def test_settings_are_changed_in_place(indexes: Indexes) -> None:
-    """An update changes the named settings, also to nothing. The model cannot be changed."""
-    some = IndexSettings(None, 128, 16, "scores", 0.25, expand=True)
-    assert await indexes.update(LOCAL, "docs", some, ("fusion", "chunk_tokens", "expand"), soon()) == IndexSettings(
-        "fake-embedder", 128, None, "scores", None, expand=True
-    )
+    """An update changes or clears the named settings. It cannot change the model."""
+    changes = IndexSettings(None, 128, 16, "scores", 0.25, expand=True)
+    assert await indexes.update(
+        LOCAL, "docs", changes, ("fusion", "chunk_tokens", "expand"), soon()
+    ) == IndexSettings("fake-embedder", 128, None, "scores", None, expand=True)
     names = ("chunk_tokens", "fusion", "dense_weight")
-    left = await indexes.update(LOCAL, "docs", IndexSettings(dense_weight=0.0), names, soon())
-    assert left == IndexSettings("fake-embedder", None, None, None, 0.0, expand=True)
-    assert (await indexes.summary(LOCAL, "docs", soon())).settings == left
+    updated = await indexes.update(LOCAL, "docs", IndexSettings(dense_weight=0.0), names, soon())
+    assert updated == IndexSettings("fake-embedder", None, None, None, 0.0, expand=True)
+    assert (await indexes.summary(LOCAL, "docs", soon())).settings == updated
     with pytest.raises(InvalidRequest) as caught:
         await indexes.update(LOCAL, "docs", IndexSettings("other-embedder"), ("embedding",), soon())
     assert caught.value.field == "embedding"
@@ -338,9 +338,9 @@ async def test_an_index_is_rebuilt(indexes: Indexes) -> None:
     """A rebuild can be read from its start to its end."""
     with pytest.raises(NotFound, match="not been rebuilt"):
         await indexes.last_rebuild(LOCAL, "docs", soon())
-    asked = IndexSettings("other-embedder", 128, language="fr")
-    begun = await indexes.rebuild(LOCAL, "docs", asked, soon())
-    assert (begun.state, begun.settings, begun.documents_total, begun.finished_at) == ("running", asked, 3, "")
+    settings = IndexSettings("other-embedder", 128, language="fr")
+    begun = await indexes.rebuild(LOCAL, "docs", settings, soon())
+    assert (begun.state, begun.settings, begun.documents_total, begun.finished_at) == ("running", settings, 3, "")
     done = await indexes.last_rebuild(LOCAL, "docs", soon())
     assert (done.state, done.documents_done, done.started_at) == ("succeeded", 3, begun.started_at)
     assert done.finished_at
@@ -349,14 +349,14 @@ async def test_an_index_is_rebuilt(indexes: Indexes) -> None:
     assert caught.value.field == "embedding"
 
 
-async def test_unknown_indexes(indexes: Indexes) -> None:
+async def test_an_unknown_index_is_not_found(indexes: Indexes) -> None:
     """An unknown index causes NotFound."""
     with pytest.raises(NotFound):
         await listed(indexes, "nope")
 
 
-async def test_every_call_has_the_principal(adapter: GrpcIndexes, servicer: Servicer) -> None:
-    """Every call has the principal."""
+async def test_calls_contain_the_principal(adapter: GrpcIndexes, servicer: Servicer) -> None:
+    """Calls contain the caller's principal."""
     principal = Principal("tenant", "ann", ("o",), ("g",), ("ask",))
     await adapter.summaries(principal, soon())
     assert servicer.principal == principal

@@ -79,14 +79,14 @@ async def test_another_tenants_job_does_not_exist(ingest: Ingest) -> None:
         assert caught.value.resource == job_id
 
 
-async def test_a_bad_index_is_refused(ingest: Ingest) -> None:
-    """An upload with an invalid index is refused."""
+async def test_an_invalid_index_name_is_refused(ingest: Ingest) -> None:
+    """An upload to an index with an invalid name is refused."""
     with pytest.raises(InvalidRequest):
         await ingest.submit(LOCAL, Upload("a/b", "a.md", b"x"), soon())
 
 
-async def test_the_worker_gets_the_whole_upload(link: NatsLink) -> None:
-    """The worker receives the original byte for byte, all members of the upload, and the trace."""
+async def test_the_worker_receives_the_whole_upload(link: NatsLink) -> None:
+    """The worker receives the original byte for byte, all fields of the upload, and the trace."""
     content = bytes(range(256)) * 2000
     upload = Upload("docs", "a.bin", content, "guides", b'{"year":2024.0}', ("ann",), ("crew",))
     with trace.get_tracer("test").start_as_current_span("upload") as span:
@@ -130,8 +130,8 @@ async def test_a_short_original_is_also_in_its_job(link: NatsLink) -> None:
         assert original.data == content
 
 
-async def test_a_url_is_left_to_the_worker(link: NatsLink) -> None:
-    """A job with a URL has the URL and the name of its original, and no original is stored yet."""
+async def test_the_worker_fetches_a_url(link: NatsLink) -> None:
+    """A job with a URL contains the URL and the name for its original. The gateway stores no original."""
     url = "https://docs.example.org/a"
     job = await nats_ingest(link).submit(LOCAL, Upload("docs", "docs.example.org/a", b"", url=url), soon())
     transport = await link.ingest()
@@ -144,7 +144,7 @@ async def test_a_url_is_left_to_the_worker(link: NatsLink) -> None:
 
 
 async def test_a_full_disk_is_reported(tmp_path: Path, ready: Ready) -> None:
-    """A full disk is reported, and an upload without space is refused completely. Accepted jobs stay."""
+    """A full disk is reported, and an upload that does not fit leaves nothing behind. Accepted jobs remain."""
     extra = f'jetstream {{ store_dir: "{tmp_path / "js"}", max_file_store: 16MB, max_memory_store: 128MB }}\n'
     async with nats_server(tmp_path / "nats", extra=extra) as url:
         async with NatsLink(url, retry=0.05) as link:
@@ -162,15 +162,15 @@ async def test_a_full_disk_is_reported(tmp_path: Path, ready: Ready) -> None:
             await ingest.submit(LOCAL, UPLOAD, soon())
 
 
-async def eventually_async(asked: Callable[[], Awaitable[str | None]], said: str) -> None:
+async def eventually_async(read: Callable[[], Awaitable[str | None]], expected: str) -> None:
     end = time.monotonic() + 60
-    while said not in (await asked() or ""):
+    while expected not in (await read() or ""):
         assert time.monotonic() < end
         await asyncio.sleep(0.02)
 
 
 async def test_each_upload_has_its_own_original(link: NatsLink) -> None:
-    """Each upload has its own original, also with equal contents."""
+    """Each upload has its own original, even if the contents are equal."""
     ingest = nats_ingest(link)
     jobs = [await ingest.submit(LOCAL, Upload("docs", name, b"same"), soon()) for name in ("a.md", "b.md")]
     stored = await (await link.ingest()).originals.list()
@@ -212,7 +212,7 @@ async def test_a_full_queue_refuses_uploads(link: NatsLink) -> None:
     assert (await transport.jetstream.stream_info(keys.INGEST_STREAM)).state.messages == 3
 
 
-async def test_a_state_that_a_worker_wrote(link: NatsLink) -> None:
+async def test_the_state_that_a_worker_wrote_is_read(link: NatsLink) -> None:
     """Progress, errors and warnings of a worker are read as they were written."""
     ingest = nats_ingest(link)
     job = await ingest.submit(LOCAL, UPLOAD, soon())
@@ -243,7 +243,7 @@ async def test_a_state_that_a_worker_wrote(link: NatsLink) -> None:
     assert read.warning_count == 3
 
 
-async def test_many_uploads_at_once(link: NatsLink) -> None:
+async def test_concurrent_uploads_get_one_job_each(link: NatsLink) -> None:
     """Concurrent uploads get one job each, and none is lost."""
     ingest = nats_ingest(link)
     uploads = [Upload("docs", f"{number}.md", b"content %d" % (number % 5)) for number in range(40)]
@@ -254,7 +254,7 @@ async def test_many_uploads_at_once(link: NatsLink) -> None:
     assert info.state.messages == 40
 
 
-async def test_a_deadline_that_has_passed(link: NatsLink) -> None:
+async def test_a_call_after_its_deadline_starts_nothing(link: NatsLink) -> None:
     """A call with an expired deadline starts nothing and leaves nothing behind."""
     adapter = nats_ingest(link)
     job = await adapter.submit(LOCAL, UPLOAD, soon())
@@ -266,7 +266,7 @@ async def test_a_deadline_that_has_passed(link: NatsLink) -> None:
 
 
 async def test_calls_succeed_after_an_outage_of_nats(tmp_path: Path, ready: Ready) -> None:
-    """Calls fail with Unavailable while NATS cannot be reached. Accepted jobs are there afterwards."""
+    """Calls fail with Unavailable while NATS cannot be reached. Afterwards, accepted jobs can be read again."""
     directory, [port] = tmp_path / "nats", free_ports(1)
     async with NatsLink(f"nats://127.0.0.1:{port}", retry=0.05) as link:
         ingest, probe = nats_ingest(link), NatsProbe(link)
@@ -314,7 +314,7 @@ def _frozen(directory: Path) -> Iterator[None]:
 
 
 async def test_the_link_waits_for_nats(tmp_path: Path, ready: Ready) -> None:
-    """The link reports a missing NATS server, is ready once it starts, and can be closed before."""
+    """The link reports a missing NATS server and is ready once the server starts. It can be closed before that."""
     [port] = free_ports(1)
     async with NatsLink(f"nats://127.0.0.1:{port}", retry=0.05) as link:
         assert await link.problem(Deadline.after(120)) == "not connected"

@@ -40,7 +40,7 @@ def soon() -> Deadline:
 
 @dataclass
 class Rig:
-    """The port, the source of its jobs, and the actions of a worker.
+    """The tested port, the port that creates jobs, and the actions of a worker.
 
     Attributes:
         change: Set the state of a job, with a reason for an error, and mark the job as about to end.
@@ -55,9 +55,9 @@ class Rig:
     async def submit(self, name: str = "a.md", index: str = "docs", principal: Principal = LOCAL) -> Job:
         return await self.ingest.submit(principal, Upload(index, name, b"x"), soon())
 
-    async def listed(self, principal: Principal = LOCAL, **wanted: str) -> list[str]:
+    async def listed(self, principal: Principal = LOCAL, **filters: str) -> list[str]:
         page = await self.jobs.page(
-            principal, **{"index": "", "state": "", "token": "", **wanted}, count=100, deadline=soon()
+            principal, **{"index": "", "state": "", "token": "", **filters}, count=100, deadline=soon()
         )
         assert not page.next_token
         return [job.sourcefile for job in page.jobs]
@@ -142,7 +142,7 @@ async def test_lanes_have_a_few_jobs_of_each_tenant(rig: Rig) -> None:
 
 
 async def test_jobs_are_listed(rig: Rig) -> None:
-    """Jobs are listed by index and state, the last changed one first, without those of other tenants."""
+    """Jobs are listed by index and state, most recently changed first, without those of other tenants."""
     a, b = await rig.submit("a"), await rig.submit("b", "other")
     await rig.submit("c")
     await rig.submit("d", principal=STRANGER)
@@ -157,7 +157,7 @@ async def test_jobs_are_listed(rig: Rig) -> None:
 
 
 async def test_pages_follow_each_other(rig: Rig) -> None:
-    """Pages list each job once in order, the last page has no token, and a wrong token is refused."""
+    """Pages list each job once and in order. The last page has no token. An invalid token is refused."""
     names = [(await rig.submit(str(number))).sourcefile for number in range(7)]
     found: list[str] = []
     token = ""
@@ -172,7 +172,7 @@ async def test_pages_follow_each_other(rig: Rig) -> None:
 
 
 async def test_a_job_is_cancelled(rig: Rig) -> None:
-    """A waiting or running job is cancelled, also twice. An ended or ending job is not."""
+    """A waiting or running job can be cancelled, even twice. A job that has ended or is about to end cannot."""
     waiting, running, done, ending = [await rig.submit(name) for name in "abcd"]
     await rig.change(running, "indexing")
     await rig.change(done, "succeeded")
@@ -187,7 +187,7 @@ async def test_a_job_is_cancelled(rig: Rig) -> None:
 
 
 async def test_another_tenants_job_does_not_exist(rig: Rig) -> None:
-    """A job of another tenant and an unknown job can be neither cancelled, watched nor sent again."""
+    """A job of another tenant and an unknown job cannot be cancelled, watched or replayed."""
     job = await rig.submit()
     await rig.change(job, "failed", "INTERNAL")
     await rig.bury(job)
@@ -203,7 +203,7 @@ async def test_another_tenants_job_does_not_exist(rig: Rig) -> None:
 
 
 async def test_a_job_is_watched_to_its_end(rig: Rig) -> None:
-    """A watch has the present state, each change and the end. A revision gives only later changes."""
+    """A watch yields the current state, each change and the end. With a revision, it yields only later changes."""
     job = await rig.submit()
     async with aclosing(rig.jobs.watch(LOCAL, job.id, 0)) as changes:
         first = await anext(changes)
@@ -226,7 +226,7 @@ async def _next(changes: AsyncIterator[JobChange | None]) -> JobChange:
 
 
 async def test_a_change_is_seen_at_once(link: NatsLink) -> None:
-    """A change wakes a watch at once."""
+    """A watch reports a change without waiting for its next poll."""
     rig = real(link)
     job = await rig.submit()
     async with asyncio.timeout(60), aclosing(NatsJobs(link.ingest, quiet=600).watch(LOCAL, job.id, 0)) as changes:
@@ -237,8 +237,8 @@ async def test_a_change_is_seen_at_once(link: NatsLink) -> None:
         assert (await following).job.state == "parsing"
 
 
-async def test_dead_letters_are_sent_again(rig: Rig) -> None:
-    """Dead letters are sent again by id or all together, as queued jobs. The others stay."""
+async def test_dead_letters_are_replayed(rig: Rig) -> None:
+    """Dead letters are replayed by id or all together, as queued jobs. The others stay."""
     jobs = []
     for name in "abc":
         jobs.append(await rig.submit(name))
@@ -258,8 +258,8 @@ async def test_dead_letters_are_sent_again(rig: Rig) -> None:
     assert (await rig.jobs.dead(LOCAL, count=9, token="", deadline=soon())).letters == ()
 
 
-async def test_a_repeated_job_keeps_its_generation(link: NatsLink) -> None:
-    """A repeated job keeps its generation and its trace. A full queue refuses it."""
+async def test_a_replayed_job_keeps_its_generation(link: NatsLink) -> None:
+    """A replayed job keeps its generation and its trace. A full queue refuses it."""
     rig = real(link)
     job = await rig.submit()
     await rig.change(job, "failed", "INTERNAL")
@@ -276,8 +276,8 @@ async def test_a_repeated_job_keeps_its_generation(link: NatsLink) -> None:
     assert ingest_pb2.IngestJob.FromString(message.data or b"").job_id == job.id
 
 
-async def test_a_dead_letter_without_a_job(link: NatsLink) -> None:
-    """A dead letter without a job is listed, and stays when the others are sent again."""
+async def test_a_dead_letter_with_invalid_data_is_not_replayed(link: NatsLink) -> None:
+    """A dead letter that contains no valid job is listed, and stays when the others are replayed."""
     rig = real(link)
     job = await rig.submit()
     await rig.change(job, "failed", "INTERNAL")
@@ -287,12 +287,12 @@ async def test_a_dead_letter_without_a_job(link: NatsLink) -> None:
     )
     assert (await rig.jobs.replay(LOCAL, None, soon())).replayed == (job.id,)
     assert await rig.jobs.replay(LOCAL, ["none"], soon()) == Replay((), ("none",))
-    [left] = (await rig.jobs.dead(LOCAL, count=9, token="", deadline=soon())).letters
-    assert left.job_id == "none"
+    [remaining] = (await rig.jobs.dead(LOCAL, count=9, token="", deadline=soon())).letters
+    assert remaining.job_id == "none"
 
 
 async def test_a_page_reads_a_bounded_number_of_jobs(link: NatsLink) -> None:
-    """A page reads a bounded number of jobs and has a token for the rest."""
+    """A page reads a bounded number of jobs. Its token continues after them."""
     transport = await link.ingest()
 
     async def put(number: int, state: str) -> None:
@@ -313,7 +313,7 @@ async def test_a_page_reads_a_bounded_number_of_jobs(link: NatsLink) -> None:
 
 
 async def test_a_stream_is_read_backwards(link: NatsLink) -> None:
-    """A stream is read backwards from a place, for one subject, and leaves no consumer."""
+    """The messages of a subject are read backwards from a position, and no consumer remains."""
     jetstream = (await link.ingest()).jetstream
     bucket = (await link.ingest()).jobs
     await asyncio.gather(*(bucket.put(f"{'a' if number % 3 else 'b'}.{number}", b"x") for number in range(1500)))
@@ -322,41 +322,46 @@ async def test_a_stream_is_read_backwards(link: NatsLink) -> None:
         messages = newest_first(jetstream, f"KV_{keys.JOBS_BUCKET}", f"$KV.{keys.JOBS_BUCKET}.b.*", before)
         return [message.metadata.sequence.stream async for message in messages]
 
-    places = await read()
-    assert len(places) == 500
-    assert places == sorted(places, reverse=True)
-    assert await read(places[499]) == []
-    assert await read(places[200]) == places[201:]
+    sequences = await read()
+    assert len(sequences) == 500
+    assert sequences == sorted(sequences, reverse=True)
+    assert await read(sequences[499]) == []
+    assert await read(sequences[200]) == sequences[201:]
     assert not await jetstream.consumers_info(f"KV_{keys.JOBS_BUCKET}")
 
 
 class Slow:
-    """A connection's JetStream, or a subscription of it, whose first fetches time out."""
+    """A JetStream context, or a subscription, whose first fetches time out.
 
-    def __init__(self, real: Any, late: int) -> None:
-        self._real, self._late = real, late
+    Args:
+        real: The wrapped object.
+        timeouts: The number of fetches that time out.
+    """
+
+    def __init__(self, real: Any, timeouts: int) -> None:
+        self._real, self._timeouts = real, timeouts
 
     def __getattr__(self, name: str) -> Any:
         return getattr(self._real, name)
 
     async def pull_subscribe_bind(self, **where: str) -> "Slow":
-        return Slow(await self._real.pull_subscribe_bind(**where), self._late)
+        return Slow(await self._real.pull_subscribe_bind(**where), self._timeouts)
 
     async def fetch(self, batch: int, timeout: float) -> Any:  # noqa: ASYNC109  # as the client's
-        self._late -= 1
-        if self._late >= 0:
+        self._timeouts -= 1
+        if self._timeouts >= 0:
             raise nats.errors.TimeoutError
         return await self._real.fetch(batch, timeout=timeout)
 
 
-@pytest.mark.parametrize("late", [0, 2, 3])
-async def test_a_late_answer_is_fetched_again(link: NatsLink, late: int) -> None:
-    """A late answer is fetched again. A missing answer is an error and not an empty page."""
+@pytest.mark.parametrize("timeouts", [0, 2, 3])
+async def test_a_fetch_that_times_out_is_repeated(link: NatsLink, timeouts: int) -> None:
+    """A fetch is repeated after a time-out. The third time-out is an error instead of an empty page."""
     transport = await link.ingest()
     await asyncio.gather(*(transport.jobs.put(f"a.{number}", b"x") for number in range(5)))
-    jetstream = cast("JetStreamContext", Slow(transport.jetstream, late))
+    jetstream = cast("JetStreamContext", Slow(transport.jetstream, timeouts))
     found = newest_first(jetstream, f"KV_{keys.JOBS_BUCKET}", f"$KV.{keys.JOBS_BUCKET}.a.*")
-    if late < 3:
+    if timeouts < 3:
         assert len([message async for message in found]) == 5
     else:
         with pytest.raises(nats.errors.TimeoutError):

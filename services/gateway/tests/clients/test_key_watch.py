@@ -19,7 +19,7 @@ from servicekit.deadline import Deadline
 from servicekit.errors import Unauthenticated, Unavailable
 
 
-def takes(ring: KeyRing, key: str) -> bool:
+def accepts(ring: KeyRing, key: str) -> bool:
     try:
         ring.caller(key)
     except (Unauthenticated, Unavailable):
@@ -57,20 +57,20 @@ async def test_every_replica_follows_the_bucket(tmp_path: Path) -> None:
         await bucket.put("broken", b"{}")
         async with replica(url) as (second, _):
             rings = (first, second)
-            await eventually(lambda: all(takes(ring, old) for ring in rings))
-            assert not any(takes(ring, new) for ring in rings)
+            await eventually(lambda: all(accepts(ring, old) for ring in rings))
+            assert not any(accepts(ring, new) for ring in rings)
             await bucket.put(new_record.id, new_record.to_json())
-            await eventually(lambda: all(takes(ring, new) for ring in rings))
+            await eventually(lambda: all(accepts(ring, new) for ring in rings))
             await bucket.purge(old_record.id)
-            await eventually(lambda: not any(takes(ring, old) for ring in rings))
+            await eventually(lambda: not any(accepts(ring, old) for ring in rings))
             # A record under the id of another key is ignored.
             await bucket.put("0" * 16, old_record.to_json())
             third, third_record = api_keys.make("third", "north")
             await bucket.put(third_record.id, third_record.to_json())
-            await eventually(lambda: all(takes(ring, third) for ring in rings))
-            assert not any(takes(ring, old) for ring in rings)
+            await eventually(lambda: all(accepts(ring, third) for ring in rings))
+            assert not any(accepts(ring, old) for ring in rings)
             await bucket.delete(new_record.id)
-            await eventually(lambda: not any(takes(ring, new) for ring in rings))
+            await eventually(lambda: not any(accepts(ring, new) for ring in rings))
 
 
 async def test_the_gateway_is_not_ready_before_the_keys_are_read(tmp_path: Path) -> None:
@@ -87,26 +87,26 @@ async def test_the_gateway_is_not_ready_before_the_keys_are_read(tmp_path: Path)
         assert await watch.check(Deadline.after(1)) is None
 
 
-async def test_nothing_ends_the_watch(tmp_path: Path) -> None:
-    """The watch goes on after unexpected exceptions."""
+async def test_the_watch_continues_after_unexpected_exceptions(tmp_path: Path) -> None:
+    """The watch continues after unexpected exceptions."""
     key, record = api_keys.make("ann", "north")
-    failures = iter([RuntimeError("unheard of"), AttributeError("likewise")])
+    failures = iter([RuntimeError("first"), AttributeError("second")])
     async with nats_server(tmp_path / "nats") as url, NatsLink(url, retry=0.05) as link:
         bucket = await ready(link)
 
-        async def given() -> KeyValue:
+        async def bucket_after_failures() -> KeyValue:
             for failure in failures:
                 raise failure
             return bucket
 
         ring = KeyRing()
-        async with KeyWatch(given, ring, check=0.05, retry=0.05):
+        async with KeyWatch(bucket_after_failures, ring, check=0.05, retry=0.05):
             await bucket.put(record.id, record.to_json())
-            await eventually(lambda: takes(ring, key))
+            await eventually(lambda: accepts(ring, key))
 
 
 async def test_keys_are_accepted_during_an_outage_of_nats(tmp_path: Path) -> None:
-    """Keys are accepted while NATS cannot be reached. A later revocation holds after the restart."""
+    """Keys are accepted while NATS cannot be reached. A key that is revoked after the restart is refused."""
     directory, [port] = tmp_path / "nats", free_ports(1)
     kept, kept_record = api_keys.make("kept", "north")
     revoked, revoked_record = api_keys.make("revoked", "north")
@@ -115,12 +115,12 @@ async def test_keys_are_accepted_during_an_outage_of_nats(tmp_path: Path) -> Non
             bucket = await ready(link)
             for record in (kept_record, revoked_record):
                 await bucket.put(record.id, record.to_json())
-            await eventually(lambda: takes(ring, kept) and takes(ring, revoked))
-        assert takes(ring, kept)
+            await eventually(lambda: accepts(ring, kept) and accepts(ring, revoked))
+        assert accepts(ring, kept)
         async with nats_server(directory, port) as url, NatsLink(url, retry=0.05) as other:
             await (await ready(other)).purge(revoked_record.id)
-            await eventually(lambda: not takes(ring, revoked))
-            assert takes(ring, kept)
+            await eventually(lambda: not accepts(ring, revoked))
+            assert accepts(ring, kept)
 
 
 async def test_logs_have_no_digest(tmp_path: Path) -> None:

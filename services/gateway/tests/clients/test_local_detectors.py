@@ -1,4 +1,4 @@
-"""gateway.clients.local_detectors: how the gateway's event loop shares its time with detectors.
+"""The gateway's event loop stays responsive while detectors judge texts.
 
 `tests/leaks/test_local_detectors.py` compares their results with those of the service.
 """
@@ -44,7 +44,7 @@ def soon() -> Deadline:
 
 
 async def test_a_thread_judges_all_of_a_long_piece(local: LocalDetectors, monkeypatch: pytest.MonkeyPatch) -> None:
-    """A long piece never blocks the event loop, also where the resulting text is judged again."""
+    """A long piece never blocks the event loop, even if the redacted text is judged again."""
     threads: list[threading.Thread] = []
     feed = PatternStream.feed
 
@@ -62,7 +62,7 @@ async def test_a_thread_judges_all_of_a_long_piece(local: LocalDetectors, monkey
 
 @pytest.mark.parametrize(("size", "turns"), [(2000, 60), (0, 1)], ids=["long", "empty"])
 async def test_other_tasks_run_between_pieces(local: LocalDetectors, size: int, turns: int) -> None:
-    """An answer of many choices at once lets other tasks run after each few thousand characters, or 64 pieces."""
+    """While many choices are judged, other tasks run after every few thousand characters or 64 pieces."""
     counted = 0
 
     async def count() -> None:
@@ -79,10 +79,10 @@ async def test_other_tasks_run_between_pieces(local: LocalDetectors, size: int, 
     assert counted >= turns
 
 
-async def test_a_reader_may_leave_while_a_thread_judges(
+async def test_a_request_may_be_cancelled_while_a_thread_judges(
     local: LocalDetectors, monkeypatch: pytest.MonkeyPatch
 ) -> None:
-    """The watch ends at once when its request is cancelled; the thread goes on and harms nothing."""
+    """The watch ends at once when its request is cancelled. The thread continues without an effect."""
     begun, go = threading.Event(), threading.Event()
     feed = PatternStream.feed
 
@@ -109,8 +109,8 @@ async def test_a_reader_may_leave_while_a_thread_judges(
 async def test_an_unexpected_error_clears_nothing(
     local: LocalDetectors, workers: ThreadPool, capsys: pytest.CaptureFixture[str]
 ) -> None:
-    """If judging itself fails, the reader gets an error, the log the cause, and later text is not cleared."""
-    workers.close()  # a long piece cannot be judged now
+    """If judging fails, the reader gets an error, the log has the cause, and no later text is cleared."""
+    workers.close()  # makes the judging of a long piece fail
     with local.watch(soon(), None) as watch:
         assert await watch.feed(0, "word " * 3000) == ()
         assert await watch.feed(0, "word ") == ()
@@ -120,7 +120,7 @@ async def test_an_unexpected_error_clears_nothing(
 
 
 def test_more_detectors_judge_shorter_texts(workers: ThreadPool) -> None:
-    """The event loop judges a text at once only if all detectors together are fast enough."""
+    """The event loop judges a text itself only if all detectors together are fast enough."""
     library = LocalLibrary(LISTED, workers)
     one, four = library.made([EMAIL]), library.made([EMAIL] * 4)
     assert one is not None

@@ -23,7 +23,7 @@ OTHERS = [
     (replace(ANN, issuer="https://id"), "help"),
     (ANN, "staff"),
 ]
-SAID = (Message("user", "Tä?\n"), Message("assistant", "\u2028 nine"))
+MESSAGES = (Message("user", "Tä?\n"), Message("assistant", "\u2028 nine"))
 
 
 def soon() -> Deadline:
@@ -44,17 +44,17 @@ async def test_a_session_is_stored_and_deleted(memory: Memory) -> None:
     assert await memory.read(ANN, "help", name, soon()) is None
     begun = await memory.begin(ANN, "help", name, soon())
     assert await memory.read(ANN, "help", name, soon()) == begun == Remembered((), begun.revision)
-    assert await memory.replace(ANN, "help", name, SAID, begun.revision, soon())
+    assert await memory.replace(ANN, "help", name, MESSAGES, begun.revision, soon())
     kept = await memory.read(ANN, "help", name, soon())
     assert kept is not None
-    assert (kept.messages, kept.revision > begun.revision) == (SAID, True)
+    assert (kept.messages, kept.revision > begun.revision) == (MESSAGES, True)
     assert await memory.delete(ANN, "help", name, soon())
     assert await memory.read(ANN, "help", name, soon()) is None
     assert not await memory.delete(ANN, "help", name, soon())
 
 
-async def test_a_user_can_be_forgotten(memory: Memory) -> None:
-    """All sessions of a user with every front end are deleted, and none of other users."""
+async def test_all_sessions_of_a_user_are_deleted(memory: Memory) -> None:
+    """`forget` deletes all sessions of a user with all front ends, and none of other users."""
     for principal, profile in (*OTHERS, (ANN, "help")):
         await memory.begin(principal, profile, "s", soon())
     assert await memory.forget(ANN.tenant, ANN.owner, soon()) == 2
@@ -69,7 +69,7 @@ async def test_a_session_belongs_to_its_caller(memory: Memory) -> None:
     for principal, profile in OTHERS:
         assert await memory.read(principal, profile, name, soon()) is None
         assert not await memory.delete(principal, profile, name, soon())
-        assert not await memory.replace(principal, profile, name, SAID, begun.revision, soon())
+        assert not await memory.replace(principal, profile, name, MESSAGES, begun.revision, soon())
     assert await memory.read(ANN, "help", name, soon()) == begun
 
 
@@ -77,18 +77,18 @@ async def test_an_old_revision_changes_nothing(memory: Memory) -> None:
     """A replacement with an old revision is refused. A deleted session stays deleted."""
     name = new_name()
     begun = await memory.begin(ANN, "help", name, soon())
-    assert await memory.replace(ANN, "help", name, SAID, begun.revision, soon())
+    assert await memory.replace(ANN, "help", name, MESSAGES, begun.revision, soon())
     assert not await memory.replace(ANN, "help", name, (), begun.revision, soon())
     kept = await memory.read(ANN, "help", name, soon())
     assert kept is not None
-    assert kept.messages == SAID
+    assert kept.messages == MESSAGES
     assert await memory.delete(ANN, "help", name, soon())
-    assert not await memory.replace(ANN, "help", name, SAID, kept.revision, soon())
+    assert not await memory.replace(ANN, "help", name, MESSAGES, kept.revision, soon())
     assert await memory.read(ANN, "help", name, soon()) is None
 
 
 async def test_the_bucket_is_bounded(link: NatsLink) -> None:
-    """The bucket is bounded in bytes and age, and drops its oldest entries."""
+    """The bucket has limits of bytes and age, and drops its oldest entries."""
     bucket = await link.memory()
     info = (await bucket.status()).stream_info.config
     assert (info.max_bytes, info.max_age, info.max_msgs_per_subject) == (64 * 1024 * 1024, 24 * 3600, 1)
@@ -96,7 +96,7 @@ async def test_the_bucket_is_bounded(link: NatsLink) -> None:
     assert await link.memory() is bucket
 
 
-async def test_without_nats(tmp_path: Path) -> None:
+async def test_a_call_without_nats_is_unavailable(tmp_path: Path) -> None:
     """A call without NATS fails with Unavailable."""
     [port] = free_ports(1)
     async with NatsLink(f"nats://127.0.0.1:{port}") as link:

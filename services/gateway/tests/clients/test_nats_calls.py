@@ -9,20 +9,20 @@ from servicekit.errors import Unavailable
 @pytest.mark.parametrize("later", range(4))
 async def test_a_cancellation_is_not_lost(later: int) -> None:
     """A cancellation is not lost, however soon it follows the result."""
-    answer: asyncio.Future[int] = asyncio.get_running_loop().create_future()
+    result: asyncio.Future[int] = asyncio.get_running_loop().create_future()
 
-    async def ask() -> int:
-        return await answer
+    async def operation() -> int:
+        return await result
 
-    asking = asyncio.create_task(call_nats(ask(), Deadline.after(5), "It"))
+    calling = asyncio.create_task(call_nats(operation(), Deadline.after(5), "The queue"))
     for _ in range(3):
         await asyncio.sleep(0)
-    answer.set_result(1)
+    result.set_result(1)
     for _ in range(later):
         await asyncio.sleep(0)
-    left = asking.cancel()
-    await asyncio.wait([asking])
-    assert asking.cancelled() is left
+    was_running = calling.cancel()
+    await asyncio.wait([calling])
+    assert calling.cancelled() is was_running
 
 
 async def test_a_call_that_exceeds_its_time_is_unavailable() -> None:
@@ -35,6 +35,6 @@ async def test_a_call_that_exceeds_its_time_is_unavailable() -> None:
         finally:
             stopped.set()
 
-    with pytest.raises(Unavailable, match="It cannot be reached"):
-        await call_nats(never(), Deadline.after(5), "It", at_most=0.01)
+    with pytest.raises(Unavailable, match="The queue cannot be reached"):
+        await call_nats(never(), Deadline.after(5), "The queue", at_most=0.01)
     assert stopped.is_set()

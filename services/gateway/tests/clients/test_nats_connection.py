@@ -1,4 +1,4 @@
-"""The end of the connection to NATS. test_ingest.py, test_jobs.py and others test its start."""
+"""Closing the connection to NATS. test_ingest.py, test_jobs.py and others test the start of the connection."""
 
 import asyncio
 from pathlib import Path
@@ -7,8 +7,8 @@ from causeway_testing.servers import eventually, nats_server
 from gateway.clients.nats_connection import NatsLink
 
 
-async def test_the_link_ends_if_the_client_loses_a_cancellation(tmp_path: Path) -> None:
-    """The link ends although a task of the client ignores a cancellation."""
+async def test_the_link_closes_if_the_client_loses_a_cancellation(tmp_path: Path) -> None:
+    """The link closes even if a task of the client ignores a cancellation."""
 
     async def reconnecting() -> None:
         try:

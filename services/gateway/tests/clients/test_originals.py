@@ -83,18 +83,18 @@ async def test_an_original_is_read_unchanged(store: tuple[Originals, Put], size:
             assert path.read_bytes() == content
 
 
-async def test_a_missing_original(store: tuple[Originals, Put]) -> None:
+async def test_a_missing_original_is_not_found(store: tuple[Originals, Put]) -> None:
     """A missing original and one of another tenant cause NotFound."""
     originals, put = store
-    there = await put(b"x")
-    for principal, name in ((LOCAL, keys.original_object(LOCAL.tenant, "docs", "0" * 32)), (STRANGER, there)):
+    stored = await put(b"x")
+    for principal, name in ((LOCAL, keys.original_object(LOCAL.tenant, "docs", "0" * 32)), (STRANGER, stored)):
         with pytest.raises(NotFound):
             async with originals.open(principal, name, 1, soon()):
                 pass
 
 
-async def test_a_deleted_original_is_gone(store: tuple[Originals, Put]) -> None:
-    """A deleted original is gone. A deletion for another index or tenant leaves it."""
+async def test_a_deleted_original_is_not_found(store: tuple[Originals, Put]) -> None:
+    """A deleted original is not found. A deletion for another index or tenant has no effect."""
     originals, put = store
     kept, gone = await put(b"kept"), await put(b"gone")
     await originals.forget(LOCAL, "other", [kept])
@@ -107,7 +107,7 @@ async def test_a_deleted_original_is_gone(store: tuple[Originals, Put]) -> None:
             pass
 
 
-async def test_many_readers_at_once(store: tuple[Originals, Put]) -> None:
+async def test_concurrent_readers_get_their_originals(store: tuple[Originals, Put]) -> None:
     """Concurrent readers of several originals each get their own."""
     originals, put = store
     contents = [bytes([number]) * 150_000 for number in range(4)]
@@ -124,21 +124,21 @@ async def test_an_original_is_cached_on_the_disk(link: NatsLink, cache: Path) ->
     """The second reader of an original needs no NATS."""
     content = b"content" * 1000
     name = await uploaded(link, content)
-    asked = 0
+    connections = 0
 
     async def transport() -> IngestTransport:
-        nonlocal asked
-        asked += 1
+        nonlocal connections
+        connections += 1
         return await link.ingest()
 
     originals = CachedOriginals(NatsOriginalStore(transport), FileCache(cache, 10_000))
     for _ in range(3):
         async with originals.open(LOCAL, name, len(content), soon()) as path:
             assert path.parent == cache
-    assert asked == 1
+    assert connections == 1
 
 
-async def test_nats_cannot_be_reached(tmp_path: Path, cache: Path, ready: Ready) -> None:
+async def test_a_read_during_an_outage_of_nats_is_unavailable(tmp_path: Path, cache: Path, ready: Ready) -> None:
     """A read fails with Unavailable while NATS cannot be reached, and leaves no file."""
     directory, [port] = tmp_path / "nats", free_ports(1)
     async with NatsLink(f"nats://127.0.0.1:{port}", retry=0.05) as link:
@@ -153,7 +153,9 @@ async def test_nats_cannot_be_reached(tmp_path: Path, cache: Path, ready: Ready)
     assert list(cache.iterdir()) == []
 
 
-async def test_the_bucket_is_missing(link: NatsLink, cache: Path, s3_settings: OriginalSettings) -> None:
+async def test_a_missing_bucket_refuses_uploads_and_reads(
+    link: NatsLink, cache: Path, s3_settings: OriginalSettings
+) -> None:
     """Uploads, texts and reads are refused without the bucket, no job is queued, and the probe names the bucket."""
     store = S3OriginalStore(s3_settings.model_copy(update={"s3_bucket": "not-there"}))
     with pytest.raises(Unavailable, match="no bucket"):

@@ -35,7 +35,7 @@ async def stored(url: str) -> list[bytes]:
 
 
 async def test_records_are_stored_in_their_stream(url: str) -> None:
-    """All records are stored once in their order, also the last ones before the end."""
+    """All records are stored once and in order, including those that are written last before the outbox closes."""
     async with NatsLink(url, retry=0.01) as link, Outbox(link.records, at_once=7, retry=0.01) as outbox:
         for number in range(50):
             outbox.write(record(number))
@@ -49,7 +49,7 @@ async def test_records_are_stored_in_their_stream(url: str) -> None:
 
 
 async def test_records_wait_for_the_broker(tmp_path: Path) -> None:
-    """Records wait for the broker. Records without space are counted as dropped."""
+    """Records wait for the broker. The outbox counts the records for which it has no space as dropped."""
     (port,) = free_ports(1)
     async with (
         NatsLink(f"nats://127.0.0.1:{port}", retry=0.05) as link,
@@ -66,7 +66,7 @@ async def test_records_wait_for_the_broker(tmp_path: Path) -> None:
 
 
 async def test_the_flood_of_a_tenant_does_not_delay_others(tmp_path: Path) -> None:
-    """A flood of one tenant leaves space for the records of others, which are sent among the first."""
+    """A flood of one tenant leaves space for other tenants, whose records are sent among the first."""
     (port,) = free_ports(1)
     async with (
         contextlib.AsyncExitStack() as server,
@@ -83,18 +83,18 @@ async def test_the_flood_of_a_tenant_does_not_delay_others(tmp_path: Path) -> No
         await eventually(lambda: outbox.waiting == 0)
         client = await nats.connect(url, "test")
         jetstream = client.jetstream()
-        begun = [(await jetstream.get_msg(keys.USAGE_STREAM, at + 1)).subject for at in range(40)]
+        first_subjects = [(await jetstream.get_msg(keys.USAGE_STREAM, at + 1)).subject for at in range(40)]
         await client.close()
-    assert begun.count(keys.usage_subject("quiet")) == 20
+    assert first_subjects.count(keys.usage_subject("quiet")) == 20
 
 
 async def test_records_are_bounded_in_bytes() -> None:
-    """The records of a tenant are bounded in bytes, and small records of others still have space."""
+    """The records of a tenant have a limit in bytes, and small records of other tenants still have space."""
 
-    async def away() -> JetStreamContext:
-        raise Unavailable("away")
+    async def unavailable() -> JetStreamContext:
+        raise Unavailable("NATS is unavailable.")
 
-    async with Outbox(away, room_bytes=100_000, retry=0.01) as outbox:
+    async with Outbox(unavailable, room_bytes=100_000, retry=0.01) as outbox:
         for number in range(10):
             outbox.write(Record(keys.usage_subject("t"), "t", f"{number}", b"x" * 10_000))
         assert (outbox.waiting, outbox.dropped) == (5, 5)
@@ -102,23 +102,23 @@ async def test_records_are_bounded_in_bytes() -> None:
         assert (outbox.waiting, outbox.dropped) == (6, 5)
 
 
-async def test_a_tenant_without_space_is_refused(url: str) -> None:
-    """A tenant with little space left is not reachable, before any record is dropped. Other tenants are."""
-    stuck = asyncio.Event()
+async def test_a_tenant_with_little_space_is_not_reachable(url: str) -> None:
+    """`reachable` is false for a tenant with little space, before it drops a record, and true for other tenants."""
+    resumed = asyncio.Event()
     async with NatsLink(url, retry=0.01) as link:
 
-        async def held() -> JetStreamContext:
+        async def paused() -> JetStreamContext:
             jetstream = await link.records()
-            await stuck.wait()
+            await resumed.wait()
             return jetstream
 
         async with Outbox(link.records, room=80, retry=0.01) as outbox:
             outbox.write(record(0))
             await eventually(lambda: outbox.waiting == 0 and link._records is not None)
-            outbox._jetstream = held
+            outbox._jetstream = paused
             for number in range(1, 36):
                 outbox.write(record(number))
-            stuck.set()
+            resumed.set()
             assert not await outbox.reachable("t")
             assert await outbox.reachable("other")
             assert outbox.dropped == 0
@@ -137,7 +137,7 @@ async def test_a_record_that_is_too_large_is_dropped(url: str) -> None:
 
 
 async def test_records_of_many_requests_are_sent_together(url: str) -> None:
-    """Records that are written within the waiting time are sent together. The end sends them at once."""
+    """Records written within the gathering time form one batch. Closing the outbox sends the batch at once."""
     batches = 0
     async with NatsLink(url, retry=0.01) as link:
 
@@ -158,10 +158,10 @@ async def test_records_of_many_requests_are_sent_together(url: str) -> None:
 
 
 async def test_a_refused_record_does_not_delay_others(url: str) -> None:
-    """A record that no stream takes is sent again until a stream takes it. The others are stored once."""
-    lost = Record("causeway.nowhere.t", "t", "t-lost", b"{}")
+    """A record that no stream accepts is sent again until a stream accepts it. The others are stored once."""
+    refused = Record("causeway.nowhere.t", "t", "t-lost", b"{}")
     async with NatsLink(url, retry=0.01) as link, Outbox(link.records, retry=0.01) as outbox:
-        for each in (record(0), lost, record(1)):
+        for each in (record(0), refused, record(1)):
             outbox.write(each)
         await eventually(lambda: outbox.waiting == 1)
         assert not await outbox.reachable("t")
@@ -172,13 +172,13 @@ async def test_a_refused_record_does_not_delay_others(url: str) -> None:
     assert await stored(url) == [record(0).payload, record(1).payload]
 
 
-async def test_the_end_does_not_wait_for_the_broker() -> None:
-    """The end does not wait for a broker that cannot be reached, and the record still waits."""
+async def test_closing_does_not_wait_for_an_unreachable_broker() -> None:
+    """Closing the outbox does not wait for an unreachable broker, and leaves the record in the queue."""
 
-    async def away() -> JetStreamContext:
-        raise Unavailable("away")
+    async def unavailable() -> JetStreamContext:
+        raise Unavailable("NATS is unavailable.")
 
-    async with asyncio.timeout(60), Outbox(away, retry=0.01) as outbox:
+    async with asyncio.timeout(60), Outbox(unavailable, retry=0.01) as outbox:
         outbox.write(record(0))
         await asyncio.sleep(0.02)
         assert not await outbox.reachable("t")

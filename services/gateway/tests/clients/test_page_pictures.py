@@ -16,62 +16,62 @@ PAGE = Passage("p", "docs", "d", "a.pdf", "a.pdf#page=3", "text", 1.0, page=3, s
 OTHERS = [replace(PAGE, page=4), replace(PAGE, document_id="d.x"), replace(PAGE, index="docs.x")]
 
 
-def place(page: Passage) -> tuple[str, str, str, str, int]:
+def key_of(page: Passage) -> tuple[str, str, str, str, int]:
     return LOCAL.tenant, page.index, page.document_id, page.sha256, page.page
 
 
 @pytest.fixture(params=["fake", "nats"])
 async def pictures(request: pytest.FixtureRequest, tmp_path: Any) -> Any:
-    """Return pictures of all pages, whose content is their name."""
+    """Return a picture of each page, whose content is the page's name."""
     if request.param == "fake":
-        yield FakePictures({place(each): each.sourcepage.encode() for each in (PAGE, *OTHERS)})
+        yield FakePictures({key_of(each): each.sourcepage.encode() for each in (PAGE, *OTHERS)})
         return
     async with nats_server(tmp_path) as url:
         client = await nats.connect(url, "test")
         transport = await nats.ingest_transport(client)
         for each in (PAGE, *OTHERS):
-            await transport.pictures.put(keys.picture_key(*place(each)), each.sourcepage.encode())
+            await transport.pictures.put(keys.picture_key(*key_of(each)), each.sourcepage.encode())
 
-        async def given() -> Any:
+        async def connected() -> Any:
             return transport
 
-        yield NatsPictures(given)
+        yield NatsPictures(connected)
         await client.close()
 
 
-async def there(pictures: Pictures) -> list[bool]:
+async def readable(pictures: Pictures) -> list[bool]:
     return [await pictures.read(LOCAL, each, Deadline.after(120)) is not None for each in (PAGE, *OTHERS)]
 
 
 async def test_a_page_has_its_picture(pictures: Pictures) -> None:
-    """The picture of a page is read for its version and its tenant only."""
+    """A picture is read only with the page's version and tenant."""
     assert await pictures.read(LOCAL, PAGE, Deadline.after(120)) == b"a.pdf#page=3"
     assert await pictures.read(LOCAL, replace(PAGE, sha256="6" * 64), Deadline.after(120)) is None
     assert await pictures.read(replace(LOCAL, tenant="another"), PAGE, Deadline.after(120)) is None
 
 
-async def test_those_of_documents_are_removed(pictures: Pictures) -> None:
-    """The pictures of the named documents are removed, and no others."""
+async def test_pictures_of_documents_are_deleted(pictures: Pictures) -> None:
+    """The pictures of the named documents are deleted, and no others."""
     await pictures.forget(LOCAL, "docs", [])
     await pictures.forget(replace(LOCAL, tenant="another"), "docs", ["d"])
-    assert await there(pictures) == [True, True, True, True]
-    await pictures.forget(LOCAL, "docs", ["d", "nobody"])
-    assert await there(pictures) == [False, False, True, True]
+    assert await readable(pictures) == [True, True, True, True]
+    await pictures.forget(LOCAL, "docs", ["d", "unknown"])
+    assert await readable(pictures) == [False, False, True, True]
 
 
-async def test_those_of_an_index_are_removed(pictures: Pictures) -> None:
-    """The pictures of an index are removed, and no others."""
+async def test_pictures_of_an_index_are_deleted(pictures: Pictures) -> None:
+    """The pictures of an index are deleted, and no others."""
     await pictures.forget(LOCAL, "docs")
-    assert await there(pictures) == [False, False, False, True]
+    assert await readable(pictures) == [False, False, False, True]
 
 
 async def test_a_broker_that_cannot_be_reached() -> None:
-    """A read is refused and a removal raises nothing while the broker cannot be reached."""
+    """While the broker cannot be reached, a read fails with Unavailable, and a deletion raises nothing."""
 
-    async def away() -> Any:
-        raise Unavailable("Away.")
+    async def unavailable() -> Any:
+        raise Unavailable("NATS is unavailable.")
 
-    pictures = NatsPictures(away)
+    pictures = NatsPictures(unavailable)
     with pytest.raises(Unavailable):
         await pictures.read(LOCAL, PAGE, Deadline.after(120))
     await pictures.forget(LOCAL, "docs")

@@ -28,7 +28,7 @@ class Clock:
 
 @contextlib.asynccontextmanager
 async def replica(url: str, clock: Clock) -> AsyncIterator[tuple[LinkKeys, PeriodKeyWatch]]:
-    """Start the ring and the watch of one gateway."""
+    """Start the keys and the watch of one gateway."""
     ring = LinkKeys(clock)
     async with (
         NatsLink(url, retry=0.05) as link,
@@ -80,8 +80,8 @@ async def test_links_work_during_an_outage_of_nats(tmp_path: Path) -> None:
         assert ring.sign(LINKED) == signature
 
 
-async def test_the_keys_of_contents_have_a_bucket_of_their_own(tmp_path: Path) -> None:
-    """The keys of sealed contents have their own bucket, and each replica opens the contents of another."""
+async def test_replicas_share_the_keys_of_sealed_contents(tmp_path: Path) -> None:
+    """The keys of sealed contents have their own bucket. A replica opens contents that another replica sealed."""
     owner = Principal("acme", "ann", issuer="https://id")
     async with nats_server(tmp_path / "nats") as url, contextlib.AsyncExitStack() as stack:
         rings = [ContentKeys(), ContentKeys()]

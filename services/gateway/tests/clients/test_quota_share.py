@@ -1,4 +1,4 @@
-"""The shared quotas with several replicas and a real nats-server."""
+"""The exchange of quota usage between several replicas over a real nats-server."""
 
 import asyncio
 import contextlib
@@ -40,83 +40,83 @@ def admit(ledger: Ledger) -> Admitted | None:
         return None
 
 
-def left(ledger: Ledger) -> int:
+def remaining_requests(ledger: Ledger) -> int:
     """Return the remaining requests of the minute without using one."""
     [(key, limits)] = [(holder, found) for holder in holders(CALLER) if (found := ledger._quotas().of(holder))]
     headers = ledger._headers([(ledger._tally_of(key), limits)], time.time())
     return int(headers["x-ratelimit-remaining-requests"])
 
 
-async def acquainted(*ledgers: Ledger) -> None:
+async def replicas_know_each_other(*ledgers: Ledger) -> None:
     await eventually(lambda: all(each.replicas == len(ledgers) for each in ledgers), what="the replicas")
 
 
-async def test_two_replicas_keep_to_the_limit_together(tmp_path: Path) -> None:
-    """Two replicas together admit the limit and at most a share of a round more."""
+async def test_two_replicas_share_a_limit(tmp_path: Path) -> None:
+    """Two replicas together admit the limit, and at most 25 requests more between two exchanges."""
     async with nats_server(tmp_path / "nats") as url, replica(url) as first, replica(url) as second:
-        await acquainted(first, second)
-        let_in, end = 0, time.monotonic() + 8
-        while time.monotonic() < end and (left(first) > 0 or left(second) > 0):
+        await replicas_know_each_other(first, second)
+        admissions, end = 0, time.monotonic() + 8
+        while time.monotonic() < end and (remaining_requests(first) > 0 or remaining_requests(second) > 0):
             for ledger in (first, second):
                 for _ in range(10):
                     if (admitted := admit(ledger)) is not None:
                         admitted.end(5, 0)
-                        let_in += 1
+                        admissions += 1
             await asyncio.sleep(0.01)
-        assert 100 <= let_in <= 125
-        await eventually(lambda: left(first) == left(second) == 0)
+        assert 100 <= admissions <= 125
+        await eventually(lambda: remaining_requests(first) == remaining_requests(second) == 0)
         assert admit(first) is None
         assert admit(second) is None
 
 
-async def test_a_burst_at_both_is_exact(tmp_path: Path) -> None:
-    """Before an exchange, each replica admits exactly its share of a burst."""
+async def test_each_replica_admits_its_share_of_a_burst(tmp_path: Path) -> None:
+    """Until the next exchange, each replica admits exactly its share of a burst."""
     async with nats_server(tmp_path / "nats") as url, replica(url) as first, replica(url) as second:
-        await acquainted(first, second)
+        await replicas_know_each_other(first, second)
         for ledger in (first, second):
             assert sum(admit(ledger) is not None for _ in range(200)) == 45  # half of 90 at once
-        await eventually(lambda: left(first) == left(second) == 10)
+        await eventually(lambda: remaining_requests(first) == remaining_requests(second) == 10)
         assert sum(admit(ledger) is not None for ledger in (first, second) for _ in range(9)) == 0
 
 
 async def test_a_new_replica_knows_the_used_quota(tmp_path: Path) -> None:
-    """A new replica knows the used quota, also of a replica that has stopped. Its running requests do not count."""
+    """A new replica knows the usage of all replicas. The running requests of a stopped replica do not count."""
     async with nats_server(tmp_path / "nats") as url:
         async with replica(url) as first:
             await eventually(lambda: not first._disconnected)
             for _ in range(60):
                 assert admit(first) is not None
             async with replica(url) as second:
-                await acquainted(first, second)
-                await eventually(lambda: left(second) == 40)
+                await replicas_know_each_other(first, second)
+                await eventually(lambda: remaining_requests(second) == 40)
         async with replica(url) as third:
-            await eventually(lambda: left(third) == 40)
+            await eventually(lambda: remaining_requests(third) == 40)
             assert third.replicas == 1
             await eventually(lambda: admit(third) is not None)
 
 
 async def test_replicas_admit_their_shares_during_an_outage_of_nats(tmp_path: Path) -> None:
-    """Replicas admit their shares while NATS cannot be reached, and exchange the use afterwards."""
+    """Replicas admit their shares while NATS cannot be reached, and exchange the usage afterwards."""
     directory, [port] = tmp_path / "nats", free_ports(1)
     url = f"nats://127.0.0.1:{port}"
     async with replica(url) as first, replica(url) as second:
         assert admit(first) is not None  # NATS never answered
         async with nats_server(directory, port):
-            await acquainted(first, second)
-            await eventually(lambda: left(second) == 99)
+            await replicas_know_each_other(first, second)
+            await eventually(lambda: remaining_requests(second) == 99)
         await eventually(lambda: first._disconnected and second._disconnected)
-        let_in = 0
+        admissions = 0
         for ledger in (first, second):
             while (admitted := admit(ledger)) is not None:
                 admitted.end(1, 0)
-                let_in += 1
-        assert let_in == 99
+                admissions += 1
+        assert admissions == 99
         async with nats_server(directory, port):
-            await eventually(lambda: left(first) == left(second) == 0)
+            await eventually(lambda: remaining_requests(first) == remaining_requests(second) == 0)
 
 
 async def test_an_invalid_message_is_logged(tmp_path: Path) -> None:
-    """A message that cannot be read is logged, and later messages are read."""
+    """An invalid message is logged, and later messages are read."""
     async with nats_server(tmp_path / "nats") as url, NatsLink(url, retry=0.05) as link, replica(url) as first:
         await eventually(lambda: not first._disconnected)
         bucket = await link.quotas()
@@ -127,13 +127,13 @@ async def test_an_invalid_message_is_logged(tmp_path: Path) -> None:
             while not logs or first.replicas < 2:
                 await bucket.put(keys.quota_replica_key("other"), b"")
                 await asyncio.sleep(0.05)
-        assert [entry["event"] for entry in logs] == ["the quota usage of a replica cannot be read"]
+        assert [entry["event"] for entry in logs] == ["the quota usage of a replica is invalid"]
         async with replica(url) as second:
             assert admit(first) is not None
-            await eventually(lambda: left(second) == 99)
+            await eventually(lambda: remaining_requests(second) == 99)
 
 
-async def test_without_nats_there_is_no_bucket() -> None:
+async def test_the_bucket_is_unavailable_without_nats() -> None:
     """The bucket is not available without NATS."""
     async with NatsLink(f"nats://127.0.0.1:{free_ports(1)[0]}", retry=0.05) as link:
         with pytest.raises(Unavailable):

@@ -1,4 +1,4 @@
-"""The queue whose space several tenants share."""
+"""The queue of records, whose space the tenants share."""
 
 from collections import Counter
 
@@ -15,22 +15,22 @@ def record(tenant: str, number: int, size: int = 1) -> Record:
 
 
 def test_a_tenant_uses_at_most_the_space_that_it_leaves_free() -> None:
-    """A tenant may hold as much as it leaves free: half of the space, then a third of that, and so on."""
+    """Each tenant may use half of the free space: the first 12 of 24 records, the second 6 of 12, and so on."""
     queue = RecordQueue(_MOST, _SIZE)
     for tenant, room in (("a", 12), ("b", 6), ("c", 3), ("d", 2)):
         assert [queue.add(record(tenant, number)) for number in range(20)] == [True] * room + [False] * (20 - room)
     assert len(queue) == 23
 
 
-def test_bytes_count_as_records_do() -> None:
-    """The bound in bytes holds as the bound in records does."""
+def test_bytes_are_limited_like_records() -> None:
+    """The limit in bytes works like the limit in records."""
     queue = RecordQueue(_MOST, _SIZE)
     assert [queue.add(record("a", number, 50)) for number in range(3)] == [True, True, False]
     assert queue.add(record("b", 0, 50))
 
 
 def test_tenants_take_turns() -> None:
-    """Tenants take turns, also across calls, and the records of each stay in order."""
+    """Tenants take turns, even across calls, and the records of each tenant stay in order."""
     queue = RecordQueue(_MOST, _SIZE)
     for tenant, count in (("a", 9), ("b", 2), ("c", 3)):
         for number in range(count):
@@ -52,8 +52,8 @@ def test_returned_records_come_first() -> None:
     assert [each.id for each in queue.take(20)] == ["0", "2", "3", "4", *map(str, range(5, 13))]
 
 
-def test_the_remaining_share() -> None:
-    """The remaining share of a tenant is relative to the whole space."""
+def test_the_free_share_of_a_tenant() -> None:
+    """The free share of a tenant is a fraction of the whole space."""
     queue = RecordQueue(_MOST, _SIZE)
     assert queue.free_share("a") == 0.5
     for number in range(12):
@@ -62,8 +62,8 @@ def test_the_remaining_share() -> None:
 
 
 @given(st.lists(st.tuples(st.sampled_from("abc"), st.integers(0, 60), st.sampled_from(["add", "sent", "failed"]))))
-def test_the_bounds_hold_and_nothing_is_lost(steps: list[tuple[str, int, str]]) -> None:
-    """The bounds hold in every order of steps, and each accepted record stays until it is done."""
+def test_the_limits_hold_and_nothing_is_lost(steps: list[tuple[str, int, str]]) -> None:
+    """The limits hold in every order of steps, and each accepted record stays until it is done."""
     queue = RecordQueue(_MOST, _SIZE)
     held: dict[tuple[str, str], Record] = {}
     for number, (tenant, size, step) in enumerate(steps):

@@ -36,7 +36,7 @@ def queue(request: pytest.FixtureRequest) -> ResponseJobs:
 
 
 async def test_a_job_is_done_once(queue: ResponseJobs) -> None:
-    """A job is taken by one gateway at a time, and again after it was given back."""
+    """One gateway at a time takes a job. A job that was given back is taken again."""
     one = job()
     await queue.submit(one, soon())
     taken = await queue.take(5)
@@ -64,13 +64,13 @@ async def test_the_jobs_of_a_tenant_are_limited(queue: ResponseJobs) -> None:
     await taken.done()
     async with asyncio.timeout(30):
         while True:
-            with contextlib.suppress(RateLimited):  # NATS counts it a moment later
+            with contextlib.suppress(RateLimited):  # NATS updates its count a moment later
                 await queue.submit(job(), soon())
                 break
 
 
-async def test_a_high_limit_of_a_tenant(link: NatsLink) -> None:
-    """A tenant with a high limit gets no job accepted above it."""
+async def test_a_high_limit_is_exact_for_one_gateway(link: NatsLink) -> None:
+    """A single gateway accepts no job above a tenant's limit, even if it does not count the jobs each time."""
     queue = NatsResponseJobs(link.response_jobs, most=40)
     for _ in range(40):
         await queue.submit(job(), soon())

@@ -38,10 +38,10 @@ def events(first: int, count: int = 1, writer: str = "a") -> Entry:
     return Entry(writer, first, first + count - 1, data)
 
 
-async def everything(log: ResponseLog, of: str, principal: Principal = ANN, after: int = 0) -> list[Entry]:
+async def read_all(log: ResponseLog, of: str, principal: Principal = ANN, after: int = 0) -> list[Entry]:
     found: list[Entry] = []
-    while some := await log.read(principal, of, found[-1].position if found else after, soon()):
-        found += some
+    while batch := await log.read(principal, of, found[-1].position if found else after, soon()):
+        found += batch
     return found
 
 
@@ -56,27 +56,27 @@ def log(request: pytest.FixtureRequest) -> ResponseLog:
 async def test_entries_are_written_and_read(log: ResponseLog) -> None:
     """Entries are read as written, from any position, and only by their owner."""
     one = name()
-    assert await everything(log, one) == []
+    assert await read_all(log, one) == []
     assert await log.last(ANN, one, soon()) is None
-    wanted = [events(0, 2), events(2), replace(events(3, 40), data=os.urandom(40_000)), Entry("b", ended=True)]
+    entries = [events(0, 2), events(2), replace(events(3, 40), data=os.urandom(40_000)), Entry("b", ended=True)]
     positions = [0]
-    for entry in wanted:
+    for entry in entries:
         positions.append(await log.append(ANN, one, entry, positions[-1], soon()))
     assert positions == sorted(set(positions))
-    found = await everything(log, one)
-    assert all(each.same(entry) for each, entry in zip(found, wanted, strict=True))
+    found = await read_all(log, one)
+    assert all(each.same(entry) for each, entry in zip(found, entries, strict=True))
     assert [(each.before, each.position) for each in found] == list(pairwise(positions))
     for at, position in enumerate(positions):
-        assert await everything(log, one, after=position) == found[at:]
-    assert await everything(log, one, BOB) == []
+        assert await read_all(log, one, after=position) == found[at:]
+    assert await read_all(log, one, BOB) == []
     last = await log.last(ANN, one, soon())
     assert last is not None
     assert last.position == positions[-1]
-    assert last.same(wanted[-1])
+    assert last.same(entries[-1])
 
 
 async def test_a_log_has_one_writer(log: ResponseLog) -> None:
-    """A writer with a successor can add nothing to the log."""
+    """A writer cannot append to the log after another writer has."""
     one = name()
     first = await log.append(ANN, one, events(0), 0, soon())
     marker = await log.append(ANN, one, Entry("b", 1, 0), first, soon())
@@ -85,7 +85,7 @@ async def test_a_log_has_one_writer(log: ResponseLog) -> None:
             with pytest.raises(Conflict):
                 await log.append(ANN, one, stale, position, soon())
     await log.append(ANN, one, events(1, writer="b"), marker, soon())
-    assert [each.writer for each in await everything(log, one)] == ["a", "b", "b"]
+    assert [each.writer for each in await read_all(log, one)] == ["a", "b", "b"]
 
 
 async def test_an_entry_is_written_once(log: ResponseLog) -> None:
@@ -94,11 +94,11 @@ async def test_an_entry_is_written_once(log: ResponseLog) -> None:
     first = await log.append(ANN, one, events(0), 0, soon())
     second = await log.append(ANN, one, events(1), first, soon())
     assert await log.append(ANN, one, events(1), first, soon()) == second
-    assert len(await everything(log, one)) == 2
+    assert len(await read_all(log, one)) == 2
 
 
 async def test_a_watch_receives_each_entry(log: ResponseLog) -> None:
-    """A watch receives each written entry in order, with the position before it, and no refused entry."""
+    """A watch receives each stored entry in order, with the previous position. It receives no refused entry."""
     one = name()
     heard: asyncio.Queue[Entry] = asyncio.Queue()
     first = await log.append(ANN, one, events(0), 0, soon())
@@ -108,34 +108,34 @@ async def test_a_watch_receives_each_entry(log: ResponseLog) -> None:
         second = await log.append(ANN, one, events(1), first, soon())
         third = await log.append(ANN, one, events(2), second, soon())
         await log.append(BOB, one, events(9), 0, soon())
-        got = [await asyncio.wait_for(heard.get(), 30) for _ in range(2)]
-        places = [(each.first, each.before, each.position) for each in got]
-        assert places == [(1, first, second), (2, second, third)]
+        received = [await asyncio.wait_for(heard.get(), 30) for _ in range(2)]
+        positions = [(each.first, each.before, each.position) for each in received]
+        assert positions == [(1, first, second), (2, second, third)]
         await log.delete(ANN, one, soon())
         assert (await asyncio.wait_for(heard.get(), 30)).deleted
     assert heard.empty()
 
 
-async def test_a_deleted_log_takes_no_entry(log: ResponseLog) -> None:
-    """A deleted log takes no entry, also from its start."""
+async def test_a_deleted_log_accepts_no_entry(log: ResponseLog) -> None:
+    """A deleted log accepts no entry, not even a new first entry."""
     one = name()
     first = await log.append(ANN, one, events(0), 0, soon())
     await log.delete(ANN, one, soon())
     for position in (0, first):
         with pytest.raises(Conflict):
             await log.append(ANN, one, events(1), position, soon())
-    [left] = await everything(log, one)
-    assert (left.deleted, left.ended, left.data) == (True, True, b"")
+    [tombstone] = await read_all(log, one)
+    assert (tombstone.deleted, tombstone.ended, tombstone.data) == (True, True, b"")
 
 
-async def test_a_user_can_be_forgotten(log: ResponseLog) -> None:
-    """All logs of a user are deleted, and none of other users."""
+async def test_all_logs_of_a_user_are_deleted(log: ResponseLog) -> None:
+    """`forget` deletes all logs of a user, and none of other users."""
     mine, other = name(), name()
     await log.append(ANN, mine, events(0), 0, soon())
     await log.append(BOB, other, events(0), 0, soon())
     assert await log.forget(ANN.tenant, ANN.owner, soon()) == 1
-    assert [each.deleted for each in await everything(log, mine)] == [True]
-    assert [each.deleted for each in await everything(log, other, BOB)] == [False]
+    assert [each.deleted for each in await read_all(log, mine)] == [True]
+    assert [each.deleted for each in await read_all(log, other, BOB)] == [False]
 
 
 async def test_the_oldest_logs_are_removed(log: ResponseLog) -> None:
@@ -145,8 +145,8 @@ async def test_the_oldest_logs_are_removed(log: ResponseLog) -> None:
     await log.append(other, several[0], events(0), 0, soon())
     for each in several:
         await log.append(ANN, each, events(0), 0, soon())
-    assert [len(await everything(log, each)) for each in several] == [0, 0, 1, 1, 1]
-    assert len(await everything(log, several[0], other)) == 1
+    assert [len(await read_all(log, each)) for each in several] == [0, 0, 1, 1, 1]
+    assert len(await read_all(log, several[0], other)) == 1
 
 
 async def test_an_entry_that_is_too_large_is_refused(log: ResponseLog) -> None:
@@ -154,31 +154,34 @@ async def test_an_entry_that_is_too_large_is_refused(log: ResponseLog) -> None:
     one = name()
     with pytest.raises(PayloadTooLarge):
         await log.append(ANN, one, Entry("a", 0, 0, os.urandom(1_100_000)), 0, soon())
-    assert await everything(log, one) == []
+    assert await read_all(log, one) == []
 
 
-async def test_a_long_log_is_read_in_pieces(link: NatsLink) -> None:
+async def test_a_long_log_is_read_completely(link: NatsLink) -> None:
     """A log with many or large entries is read completely."""
     log, one = NatsResponseLog(link.response_log), name()
     position = 0
     large = [Entry("a", at, at, os.urandom(300_000)) for at in range(8)]
     for entry in (*large, *(events(at) for at in range(8, 600))):
         position = await log.append(ANN, one, entry, position, soon())
-    found = await everything(log, one)
+    found = await read_all(log, one)
     assert [each.first for each in found] == list(range(600))
     assert [each.data for each in found[:8]] == [each.data for each in large]
 
 
-class Losing:
-    """Writes to the stream, and loses acknowledgements.
+class LostAcknowledgements:
+    """A stream whose first acknowledgements are lost.
 
     Args:
-        link: Has the stream.
-        arrives: What was sent is stored.
+        link: The connection with the stream.
+        stores: Whether the stream stores the messages whose acknowledgements are lost.
+
+    Attributes:
+        times: The number of acknowledgements to lose.
     """
 
-    def __init__(self, link: NatsLink, *, arrives: bool) -> None:
-        self._link, self._arrives = link, arrives
+    def __init__(self, link: NatsLink, *, stores: bool) -> None:
+        self._link, self._stores = link, stores
         self.times = 1
 
     async def stream(self) -> JetStreamContext:
@@ -190,30 +193,30 @@ class Losing:
         async def lost(*args: object, **options: object) -> object:
             if self.times:
                 self.times -= 1
-                if self._arrives:
-                    await publish(*args, **options)  # type: ignore[arg-type]  # as they came
+                if self._stores:
+                    await publish(*args, **options)  # type: ignore[arg-type]  # passed on unchanged
                 raise NatsTimeout
-            return await publish(*args, **options)  # type: ignore[arg-type]  # as they came
+            return await publish(*args, **options)  # type: ignore[arg-type]  # passed on unchanged
 
         losing.publish = lost  # type: ignore[method-assign,assignment]  # replaces the call that fails
         return losing
 
 
-@pytest.mark.parametrize("arrives", [True, False])
-async def test_a_lost_acknowledgement(link: NatsLink, arrives: bool) -> None:
+@pytest.mark.parametrize("stores", [True, False])
+async def test_a_write_with_a_lost_acknowledgement_is_repeated(link: NatsLink, stores: bool) -> None:
     """A write with a lost acknowledgement is repeated, and its entry is stored once."""
-    losing, one = Losing(link, arrives=arrives), name()
+    losing, one = LostAcknowledgements(link, stores=stores), name()
     log = NatsResponseLog(losing.stream)
     first = await log.append(ANN, one, events(0), 0, soon())
     losing.times = 1
     second = await log.append(ANN, one, events(1), first, soon())
     assert losing.times == 0
-    assert [each.position for each in await everything(log, one)] == [first, second]
+    assert [each.position for each in await read_all(log, one)] == [first, second]
 
 
-async def test_a_lost_acknowledgement_and_a_successor(link: NatsLink) -> None:
-    """A write with a lost acknowledgement is refused if a successor has written."""
-    losing, one = Losing(link, arrives=False), name()
+async def test_a_lost_write_is_refused_after_another_writer(link: NatsLink) -> None:
+    """A write with a lost acknowledgement is refused if another writer has written meanwhile."""
+    losing, one = LostAcknowledgements(link, stores=False), name()
     other = NatsResponseLog(link.response_log)
     first = await other.append(ANN, one, events(0), 0, soon())
     await other.append(ANN, one, Entry("b", 1, 0), first, soon())
@@ -222,7 +225,7 @@ async def test_a_lost_acknowledgement_and_a_successor(link: NatsLink) -> None:
 
 
 async def test_the_stream_is_bounded(link: NatsLink) -> None:
-    """The stream is bounded in bytes and age, drops its oldest entries, and republishes each stored one."""
+    """The stream has limits of bytes and age, drops its oldest entries, and republishes each stored entry."""
     jetstream = await link.response_log()
     info = (await jetstream.stream_info(response_keys.RESPONSE_LOG_STREAM)).config
     assert (info.max_bytes, info.max_age, info.discard) == (256 * 1024 * 1024, 30 * 86400, "old")
@@ -233,22 +236,22 @@ async def test_the_stream_is_bounded(link: NatsLink) -> None:
 
 
 @pytest.fixture
-async def away() -> AsyncIterator[ResponseLog]:
+async def unreachable() -> AsyncIterator[ResponseLog]:
     async with NatsLink("nats://127.0.0.1:1") as link:
         yield NatsResponseLog(link.response_log)
 
 
-async def test_without_nats(away: ResponseLog) -> None:
+async def test_a_call_without_nats_is_unavailable(unreachable: ResponseLog) -> None:
     """A call without NATS fails with Unavailable."""
     with pytest.raises(Unavailable, match="log of responses"):
-        await away.read(ANN, name(), 0, soon())
+        await unreachable.read(ANN, name(), 0, soon())
     with pytest.raises(Unavailable):
-        async with away.watch(ANN, name(), lambda _: None, soon()):
+        async with unreachable.watch(ANN, name(), lambda _: None, soon()):
             pass
 
 
-def test_events_after_a_number() -> None:
-    """An entry gives its events after any number."""
+def test_an_entry_returns_its_events_after_a_number() -> None:
+    """An entry returns its events after any event number."""
     entry = events(3, 4)
     whole = [b"event: e\ndata: %d\n\n" % number for number in range(3, 7)]
     for number in range(8):

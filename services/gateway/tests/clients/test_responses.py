@@ -96,13 +96,13 @@ async def test_the_oldest_responses_are_removed(store: ResponseStore) -> None:
     several = [stored(age=age) for age in range(5)]
     for one in several:
         await store.save(ANN, one, soon())
-    left = [await store.read(ANN, one.id, soon()) is not None for one in several]
-    assert left == [False, False, True, True, True]
+    exist = [await store.read(ANN, one.id, soon()) is not None for one in several]
+    assert exist == [False, False, True, True, True]
     assert await store.read(OTHERS[0], other.id, soon()) == other
 
 
-async def test_a_user_can_be_forgotten(store: ResponseStore) -> None:
-    """All responses of a user are deleted, and none of other users."""
+async def test_all_responses_of_a_user_are_deleted(store: ResponseStore) -> None:
+    """`forget` deletes all responses of a user, and none of other users."""
     mine, other = await store.save(ANN, stored(), soon()), await store.save(OTHERS[0], stored(), soon())
     assert await store.forget(ANN.tenant, ANN.owner, soon()) == 1
     assert await store.read(ANN, mine.id, soon()) is None
@@ -112,8 +112,8 @@ async def test_a_user_can_be_forgotten(store: ResponseStore) -> None:
 async def test_a_tenants_responses_are_paged(store: ResponseStore) -> None:
     """The responses of a tenant are listed in pages, the newest first.
 
-    The list has all users, also one with a long name and one without a name. It has neither conversations nor
-    responses of other tenants.
+    The list contains the responses of all users, including one with a long name and one without a name. It contains
+    neither conversations nor responses of other tenants.
     """
     owners = [ANN, replace(ANN, user="u" * 100), replace(ANN, user="", issuer="")]
     saved = [await store.save(owner, stored(age=age), soon()) for age, owner in enumerate(owners)]
@@ -127,7 +127,7 @@ async def test_a_tenants_responses_are_paged(store: ResponseStore) -> None:
         (owner.owner, one) for owner, one in reversed(list(zip(owners, saved, strict=True)))
     ]
     assert all(0 < each.size < 1000 for each in found)
-    assert await store.page("nobody", 2, "", soon()) == OwnedPage(())
+    assert await store.page("unknown", 2, "", soon()) == OwnedPage(())
 
 
 async def test_a_response_is_found_by_its_id(store: ResponseStore) -> None:
@@ -155,8 +155,8 @@ def large_one() -> Stored:
     return replace(one, object={**one.object, "status": "queued", "instructions": os.urandom(1_200_000).hex()})
 
 
-async def test_a_large_response(store: ResponseStore) -> None:
-    """A large response is read, replaced, found and deleted as any other."""
+async def test_a_large_response_is_stored_like_others(store: ResponseStore) -> None:
+    """A large response is read, replaced, found and deleted like any other response."""
     one = large_one()
     saved = await store.save(ANN, one, soon())
     for each in OTHERS:
@@ -180,8 +180,8 @@ async def pieces(link: NatsLink) -> int:
     return (await jetstream.stream_info(f"OBJ_{response_keys.LARGE_RESPONSES_BUCKET}")).state.messages
 
 
-async def test_no_piece_is_left_over(link: NatsLink) -> None:
-    """Only the pieces of stored versions exist. Deleted and displaced responses leave none."""
+async def test_only_pieces_of_stored_versions_exist(link: NatsLink) -> None:
+    """Only the pieces of stored versions exist. The pieces of deleted and displaced responses are removed."""
     store = NatsResponses(link.responses, link.large_responses, most=3)
     assert not await store.delete(ANN, large_one().id, soon())
     bucket = await link.responses()
@@ -202,7 +202,7 @@ async def test_no_piece_is_left_over(link: NatsLink) -> None:
     assert len(await bucket.keys()) == 1
 
 
-async def test_missing_pieces(link: NatsLink) -> None:
+async def test_a_response_with_missing_pieces_is_not_found(link: NatsLink) -> None:
     """A response with missing pieces is not found."""
     store = NatsResponses(link.responses, link.large_responses, most=3)
     one = await store.save(ANN, large_one(), soon())
@@ -215,7 +215,7 @@ async def test_missing_pieces(link: NatsLink) -> None:
 
 
 async def test_the_bucket_is_bounded(link: NatsLink) -> None:
-    """The bucket is bounded in bytes and age, and drops its oldest entries."""
+    """The bucket has limits of bytes and age, and drops its oldest entries."""
     bucket = await link.responses()
     info = (await bucket.status()).stream_info.config
     assert (info.max_bytes, info.max_age, info.max_msgs_per_subject) == (256 * 1024 * 1024, 30 * 86400, 1)
@@ -223,7 +223,7 @@ async def test_the_bucket_is_bounded(link: NatsLink) -> None:
     assert await link.responses() is bucket
 
 
-async def test_without_nats(tmp_path: Path) -> None:
+async def test_a_call_without_nats_is_unavailable(tmp_path: Path) -> None:
     """A call without NATS fails with Unavailable."""
     [port] = free_ports(1)
     async with NatsLink(f"nats://127.0.0.1:{port}") as link:
@@ -231,8 +231,8 @@ async def test_without_nats(tmp_path: Path) -> None:
             await NatsResponses(link.responses, link.large_responses, most=3).read(ANN, stored().id, soon())
 
 
-def test_ids() -> None:
-    """Ids sort by age, the id of an item names its owners, and malformed ids are refused."""
+def test_ids_sort_by_age_and_name_owners() -> None:
+    """Ids sort by age, and the id of an item contains the ids of its owners. Malformed ids are not accepted."""
     names = [new_name() for _ in range(3)]
     assert [name[:12] for name in names] == sorted(name[:12] for name in names)
     assert is_id(f"resp_{names[0]}", RESPONSE)

@@ -51,7 +51,7 @@ STORED = [
     for number in range(5)
 ]
 PAGE = 2
-"""Documents that the server below gives at once, whatever it is asked for."""
+"""The number of documents in each page of the server below, for any requested page size."""
 
 _SOURCES = {
     "both": retriever_pb2.PASSAGE_SOURCE_BOTH,
@@ -66,7 +66,7 @@ _MODES = {
 
 
 class Servicer(retriever_pb2_grpc.RetrieverServiceServicer):
-    """The retriever's service over the fake. It keeps the last request."""
+    """The retriever's service over the fake. It records the last request of each kind."""
 
     def __init__(self, fake: FakeRetriever) -> None:
         self._fake = fake
@@ -248,7 +248,7 @@ async def test_documents_are_removed(catalogue: Catalogue) -> None:
 
 
 async def test_a_document_is_read_in_parts(catalogue: Catalogue) -> None:
-    """A part of a document is read by code points and pages, with the members of the document."""
+    """A part of a document is read by code points and pages, together with the fields of the document."""
     read = await catalogue.read(LOCAL, "docs", "d1", TextRange(9, 4), soon())
     assert (read.text, read.is_truncated, read.pages) == ("ferry lea", True, 3)
     assert (read.category, read.metadata_json) == ("guides", b'{"year":2024.0}')
@@ -263,7 +263,7 @@ async def test_a_document_is_read_in_parts(catalogue: Catalogue) -> None:
 
 
 async def test_passages_of_a_document_are_listed(catalogue: Catalogue, fake: FakeRetriever) -> None:
-    """Passages are listed from a number on with the total number. A hidden document is not found."""
+    """Passages are listed from a number on, with the total number. A document of other users is not found."""
     fake.indexes["docs"] += [replace(FULL, id="p3", text="and comes back at ten", headings=(), page=0)]
     page = await catalogue.passages(LOCAL, "docs", "d1", 0, 10, soon())
     assert (page.stored.document_id, page.total) == ("d1", 2)
@@ -278,7 +278,7 @@ async def test_passages_of_a_document_are_listed(catalogue: Catalogue, fake: Fak
 
 
 async def test_documents_are_listed_in_pages(catalogue: Catalogue) -> None:
-    """Documents visible to the principal are listed once each, and the last page has no token."""
+    """Each document that the principal may see is listed once, and the last page has no token."""
     found: list[StoredDocument] = []
     token = ""
     for _ in range(3):
@@ -292,7 +292,7 @@ async def test_documents_are_listed_in_pages(catalogue: Catalogue) -> None:
 
 
 async def test_documents_are_found_by_their_fields(catalogue: Catalogue) -> None:
-    """Documents are found by values of their fields, over all pages, if the caller may see them."""
+    """Documents that the caller may see are found by values of their fields, over all pages."""
     found = await catalogue.find(LOCAL, "docs", {"metadata.owner": ["ann"]}, soon())
     assert found == tuple(each.stored for each in STORED[:4])
     [one] = await catalogue.find(
@@ -307,19 +307,19 @@ async def test_documents_are_found_by_their_fields(catalogue: Catalogue) -> None
 
 
 async def test_documents_are_requested_in_large_pages(adapter: GrpcRetriever, servicer: Servicer) -> None:
-    """Documents are requested in pages of 1000, and each page once."""
+    """The adapter requests documents in pages of 1000, and each page once."""
     await adapter.find(LOCAL, "docs", {}, soon())
     assert [request.page_token for request in servicer.listed] == ["", "2", "4"]
     assert {request.page_size for request in servicer.listed} == {1000}
 
 
-async def test_passages_arrive_whole(retriever: Retriever) -> None:
-    """Passages arrive with all members, also with scores that are zero or missing."""
+async def test_passages_arrive_with_all_fields(retriever: Retriever) -> None:
+    """Passages arrive with all fields, including scores that are zero or missing."""
     assert await retriever.retrieve(LOCAL, Retrieval(("docs",)), "ferry", 10, soon()) == Found((FULL, BARE))
 
 
 async def test_the_number_of_passages_is_limited(retriever: Retriever) -> None:
-    """The number of passages is at most the requested one, and the best come first."""
+    """At most the requested number of passages is returned, the best first."""
     assert await retriever.retrieve(LOCAL, Retrieval(("docs",)), "the bridge", 1, soon()) == Found((BARE,))
 
 
@@ -339,7 +339,7 @@ async def test_refusals_keep_their_type(retriever: Retriever) -> None:
 
 
 async def test_all_named_indexes_must_exist(retriever: Retriever) -> None:
-    """All named indexes must exist, and the first missing one is named."""
+    """All named indexes must exist. The error names the first missing index."""
     await retriever.require(LOCAL, ["docs", "empty"], soon())
     with pytest.raises(NotFound, match="No such index: 'nowhere' exists") as missing:
         await retriever.require(LOCAL, ["docs", "nowhere"], soon())
@@ -356,21 +356,21 @@ async def test_the_check_of_an_index_does_not_search(adapter: GrpcRetriever, ser
 
 
 @pytest.mark.parametrize("mode", RetrievalMode)
-async def test_a_threshold_needs_the_cosine_of_every_candidate(
+async def test_a_threshold_requests_the_dense_scores_of_all_candidates(
     adapter: GrpcRetriever, servicer: Servicer, mode: RetrievalMode
 ) -> None:
-    """A search by words with a threshold requests the dense scores of all candidates."""
+    """A text search with a similarity threshold requests the dense scores of all candidates."""
     await adapter.retrieve(LOCAL, Retrieval(("docs",), mode, similarity_threshold=0.3), "x", 7, soon())
-    asked = servicer.request
-    assert asked.HasField("minimum_dense_score") == (mode is RetrievalMode.TEXT)
-    assert asked.minimum_dense_score in (0.0, -1.0)
-    assert not asked.skip_missing_scores
+    request = servicer.request
+    assert request.HasField("minimum_dense_score") == (mode is RetrievalMode.TEXT)
+    assert request.minimum_dense_score in (0.0, -1.0)
+    assert not request.skip_missing_scores
     await adapter.retrieve(LOCAL, Retrieval(("docs",), mode), "x", 7, soon())
     assert not servicer.request.HasField("minimum_dense_score")
 
 
 async def test_every_condition_of_a_search_is_sent(adapter: GrpcRetriever, servicer: Servicer) -> None:
-    """The caller, mode, categories and least score are sent. A least score of zero is sent as a bound."""
+    """The caller, mode, categories and minimum score are sent. A minimum score of zero is sent, too."""
     principal = Principal("tenant", "ann", ("o",), ("g",), ("ask",))
     retrieval = Retrieval(
         ("docs", "empty"),
@@ -393,30 +393,30 @@ async def test_every_condition_of_a_search_is_sent(adapter: GrpcRetriever, servi
     assert not servicer.request.HasField("filter")
 
 
-async def test_a_service_that_cannot_be_reached() -> None:
-    """A call to a service that cannot be reached fails with Unavailable."""
+async def test_an_unreachable_service_is_unavailable() -> None:
+    """A call to an unreachable service fails with Unavailable."""
     async with open_channel(f"127.0.0.1:{free_ports(1)[0]}", [DESCRIPTOR]) as channel:
         with pytest.raises(Unavailable):
             await GrpcRetriever(channel).retrieve(LOCAL, Retrieval(("docs",)), "x", 3, Deadline.after(3))
 
 
-async def test_a_deadline_that_has_passed(adapter: GrpcRetriever) -> None:
+async def test_a_call_after_its_deadline_fails(adapter: GrpcRetriever) -> None:
     """A call with an expired deadline fails with DeadlineExceeded."""
     with pytest.raises(DeadlineExceeded):
         await adapter.retrieve(LOCAL, Retrieval(("docs",)), "x", 3, Deadline.after(0))
 
 
 async def test_the_tuning_is_sent(adapter: GrpcRetriever, servicer: Servicer) -> None:
-    """The whole tuning is sent. The reranker's least score is sent only with a request for reranking."""
+    """The whole tuning is sent. The minimum reranker score is sent only with a request for reranking."""
     await adapter.retrieve(LOCAL, Retrieval(("docs",), minimum_reranker_score=0.5), "x", 7, soon())
     plain = servicer.request
     assert not any(plain.HasField(name) for name in ("rerank", "dense_weight", "expand"))
     assert (plain.fusion, plain.captions) == (retriever_pb2.FUSION_UNSPECIFIED, False)
     tuning = Tuning("ranks", 0.25, expand=False, diversity=0.5, neighbours=2, reranker="r")
-    wanted = Retrieval(
+    retrieval = Retrieval(
         ("docs",), minimum_reranker_score=0.5, semantic_ranker=True, semantic_captions=True, tuning=tuning
     )
-    await adapter.retrieve(LOCAL, wanted, "x", 7, soon())
+    await adapter.retrieve(LOCAL, retrieval, "x", 7, soon())
     sent = servicer.request
     assert (sent.fusion, sent.dense_weight, sent.expand) == (retriever_pb2.FUSION_RANKS, 0.25, False)
     assert (sent.diversity, sent.neighbours, sent.captions) == (0.5, 2, True)

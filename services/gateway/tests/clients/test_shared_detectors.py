@@ -1,4 +1,4 @@
-"""gateway.clients.shared_detectors: when the gateway runs a policy's detectors itself."""
+"""The conditions under which the gateway runs the detectors of a policy itself."""
 
 import asyncio
 import subprocess
@@ -32,19 +32,19 @@ class Service:
 
     Attributes:
         digests: The digests by detector.
-        limits: Its limits; None: an older service, which has none.
-        down: It cannot be reached.
-        asked: The number of calls.
+        limits: The limits of the service; None: an older service, which reports no limits.
+        down: Whether calls fail with Unavailable.
+        calls: The number of calls.
     """
 
     def __init__(self, **digests: str) -> None:
         self.digests = digests
         self.limits: pb.JudgingLimits | None = LIMITS
         self.down = False
-        self.asked = 0
+        self.calls = 0
 
     async def listing(self, deadline: Deadline) -> pb.ListDetectorsResponse:
-        self.asked += 1
+        self.calls += 1
         if self.down:
             raise Unavailable("gone")
         detectors = [pb.Detector(detector_id=name, library_digest=each) for name, each in self.digests.items()]
@@ -63,17 +63,17 @@ async def sharing(service: Service, *, age: float = 60.0) -> AsyncIterator[Share
 
 
 async def settled(service: Service, shared: SharedDetectors, detectors: Sequence[Detector]) -> None:
-    """Wait until the gateway knows the present list and has made what it can make of the detectors."""
+    """Wait until the gateway has the current list, and has compiled the detectors that it can compile."""
     shared.ready(detectors)
-    for _ in range(2):  # the second list is asked after the first one was taken
-        asked = service.asked
-        await eventually(lambda asked=asked: service.asked > asked + 1)  # type: ignore[misc]  # bound now
+    for _ in range(2):  # the gateway requests the second list after it has processed the first one
+        calls = service.calls
+        await eventually(lambda calls=calls: service.calls > calls + 1)  # type: ignore[misc]  # bound now
         shared.ready(detectors)
 
 
 @pytest.mark.parametrize("detectors", [[EMAIL], [EMAIL, WORDS]])
 async def test_the_same_detectors_become_ready(detectors: list[Detector]) -> None:
-    """Detectors of the same library become ready in the background; until then the service judges."""
+    """Detectors of the same library become ready in the background. Until then, the service judges."""
     service = Service(regex=digest(), ban_substrings=digest())
     async with sharing(service) as shared:
         assert shared.ready(detectors) is None
@@ -101,16 +101,16 @@ def changed(change: Callable[[Service], None]) -> Service:
     ],
     ids=["other-library", "replaced", "removed", "older-service", "requested", "wrong", "slow", "none"],
 )
-async def test_the_service_keeps_other_detectors(service: Service, detectors: list[Detector]) -> None:
-    """The service judges with a detector that differs, is missing, is a request's, is wrong, or is slow."""
+async def test_the_service_runs_all_other_detectors(service: Service, detectors: list[Detector]) -> None:
+    """The service judges if a detector differs, is missing, is named by the request, is invalid, or is slow."""
     async with sharing(service) as shared:
         assert shared.ready([WORDS]) is None
         await settled(service, shared, detectors)
         assert shared.ready(detectors) is None
 
 
-async def test_another_version_of_the_service_takes_over() -> None:
-    """When the service's library changes, the gateway stops judging; when it is the same again, it judges again."""
+async def test_the_service_judges_while_its_library_differs() -> None:
+    """The gateway stops judging when the service's library changes, and continues when it is the same again."""
     service = Service(regex=digest())
     async with sharing(service) as shared:
         await eventually(lambda: shared.ready([EMAIL]) is not None)
@@ -120,8 +120,8 @@ async def test_another_version_of_the_service_takes_over() -> None:
         await eventually(lambda: shared.ready([EMAIL]) is not None)
 
 
-async def test_other_limits_make_other_detectors() -> None:
-    """When the service's limits change, the detectors are made again."""
+async def test_changed_limits_compile_the_detectors_again() -> None:
+    """When the service's limits change, the gateway compiles the detectors again."""
     service = Service(regex=digest())
     async with sharing(service) as shared:
         await eventually(lambda: shared.ready([EMAIL]) is not None)
@@ -130,8 +130,8 @@ async def test_other_limits_make_other_detectors() -> None:
         await eventually(lambda: shared.ready([EMAIL]) not in (None, before))
 
 
-async def test_an_old_list_does_not_count() -> None:
-    """The service judges, and fails, when it has not answered for a while. Its next answer counts at once."""
+async def test_an_old_list_is_not_used() -> None:
+    """Without a recent list, the gateway leaves the judging to the service. The next list is used at once."""
     service = Service(regex=digest())
     async with sharing(service, age=0.5) as shared:
         await eventually(lambda: shared.ready([EMAIL]) is not None)
@@ -141,7 +141,7 @@ async def test_an_old_list_does_not_count() -> None:
         await eventually(lambda: shared.ready([EMAIL]) is not None)
 
 
-async def test_a_library_that_cannot_be_read_is_read_again(monkeypatch: pytest.MonkeyPatch) -> None:
+async def test_a_library_that_cannot_be_loaded_is_loaded_again(monkeypatch: pytest.MonkeyPatch) -> None:
     """The service judges while the gateway's own library fails to load. The gateway logs the cause once."""
     service = Service(regex=digest())
     monkeypatch.setattr(shared_detectors, "_library", broken)
@@ -158,27 +158,27 @@ def broken(*_: object) -> LocalLibrary:
     raise OSError("no such file")
 
 
-async def test_nothing_is_asked_before_it_is_wanted() -> None:
-    """A gateway without detectors of policies never asks for the list."""
+async def test_without_a_policy_the_list_is_not_requested() -> None:
+    """A gateway that has no request with a policy does not request the list."""
     service = Service(regex=digest())
     async with sharing(service) as shared:
         assert shared.ready([replace(EMAIL, requested=True)]) is None
         await asyncio.sleep(0)
-        assert service.asked == 0
+        assert service.calls == 0
 
 
 async def test_the_number_of_sets_is_bounded(monkeypatch: pytest.MonkeyPatch) -> None:
-    """The oldest set is dropped when a new one comes above the limit."""
+    """A new set above the limit displaces the oldest set."""
     monkeypatch.setattr(shared_detectors, "_MOST_SETS", 2)
     service = Service(regex=digest())
     async with sharing(service) as shared:
         for threshold in (b"0.1", b"0.2", b"0.3"):
-            wanted = [replace(EMAIL, params_json=b'{"regex":["email"],"threshold":' + threshold + b"}")]
-            await eventually(lambda wanted=wanted: shared.ready(wanted) is not None)  # type: ignore[misc]  # bound now
+            detectors = [replace(EMAIL, params_json=b'{"regex":["email"],"threshold":' + threshold + b"}")]
+            await eventually(lambda detectors=detectors: shared.ready(detectors) is not None)  # type: ignore[misc]  # bound now
         assert len(shared._made) == 2  # the bound itself
 
 
-def test_a_start_loads_no_engine() -> None:
+def test_the_start_does_not_load_the_pattern_engine() -> None:
     """The gateway's program does not load the pattern engine and its tables before a policy needs them."""
     code = (
         "import gateway.main, sys;"
@@ -188,8 +188,8 @@ def test_a_start_loads_no_engine() -> None:
     assert done.stdout.strip() == "[]"
 
 
-async def test_a_set_that_cannot_be_made_stops_no_other(monkeypatch: pytest.MonkeyPatch) -> None:
-    """After an unexpected error with one set, the service judges with it, and the gateway makes other sets."""
+async def test_a_set_that_cannot_be_compiled_does_not_affect_others(monkeypatch: pytest.MonkeyPatch) -> None:
+    """If a set cannot be compiled, the service judges with it, and the gateway compiles other sets."""
     made = LocalLibrary.made
 
     def failing(self: LocalLibrary, detectors: Sequence[Detector]) -> LocalDetectors | None:
@@ -207,8 +207,8 @@ async def test_a_set_that_cannot_be_made_stops_no_other(monkeypatch: pytest.Monk
         assert shared.ready([WORDS]) is None
 
 
-async def test_a_set_that_was_dropped_while_it_was_made_stays_dropped(monkeypatch: pytest.MonkeyPatch) -> None:
-    """The limit of sets also holds if new ones come while an old one is made."""
+async def test_a_set_that_is_displaced_during_its_compilation_is_dropped(monkeypatch: pytest.MonkeyPatch) -> None:
+    """The limit of sets also holds if new sets arrive while the gateway compiles an old set."""
     monkeypatch.setattr(shared_detectors, "_MOST_SETS", 2)
     made = LocalLibrary.made
     begun, go = threading.Event(), threading.Event()

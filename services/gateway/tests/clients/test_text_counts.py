@@ -1,4 +1,4 @@
-"""Kept counts of the tokens of texts, within a bound."""
+"""The cache of token counts."""
 
 from gateway.clients.text_counts import TextCounts
 from hypothesis import given
@@ -8,8 +8,8 @@ ENTRIES = st.dictionaries(st.tuples(st.sampled_from("ab"), st.text(max_size=3)),
 
 
 @given(ENTRIES)
-def test_a_kept_count_is_found(entries: dict[tuple[str, str], int]) -> None:
-    """Each count is found by its way of counting and its text, and no other count is."""
+def test_a_cached_count_is_found(entries: dict[tuple[str, str], int]) -> None:
+    """A count is found only with its counting method and its text."""
     counts = TextCounts()
     for (counting, text), count in entries.items():
         counts.keep(counting, [text], [count])
@@ -19,7 +19,7 @@ def test_a_kept_count_is_found(entries: dict[tuple[str, str], int]) -> None:
 
 
 def test_the_least_recently_used_counts_are_dropped() -> None:
-    """The least recently used counts are dropped at the bound."""
+    """Above the limit, the least recently used counts are dropped."""
     counts = TextCounts(most=2)
     counts.keep("a", ["x", "y"], [1, 2])
     counts.known("a", ["x"])

@@ -68,7 +68,7 @@ def texts(request: pytest.FixtureRequest) -> Texts:
 
 
 async def test_texts_become_one_job(texts: Texts) -> None:
-    """Texts become one queued job of the index without a single document."""
+    """Texts become one queued job of the index. The job has no document id."""
     job = await texts.submit(LOCAL, "docs", [document("a"), document("b")], soon())
     assert (job.state, job.index, job.document_id, job.sourcefile) == ("queued", "docs", "", "")
     assert job.id
@@ -76,8 +76,8 @@ async def test_texts_become_one_job(texts: Texts) -> None:
         await texts.submit(LOCAL, "a/b", [document("a")], soon())
 
 
-async def test_a_job_that_ends(link: NatsLink) -> None:
-    """An ended job has the outcomes in the order of the texts."""
+async def test_the_call_waits_until_the_job_ends(link: NatsLink) -> None:
+    """The call returns the ended job, with the outcomes in the order of the texts."""
     texts = nats_texts(link)
     job = await texts.submit(LOCAL, "docs", [document("a"), document("b")], soon())
     waiting = asyncio.create_task(texts.finished(LOCAL, job, soon()))
@@ -89,8 +89,8 @@ async def test_a_job_that_ends(link: NatsLink) -> None:
     assert (done.state, done.outcomes) == ("succeeded", (TextOutcome.NOT_FOUND, TextOutcome.STORED))
 
 
-async def test_a_job_that_fails(link: NatsLink) -> None:
-    """A failed job raises the error of the worker's reason."""
+async def test_a_failed_job_raises_its_error(link: NatsLink) -> None:
+    """A failed job raises the error that the worker recorded."""
     texts = nats_texts(link)
     job = await texts.submit(LOCAL, "docs", [document("a")], soon())
     error = ingest_pb2.JobError(reason="PAYLOAD_TOO_LARGE", message="Too long.")
@@ -99,8 +99,8 @@ async def test_a_job_that_fails(link: NatsLink) -> None:
         await texts.finished(LOCAL, job, soon())
 
 
-async def test_a_job_that_takes_too_long(link: NatsLink) -> None:
-    """A job that exceeds the deadline is returned in its present state."""
+async def test_a_job_that_exceeds_the_deadline_is_returned(link: NatsLink) -> None:
+    """A job that exceeds the deadline is returned in its current state."""
     texts = nats_texts(link)
     job = await texts.submit(LOCAL, "docs", [document("a")], soon())
     await work(link, state=ingest_pb2.JOB_STATE_INDEXING)
@@ -109,8 +109,8 @@ async def test_a_job_that_takes_too_long(link: NatsLink) -> None:
     assert late.progress["documents_total"] == 1
 
 
-async def test_the_object_of_a_job(link: NatsLink) -> None:
-    """The worker receives every text unchanged in the object of the job, also large ones."""
+async def test_the_worker_receives_the_texts_unchanged(link: NatsLink) -> None:
+    """The object of the job contains every text unchanged, including large texts."""
     documents = [document("ä", "Ein Text.\n", b'{"a" : 1.0}'), document("b", "word " * 500_000)]
     await nats_texts(link).submit(LOCAL, "docs", documents, soon(), existing_only=True)
     job = await work(link)
@@ -127,8 +127,8 @@ async def test_the_object_of_a_job(link: NatsLink) -> None:
     ]
 
 
-async def test_a_broker_that_cannot_be_reached(tmp_path: Path, ready: Ready) -> None:
-    """Texts are refused while the broker cannot be reached. An accepted job is awaited until it is back."""
+async def test_texts_during_an_outage_of_nats(tmp_path: Path, ready: Ready) -> None:
+    """Texts are refused while NATS cannot be reached. The call for an accepted job waits until NATS is back."""
     directory, [port] = tmp_path / "nats", free_ports(1)
     async with NatsLink(f"nats://127.0.0.1:{port}", retry=0.05) as link:
         texts = nats_texts(link)
