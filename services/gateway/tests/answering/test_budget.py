@@ -8,8 +8,8 @@ from gateway.answering.budget import (
     candidates,
     context_tokens,
     fits,
-    limited,
-    near_enough,
+    lower_limits,
+    reaches_threshold,
     shares,
 )
 from gateway.domain import Passage
@@ -83,7 +83,7 @@ def test_selection_is_greedy(sizes: list[int], budget: int) -> None:
 )
 def test_the_threshold(similarity: float | None, threshold: float | None, near: bool) -> None:
     """A passage is near enough from the threshold on, or without a similarity or a threshold."""
-    assert near_enough(passage(similarity), threshold) == near
+    assert reaches_threshold(passage(similarity), threshold) == near
 
 
 @given(WINDOWS, st.integers(1, 5000))
@@ -105,7 +105,7 @@ def test_larger_nodes_are_fewer_and_get_more(window: int, node_tokens: int) -> N
 )
 def test_a_limit_is_lowered_under_the_callers_name(members: bytes, lowered: bytes) -> None:
     """Each limit above the maximum is lowered under the caller's name, and other members stay."""
-    assert limited(members, 5) == lowered
+    assert lower_limits(members, 5) == lowered
 
 
 @pytest.mark.parametrize(
@@ -113,13 +113,15 @@ def test_a_limit_is_lowered_under_the_callers_name(members: bytes, lowered: byte
 )
 def test_parameters_without_a_higher_limit_stay_unchanged(members: bytes) -> None:
     """Parameters without a higher limit stay unchanged, byte for byte."""
-    assert limited(members, 5) == members
+    assert lower_limits(members, 5) == members
 
 
 @given(st.integers(0, 10**6), st.integers(1, 10**6))
 def test_a_limit_only_ever_shrinks(most: int, asked: int) -> None:
     """The lowered limit is the smaller one of both."""
-    assert json.loads(limited(json.dumps({"max_tokens": asked}).encode(), most)) == {"max_tokens": min(most, asked)}
+    assert json.loads(lower_limits(json.dumps({"max_tokens": asked}).encode(), most)) == {
+        "max_tokens": min(most, asked)
+    }
 
 
 @given(WINDOWS, PROMPTS, LIMITS, RATIOS)

@@ -39,8 +39,8 @@ def turn(action: Action, question: str = "a question", history: Sequence[Message
     return Turn(LOCAL, question, tuple(history), detectors=Detectors(input=detectors, context=detectors))
 
 
-async def of_input(asked: Turn, guardrails: FakeGuardrails | None = None) -> tuple[Turn, tuple[Detections, ...]]:
-    return await Checks(guardrails or FakeGuardrails()).of_input(asked, Timeline(), Deadline.after(5))
+async def check_input(asked: Turn, guardrails: FakeGuardrails | None = None) -> tuple[Turn, tuple[Detections, ...]]:
+    return await Checks(guardrails or FakeGuardrails()).check_input(asked, Timeline(), Deadline.after(5))
 
 
 def passage(number: int, text: str) -> Passage:
@@ -50,8 +50,8 @@ def passage(number: int, text: str) -> Passage:
 async def test_without_detectors_the_guardrails_are_not_called() -> None:
     """Without detectors, the guardrails are not called, and the turn and the passages stay unchanged."""
     guardrails, asked = FakeGuardrails(), replace(turn(Action.BLOCK, "a secret"), detectors=Detectors())
-    assert await of_input(asked, guardrails) == (asked, ())
-    assert await Checks(guardrails).of_context(asked, (passage(1, "x"),), Timeline(), Deadline.after(5)) == (
+    assert await check_input(asked, guardrails) == (asked, ())
+    assert await Checks(guardrails).check_context(asked, (passage(1, "x"),), Timeline(), Deadline.after(5)) == (
         (passage(1, "x"),),
         (),
     )
@@ -63,7 +63,7 @@ async def test_users_and_tools_are_judged() -> None:
     guardrails = FakeGuardrails()
     asked = turn(Action.REDACT, "my secret", HISTORY)
     asked = replace(asked, detectors=Detectors(input=(Detector("words", Action.REDACT, requested=True),)))
-    checked, found = await of_input(asked, guardrails)
+    checked, found = await check_input(asked, guardrails)
     assert guardrails.judged == ["an old secret", "a secret result", "my secret"]
     assert [message.text for message in checked.history] == [
         "secret of the system",
@@ -78,7 +78,7 @@ async def test_users_and_tools_are_judged() -> None:
 async def test_a_blocked_question_names_the_finding() -> None:
     """A blocked question causes an error that names the finding."""
     with pytest.raises(Blocked, match="secret") as caught:
-        await of_input(turn(Action.BLOCK, "my secret"))
+        await check_input(turn(Action.BLOCK, "my secret"))
     assert caught.value.field == "messages"
 
 
@@ -90,13 +90,13 @@ async def test_a_detector_that_fails_closed_is_named() -> None:
             return (Verdict(Action.BLOCK, (), ""),), (DetectorFailure("pii", "no answer"),)
 
     with pytest.raises(Blocked, match="pii failed"):
-        await of_input(turn(Action.BLOCK), Guardrails())
+        await check_input(turn(Action.BLOCK), Guardrails())
 
 
 async def test_an_old_message_does_not_close_a_conversation() -> None:
     """A finding in a message before the latest answer withholds that message and does not block the turn."""
     asked = turn(Action.BLOCK, history=(*HISTORY[:3], Message("tool", "a clean result")))
-    checked, found = await of_input(asked)
+    checked, found = await check_input(asked)
     assert [message.text for message in checked.history] == [*[WITHHELD] * 3, "a clean result"]
     assert [(event.direction, event.item) for event in found] == [(Direction.INPUT, at) for at in range(3)]
 
@@ -106,24 +106,24 @@ async def test_an_old_call_of_a_tool_does_not_close_a_conversation() -> None:
     calls = b'{"tool_calls":[{"id":"c","function":{"name":"f","arguments":"{\\"a\\":\\"secret\\"}"}}]}'
     called = Message("assistant", "", b"", calls)
     asked = turn(Action.BLOCK, history=(Message("user", "Find it."), called, Message("tool", "Here.")))
-    checked, _ = await of_input(asked)
+    checked, _ = await check_input(asked)
     assert (b"secret" in checked.history[1].extra_json, WITHHELD.encode() in checked.history[1].extra_json) == (
         False,
         True,
     )
     with pytest.raises(Blocked):
-        await of_input(turn(Action.BLOCK, question="", history=(Message("user", "Find it."), called)))
+        await check_input(turn(Action.BLOCK, question="", history=(Message("user", "Find it."), called)))
 
 
 async def test_a_tools_result_since_the_latest_answer_can_block() -> None:
     """A tool's result after the latest answer can block the turn."""
     with pytest.raises(Blocked):
-        await of_input(turn(Action.BLOCK, history=HISTORY))
+        await check_input(turn(Action.BLOCK, history=HISTORY))
 
 
 async def test_a_turn_without_a_question_is_judged_by_its_history() -> None:
     """A turn without a question is judged by its history."""
-    checked, _ = await of_input(turn(Action.REDACT, "", HISTORY))
+    checked, _ = await check_input(turn(Action.REDACT, "", HISTORY))
     assert (checked.question, checked.history[-1].text) == ("", "a [REDACTED] result")
 
 
@@ -134,7 +134,7 @@ async def test_a_turn_without_a_question_is_judged_by_its_history() -> None:
 async def test_passages_are_judged(action: Action, texts: list[str]) -> None:
     """A blocked passage is left out, a redacted one changed and a reported one kept, each with its number."""
     found_passages = (passage(1, "clean"), passage(2, "a secret"))
-    kept, found = await Checks(FakeGuardrails()).of_context(
+    kept, found = await Checks(FakeGuardrails()).check_context(
         turn(action), found_passages, Timeline(), Deadline.after(5)
     )
     assert [each.text for each in kept] == texts
@@ -145,7 +145,9 @@ async def test_captions_of_redacted_text_are_removed() -> None:
     """Captions that are no longer in their redacted passage are removed."""
     captions = ("A secret.", "In the clear.")
     found = tuple(replace(passage(1, text), captions=captions) for text in ("A secret. In the clear.", "Clear."))
-    kept, _ = await Checks(FakeGuardrails()).of_context(turn(Action.REDACT), found, Timeline(), Deadline.after(5))
+    kept, _ = await Checks(FakeGuardrails()).check_context(
+        turn(Action.REDACT), found, Timeline(), Deadline.after(5)
+    )
     assert [each.captions for each in kept] == [("In the clear.",), captions]
 
 
@@ -158,23 +160,25 @@ async def test_the_failure_of_a_detector_is_an_event() -> None:
             finding = Finding("words", "word", "secret", 1.0, Action.REPORT, 0, 1)
             return (Verdict(Action.REPORT, (finding,), ""),), (failure,)
 
-    found = await Checks(Guardrails()).reports(turn(Action.REPORT), Timeline(), Deadline.after(5))
+    found = await Checks(Guardrails()).report_on_input(turn(Action.REPORT), Timeline(), Deadline.after(5))
     assert [event.failures for event in found] == [(), (failure,)]
 
 
 async def test_reporting_detectors_are_called_separately() -> None:
-    """Reporting detectors are called by `reports` with the original text, and others by `of_input`, each once."""
+    """Reporting detectors are called by `report_on_input` with the original text, and others by `check_input`,
+    each once.
+    """
     guardrails, timeline = FakeGuardrails(), Timeline()
     report, redact = Detector("words", Action.REPORT), Detector("words", Action.REDACT)
     asked = replace(turn(Action.REDACT, "my secret"), detectors=Detectors(input=(report, redact)))
     checks = Checks(guardrails)
-    checked, found = await checks.of_input(asked, timeline, Deadline.after(5))
+    checked, found = await checks.check_input(asked, timeline, Deadline.after(5))
     assert (checked.question, [each.findings[0].action for each in found]) == ("my [REDACTED]", [Action.REDACT])
-    told = await checks.reports(asked, timeline, Deadline.after(5))
+    told = await checks.report_on_input(asked, timeline, Deadline.after(5))
     assert [each.findings[0].action for each in told] == [Action.REPORT]
     assert guardrails.judged == ["my secret", "my secret"]
     assert timeline.detections == [*found, *told]
-    assert await checks.reports(turn(Action.BLOCK, "my secret"), timeline, Deadline.after(5)) == ()
+    assert await checks.report_on_input(turn(Action.BLOCK, "my secret"), timeline, Deadline.after(5)) == ()
     assert len(guardrails.judged) == 2
 
 
@@ -187,7 +191,7 @@ async def test_findings_have_positions_in_the_requests_messages() -> None:
             turn(Action.REDACT, "a secret\n\nno secret", said[1:2]).original, messages=said, places=(1, 0, 2)
         ),
     )
-    checked, found = await of_input(asked)
+    checked, found = await check_input(asked)
     assert checked.question == "a [REDACTED]\n\nno [REDACTED]"
     assert [(each.item, [(f.start, f.end) for f in each.findings]) for each in found] == [
         (0, [(2, 8)]),
@@ -201,10 +205,10 @@ async def test_a_search_query_is_cleared(action: Action) -> None:
     guardrails, timeline = FakeGuardrails(), Timeline()
     asked = replace(turn(action), detectors=Detectors(output=(Detector("words", action),)))
     checks = Checks(guardrails)
-    assert await checks.clears(asked, "a word", timeline, Deadline.after(5))
-    assert await checks.clears(asked, "a secret", timeline, Deadline.after(5)) is (action is Action.REPORT)
+    assert await checks.clears_query(asked, "a word", timeline, Deadline.after(5))
+    assert await checks.clears_query(asked, "a secret", timeline, Deadline.after(5)) is (action is Action.REPORT)
     assert guardrails.judged == ["a word", "a secret"]
-    assert await checks.clears(replace(asked, detectors=Detectors()), "a secret", timeline, Deadline.after(5))
+    assert await checks.clears_query(replace(asked, detectors=Detectors()), "a secret", timeline, Deadline.after(5))
     assert len(guardrails.judged) == 2
     assert [(each.direction, each.item) for each in timeline.detections] == [(Direction.OUTPUT, QUERY)]
 
@@ -225,7 +229,7 @@ async def test_a_failing_detector_is_no_client_error(status: int, http: int) -> 
     guardrails, timeline = Failing(), Timeline()
     guardrails.status = status
     with pytest.raises(BlockedQuestion, match="the detector words failed") as error:
-        await Checks(guardrails).of_input(turn(Action.BLOCK), timeline, Deadline.after(5))
+        await Checks(guardrails).check_input(turn(Action.BLOCK), timeline, Deadline.after(5))
     assert http_status(error.value) == http
     assert error.value.detections == tuple(timeline.detections)
     assert timeline.detections[0].failures == (DetectorFailure("words", "it failed", status),)
@@ -234,10 +238,10 @@ async def test_a_failing_detector_is_no_client_error(status: int, http: int) -> 
 async def test_findings_are_recorded_at_once() -> None:
     """Findings of each direction are recorded at once."""
     timeline, checks = Timeline(), Checks(FakeGuardrails())
-    await checks.reports(turn(Action.REPORT, "a secret"), timeline, Deadline.after(5))
-    await checks.of_context(turn(Action.REDACT), (passage(1, "a secret"),), timeline, Deadline.after(5))
+    await checks.report_on_input(turn(Action.REPORT, "a secret"), timeline, Deadline.after(5))
+    await checks.check_context(turn(Action.REDACT), (passage(1, "a secret"),), timeline, Deadline.after(5))
     with pytest.raises(BlockedQuestion):
-        await checks.of_input(turn(Action.BLOCK, "a secret"), timeline, Deadline.after(5))
+        await checks.check_input(turn(Action.BLOCK, "a secret"), timeline, Deadline.after(5))
     noted = [(each.direction, each.findings[0].action) for each in timeline.detections]
     assert noted == [
         (Direction.INPUT, Action.REPORT),
@@ -258,7 +262,7 @@ async def test_a_report_of_a_passage_does_not_quote_redacted_text() -> None:
             )
             return (Verdict(Action.REDACT, found, "a [X]"),), ()
 
-    _, (found,) = await Checks(Both()).of_context(
+    _, (found,) = await Checks(Both()).check_context(
         turn(Action.REDACT), (passage(1, "a secret"),), Timeline(), Deadline.after(5)
     )
     assert [each.withheld for each in found.findings] == [True, False, False]
@@ -274,9 +278,9 @@ async def test_a_request_cannot_limit_a_policy_to_the_last_message(action: Actio
     asked = replace(turn(action, "a question", history), detection=LAST)
     if action is Action.BLOCK:
         with pytest.raises(Blocked):
-            await of_input(asked)
+            await check_input(asked)
     else:
-        checked, _ = await of_input(asked)
+        checked, _ = await check_input(asked)
         assert [message.text for message in checked.history] == ["my [REDACTED]", "and"]
 
 
@@ -290,13 +294,13 @@ async def test_a_requests_own_detectors_judge_the_last_message_alone() -> None:
         guardrails = FakeGuardrails()
         asked = replace(turn(Action.REDACT, question, history), detection=LAST, detectors=own)
         if question:
-            await of_input(asked, guardrails)
+            await check_input(asked, guardrails)
         else:
             with pytest.raises(Blocked):
-                await of_input(asked, guardrails)
+                await check_input(asked, guardrails)
         assert guardrails.judged == [question or "no secret"]
     both = replace(turn(Action.REDACT, "my secret", HISTORY[:3]), detection=LAST)
     guardrails = FakeGuardrails()
     with pytest.raises(Blocked):
-        await of_input(replace(both, detectors=both.detectors + own), guardrails)
+        await check_input(replace(both, detectors=both.detectors + own), guardrails)
     assert guardrails.judged == ["secret of the system", "an old secret", "no secret", "my secret"]

@@ -5,7 +5,7 @@ from collections.abc import AsyncGenerator, Sequence
 from contextlib import aclosing
 
 import pytest
-from gateway.answering.follow_ups import LONGEST_QUESTION, FollowUpSplitter, parted
+from gateway.answering.follow_ups import LONGEST_QUESTION, FollowUpSplitter, split_follow_ups
 from gateway.domain import Batch, Delta, Event, Finish, FollowUps, Start, Usage
 from hypothesis import given
 from hypothesis import strategies as st
@@ -123,7 +123,7 @@ async def of(*batches: Batch) -> AsyncGenerator[Batch, None]:
 
 async def events(*batches: Batch) -> list[Event]:
     out: list[Event] = []
-    async with aclosing(parted(of(*batches))) as parts:
+    async with aclosing(split_follow_ups(of(*batches))) as parts:
         async for batch in parts:
             assert batch
             out += batch
@@ -220,6 +220,6 @@ async def test_leaving_closes_the_source() -> None:
         finally:
             closed.set()
 
-    async with aclosing(parted(endless())) as parts:
+    async with aclosing(split_follow_ups(endless())) as parts:
         await anext(parts)
     assert closed.is_set()

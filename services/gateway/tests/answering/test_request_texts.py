@@ -29,7 +29,7 @@ def policy(action: Action) -> Detectors:
 
 
 async def checked(asked: Turn) -> tuple[Turn, tuple[Detections, ...]]:
-    return await Checks(FakeGuardrails()).of_input(asked, Timeline(), Deadline.after(5))
+    return await Checks(FakeGuardrails()).check_input(asked, Timeline(), Deadline.after(5))
 
 
 TOOL = {"type": "function", "function": {"name": "f", "description": "tells the secret", "parameters": {}}}

@@ -205,8 +205,8 @@ def test_the_inner_steps_of_a_service() -> None:
     """The inner steps of a service belong to the step that called it, and repeated ones are added up."""
     timeline = Timeline()
     timeline.add("retrieve", 0.009)
-    timeline.inside("retrieve", [("embed", 1.5), ("dense", 2.0)])
-    timeline.inside("retrieve", [("dense", 0.5)])
+    timeline.add_inner_steps("retrieve", [("embed", 1.5), ("dense", 2.0)])
+    timeline.add_inner_steps("retrieve", [("dense", 0.5)])
     [step] = timeline.steps
     assert [(inner.name, inner.duration_ms) for inner in step.inner] == [("embed", 1.5), ("dense", 2.5)]
 

@@ -105,7 +105,7 @@ def shares(window: int, fixed: int, max_tokens: int | None, ratio: float, node_t
     return Shares(answer, free, max(int(free * ratio), min(node_tokens, free)))
 
 
-def near_enough(passage: Passage, threshold: float | None) -> bool:
+def reaches_threshold(passage: Passage, threshold: float | None) -> bool:
     """Return whether a passage's cosine similarity reaches the threshold. True if either value is unknown."""
     return threshold is None or passage.dense_score is None or passage.dense_score >= threshold
 
@@ -127,7 +127,7 @@ def fits(tokens: Sequence[int], budget: int) -> list[bool]:
     return taken
 
 
-def limited(members_json: bytes, most: int) -> bytes:
+def lower_limits(members_json: bytes, most: int) -> bytes:
     """Return an OpenAI request, or some of its members, with a lowered token limit of the answer.
 
     The function changes only the limits that the request contains. All other members keep their bytes.

@@ -63,10 +63,10 @@ class Checks:
     def __init__(self, guardrails: Guardrails) -> None:
         self._guardrails = guardrails
 
-    async def of_input(
+    async def check_input(
         self, turn: Turn, timeline: Timeline, deadline: Deadline
     ) -> tuple[Turn, tuple[Detections, ...]]:
-        """Return the turn after redaction. `reports` calls the detectors that only report.
+        """Return the turn after redaction. `report_on_input` calls the detectors that only report.
 
         The detectors judge all messages of users and tools. Only the messages after the latest answer can block the
         request, because an old message must not block a conversation permanently. A blocked old message does not
@@ -80,7 +80,7 @@ class Checks:
         if not changing(turn):
             return turn, ()
         turn, found = await self._check_other_parts(turn, timeline, deadline)
-        turn, more = await self._of_input(turn, changing(turn), "check input", timeline, deadline)
+        turn, more = await self._check_messages(turn, changing(turn), "check input", timeline, deadline)
         return turn, found + more
 
     async def _check_other_parts(
@@ -95,7 +95,7 @@ class Checks:
         of_policy = tuple(each for each in detectors if not each.requested)
         found: tuple[Detections, ...] = ()
         for chosen, members in ((of_policy, True), (detectors, False)):
-            places = [at for _, spoken in _judged(turn, chosen) for at in spoken]
+            places = [at for _, positions in _judged(turn, chosen) for at in positions]
             answered = min(_answered(turn), _count(turn) - 2)  # the last message is new
             others = RequestTexts(turn, places, members=members, answered=answered) if chosen else None
             if others is None or not others.texts:
@@ -114,16 +114,16 @@ class Checks:
             turn = after
         return turn, found
 
-    async def reports(self, turn: Turn, timeline: Timeline, deadline: Deadline) -> tuple[Detections, ...]:
+    async def report_on_input(self, turn: Turn, timeline: Timeline, deadline: Deadline) -> tuple[Detections, ...]:
         """Return the findings of the detectors that only report on the texts of a turn.
 
         Raises:
             BlockedQuestion: A required detector failed.
         """
-        _, found = await self._of_input(turn, reporting(turn), "report on input", timeline, deadline)
+        _, found = await self._check_messages(turn, reporting(turn), "report on input", timeline, deadline)
         return found
 
-    async def _of_input(
+    async def _check_messages(
         self, turn: Turn, detectors: tuple[Detector, ...], step: str, timeline: Timeline, deadline: Deadline
     ) -> tuple[Turn, tuple[Detections, ...]]:
         judged = _judged(turn, detectors)
@@ -131,7 +131,7 @@ class Checks:
             return turn, ()
         context = detection_context.of_turn(turn)
         with timeline.step(step):
-            answers = [
+            results = [
                 await self._guardrails.detect(
                     turn.principal,
                     Direction.INPUT,
@@ -144,15 +144,15 @@ class Checks:
             ]
         places = [at for _, places in judged for at in places]
         judged_items = sorted(
-            zip(places, (v for each, _ in answers for v in each), strict=True), key=lambda pair: pair[0]
+            zip(places, (v for each, _ in results for v in each), strict=True), key=lambda pair: pair[0]
         )
-        spoken, verdicts = [at for at, _ in judged_items], [verdict for _, verdict in judged_items]
-        failures = tuple(dict.fromkeys(failure for _, each in answers for failure in each))
-        found = in_request(turn, _detections(Direction.INPUT, spoken, verdicts, failures))
+        positions, verdicts = [at for at, _ in judged_items], [verdict for _, verdict in judged_items]
+        failures = tuple(dict.fromkeys(failure for _, each in results for failure in each))
+        found = in_request(turn, _detections(Direction.INPUT, positions, verdicts, failures))
         timeline.detections += found
         answered, last = _answered(turn), _count(turn) - 1
         history, question = list(turn.history), turn.question
-        for at, verdict in zip(spoken, verdicts, strict=True):
+        for at, verdict in zip(positions, verdicts, strict=True):
             if verdict.action is Action.BLOCK and (at > answered or at == last):
                 raise _blocked(verdict, failures, found)
             if at == len(history):
@@ -163,13 +163,13 @@ class Checks:
                 history[at] = replace(history[at], text=text)
         return replace(turn, history=tuple(history), question=question), found
 
-    async def of_context(
+    async def check_context(
         self, turn: Turn, passages: tuple[Passage, ...], timeline: Timeline, deadline: Deadline
     ) -> tuple[tuple[Passage, ...], tuple[Detections, ...]]:
         """Return the passages that no context detector blocks, because documents can contain prompt injections."""
-        return await self.of_passages(turn, Direction.CONTEXT, passages, timeline, deadline)
+        return await self.check_passages(turn, Direction.CONTEXT, passages, timeline, deadline)
 
-    async def of_passages(
+    async def check_passages(
         self,
         turn: Turn,
         direction: Direction,
@@ -182,7 +182,7 @@ class Checks:
         The direction is `OUTPUT` if the passages are the answer.
         """
         texts = [passage.text for passage in passages]
-        verdicts, found = await self.judged(turn, direction, texts, timeline, deadline)
+        verdicts, found = await self.judge(turn, direction, texts, timeline, deadline)
         if not verdicts:
             return passages, ()
         kept = tuple(
@@ -192,7 +192,7 @@ class Checks:
         )
         return kept, found
 
-    async def judged(
+    async def judge(
         self, turn: Turn, direction: Direction, texts: Sequence[str], timeline: Timeline, deadline: Deadline
     ) -> tuple[tuple[Verdict, ...], tuple[Detections, ...]]:
         """Return a verdict for each text, or no verdicts if the turn has no detectors of this direction."""
@@ -207,7 +207,7 @@ class Checks:
         timeline.detections += found
         return verdicts, found
 
-    async def clears(self, turn: Turn, query: str, timeline: Timeline, deadline: Deadline) -> bool:
+    async def clears_query(self, turn: Turn, query: str, timeline: Timeline, deadline: Deadline) -> bool:
         """Return whether a search query that a model made may be shown unchanged."""
         if not turn.detectors.output:
             return True
@@ -241,12 +241,12 @@ def _judged(turn: Turn, detectors: tuple[Detector, ...]) -> list[tuple[tuple[Det
     """
     roles = [*(message.role for message in turn.history), *(["user"] if turn.question else [])]
     checked = (*_CHECKED, *_SYSTEM) if turn.detection.input_scope is InputScope.ALL else _CHECKED
-    spoken = [at for at, role in enumerate(roles) if role in checked]
+    positions = [at for at, role in enumerate(roles) if role in checked]
     if (last := _last(turn)) is not None:
-        spoken = [last]
+        positions = [last]
     of_policy = tuple(each for each in detectors if not each.requested)
     # A policy judges all messages that a request sends to a model, also the assistant's messages.
-    judged = [(of_policy, [at for at in range(len(roles)) if at not in spoken]), (detectors, spoken)]
+    judged = [(of_policy, [at for at in range(len(roles)) if at not in positions]), (detectors, positions)]
     return [(chosen, places) for chosen, places in judged if chosen and places]
 
 

@@ -12,7 +12,7 @@ from servicekit.errors import InvalidRequest, Unavailable
 from gateway.answering import prompts
 from gateway.answering.generation import Generation
 from gateway.answering.timeline import Timeline
-from gateway.answering.usage_sums import added
+from gateway.answering.usage_sums import add_usage
 from gateway.domain import (
     Batch,
     CompactionBegun,
@@ -31,7 +31,7 @@ from gateway.ports.answering import Generator, Prompt
 WINDOW_SHARE = 0.8
 """The share of the context window above which a conversation is summarised, if the request sets no threshold."""
 
-_OF_THE_ANSWER = (
+_ANSWER_PARAMETERS = (
     *("tools", "tool_choice", "parallel_tool_calls", "response_format", "max_completion_tokens", "logprobs"),
     *("top_logprobs", "stop"),
 )
@@ -52,7 +52,7 @@ class Compaction:
     def __init__(self, generator: Generator, generation: Generation) -> None:
         self._generator, self._generation = generator, generation
 
-    async def wanted(self, turn: Turn, deadline: Deadline) -> bool:
+    async def is_needed(self, turn: Turn, deadline: Deadline) -> bool:
         """Return whether the conversation of a turn must be summarised.
 
         Raises:
@@ -74,7 +74,7 @@ class Compaction:
         known = options.threshold is not None or bool(counts.context_window)
         return options.alone or (known and counts.messages + sum(counts.texts) > most)
 
-    async def before(
+    async def events(
         self,
         turn: Turn,
         answer: Callable[[Turn], AsyncGenerator[Batch, None]],
@@ -127,7 +127,7 @@ class Compaction:
             return
         async with aclosing(answer(turn)) as batches:
             async for batch in batches:
-                counted = [added(used, event) if type(event) is Usage else event for event in batch]
+                counted = [add_usage(used, event) if type(event) is Usage else event for event in batch]
                 timeline.usage = next((event for event in counted if type(event) is Usage), timeline.usage)
                 yield counted
 
@@ -163,7 +163,7 @@ def _summarising(turn: Turn) -> Turn:
     """Return the turn that requests a summary of this turn."""
     question = (Message("user", turn.question, b"", turn.original.question_extra_json),) if turn.question else ()
     parameters = _object.decode(turn.parameters_json)
-    kept = {name: value for name, value in parameters.items() if name not in _OF_THE_ANSWER}
+    kept = {name: value for name, value in parameters.items() if name not in _ANSWER_PARAMETERS}
     return replace(
         turn, question=prompts.SUMMARISE, history=(*turn.history, *question), parameters_json=_encode(kept)
     )

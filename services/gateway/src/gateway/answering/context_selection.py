@@ -55,7 +55,7 @@ class ContextSelection:
             if top is None:
                 top = await self._candidates(turn, deadline)
             found = await self._retriever.retrieve(turn.principal, turn.retrieval, query, top, deadline)
-            timeline.inside("retrieve", found.steps)
+            timeline.add_inner_steps("retrieve", found.steps)
         near = _near(labelled(found.passages), turn.retrieval.similarity_threshold)
         return replace(near, not_reranked=found.not_reranked)
 
@@ -66,7 +66,7 @@ class ContextSelection:
             most = budget.candidates(known.context_window, 0, self._node_tokens)
             if most == budget.LEAST_CANDIDATES:  # for a conversation of any length
                 return most
-        counts = await counted(self._generator, turn, (), prompts.compose(turn, ()), deadline)
+        counts = await count_tokens(self._generator, turn, (), prompts.compose(turn, ()), deadline)
         if too_long(counts):
             # The RAGEngine reports an unknown index before a prompt that is too long.
             await self._retriever.require(turn.principal, turn.retrieval.indexes, deadline)
@@ -84,13 +84,13 @@ class ContextSelection:
             InvalidRequest: The conversation alone does not fit the context window.
         """
         with timeline.step("budget"):
-            counts = await counted(
-                self._generator, turn, lines(found.passages), prompts.compose(turn, ()), deadline
+            counts = await count_tokens(
+                self._generator, turn, prompt_lines(found.passages), prompts.compose(turn, ()), deadline
             )
             if too_long(counts):
                 raise prompt_too_long()
             window, prompt = counts.context_window, counts.messages
-            most = _beside(window, prompt, turn.max_tokens)
+            most = _lowered_limit(window, prompt, turn.max_tokens)
             room = budget.context_tokens(
                 window or prompt + budget.ASSUMED_FREE_TOKENS,
                 prompt,
@@ -98,15 +98,17 @@ class ContextSelection:
                 turn.retrieval.context_token_ratio,
                 self._node_tokens,
             )
-            selection = within(room, found, counts.texts)
+            selection = select_fitting(room, found, counts.texts)
             needed = prompt + selection.tokens + budget.ADDITION_PROMPT_TOKENS + (most or 0)
             if window and most and needed > window:
-                counts = await counted(self._generator, turn, (), _sent(turn, selection.passages), deadline)
+                counts = await count_tokens(
+                    self._generator, turn, (), _messages_to_send(turn, selection.passages), deadline
+                )
                 most = max(0, min(most, window - counts.messages))
-        return no_longer(turn, most), selection
+        return with_answer_limit(turn, most), selection
 
 
-async def counted(
+async def count_tokens(
     generator: Generator, turn: Turn, texts: Sequence[str], prompt: Sequence[Message], deadline: Deadline
 ) -> TokenCounts:
     """Return the token counts of texts and of a prompt with the request's tools."""
@@ -116,7 +118,7 @@ async def counted(
     return replace(counts, texts=of_texts, messages=counts.messages + sum(counts.texts[len(texts) :]))
 
 
-def _sent(turn: Turn, passages: Sequence[Passage]) -> Sequence[Message]:
+def _messages_to_send(turn: Turn, passages: Sequence[Passage]) -> Sequence[Message]:
     """Return the messages for the model. Without passages these are the unchanged messages of the request."""
     return (not passages and turn.original.messages) or prompts.compose(turn, passages)
 
@@ -150,7 +152,7 @@ def _label(digest: str, others: Collection[str]) -> str:
     return next(digest[:end] for end in lengths if not any(other.startswith(digest[:end]) for other in others))
 
 
-def lines(passages: Sequence[Passage]) -> list[str]:
+def prompt_lines(passages: Sequence[Passage]) -> list[str]:
     """Return the text of each passage in a prompt, with the line break after it."""
     return [f"{prompts.data_point(passage)}\n" for passage in passages]
 
@@ -165,7 +167,7 @@ def prompt_too_long() -> InvalidRequest:
     return InvalidRequest("Prompt length exceeds context window.", field="messages")
 
 
-def _beside(window: int, prompt: int, max_tokens: int | None) -> int | None:
+def _lowered_limit(window: int, prompt: int, max_tokens: int | None) -> int | None:
     """Return the requested limit of the answer, lowered to the tokens that the conversation leaves."""
     if not window or max_tokens is None or max_tokens <= window - prompt:
         return max_tokens
@@ -178,14 +180,14 @@ def _beside(window: int, prompt: int, max_tokens: int | None) -> int | None:
 
 def _near(found: Sequence[Passage], threshold: float | None) -> Selection:
     """Return the passages that are similar enough to the question."""
-    near = [budget.near_enough(passage, threshold) for passage in found]
+    near = [budget.reaches_threshold(passage, threshold) for passage in found]
     for passage, enough in zip(found, near, strict=True):
         if not enough:
             _log_choice(passage, "under threshold")
     return Selection(tuple(itertools.compress(found, near)), under_threshold=near.count(False))
 
 
-def within(room: int, found: Selection, tokens: Sequence[int]) -> Selection:
+def select_fitting(room: int, found: Selection, tokens: Sequence[int]) -> Selection:
     """Return the passages that fit."""
     taken = budget.fits(tokens, room)
     if _log.is_enabled_for(logging.DEBUG):  # checked once for a hundred passages
@@ -210,7 +212,7 @@ def _log_choice(passage: Passage, fate: str, tokens: int | None = None) -> None:
     )
 
 
-def no_longer(turn: Turn, most: int | None) -> Turn:
+def with_answer_limit(turn: Turn, most: int | None) -> Turn:
     """Return the turn with this token limit of the answer, in the members that the request used for its limit."""
     if most is None or most == turn.max_tokens:
         return turn
@@ -218,6 +220,6 @@ def no_longer(turn: Turn, most: int | None) -> Turn:
     return replace(
         turn,
         max_tokens=most,
-        parameters_json=budget.limited(turn.parameters_json, most),
-        original=replace(turn.original, json=original and budget.limited(original, most)),
+        parameters_json=budget.lower_limits(turn.parameters_json, most),
+        original=replace(turn.original, json=original and budget.lower_limits(original, most)),
     )

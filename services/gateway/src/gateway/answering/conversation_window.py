@@ -10,7 +10,14 @@ import structlog
 from servicekit.deadline import Deadline
 
 from gateway.answering import budget, prompts, token_bounds
-from gateway.answering.context_selection import counted, lines, no_longer, prompt_too_long, too_long, within
+from gateway.answering.context_selection import (
+    count_tokens,
+    prompt_lines,
+    prompt_too_long,
+    select_fitting,
+    too_long,
+    with_answer_limit,
+)
 from gateway.answering.timeline import Timeline
 from gateway.domain import Message, Selection, TokenCounts, Turn
 from gateway.ports.answering import Generator
@@ -60,10 +67,10 @@ class ConversationWindow:
             removable = exchanges(turn.history)
             cut = [turn.history[at] for exchange in removable for at in exchange]
             passages = found.passages if found else ()
-            texts = [*lines(passages), *(message.text for message in cut)]
+            texts = [*prompt_lines(passages), *(message.text for message in cut)]
             shortest = _without(turn, frozenset(at for exchange in removable for at in exchange))
             prompt = prompts.compose(shortest, ())
-            counts = self._bound(turn, cut, texts, prompt) or await counted(
+            counts = self._bound(turn, cut, texts, prompt) or await count_tokens(
                 self._generator, turn, texts, prompt, deadline
             )
             if too_long(counts):
@@ -72,17 +79,17 @@ class ConversationWindow:
             window = counts.context_window or counts.messages + budget.ASSUMED_FREE_TOKENS
             ratio = turn.retrieval.context_token_ratio
             shares = budget.shares(window, counts.messages, turn.max_tokens, ratio, self._node_tokens)
-            selection = found and within(shares.passages, found, counts.texts[: len(passages)])
+            selection = found and select_fitting(shares.passages, found, counts.texts[: len(passages)])
             out: frozenset[int] = frozenset()
             room = shares.free - (selection.tokens if selection else 0)
             if counts.context_window:
                 # A model with an unknown window gets the whole conversation.
                 out = left_out(removable, sizes, room)
-            fitting = _understood(_without(turn, out), counts)
+            fitting = _without_unsupported_options(_without(turn, out), counts)
             messages_sized = zip((at for exchange in removable for at in exchange), sizes, strict=True)
             room -= sum(size for at, size in messages_sized if at not in out)
             if counts.context_window and (turn.max_tokens or 0) > shares.answer:
-                fitting = await self._limited(fitting, selection, counts.context_window, deadline)
+                fitting = await self._limit_answer(fitting, selection, counts.context_window, deadline)
                 room = 0  # the answer gets all free tokens
         if out:
             _log.info("history was cut", left_out=len(out), of=len(cut), context_window=counts.context_window)
@@ -120,12 +127,12 @@ class ConversationWindow:
         answers = (turn.max_tokens or 0) <= shares.answer
         return bounds if answers and passages <= shares.passages and passages + history <= shares.free else None
 
-    async def _limited(self, turn: Turn, selection: Selection | None, window: int, deadline: Deadline) -> Turn:
+    async def _limit_answer(self, turn: Turn, selection: Selection | None, window: int, deadline: Deadline) -> Turn:
         """Return the turn with its answer limited to the tokens that the prompt leaves in the window."""
         assert turn.max_tokens is not None
         prompt = prompts.compose(turn, selection.passages if selection else ())
-        counts = await counted(self._generator, turn, (), prompt, deadline)
-        return no_longer(turn, max(0, min(turn.max_tokens, window - counts.messages)))
+        counts = await count_tokens(self._generator, turn, (), prompt, deadline)
+        return with_answer_limit(turn, max(0, min(turn.max_tokens, window - counts.messages)))
 
 
 def _without(turn: Turn, out: frozenset[int]) -> Turn:
@@ -138,14 +145,14 @@ def _size(message: Message, tokens: int) -> int:
     return tokens + budget.MESSAGE_TOKENS + (budget.PICTURE_TOKENS if message.content_json else 0)
 
 
-def _understood(turn: Turn, counts: TokenCounts) -> Turn:
+def _without_unsupported_options(turn: Turn, counts: TokenCounts) -> Turn:
     if not (turn.prompting.follow_ups and counts.only_quotes):
         return turn
     return replace(turn, prompting=replace(turn.prompting, follow_ups=False))
 
 
-_ALWAYS = ("system", "developer")
-_ANSWERS = "assistant"
+_SYSTEM_ROLES = ("system", "developer")
+_ANSWER_ROLE = "assistant"
 
 
 def exchanges(history: Sequence[Message]) -> list[list[int]]:
@@ -159,9 +166,9 @@ def exchanges(history: Sequence[Message]) -> list[list[int]]:
     found: list[list[int]] = []
     answered = True
     for at, message in enumerate(history):
-        if message.role in _ALWAYS:
+        if message.role in _SYSTEM_ROLES:
             continue
-        is_question = message.role != _ANSWERS
+        is_question = message.role != _ANSWER_ROLE
         if not found or (is_question and answered):
             found.append([])
         found[-1].append(at)

@@ -45,21 +45,21 @@ class DocumentReader:
             Blocked: A detector blocks the question.
             NotFound: An index does not exist for the principal.
         """
-        async with background_task(self._checks.reports(turn, timeline, deadline)) as reports:
+        async with background_task(self._checks.report_on_input(turn, timeline, deadline)) as reports:
             (checked, _), passages = await run_both(
-                self._checks.of_input(turn, timeline, deadline), self._find(turn, top, timeline, deadline)
+                self._checks.check_input(turn, timeline, deadline), self._find(turn, top, timeline, deadline)
             )
             if checked.question != turn.question:
                 passages = await self._find(checked, top, timeline, deadline)
             await reports
         for direction in _JUDGED:
-            passages, _ = await self._checks.of_passages(checked, direction, passages, timeline, deadline)
+            passages, _ = await self._checks.check_passages(checked, direction, passages, timeline, deadline)
         return passages
 
     async def _find(self, turn: Turn, top: int, timeline: Timeline, deadline: Deadline) -> tuple[Passage, ...]:
         with timeline.step("retrieve"):
             found = await self._retriever.retrieve(turn.principal, turn.retrieval, turn.question, top, deadline)
-            timeline.inside("retrieve", found.steps)
+            timeline.add_inner_steps("retrieve", found.steps)
         return found.passages
 
     async def read(
@@ -92,7 +92,7 @@ class DocumentReader:
         """
         findings: list[Finding] = []
         for direction in _JUDGED:
-            verdicts, _ = await self._checks.judged(turn, direction, [text], timeline, deadline)
+            verdicts, _ = await self._checks.judge(turn, direction, [text], timeline, deadline)
             for verdict in verdicts:
                 if verdict.action is Action.BLOCK:
                     raise Blocked("The document was stopped by the guardrails.")

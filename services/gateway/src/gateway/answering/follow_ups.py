@@ -44,7 +44,7 @@ class FollowUpSplitter:
     _held: str = ""
     _space: str = ""
     _cut: bool = False
-    _taken: bool = False
+    _after_question: bool = False
 
     def feed(self, piece: str) -> str:
         """Add the next piece of the text and return the text that clients may receive."""
@@ -53,10 +53,10 @@ class FollowUpSplitter:
         out: list[str] = []
         at = 0
         while at < len(text):
-            if self._taken and text[at] == ">":
+            if self._after_question and text[at] == ">":
                 at += 1
                 continue
-            self._taken = False
+            self._after_question = False
             place = _PLACE.search(text, at)
             mark = place.start() if place else len(text)
             self._show(text[at:mark], out)
@@ -90,7 +90,7 @@ class FollowUpSplitter:
         return "".join(out)
 
     def _take(self, words: str) -> None:
-        self._cut = self._taken = True
+        self._cut = self._after_question = True
         if question := words.strip():
             self.questions.append(question)
 
@@ -107,7 +107,7 @@ MOST_QUESTIONS = 3
 _STOPPED = "content_filter"
 
 
-async def parted(batches: AsyncGenerator[Batch, None]) -> AsyncGenerator[Batch, None]:
+async def split_follow_ups(batches: AsyncGenerator[Batch, None]) -> AsyncGenerator[Batch, None]:
     """Yield the events of an answer, with `FollowUps` before the end of its first choice if there are questions.
 
     The output detectors run after this step. They judge the text without its questions, and each question
@@ -116,44 +116,47 @@ async def parted(batches: AsyncGenerator[Batch, None]) -> AsyncGenerator[Batch, 
     Args:
         batches: The model's events.
     """
-    parting = _Parting()
+    splitting = _Splitting()
     async with aclosing(batches):
         async for batch in batches:
-            if out := parting.of(batch):
+            if out := splitting.feed(batch):
                 yield out
-    if out := parting.last():
+    if out := splitting.remaining():
         yield out
 
 
-class _Parting:
+class _Splitting:
     def __init__(self) -> None:
         self._splitters: dict[int, FollowUpSplitter] = {}
         self._emitted = False
 
-    def of(self, batch: Batch) -> list[Event]:
-        """Return a batch without the texts of questions."""
+    def feed(self, batch: Batch) -> list[Event]:
+        """Return the events of a batch without the texts of questions."""
         out: list[Event] = []
         for event in batch:
             if isinstance(event, Delta):
-                self._part(event, out)
+                self._split(event, out)
             elif isinstance(event, Finish):
                 self._end(event.choice, out)
                 if event.reason == _STOPPED:
                     self._splitter(event.choice).questions.clear()
                 if event.choice == 0:
-                    out += self.last()
+                    out += self.remaining()
                 out.append(event)
             else:
                 out.append(event)
         return out
 
-    def last(self) -> list[Event]:
-        """Return the questions of the first choice without duplicates. Dialects with questions have one choice."""
+    def remaining(self) -> list[Event]:
+        """Return the questions of the first choice that were not returned yet, without duplicates.
+
+        Dialects with questions have one choice.
+        """
         questions = () if self._emitted else tuple(dict.fromkeys(self._splitter(0).questions))[:MOST_QUESTIONS]
         self._emitted = True
         return [FollowUps(questions)] if questions else []
 
-    def _part(self, delta: Delta, out: list[Event]) -> None:
+    def _split(self, delta: Delta, out: list[Event]) -> None:
         text = self._splitter(delta.choice).feed(delta.text) if delta.text else ""
         if text == delta.text:
             out.append(delta)

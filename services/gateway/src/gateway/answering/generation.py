@@ -13,9 +13,9 @@ from servicekit.errors import CausewayError, Unavailable, UpstreamRejected
 
 from gateway.answering import detection_context, error_text
 from gateway.answering.citation_marks import names_of
-from gateway.answering.follow_ups import parted
+from gateway.answering.follow_ups import split_follow_ups
 from gateway.answering.guard import OutputGuard
-from gateway.answering.timeline import Timeline, below
+from gateway.answering.timeline import Timeline, as_current_span
 from gateway.domain import (
     Action,
     Batch,
@@ -58,14 +58,16 @@ class Generation:
         timeline.model = turn.model
         with timeline.streamed("generate") as step:
             begin = time.perf_counter()
-            spoke = counted = False
+            has_output = counted = False
             texts: defaultdict[int, list[str]] = defaultdict(list)
-            released = self._released if turn.detectors.output else self._judged
-            async with aclosing(released(step, prompt, turn, timeline, deadline)) as batches:
+            judged = self._with_judged_errors if turn.detectors.output else self._judged_events
+            async with aclosing(judged(step, prompt, turn, timeline, deadline)) as batches:
                 async for generated in batches:
-                    batch = _named(generated, turn.answers_as)
-                    if not spoke and any(isinstance(event, Delta | Finish | Chunk | Completion) for event in batch):
-                        spoke = True
+                    batch = _with_model_name(generated, turn.answers_as)
+                    if not has_output and any(
+                        isinstance(event, Delta | Finish | Chunk | Completion) for event in batch
+                    ):
+                        has_output = True
                         timeline.add("first token", time.perf_counter() - begin)
                     for event in batch:
                         if type(event) is Delta:
@@ -84,12 +86,12 @@ class Generation:
                             timeline.detections.append(event)
                     if batch:
                         yield batch
-            if not spoke:
+            if not has_output:
                 raise Unavailable("The model sent no answer. Repeat the request.", retry_after=1)
             passed = prompt.passthrough_json and not turn.detectors.output
             if not (counted or passed or timeline.raw_json):
                 # A blocked answer ends before the model reports the token counts.
-                with below(step):
+                with as_current_span(step):
                     usage = await self.count(prompt, ["".join(pieces) for pieces in texts.values()], deadline)
                 if usage is not None:
                     timeline.usage = usage
@@ -106,7 +108,7 @@ class Generation:
             return None
         return Usage(counts.messages, sum(counts.texts))
 
-    async def _released(
+    async def _with_judged_errors(
         self, step: trace.Span, prompt: Prompt, turn: Turn, timeline: Timeline, deadline: Deadline
     ) -> AsyncGenerator[Batch, None]:
         """Yield the model's events after the checks of the output detectors.
@@ -115,31 +117,31 @@ class Generation:
             UpstreamRejected: The model server refused the request. The error contains a text that clients may read.
         """
         try:
-            async with aclosing(self._judged(step, prompt, turn, timeline, deadline)) as batches:
+            async with aclosing(self._judged_events(step, prompt, turn, timeline, deadline)) as batches:
                 async for batch in batches:
                     yield batch
         except UpstreamRejected as error:
             output = turn.detectors.output
             raise await error_text.cleared(error, self._guardrails, prompt.principal, output, deadline) from error
 
-    async def _judged(
+    async def _judged_events(
         self, step: trace.Span, prompt: Prompt, turn: Turn, timeline: Timeline, deadline: Deadline
     ) -> AsyncGenerator[Batch, None]:
         """Yield the model's events. If the turn has output detectors, they judge the events first."""
-        noted = _noted(step, self._generator.generate(prompt, deadline), timeline)
+        recorded = _record_response(step, self._generator.generate(prompt, deadline), timeline)
         # This step removes the follow-up questions before the detectors judge the remaining text.
-        async with aclosing(parted(noted) if turn.prompting.follow_ups else noted) as batches:
+        async with aclosing(split_follow_ups(recorded) if turn.prompting.follow_ups else recorded) as batches:
             if not turn.detectors.output:
                 async for batch in batches:
                     yield batch
                 return
             detectors = turn.detectors.output
-            around = detection_context.of_turn(turn, prompt.sources)
+            context = detection_context.of_turn(turn, prompt.sources)
             async with AsyncExitStack() as stack:
-                with below(step):
+                with as_current_span(step):
                     watch = await stack.enter_async_context(
                         self._guardrails.watch(
-                            prompt.principal, detectors, deadline, around, turn.detection.chunking
+                            prompt.principal, detectors, deadline, context, turn.detection.chunking
                         )
                     )
                 guard = OutputGuard(
@@ -155,7 +157,7 @@ class Generation:
                         yield batch
 
 
-def _named(batch: Batch, name: str) -> Batch:
+def _with_model_name(batch: Batch, name: str) -> Batch:
     """Return the batch with ``name`` as the name of the model; an empty ``name`` changes nothing."""
     if not name or not any(isinstance(event, Start | Completion) for event in batch):
         return batch
@@ -167,20 +169,20 @@ def _named(batch: Batch, name: str) -> Batch:
     ]
 
 
-async def _noted(
+async def _record_response(
     step: trace.Span, batches: AsyncGenerator[Batch, None], timeline: Timeline
 ) -> AsyncGenerator[Batch, None]:
-    """Yield the same batches, and record in the timeline that the model has begun to answer.
+    """Yield the same batches, and record in the timeline that the model has responded.
 
     The call begins when this function requests the first batch. Therefore the span of the call is a child of the
     step in the trace.
     """
     async with aclosing(batches):
-        with below(step):
+        with as_current_span(step):
             first = await anext(batches, None)
         if first is None:
             return
-        timeline.heard = True
+        timeline.model_responded = True
         yield first
         async for batch in batches:
             yield batch

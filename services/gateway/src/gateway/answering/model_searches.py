@@ -10,10 +10,10 @@ from servicekit.deadline import Deadline
 
 from gateway.answering import prompts
 from gateway.answering.checks import Checks
-from gateway.answering.context_selection import ContextSelection, no_longer
+from gateway.answering.context_selection import ContextSelection, with_answer_limit
 from gateway.answering.generation import Generation
 from gateway.answering.timeline import Timeline
-from gateway.answering.usage_sums import added
+from gateway.answering.usage_sums import add_usage
 from gateway.domain import (
     Batch,
     Delta,
@@ -60,7 +60,7 @@ class ModelSearches:
         self._generator, self._generation = generator, generation
         self._context, self._checks = context, checks
 
-    async def wanted(self, turn: Turn, deadline: Deadline) -> bool:
+    async def is_enabled(self, turn: Turn, deadline: Deadline) -> bool:
         """Return whether the model itself searches: the turn allows it, and the model can call tools."""
         if turn.searching is None or not turn.retrieval.indexes:
             return False
@@ -96,7 +96,7 @@ class ModelSearches:
                     timeline.usage = current.usage or timeline.usage
                     if events:
                         yield events
-            turn = _shortened(turn, current.usage, before)
+            turn = _with_remaining_limit(turn, current.usage, before)
             before, first = current.usage or before, False
             if not (current.searches and left) or turn.max_tokens == 0:
                 yield current.end(cut=bool(current.searches) and turn.max_tokens == 0)
@@ -121,11 +121,11 @@ class ModelSearches:
         if not query:
             return (), ()
         retrieval = replace(turn.retrieval, top=turn.retrieval.top or MOST_PASSAGES)
-        asking = replace(turn, retrieval=retrieval)
-        near = await self._context.search(asking, query, timeline, deadline)
+        search_turn = replace(turn, retrieval=retrieval)
+        near = await self._context.search(search_turn, query, timeline, deadline)
         assert near is not None
-        passages, detections = await self._checks.of_context(asking, near.passages, timeline, deadline)
-        _, fitting = await self._context.select(asking, Selection(passages), timeline, deadline)
+        passages, detections = await self._checks.check_context(search_turn, near.passages, timeline, deadline)
+        _, fitting = await self._context.select(search_turn, Selection(passages), timeline, deadline)
         return fitting.passages, detections
 
 
@@ -174,7 +174,7 @@ class _Round:
             elif type(event) is Finish:
                 self._finish = event
             elif type(event) is Usage:
-                self.usage = added(self._before, event)
+                self.usage = add_usage(self._before, event)
             else:
                 out.append(event)
         return out
@@ -268,8 +268,8 @@ def _with_result(turn: Turn, call: _Call, result: str) -> Turn:
     return replace(turn, history=(*turn.history, answer))
 
 
-def _shortened(turn: Turn, usage: Usage | None, before: Usage) -> Turn:
+def _with_remaining_limit(turn: Turn, usage: Usage | None, before: Usage) -> Turn:
     """Return the turn with the answer's limit reduced by the tokens of a round."""
     if turn.max_tokens is None or usage is None:
         return turn
-    return no_longer(turn, max(0, turn.max_tokens - (usage.completion_tokens - before.completion_tokens)))
+    return with_answer_limit(turn, max(0, turn.max_tokens - (usage.completion_tokens - before.completion_tokens)))

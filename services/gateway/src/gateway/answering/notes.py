@@ -37,7 +37,7 @@ def _left_out(number: int) -> str:
 
 NO_RERANKER = "No reranker is configured: {}."
 NOT_REQUESTED = "minimum_reranker_score needs semantic_ranker: no passage was omitted because of its score."
-ITS_ORDER, ITS_MINIMUM = "the order is that of the search", "no passage was omitted because of its score"
+SEARCH_ORDER, NO_MINIMUM = "the order is that of the search", "no passage was omitted because of its score"
 
 
 def not_ranked(found: Selection | None, retrieval: Retrieval) -> str:
@@ -48,7 +48,7 @@ def not_ranked(found: Selection | None, retrieval: Retrieval) -> str:
     if not retrieval.semantic_ranker:
         # Clients without a minimum send 0.
         return NOT_REQUESTED if retrieval.minimum_reranker_score else ""
-    left = f"{ITS_ORDER}; {ITS_MINIMUM}" if least else ITS_ORDER
+    left = f"{SEARCH_ORDER}; {NO_MINIMUM}" if least else SEARCH_ORDER
     if found.not_reranked:
         return f"{found.not_reranked.removesuffix('.')}: {left}."
     if any(passage.reranker_score is not None for passage in found.passages):

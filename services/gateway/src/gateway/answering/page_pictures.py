@@ -35,7 +35,7 @@ class PagePictures:
     def __init__(self, pictures: Pictures) -> None:
         self._pictures = pictures
 
-    async def of(
+    async def load(
         self, turn: Turn, fit: Fit, timeline: Timeline, deadline: Deadline
     ) -> tuple[tuple[Picture, ...], str]:
         """Return pictures of the passages' pages, best first, and the reason for missing pictures, or "".
@@ -58,7 +58,7 @@ class PagePictures:
                 return (), reason
         try:
             with timeline.step("load pictures"):
-                found = await self._load(turn.principal, pages[:most], deadline)
+                found = await self._read_pages(turn.principal, pages[:most], deadline)
         except CausewayError as error:
             _log.warning("pictures were not fetched", error=error.message)
             return (), NOT_FETCHED
@@ -67,7 +67,9 @@ class PagePictures:
         missing = len(pages) - len(found)
         return found, f"Pages whose pictures the model did not get: {missing}." if missing else ""
 
-    async def _load(self, principal: Principal, pages: list[Passage], deadline: Deadline) -> tuple[Picture, ...]:
+    async def _read_pages(
+        self, principal: Principal, pages: list[Passage], deadline: Deadline
+    ) -> tuple[Picture, ...]:
         # Sequential calls are fast enough: at most `MOST` round trips.
         jpegs = [(page, await self._pictures.read(principal, page, deadline)) for page in pages]
         return tuple(

@@ -129,7 +129,7 @@ class Pipeline:
         """
         timeline = timeline or Timeline()
         turn, known = await self._admit(turn, timeline, deadline)
-        searches = await self._searches.wanted(turn, deadline)
+        searches = await self._searches.is_enabled(turn, deadline)
         found: list[Passage] = []
 
         def answer(current: Turn) -> AsyncGenerator[Batch, None]:
@@ -139,7 +139,7 @@ class Pipeline:
             prompted = prompt if current is prepared.turn else _prompt(replace(prepared, turn=current))
             return self._generation.events(prompted, current, timeline, deadline)
 
-        async with background_task(self._checks.reports(turn, timeline, deadline)) as reports:
+        async with background_task(self._checks.report_on_input(turn, timeline, deadline)) as reports:
             try:
                 prepared = await self._prepare(turn, timeline, deadline, searches=searches)
                 if reports.done():
@@ -148,8 +148,8 @@ class Pipeline:
                 opening: list[Event] | None = []
                 if not prepared.passes_through:
                     opening = [_context(prepared, prompt, timeline, known), *prepared.detections]
-                if await self._compaction.wanted(prepared.turn, deadline):
-                    events = self._compaction.before(prepared.turn, answer, timeline, deadline)
+                if await self._compaction.is_needed(prepared.turn, deadline):
+                    events = self._compaction.events(prepared.turn, answer, timeline, deadline)
                 else:
                     events = answer(prepared.turn)
                 async with aclosing(events) as batches:
@@ -161,7 +161,7 @@ class Pipeline:
                             yield [*opening, *await reports, *batch]
                             opening = None
             except BlockedQuestion as blocked:
-                yield await self._instead(turn, blocked, reports, timeline, deadline)
+                yield await self._blocked_answer(turn, blocked, reports, timeline, deadline)
                 return
         yield [Done(timeline.steps, Selection(tuple(found)) if searches else prepared.selection)]
 
@@ -203,7 +203,7 @@ class Pipeline:
             with timeline.step("find index"):
                 await self._retriever.require(turn.principal, turn.retrieval.indexes, deadline)
             turn = replace(turn, retrieval=replace(turn.retrieval, indexes=()))
-        checks, found = self._checks.of_input(turn, timeline, deadline), None
+        checks, found = self._checks.check_input(turn, timeline, deadline), None
         if turn.retrieval.indexes:
             # The search runs concurrently, because its query does not leave the platform. All other steps wait for
             # the verdict.
@@ -215,9 +215,9 @@ class Pipeline:
         if query.text != turn.query:
             found = await self._context.search(checked, query.text, timeline, deadline)
         before = found.passages if found else ()
-        passages, found_in_context = await self._checks.of_context(checked, before, timeline, deadline)
+        passages, found_in_context = await self._checks.check_context(checked, before, timeline, deadline)
         fit = await self._fit(checked, found and replace(found, passages=passages), timeline, deadline)
-        pictures, no_more = await self._pictures.of(checked, fit, timeline, deadline)
+        pictures, no_pictures = await self._pictures.load(checked, fit, timeline, deadline)
         return Prepared(
             turn=fit.turn,
             judged=checked,
@@ -232,7 +232,7 @@ class Pipeline:
                 query=query.note,
                 found=found and replace(found, passages=passages),
                 left_out=fit.left_out,
-                pictures=no_more,
+                pictures=no_pictures,
             ),
         )
 
@@ -244,7 +244,7 @@ class Pipeline:
             return Fit(turn, None)
         return Fit(*await self._context.select(turn, found, timeline, deadline))
 
-    async def _instead(
+    async def _blocked_answer(
         self,
         turn: Turn,
         blocked: BlockedQuestion,

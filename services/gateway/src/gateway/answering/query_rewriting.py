@@ -22,7 +22,7 @@ SHARE_OF_TIME = 1 / 3
 """The model's time limit: this share of the remaining time, at most `MOST_SECONDS`."""
 
 PARAMETERS = b'{"temperature":0,"max_tokens":100}'
-MOST_THOUGHT = 1000
+REASONING_MODEL_TOKENS = 1000
 """The token limit of a reasoning model. Such models accept neither a temperature nor ``max_tokens``."""
 
 ONLY_QUOTES = "The model only quotes its sources and writes no search queries: the search used the question."
@@ -33,7 +33,7 @@ STOPPED = "The detectors stopped the search query of the model: the search used 
 _NULL = msgspec.Raw(b"null")
 _object = msgspec.json.Decoder(dict[str, msgspec.Raw])
 _CONVERSATION = ("user", "assistant")
-_END_OF_THOUGHT = "</think>"
+_END_OF_REASONING = "</think>"
 _QUOTES = ('""', "''", "``", "“”", "„“", "«»")
 
 _log = structlog.get_logger(__name__)
@@ -89,7 +89,7 @@ class QueryRewriting:
         text = _cleaned(await self._generated(turn, timeline, deadline))
         if not text:
             return Query(turn.query, UNUSABLE)
-        if not await self._checks.clears(turn, text, timeline, deadline):
+        if not await self._checks.clears_query(turn, text, timeline, deadline):
             return Query(turn.query, STOPPED)
         return Query(text)
 
@@ -110,14 +110,14 @@ class QueryRewriting:
         text, reason = "", ""
         async with aclosing(self._generator.generate(prompt, deadline)) as batches:
             async for batch in batches:
-                timeline.heard = True
+                timeline.model_responded = True
                 for event in batch:
                     if isinstance(event, Delta) and event.choice == 0:
                         text += event.text
                     elif isinstance(event, Finish) and event.choice == 0:
                         reason = event.reason
                     elif isinstance(event, Usage):
-                        timeline.spent("rewrite", event)
+                        timeline.set_usage("rewrite", event)
                 if len(text) > prompts.LONGEST_MESSAGE:
                     return ""
         if not reason:
@@ -131,7 +131,7 @@ def _parameters(turn: Turn) -> bytes:
     effort = _object.decode(turn.parameters_json).get("reasoning_effort", _NULL)
     if effort == _NULL:
         return PARAMETERS
-    return msgspec.json.encode({"reasoning_effort": effort, "max_completion_tokens": MOST_THOUGHT})
+    return msgspec.json.encode({"reasoning_effort": effort, "max_completion_tokens": REASONING_MODEL_TOKENS})
 
 
 def _cleaned(raw_text: str) -> str:
@@ -139,7 +139,7 @@ def _cleaned(raw_text: str) -> str:
 
     The query is on one line, without the model's reasoning and without enclosing quotation marks.
     """
-    text = " ".join(raw_text.rpartition(_END_OF_THOUGHT)[2].split())
+    text = " ".join(raw_text.rpartition(_END_OF_REASONING)[2].split())
     if text[:1] + text[-1:] in _QUOTES:
         text = text[1:-1].strip()
     return text if len(text) <= LONGEST_QUERY else ""

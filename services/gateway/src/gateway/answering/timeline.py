@@ -29,7 +29,8 @@ class Timeline:
         start_json: The members of the whole answer; may be empty.
         raw_json: The last chunk that passed through unchanged, or the whole answer, or empty.
         chunks: The number of chunks that passed through unchanged.
-        heard: A model has begun to answer, or to write a search query. After that, a retry costs tokens again.
+        model_responded: Whether a model has begun to answer, or to write a search query. After that, a retry costs
+            tokens again.
     """
 
     def __init__(self) -> None:
@@ -37,7 +38,7 @@ class Timeline:
         self.usage: Usage | None = None
         self.start_json = self.raw_json = b""
         self.chunks = 0
-        self.heard = False
+        self.model_responded = False
         self.detections: list[Detections] = []
         self._begin = time.perf_counter()
         self._starts: dict[str, float] = {}
@@ -48,7 +49,7 @@ class Timeline:
     @contextlib.contextmanager
     def step(self, name: str) -> Iterator[None]:
         """Time the block, even if it fails. In the trace, calls of services are children of the step."""
-        with self.streamed(name) as span, below(span):
+        with self.streamed(name) as span, as_current_span(span):
             yield
 
     @contextlib.contextmanager
@@ -56,7 +57,8 @@ class Timeline:
         """Time a step that yields events, even if it fails. Yield its span without making it the current span.
 
         An async generator runs in the context of the task that requests its next event. A current span would
-        therefore remain current in that task after a `yield`. `below` makes the span current between two yields.
+        therefore remain current in that task after a `yield`. `as_current_span` makes the span current between
+        two yields.
         """
         begin, start = time.perf_counter(), time.time_ns()
         # No effect if the trace is not recorded.
@@ -76,7 +78,7 @@ class Timeline:
             end = time.time_ns()
             _tracer.start_span(name, start_time=end - int(seconds * _NANOSECONDS)).end(end)
 
-    def inside(self, name: str, steps: Iterable[tuple[str, float]]) -> None:
+    def add_inner_steps(self, name: str, steps: Iterable[tuple[str, float]]) -> None:
         """Add the steps that a service reports within a step.
 
         Args:
@@ -91,7 +93,7 @@ class Timeline:
         self._starts.setdefault(name, begin - self._begin)
         self._seconds[name] = self._seconds.get(name, 0.0) + seconds
 
-    def spent(self, name: str, usage: Usage) -> None:
+    def set_usage(self, name: str, usage: Usage) -> None:
         """Set the tokens of a step."""
         self._usage[name] = usage
 
@@ -110,7 +112,7 @@ class Timeline:
         )
 
 
-def below(step: trace.Span) -> contextlib.AbstractContextManager[object]:
+def as_current_span(step: trace.Span) -> contextlib.AbstractContextManager[object]:
     """Make a step's span the current span, so that the spans of service calls are its children in the trace."""
     if not step.is_recording():
         return contextlib.nullcontext()

@@ -10,7 +10,7 @@ from gateway.domain.deltas import members_of
 _encode = msgspec.json.encode
 
 
-def added(first: Usage, second: Usage) -> Usage:
+def add_usage(first: Usage, second: Usage) -> Usage:
     """Return the sum of two token counts, including the model server's details."""
     raw = [members_of(each.raw_json) for each in (first, second) if each.raw_json]
     summed = _encode(_sum(*raw)) if len(raw) > 1 else _encode(raw[0]) if raw else b""

@@ -187,7 +187,7 @@ class ChatEndpoint:
         if shown is not failure:
             _log.warning("answer failed", dialect=dialect.name, error=failure.message)
             failure = shown
-        if timeline.heard and dialect.media.clients_retry and _is_retried(http_status(failure)):
+        if timeline.model_responded and dialect.media.clients_retry and _is_retried(http_status(failure)):
             failure = BrokenOff(failure.message)
         await refuse(send, failure, dialect.error(failure), dialect.media.status(failure))
 

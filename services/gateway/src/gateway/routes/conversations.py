@@ -211,7 +211,7 @@ class _Conversations:
             messages = chats.messages({"messages": msgspec.Raw(msgspec.json.encode(conversation.messages))})
             chats.check_readable(messages, policy=True)
             turn = Turn(state.principal, "", tuple(messages), detectors=detectors)
-            remaining, _ = await self._checks.of_input(turn, Timeline(), deadline)
+            remaining, _ = await self._checks.check_input(turn, Timeline(), deadline)
             items = record.judged_input(items, conversation.paths, turn, remaining)
         now = time.time_ns()
         return tuple(named(item, name, f"c{now + at}") for at, item in enumerate(items) if item is not None)
