@@ -120,3 +120,10 @@ def corpus(ingest: Ingest) -> str:
     jobs = ingest(INDEX, files)
     assert {job["state"] for job in jobs} <= {"succeeded", "unchanged"}, jobs
     return INDEX
+
+
+@pytest.fixture(scope="session")
+def handbook(ingest: Ingest) -> None:
+    """Fill the index of the documentation's examples with the sample corpus."""
+    files = {path.name: path.read_bytes() for path in sorted(CORPUS.iterdir())}
+    assert all(job["state"] in ("succeeded", "unchanged") for job in ingest("handbook", files))

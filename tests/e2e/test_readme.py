@@ -2,7 +2,6 @@ import contextlib
 import io
 import json
 import re
-from collections.abc import Callable
 from pathlib import Path
 from typing import Any
 
@@ -13,13 +12,6 @@ ROOT = Path(__file__).resolve().parents[2]
 README = (ROOT / "README.md").read_text()
 HOME = "http://127.0.0.1:8080"
 BLOCKS = re.findall(r"^```(\w+)\n(.*?)^```", README, re.MULTILINE | re.DOTALL)
-
-
-@pytest.fixture(scope="session")
-def handbook(ingest: Callable[..., list[dict[str, Any]]]) -> None:
-    """Fill the index of the README."""
-    files = {path.name: path.read_bytes() for path in sorted((ROOT / "examples" / "corpus").iterdir())}
-    assert all(job["state"] in ("succeeded", "unchanged") for job in ingest("handbook", files))
 
 
 @pytest.mark.usefixtures("handbook")

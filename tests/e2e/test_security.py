@@ -2,6 +2,7 @@
 
 import asyncio
 import json
+import re
 import sys
 import time
 from collections.abc import Callable, Iterator
@@ -136,6 +137,16 @@ def _question(path: str, **more: Any) -> dict[str, Any]:
 def _shown(text: str) -> set[str]:
     """Return the documents whose name or content is in a text."""
     return {name for name, secret in SECRETS.items() if name in text or secret in text}
+
+
+def test_the_requests_of_the_page(harbour: Harbour) -> None:
+    """The requests of docs/security.md without a key and with a key have the statuses that the page shows."""
+    page = Path(__file__).resolve().parents[2] / "docs" / "security.md"
+    shown = re.findall(r"^curl -i http://127.0.0.1:8080(/\S+)( -H \S.*)? +# (\d+)$", page.read_text(), re.MULTILINE)
+    assert len(shown) == 2
+    for path, header, status in shown:
+        client = harbour.north["ann"] if header else harbour.nobody
+        assert client.get(path).status_code == int(status)
 
 
 @pytest.mark.parametrize("caller", SEES)
