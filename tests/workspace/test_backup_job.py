@@ -1,6 +1,7 @@
 """The component `backup`: the permissions of its job, and the backups that its script keeps."""
 
 import os
+import re
 import subprocess
 import sys
 from collections.abc import Callable
@@ -9,6 +10,7 @@ from typing import Any
 
 import kubernetes_validate
 import pytest
+import yaml
 from causeway.cli.commands import backup
 from manifests import K8S, Manifests, size
 from typer.models import OptionInfo
@@ -44,6 +46,19 @@ def test_a_cluster_takes_it(cluster: Manifests, kubernetes: str) -> None:
     }
     for each in own:
         kubernetes_validate.validate(each, kubernetes, strict=True)
+
+
+def test_an_overlay_changes_schedule_folders_and_size(compose: Callable[..., Manifests], root: Path) -> None:
+    """The overlay of docs/backup.md sets the schedule, the number of folders and the size of the claim."""
+    [block] = re.findall(
+        r"^```yaml\n(.*?)^```", (root / "docs" / "backup.md").read_text(), re.MULTILINE | re.DOTALL
+    )
+    shown = yaml.safe_load(block)
+    cluster = compose("prod", [Path(each).name for each in shown["components"]], patches=shown["patches"])
+    assert job_of(cluster)["schedule"] == "0 */6 * * *"
+    assert cluster.environment(cluster.pods["backup"]["containers"][0])["KEEP"] == "28"
+    [claim] = [each for each in cluster.objects if each["metadata"]["name"] == "backups"]
+    assert claim["spec"]["resources"]["requests"]["storage"] == "500Gi"
 
 
 def test_one_backup_runs_at_a_time(cluster: Manifests) -> None:

@@ -8,6 +8,7 @@ from pathlib import Path
 from typing import Any
 
 import pytest
+import yaml
 from manifests import ROOT, Manifests
 
 # files of mounted Secrets
@@ -122,18 +123,23 @@ def test_urls_are_opened_as_the_page_shows(compose: Compose, documented: Documen
         assert said["CAUSEWAY_INGEST_URLS"] == '["docs.example.org"]'
 
 
-def test_originals_are_kept_in_a_bucket(compose: Compose) -> None:
-    """The component gives gateway and ingest the same bucket, and their pods the files of an access key."""
-    cluster = compose("prod", ["s3-originals"])
-    told = []
+def test_originals_are_kept_in_a_bucket(compose: Compose, root: Path) -> None:
+    """With the overlay of docs/originals.md, gateway and ingest have its bucket, and the files of an access key."""
+    page = (root / "docs" / "originals.md").read_text()
+    [block] = re.findall(r"^```yaml\n(.*?)^```", page, re.MULTILINE | re.DOTALL)
+    shown = yaml.safe_load(block)
+    components = [Path(each).name for each in shown["components"]]
+    fields = {name: shown[name] for name in ("configMapGenerator", "patches")}
+    cluster = compose("prod", components, **fields)
+    stores = []
     for service in ("gateway", "ingest"):
         pod = cluster.pods[service]
         said = cluster.environment(pod["containers"][0])
-        told.append({name: value for name, value in said.items() if name.startswith("CAUSEWAY_S3_")})
+        stores.append({name: value for name, value in said.items() if name.startswith("CAUSEWAY_S3_")})
         (volume,) = (each for each in pod["volumes"] if each.get("secret", {}).get("secretName") == "originals")
         (mount,) = (each for each in pod["containers"][0]["volumeMounts"] if each["name"] == volume["name"])
         paths = {said["CAUSEWAY_S3_ACCESS_KEY_FILE"], said["CAUSEWAY_S3_SECRET_KEY_FILE"]}
         assert paths == {f"{mount['mountPath']}/{name}" for name in ("access-key", "secret-key")}
         assert mount["readOnly"] is True
-    assert told[0] == told[1]
-    assert told[0]["CAUSEWAY_S3_BUCKET"]
+    assert stores[0] == stores[1]
+    assert (stores[0]["CAUSEWAY_S3_BUCKET"], stores[0]["CAUSEWAY_S3_REGION"]) == ("documents", "eu-central-1")
