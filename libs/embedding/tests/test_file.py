@@ -11,6 +11,11 @@ from servicekit.yaml_file import BadFile
 ROOT = Path(__file__).resolve().parents[3]
 PAGE = (ROOT / "docs" / "embeddings.md").read_text()
 BLOCKS = re.findall(r"```yaml\n(.*?)```", PAGE, re.DOTALL)
+ON_TRITON = [
+    block
+    for block in re.findall(r"```yaml\n(models:.*?)```", (ROOT / "docs" / "triton.md").read_text(), re.DOTALL)
+    if "dimension:" in block
+]
 GOOD = """
 default: e5
 models:
@@ -108,11 +113,11 @@ def test_a_wrong_file(tmp_path: Path, old: str, new: str, says: str) -> None:
     assert "s3cret" not in str(caught.value)
 
 
-@pytest.mark.parametrize("text", [*BLOCKS, (ROOT / "examples" / "embeddings.yaml").read_text()])
+@pytest.mark.parametrize("text", [*BLOCKS, *ON_TRITON, (ROOT / "examples" / "embeddings.yaml").read_text()])
 def test_the_examples_are_read(tmp_path: Path, text: str) -> None:
     """Each example of the documentation is read unchanged, if its keys and files exist."""
     path = tmp_path / "embeddings.yaml"
-    path.write_text(text.replace("models/bge-m3/tokenizer.json", "tokenizer.json"))
+    path.write_text(re.sub(r"tokenizer: \S+/tokenizer.json", "tokenizer: tokenizer.json", text))
     (tmp_path / "tokenizer.json").write_text("{}")
     assert file.read(path, dict.fromkeys(re.findall(r"env: (\w+)", text), "s3cret")).models
 

@@ -1,4 +1,4 @@
-"""The documentation of ``models.yaml`` is correct."""
+"""The documentation of ``models.yaml`` is correct: docs/models.md, and the examples in docs/triton.md."""
 
 import re
 from pathlib import Path
@@ -7,24 +7,34 @@ import pytest
 from generator.configuration.models_file import Reader
 
 ROOT = Path(__file__).resolve().parents[4]
-BLOCKS = [
-    block
-    for block in re.findall(r"```yaml\n(.*?)```", (ROOT / "docs" / "models.md").read_text(), re.DOTALL)
-    if "servers:" in block
-]
 
 
-@pytest.mark.parametrize("text", [*BLOCKS, (ROOT / "examples" / "models.yaml").read_text()])
-def test_the_examples_are_read(tmp_path: Path, text: str) -> None:
+def _blocks(page: str) -> list[str]:
+    """Return the models files of a page: its YAML blocks, and the files that its shell commands write."""
+    text = (ROOT / "docs" / page).read_text()
+    return [
+        block
+        for block in re.findall(r"(?:```yaml|<<'END')\n(.*?)(?:```|END)", text, re.DOTALL)
+        if block.startswith("servers:")
+    ]
+
+
+BLOCKS = _blocks("models.md")
+
+
+@pytest.mark.parametrize("text", [*BLOCKS, *_blocks("triton.md"), (ROOT / "examples" / "models.yaml").read_text()])
+def test_the_reader_accepts_the_examples(tmp_path: Path, text: str) -> None:
     """The reader accepts each example, given its keys and files."""
     (tmp_path / "key").write_text("s3cret")
-    text = text.replace("/run/secrets/vllm", "key").replace("models/llm/tokenizer.json", "estimate")
+    for path in ("models/llm/tokenizer.json", "models/qwen2.5-1.5b-instruct"):
+        text = text.replace(path, "estimate")
+    text = text.replace("/run/secrets/vllm", "key")
     environ = dict.fromkeys(re.findall(r"env: (\w+)", text), "s3cret")
     assert Reader(tmp_path / "models.yaml", environ)(text.encode()).counters
 
 
-def test_the_message_is_the_one_that_is_shown(tmp_path: Path) -> None:
-    """The error message on the page is that of the reader."""
+def test_the_documented_error_message_is_the_readers(tmp_path: Path) -> None:
+    """The page shows the error message that the reader raises."""
     page = (ROOT / "docs" / "models.md").read_text()
     wrong = BLOCKS[0].replace("server: gpu-2", "server: gpu2").replace("/run/secrets/vllm", "key")
     (tmp_path / "key").write_text("s3cret")
