@@ -104,7 +104,9 @@ def test_languages(tmp_path: Path) -> None:
     assert "| de | 1.000 (0.250) | 0.500 | 0.960 |" in table
     assert eval_languages.shortfalls(result) == []
     result["de"]["final"]["hybrid"] = 0.94
-    assert eval_languages.shortfalls(result) == ["de, final: hybrid has 0.940, the better of its parts 1.000"]
+    assert eval_languages.shortfalls(result) == [
+        "de, final: hybrid search has 0.940, the better of text and vector search has 1.000"
+    ]
 
     page = tmp_path / "eval.md"
     page.write_text("# Title\n\n## Languages\n\nold\n\n## Other\n\nstays\n")
