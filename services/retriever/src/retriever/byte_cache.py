@@ -46,8 +46,3 @@ class ByteCache(Generic[K, V]):
         found = self._entries.pop(key, None)
         if found is not None:
             self.size_bytes -= found[1]
-
-    def clear(self) -> None:
-        """Remove all entries."""
-        self._entries.clear()
-        self.size_bytes = 0
