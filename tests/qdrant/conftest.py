@@ -1,4 +1,4 @@
-"""A Qdrant server's program, which `CAUSEWAY_QDRANT_SERVER` names, with one node and with three."""
+"""The program of a Qdrant server, which `CAUSEWAY_QDRANT_SERVER` names. The tests start one or three nodes."""
 
 from pathlib import Path
 

@@ -1,4 +1,4 @@
-"""A cluster of three nodes of a real Qdrant server, whose nodes are killed, frozen and restarted in turn."""
+"""Faults of a real Qdrant cluster: its nodes are killed, frozen or restarted, one after the other."""
 
 import asyncio
 import time
@@ -27,7 +27,7 @@ WRITE_SECONDS = 5.0
 AWAY_SECONDS = 8.0
 DOCUMENTS = 12
 PAUSE_SECONDS = 0.2
-"""Between two uploads: each one that is stored has searches that are under way repeated."""
+"""Pause between two uploads. Each stored upload makes running searches start again."""
 
 
 @asynccontextmanager
@@ -44,7 +44,7 @@ async def opened(nodes: list[ServerNode], *, shared: bool = False) -> AsyncItera
 
 
 class Refused:
-    """The longest time of refusals, from the first failed call to the next success."""
+    """Measures the longest period without a successful call, from the first failed call to the next success."""
 
     def __init__(self) -> None:
         self.longest = 0.0
@@ -56,7 +56,7 @@ class Refused:
         try:
             result = await what
         except StaleGeneration:
-            result = None  # the earlier try was applied without an answer
+            result = None  # the earlier attempt was applied, but its response was lost
         except CausewayError:
             self._since = self._since or began
             return None
@@ -65,8 +65,8 @@ class Refused:
         return result
 
     @property
-    def last(self) -> bool:
-        """Return whether the last call was refused."""
+    def is_refused(self) -> bool:
+        """Whether the last call was refused."""
         return self._since is not None
 
 
@@ -79,24 +79,24 @@ class Load:
         stored: The latest stored generation of each document.
         searches: The refusals of searches.
         writes: The refusals of writes.
-        wrong: The documents that a search found in two versions.
+        duplicates: The documents that a search found in two versions.
     """
 
     bench: Bench
     stored: dict[str, int] = field(default_factory=dict)
     searches: Refused = field(default_factory=Refused)
     writes: Refused = field(default_factory=Refused)
-    wrong: list[str] = field(default_factory=list)
+    duplicates: list[str] = field(default_factory=list)
 
     async def write(self, end: asyncio.Event) -> None:
-        """Store one generation after the other, each until it is stored, as ingest does."""
+        """Store one generation after the other. Repeat refused upserts, as ingest does."""
         generation = 0
         while not end.is_set():
             generation += 1
             name = f"d{generation % DOCUMENTS}"
             document = Document(name, generation=generation)
             await self.writes.call(self.bench.put(document, [f"the ferry {name} generation{generation}"]))
-            while self.writes.last:
+            while self.writes.is_refused:
                 await asyncio.sleep(0.05)
                 await self.writes.call(self.bench.put(document, [f"the ferry {name} generation{generation}"]))
             self.stored[name] = generation
@@ -107,15 +107,15 @@ class Load:
         while not end.is_set():
             passages = await self.searches.call(self.bench.ask("ferry", top=100)) or []
             names = [passage.document.document_id for passage in passages]
-            self.wrong += [name for name in set(names) if names.count(name) > 1]
+            self.duplicates += [name for name in set(names) if names.count(name) > 1]
             await asyncio.sleep(0.02)
 
 
 @pytest.mark.timeout(900)
 @pytest.mark.parametrize("shared", [False, True], ids=["own", "shared"])
 @pytest.mark.parametrize("fault", ["killed", "frozen", "restarted"])
-async def test_each_node_in_turn(program: Path, tmp_path: Path, fault: str, shared: bool) -> None:
-    """No document is lost or found in two versions. Searches go on, and writes resume."""
+async def test_faults_of_one_node_after_the_other(program: Path, tmp_path: Path, fault: str, shared: bool) -> None:
+    """No document is lost or found in two versions. Searches and writes resume within the time limits."""
     async with started(program, tmp_path, 3) as nodes, opened(nodes, shared=shared) as bench:
         load, end = Load(bench), asyncio.Event()
         await bench.put(Document("d0", generation=0), ["the ferry d0"])
@@ -137,14 +137,14 @@ async def test_each_node_in_turn(program: Path, tmp_path: Path, fault: str, shar
         passages = await bench.ask("ferry", top=100)
         assert {each.document.document_id: each.document.generation for each in passages} == load.stored
         assert len(passages) == len(load.stored)
-        assert load.wrong == []
+        assert load.duplicates == []
         assert load.searches.longest <= SEARCH_SECONDS
         assert load.writes.longest <= WRITE_SECONDS
 
 
 @pytest.mark.timeout(600)
 async def test_one_node_killed_twice(program: Path, tmp_path: Path) -> None:
-    """A server of one node has all acknowledged documents after its return."""
+    """A server of one node has all acknowledged documents after a restart."""
     async with started(program, tmp_path, 1) as [node], opened([node]) as bench:
         for generation in (1, 2):
             await bench.put(Document("d", generation=generation), [f"the ferry {generation}"])
@@ -161,8 +161,8 @@ async def test_one_node_killed_twice(program: Path, tmp_path: Path) -> None:
 
 
 @pytest.mark.timeout(600)
-async def test_every_node_is_frozen_and_goes_on(program: Path, tmp_path: Path) -> None:
-    """While all nodes are frozen, searches are refused in time. Afterwards all documents are found."""
+async def test_all_nodes_are_frozen_and_thawed(program: Path, tmp_path: Path) -> None:
+    """While all nodes are frozen, searches fail and do not hang. Afterwards all documents are found."""
     async with started(program, tmp_path, 3) as nodes, opened(nodes) as bench:
         await bench.put(Document("d", generation=1), ["the ferry"])
         for node in nodes:

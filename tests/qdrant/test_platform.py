@@ -34,7 +34,7 @@ def variables(nodes: list[ServerNode]) -> dict[str, str]:
 async def test_the_platform_on_a_server(
     program: Path, tmp_path: Path, count: int, tests: list[str], shared: bool
 ) -> None:
-    """The same tests pass with a server as with the embedded engine."""
+    """The tests that pass with the embedded engine also pass with a server."""
     async with started(program, tmp_path, count) as nodes:
         own = {"PYTEST_ADDOPTS": "", "CAUSEWAY_TEST_QDRANT": "1", **variables(nodes)}
         own["CAUSEWAY_QDRANT_SHARED"] = str(shared).lower()

@@ -67,7 +67,7 @@ async def reopen(
         async with running_server(shared=kind.endswith("shared")) as opens:
             yield opens
         return
-    if kind == "edge-indexed":  # the embedded store as it is with more points
+    if kind == "edge-indexed":  # with payload indexes, which normally only large shards have
         monkeypatch.setattr(payload_indexes, "WITHOUT", 0)
         kind = "edge"
     memory, client = MemoryStore(), AsyncQdrantClient(":memory:")

@@ -1,4 +1,4 @@
-"""Concurrent readers and writers get consistent answers, and the event loop stays free."""
+"""Concurrent readers and writers get consistent results, and the event loop is never blocked for long."""
 
 import asyncio
 import contextlib
@@ -15,7 +15,7 @@ from servicekit.principal import LOCAL
 
 pytestmark = pytest.mark.slow
 
-LONGEST_WORK = 0.5  # CPU seconds of the event loop's thread between two turns; measured 0.01 to 0.1
+LONGEST_WORK = 0.5  # CPU seconds of the event loop's thread between two iterations; measured 0.01 to 0.1
 
 
 async def test_replacing_while_searching(bench: Bench) -> None:
@@ -58,7 +58,7 @@ async def test_replacing_while_searching(bench: Bench) -> None:
 
 @contextlib.asynccontextmanager
 async def watched_loop() -> AsyncIterator[list[float]]:
-    """Collect the CPU seconds of the loop's thread between two turns."""
+    """Collect the CPU seconds of the loop's thread between two iterations."""
     gaps: list[float] = []
 
     async def watch() -> None:
@@ -69,7 +69,7 @@ async def watched_loop() -> AsyncIterator[list[float]]:
             gaps.append(now - last)
             last = now
 
-    # Collecting the garbage of earlier tests between two turns takes up to half a second in a long run.
+    # In a long run, collecting the garbage of earlier tests between two iterations takes up to half a second.
     gc.collect()
     gc.freeze()
     task = asyncio.create_task(watch())
@@ -80,10 +80,10 @@ async def watched_loop() -> AsyncIterator[list[float]]:
         gc.unfreeze()
 
 
-async def test_searches_go_on_while_documents_come_in(
+async def test_searches_continue_during_upserts(
     edge_bench: Bench, record_testsuite_property: Callable[[str, object], None]
 ) -> None:
-    """While 20 documents of 200 chunks are stored, searches answer, and the loop is never blocked for long."""
+    """While 20 documents of 200 chunks are stored, searches succeed, and the loop is never blocked for long."""
     bench = edge_bench
     await bench.put(Document("first", generation=1), [f"ferry number {number}" for number in range(500)])
     busy: list[float] = []
@@ -107,7 +107,7 @@ async def test_searches_go_on_while_documents_come_in(
         )
         while not writing.done():
             busy.append(await search())
-            await asyncio.sleep(0)  # the next call of a client needs a turn of the loop
+            await asyncio.sleep(0)  # the next call of a client needs an iteration of the loop
         await writing
     busy.sort()
     record_testsuite_property("search_p50_idle_ms", sorted(idle)[len(idle) // 2] * 1000)
@@ -120,10 +120,10 @@ async def test_searches_go_on_while_documents_come_in(
     assert summary.documents == 21
 
 
-async def test_searches_go_on_while_an_index_is_compacted(
+async def test_searches_continue_during_a_compaction(
     edge_bench: Bench, record_testsuite_property: Callable[[str, object], None]
 ) -> None:
-    """Searches answer during a compaction with concurrent writes."""
+    """Searches succeed during a compaction with concurrent writes."""
     bench = edge_bench
     for number in range(20):
         await bench.put(Document(f"d{number}", generation=1), [f"ferry {number} {part}" for part in range(60)])

@@ -128,7 +128,7 @@ async def found_in(directory: Path) -> list[str] | None:
 async def photograph(
     tmp_path: Path, before: Callable[[Bench], Awaitable[Any]], then: Callable[[Bench], Awaitable[Any]]
 ) -> list[tuple[str, list[str] | None]]:
-    """Return what is found after a crash at each step of ``then``."""
+    """Return the name of each step of ``then``, and what a retriever finds after a crash at this step."""
     directory, album = tmp_path / "store", tmp_path / "album"
     album.mkdir()
     store = PhotographedStore(directory, album)
@@ -154,7 +154,7 @@ async def put_new(bench: Bench) -> None:
 
 
 async def test_crash_while_replacing(tmp_path: Path) -> None:
-    """Before the new record is stored the old version is found, and afterwards the new one."""
+    """The old version is found until the new record is stored. Afterwards the new version is found."""
     found = await photograph(tmp_path, put_old, put_new)
     steps = [step for step, _ in found]
     assert steps == ["mark", *["add_chunks"] * 3, "put_record", "sync", "remove_chunks", "unmark"]
@@ -162,7 +162,7 @@ async def test_crash_while_replacing(tmp_path: Path) -> None:
     assert [texts for _, texts in found] == [sorted(OLD)] * commit + [sorted(NEW)] * (len(steps) - commit)
 
 
-async def test_crash_while_a_first_document_comes(tmp_path: Path) -> None:
+async def test_crash_while_a_first_document_is_stored(tmp_path: Path) -> None:
     """Before its publication the index does not exist. Afterwards it has the complete document."""
     found = await photograph(tmp_path, nothing, put_new)
     steps = [step for step, _ in found]
@@ -171,7 +171,7 @@ async def test_crash_while_a_first_document_comes(tmp_path: Path) -> None:
     assert [texts for _, texts in found] == [None] * commit + [sorted(NEW)] * (len(steps) - commit)
 
 
-async def test_crash_while_a_small_document_comes(tmp_path: Path) -> None:
+async def test_crash_while_a_small_document_is_stored(tmp_path: Path) -> None:
     """The first small document is stored in one step."""
 
     async def put_small(bench: Bench) -> None:

@@ -30,7 +30,7 @@ def kinds(example: ModuleType, example_registration: str) -> tuple[StoreKind[Any
 async def test_the_registered_store_is_chosen_and_keeps_documents(
     kinds: tuple[StoreKind[Any], ...], tmp_path: Path, monkeypatch: pytest.MonkeyPatch
 ) -> None:
-    """The environment variable selects the store, which keeps documents over a restart."""
+    """The environment variable selects the store. Its documents survive a restart."""
     monkeypatch.setenv("CAUSEWAY_INDEX_DIRECTORY", str(tmp_path / "indexes"))
     settings = with_stores(kinds)()
     assert [kind.name for kind in kinds] == ["edge", "qdrant", "file"]
@@ -50,7 +50,7 @@ def test_the_first_kind_is_the_default(kinds: tuple[StoreKind[Any], ...]) -> Non
 
 
 def test_several_stores_are_refused(kinds: tuple[StoreKind[Any], ...], monkeypatch: pytest.MonkeyPatch) -> None:
-    """Settings that choose two stores are refused with the names of both."""
+    """Settings that choose two stores are refused, and the error names both stores."""
     monkeypatch.setenv("CAUSEWAY_INDEX_DIRECTORY", "indexes")
     monkeypatch.setenv("CAUSEWAY_QDRANT_URL", "http://qdrant:6334")
     with pytest.raises(InvalidRequest, match="qdrant, file"):
@@ -58,7 +58,7 @@ def test_several_stores_are_refused(kinds: tuple[StoreKind[Any], ...], monkeypat
 
 
 @pytest.mark.parametrize(("setting", "value"), [("QUANTIZATION", "scalar"), ("ON_DISK", "true")])
-def test_a_store_refuses_the_vectors_that_it_cannot_keep(
+def test_a_store_refuses_unsupported_vector_settings(
     kinds: tuple[StoreKind[Any], ...], monkeypatch: pytest.MonkeyPatch, setting: str, value: str
 ) -> None:
     """A store that supports only full vectors refuses the settings by name. The other stores accept them."""
@@ -69,7 +69,7 @@ def test_a_store_refuses_the_vectors_that_it_cannot_keep(
         registry.chosen(with_stores(kinds)(), kinds)
 
 
-def test_the_page_lists_every_store() -> None:
+def test_the_documentation_lists_every_store() -> None:
     """The table of retrieval.md has a row for each registered kind, and no other rows."""
     section = (DOCS / "retrieval.md").read_text().partition("\n## Vector stores\n")[2].partition("\n## ")[0]
     assert re.findall(r"^\| `(\w+)` \|", section, re.MULTILINE) == [kind.name for kind in registry.STORES]

@@ -1,4 +1,4 @@
-"""The process starts, serves, drains on SIGTERM, and keeps everything over a restart."""
+"""The process starts, serves, and drains on SIGTERM. All data survive a restart."""
 
 import asyncio
 import os
@@ -76,9 +76,9 @@ async def messages(texts: Sequence[str]) -> list[retriever_pb2.UpsertRequest]:
     ]
 
 
-async def test_process(tmp_path: Path) -> None:
-    """With the real model, a question finds its passage. SIGTERM ends the process with 0, and a second process has
-    all documents.
+async def test_the_process_serves_and_restarts(tmp_path: Path) -> None:
+    """With the real model, a question finds its passage. After SIGTERM the process exits with status 0. A second
+    process has all documents.
     """
     (port,) = free_ports(1)
     questions = {"Can I bring my pet?": TEXTS[1], "crossing during a storm": TEXTS[2]}
@@ -125,15 +125,15 @@ async def test_a_successor_takes_over(tmp_path: Path) -> None:
     assert await asyncio.wait_for(new.wait(), 60) == 0
 
 
-async def test_without_a_model_it_says_what_to_do(tmp_path: Path) -> None:
+async def test_a_missing_model_causes_an_error_with_the_build_command(tmp_path: Path) -> None:
     """A missing embedding model causes an error that names the command to build it."""
     settings = Settings(data_dir=tmp_path, model_cache=tmp_path / "empty", retriever_port=0)
     with pytest.raises(Unavailable, match=r"embedding\.build"):
         await serve(settings, asyncio.Event())
 
 
-async def test_a_wrong_file_is_named(tmp_path: Path) -> None:
-    """An invalid file of embedding models ends the process with the variable, the line and the key."""
+async def test_an_invalid_embeddings_file_is_reported(tmp_path: Path) -> None:
+    """The error of an invalid file of embedding models names the variable, the line and the key."""
     file = tmp_path / "embeddings.yaml"
     file.write_text("models:\n- {kind: minilm, size: 3}\n")
     settings = Settings(data_dir=tmp_path, embeddings_file=file, retriever_port=0)

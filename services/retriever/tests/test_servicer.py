@@ -165,10 +165,10 @@ async def test_a_document_is_stored_read_and_deleted(stub: Any, edge_bench: Benc
     index = await rpc.unary(stub.GetIndex, retriever_pb2.GetIndexRequest(principal=ME, index=INDEX), soon())
     assert (index.embedding_model, index.dimension) == (edge_bench.embedder.model, DIMENSION)
     assert not index.HasField("lookup")
-    for document_id, there in (("d", document), ("another", None)):
-        asked = retriever_pb2.GetIndexRequest(principal=ME, index=INDEX, document_id=document_id)
-        assert (await rpc.unary(stub.GetIndex, asked, soon())).lookup == retriever_pb2.DocumentLookup(
-            document=there
+    for document_id, expected in (("d", document), ("another", None)):
+        request = retriever_pb2.GetIndexRequest(principal=ME, index=INDEX, document_id=document_id)
+        assert (await rpc.unary(stub.GetIndex, request, soon())).lookup == retriever_pb2.DocumentLookup(
+            document=expected
         )
     with pytest.raises(NotFound):
         await rpc.unary(stub.GetIndex, retriever_pb2.GetIndexRequest(principal=ME, index="another"), soon())
@@ -267,7 +267,9 @@ async def test_statuses_and_messages(stub: Any, edge_bench: Bench) -> None:
 
 
 async def test_wrong_upserts(stub: Any, edge_bench: Bench) -> None:
-    """A wrong stream is refused with its field, also while the client is still sending, and leaves no index."""
+    """A wrong stream is refused, even while the client is still sending. The error names the field. No index
+    remains.
+    """
     body = await chunks(edge_bench, "one", "two")
     too_many = await chunks(edge_bench, *["text"] * 65)
     no_tenant = begin(edge_bench)
@@ -294,14 +296,14 @@ async def test_a_document_in_one_message(stub: Any, edge_bench: Bench) -> None:
     request = retriever_pb2.StoreDocumentRequest(begin=begin(edge_bench, 2).begin, chunks=chunk)
     for outcome in (retriever_pb2.UPSERT_OUTCOME_CREATED, retriever_pb2.UPSERT_OUTCOME_UNCHANGED):
         assert (await rpc.unary(stub.StoreDocument, request, soon())).outcome == outcome
-    asked = retriever_pb2.ListChunksRequest(principal=ME, index=INDEX, document_id="d")
-    assert [each.text for each in (await rpc.unary(stub.ListChunks, asked, soon())).chunks] == ["one", "two"]
-    answer = await upsert(stub, begin(edge_bench, 2), commit(0))
-    assert answer.outcome == retriever_pb2.UPSERT_OUTCOME_UNCHANGED
+    listing = retriever_pb2.ListChunksRequest(principal=ME, index=INDEX, document_id="d")
+    assert [each.text for each in (await rpc.unary(stub.ListChunks, listing, soon())).chunks] == ["one", "two"]
+    response = await upsert(stub, begin(edge_bench, 2), commit(0))
+    assert response.outcome == retriever_pb2.UPSERT_OUTCOME_UNCHANGED
 
 
 async def test_wrong_documents_in_one_message(stub: Any, edge_bench: Bench) -> None:
-    """A wrong message is refused with its field and leaves no index."""
+    """A wrong message is refused, and the error names the field. No index remains."""
     head, body = begin(edge_bench).begin, (await chunks(edge_bench, "one")).chunks.chunks
     too_many = (await chunks(edge_bench, *["text"] * 65)).chunks.chunks
     for request, error, field in (
@@ -315,8 +317,8 @@ async def test_wrong_documents_in_one_message(stub: Any, edge_bench: Bench) -> N
     assert await edge_bench.catalogue.indexes(LOCAL) == []
 
 
-async def test_a_client_that_leaves(stub: Any, edge_bench: Bench) -> None:
-    """An upsert that the client cancels, or whose deadline passes, leaves nothing."""
+async def test_a_cancelled_upsert_leaves_nothing(stub: Any, edge_bench: Bench) -> None:
+    """An upsert that the client cancels, or whose deadline passes, leaves no data."""
     body = await chunks(edge_bench, "one")
     reached = asyncio.Event()
 
@@ -340,7 +342,7 @@ async def test_a_client_that_leaves(stub: Any, edge_bench: Bench) -> None:
 
 
 async def test_updating_over_the_wire(stub: Any, edge_bench: Bench) -> None:
-    """An update changes the given fields, and its outcome says whether anything but the generation has changed.
+    """An update changes the given fields. Its outcome says whether a field other than the generation has changed.
     Other content causes NotFound.
     """
     await upsert(stub, begin(edge_bench, sha256="ab" * 32), await chunks(edge_bench, "the ferry"), commit(1))
@@ -376,7 +378,9 @@ async def test_updating_over_the_wire(stub: Any, edge_bench: Bench) -> None:
 
 
 async def test_text_and_offset_over_the_wire(stub: Any, edge_bench: Bench) -> None:
-    """A document has its text if a length is given, also 0. Overlaps, separators, offsets and pages count."""
+    """The response has the text if the request has a length, even 0. Overlaps, separators, offsets and pages are
+    respected.
+    """
     body = await chunks(edge_bench, "one two", "two three", "four")
     body.chunks.chunks[1].overlap = 3
     body.chunks.chunks[2].separator = "\n"
@@ -529,12 +533,12 @@ ADMIN = principal_pb2.Principal(tenant=LOCAL.tenant, user="root", roles=["admin"
 
 
 @pytest.mark.parametrize(
-    ("who", "sees"),
+    ("caller", "sees"),
     [(STRANGER, False), (BY_OID, True), (BY_GROUP, True), (ADMIN, True)],
     ids=lambda each: str(each)[:9],
 )
 async def test_access_lists_hold_for_every_call(
-    stub: Any, edge_bench: Bench, who: principal_pb2.Principal, sees: bool
+    stub: Any, edge_bench: Bench, caller: principal_pb2.Principal, sees: bool
 ) -> None:
     """A document with access lists is visible to their members and to administrators, in each call."""
     texts = ["the ferry sails", "the secret ferry sails at midnight", "the ferry returns"]
@@ -543,36 +547,40 @@ async def test_access_lists_hold_for_every_call(
     message.begin.document.access.oids.append("ann")
     message.begin.document.access.groups.append("crew")
     await upsert(stub, message, await chunks(edge_bench, *texts), commit(3))
-    there = {"public", "secret"} if sees else {"public"}
+    visible = {"public", "secret"} if sees else {"public"}
 
     for mode in (1, 2, 3):
         for more in ({}, {"neighbours": 2}, {"top": 1}, {"skip_missing_scores": True}, {"diversity": 0.5}):
-            how: dict[str, Any] = {"mode": mode, **more}
+            options: dict[str, Any] = {"mode": mode, **more}
             request = retriever_pb2.RetrieveRequest(
-                principal=who, indexes=[INDEX], query="the secret ferry at midnight", **how
+                principal=caller, indexes=[INDEX], query="the secret ferry at midnight", **options
             )
             passages = (await rpc.unary(stub.Retrieve, request, soon())).passages
-            assert {passage.document.document_id for passage in passages} <= there
+            assert {passage.document.document_id for passage in passages} <= visible
             assert any("midnight" in passage.text for passage in passages) == sees
-    listing = retriever_pb2.ListDocumentsRequest(principal=who, index=INDEX, text_length=1000)
+    listing = retriever_pb2.ListDocumentsRequest(principal=caller, index=INDEX, text_length=1000)
     listed = await rpc.unary(stub.ListDocuments, listing, soon())
-    assert ({each.document_id for each in listed.documents}, listed.total) == (there, len(there))
+    assert ({each.document_id for each in listed.documents}, listed.total) == (visible, len(visible))
     assert any("midnight" in each.text for each in listed.texts) == sees
-    (index,) = (await rpc.unary(stub.ListIndexes, retriever_pb2.ListIndexesRequest(principal=who), soon())).indexes
+    (index,) = (
+        await rpc.unary(stub.ListIndexes, retriever_pb2.ListIndexesRequest(principal=caller), soon())
+    ).indexes
     assert (index.document_count, index.chunk_count) == ((2, 5) if sees else (1, 2))
 
-    looking = retriever_pb2.GetIndexRequest(principal=who, index=INDEX, document_id="secret")
+    looking = retriever_pb2.GetIndexRequest(principal=caller, index=INDEX, document_id="secret")
     assert (await rpc.unary(stub.GetIndex, looking, soon())).lookup.HasField("document") == sees
-    reading = retriever_pb2.GetDocumentRequest(principal=who, index=INDEX, document_id="secret", text_length=1000)
+    reading = retriever_pb2.GetDocumentRequest(
+        principal=caller, index=INDEX, document_id="secret", text_length=1000
+    )
     update = retriever_pb2.UpdateDocumentRequest(
-        principal=who,
+        principal=caller,
         index=INDEX,
         document=document_pb2.Document(document_id="secret", sha256="0" * 64, generation=2, category="new"),
     )
     update.document.access.oids.append("ann")
     update.document.access.groups.append("crew")
     again = begin(edge_bench, document_id="secret", generation=3)
-    again.begin.principal.CopyFrom(who)
+    again.begin.principal.CopyFrom(caller)
     again.begin.document.access.oids.append("ann")
     again.begin.document.access.groups.append("crew")
     body = await chunks(edge_bench, "mine")
@@ -587,13 +595,13 @@ async def test_access_lists_hold_for_every_call(
             await rpc.unary(stub.UpdateDocument, update, soon())
         with pytest.raises(PermissionDenied):
             await upsert(stub, again, body, commit(1))
-        for call, asked in (
-            (stub.PersistIndex, retriever_pb2.PersistIndexRequest(principal=who, index=INDEX, path="x")),
-            (stub.DeleteIndex, retriever_pb2.DeleteIndexRequest(principal=who, index=INDEX)),
+        for call, refused in (
+            (stub.PersistIndex, retriever_pb2.PersistIndexRequest(principal=caller, index=INDEX, path="x")),
+            (stub.DeleteIndex, retriever_pb2.DeleteIndexRequest(principal=caller, index=INDEX)),
         ):
             with pytest.raises(PermissionDenied):
-                await rpc.unary(call, asked, soon())
-    removal = retriever_pb2.DeleteDocumentsRequest(principal=who, index=INDEX, document_ids=["secret"])
+                await rpc.unary(call, refused, soon())
+    removal = retriever_pb2.DeleteDocumentsRequest(principal=caller, index=INDEX, document_ids=["secret"])
     removed = await rpc.unary(stub.DeleteDocuments, removal, soon())
     assert ([each.document_id for each in removed.deleted], list(removed.not_found_ids)) == (
         (["secret"], []) if sees else ([], ["secret"])
@@ -614,11 +622,15 @@ async def test_settings_and_rebuilding_over_the_wire(stub: Any, edge_bench: Benc
         0,
     )
     await upsert(stub, begin(edge_bench), await chunks(edge_bench, "the ferry"), commit(1))
-    asked = retriever_pb2.GetIndexRequest(principal=ME, index=INDEX)
-    told = (await rpc.unary(stub.GetIndex, asked, soon())).settings
-    assert (told.embedding_model, told.chunk_tokens, told.chunk_overlap) == (edge_bench.embedder.model, 100, 10)
-    asked.count = True
-    counted = await rpc.unary(stub.GetIndex, asked, soon())
+    get = retriever_pb2.GetIndexRequest(principal=ME, index=INDEX)
+    stored = (await rpc.unary(stub.GetIndex, get, soon())).settings
+    assert (stored.embedding_model, stored.chunk_tokens, stored.chunk_overlap) == (
+        edge_bench.embedder.model,
+        100,
+        10,
+    )
+    get.count = True
+    counted = await rpc.unary(stub.GetIndex, get, soon())
     assert (counted.document_count, counted.chunk_count) == (1, 1)
 
     update = retriever_pb2.UpdateIndexRequest(principal=ADMIN, index=INDEX)
@@ -627,15 +639,15 @@ async def test_settings_and_rebuilding_over_the_wire(stub: Any, edge_bench: Benc
     update.settings.expand = False
     update.settings.ocr = False
     update.update_mask.paths.extend(["fusion", "dense_weight", "expand", "chunk_overlap", "ocr"])
-    has = (await rpc.unary(stub.UpdateIndex, update, soon())).settings
-    assert (has.fusion, has.dense_weight, has.expand) == (retriever_pb2.FUSION_RANKS, 0.0, False)
-    assert (has.HasField("ocr"), has.ocr) == (True, False)
-    assert (has.HasField("dense_weight"), has.HasField("expand"), has.HasField("chunk_overlap")) == (
+    updated = (await rpc.unary(stub.UpdateIndex, update, soon())).settings
+    assert (updated.fusion, updated.dense_weight, updated.expand) == (retriever_pb2.FUSION_RANKS, 0.0, False)
+    assert (updated.HasField("ocr"), updated.ocr) == (True, False)
+    assert (updated.HasField("dense_weight"), updated.HasField("expand"), updated.HasField("chunk_overlap")) == (
         True,
         True,
         False,
     )
-    assert (await rpc.unary(stub.GetIndex, asked, soon())).settings == has
+    assert (await rpc.unary(stub.GetIndex, get, soon())).settings == updated
     update.settings.fusion = 9  # type: ignore[assignment]  # what a newer client may send
     with pytest.raises(InvalidRequest, match="no fusion 9") as caught:
         await rpc.unary(stub.UpdateIndex, update, soon())
@@ -670,5 +682,5 @@ async def test_settings_and_rebuilding_over_the_wire(stub: Any, edge_bench: Benc
     assert found.HasField("finished_at")
     assert (found.settings.embedding_model, found.settings.chunk_tokens) == ("hashed-words-32", 100)
     assert found.settings.language == "de"
-    described = await rpc.unary(stub.GetIndex, asked, soon())
+    described = await rpc.unary(stub.GetIndex, get, soon())
     assert (described.embedding_model, described.dimension) == ("hashed-words-32", 32)

@@ -30,7 +30,7 @@ async def move_all(store: QdrantStore) -> None:
     """
     indexes = await Indexes.open(store)
     try:
-        misplaced = await store.elsewhere()
+        misplaced = await store.indexes_to_move()
         failed = 0
         for tenant, name in misplaced:
             log = _log.bind(tenant=tenant, index=name)

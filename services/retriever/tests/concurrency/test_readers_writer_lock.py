@@ -7,7 +7,7 @@ from hypothesis import given
 from hypothesis import strategies as st
 from retriever.concurrency.readers_writer_lock import ReadersWriterLock
 
-SECONDS = 60.0  # never reached: every holder leaves
+SECONDS = 60.0  # never reached, because every holder releases the lock
 
 
 @given(st.lists(st.tuples(st.booleans(), st.integers(0, 3), st.integers(0, 3)), min_size=2, max_size=12))
@@ -46,7 +46,7 @@ def test_one_writer_or_many_readers(tasks: list[tuple[bool, int, int]]) -> None:
     asyncio.run(run())
 
 
-async def test_two_writers() -> None:
+async def test_a_second_writer_waits_for_the_first() -> None:
     """A second writer waits for the first one, and a reader waits for both."""
     lock, order = ReadersWriterLock(), []
 
@@ -60,15 +60,15 @@ async def test_two_writers() -> None:
     assert order == ["first in", "first out", "second in", "second out", "reader in", "reader out"]
 
 
-async def test_readers_together() -> None:
+async def test_readers_share_the_lock() -> None:
     """Readers hold the lock at the same time."""
     lock = ReadersWriterLock()
     async with lock.shared(), asyncio.timeout(SECONDS), lock.shared():
         pass
 
 
-async def test_readers_that_do_not_leave() -> None:
-    """A writer gives up when its time is over; readers are admitted then, and later writers."""
+async def test_a_writer_times_out() -> None:
+    """A writer that waits too long gets a TimeoutError. Later readers and writers are admitted."""
     lock = ReadersWriterLock()
     async with lock.shared():
         with pytest.raises(TimeoutError):
@@ -80,7 +80,7 @@ async def test_readers_that_do_not_leave() -> None:
         pass
 
 
-async def test_a_writer_that_is_cancelled_while_it_waits() -> None:
+async def test_a_cancelled_writer_does_not_block_others() -> None:
     """A cancelled writer does not block later tasks."""
     lock = ReadersWriterLock()
     async with lock.shared():

@@ -1,11 +1,11 @@
-"""The scheduler runs one slice of bulk work in each turn of the loop, after the searches."""
+"""The scheduler runs one slice of bulk work in each iteration of the event loop, after the searches."""
 
 import asyncio
 
 from retriever.concurrency.scheduler import Scheduler
 
 
-async def test_one_slice_in_each_turn_of_the_loop() -> None:
+async def test_one_slice_in_each_iteration_of_the_loop() -> None:
     """Other ready tasks run between two slices, however many tasks work in slices."""
     scheduler = Scheduler()
     order: list[str] = []
@@ -25,7 +25,7 @@ async def test_one_slice_in_each_turn_of_the_loop() -> None:
     assert "slice slice" not in " ".join(order)
 
 
-async def test_searches_go_before_slices() -> None:
+async def test_slices_wait_for_searches() -> None:
     """A slice waits for the running searches."""
     scheduler = Scheduler()
     order: list[str] = []
@@ -44,8 +44,8 @@ async def test_searches_go_before_slices() -> None:
     assert order == ["search", "slice"]
 
 
-async def test_searches_without_end_do_not_stop_bulk_work() -> None:
-    """A slice waits only for a moment if searches never end."""
+async def test_constant_searches_do_not_stop_bulk_work() -> None:
+    """A slice waits only briefly if searches never end."""
     scheduler = Scheduler()
     with scheduler.search():
         for _ in range(3):

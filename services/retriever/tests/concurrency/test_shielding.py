@@ -27,7 +27,7 @@ async def test_a_cancellation_waits_for_the_work() -> None:
     assert done.is_set()
 
 
-async def test_results_and_errors_come_through() -> None:
+async def test_results_and_errors_reach_the_caller() -> None:
     """The caller gets what the work returns or raises."""
     shield = Shield()
     assert await shield.run(asyncio.sleep(0, 7)) == 7

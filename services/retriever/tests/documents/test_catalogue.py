@@ -20,8 +20,8 @@ async def pages(bench: Bench, size: int, filter_: Filter = NO_FILTER) -> list[Do
     """Return all pages of a listing."""
     found = [await bench.catalogue.documents(LOCAL, INDEX, filter_, PageRequest(size))]
     while found[-1].next_token:
-        asked = PageRequest(size, found[-1].next_token)
-        found.append(await bench.catalogue.documents(LOCAL, INDEX, filter_, asked))
+        request = PageRequest(size, found[-1].next_token)
+        found.append(await bench.catalogue.documents(LOCAL, INDEX, filter_, request))
     return found
 
 
@@ -42,9 +42,9 @@ async def test_listing_is_paged_and_ordered(bench: Bench) -> None:
 
 
 async def test_wrong_pages_are_refused(bench: Bench) -> None:
-    """A wrong page is refused with its field."""
+    """A wrong page is refused, and the error names the field."""
     await bench.put(Document("d", generation=1), ["text"])
-    for asked, field in (
+    for request, field in (
         (PageRequest(1001), "page_size"),
         (PageRequest(10, "?"), "page_token"),
         (PageRequest(10, "_w=="), "page_token"),
@@ -53,7 +53,7 @@ async def test_wrong_pages_are_refused(bench: Bench) -> None:
         (PageRequest(text_length=10_001), "text_length"),
     ):
         with pytest.raises(InvalidRequest) as caught:
-            await bench.catalogue.documents(LOCAL, INDEX, NO_FILTER, asked)
+            await bench.catalogue.documents(LOCAL, INDEX, NO_FILTER, request)
         assert caught.value.field == field
 
 
@@ -76,7 +76,7 @@ async def test_deleting_documents(bench: Bench) -> None:
         await bench.catalogue.delete_documents(LOCAL, INDEX, [])
 
 
-async def test_a_deleted_document_can_come_again(bench: Bench) -> None:
+async def test_a_deleted_document_can_be_stored_again(bench: Bench) -> None:
     """A deleted document can be stored again with any generation, also a lower one."""
     await bench.put(Document("d", generation=9), ["the ferry"])
     await bench.catalogue.delete_documents(LOCAL, INDEX, ["d"])
@@ -113,7 +113,7 @@ async def test_unknown_indexes(bench: Bench) -> None:
             await catalogue.index(LOCAL, name)
 
 
-async def test_everything_is_there_after_a_restart(reopen: Callable[[], Store]) -> None:
+async def test_documents_and_deletions_survive_a_restart(reopen: Callable[[], Store]) -> None:
     """Documents, passages with their order and deletions are the same after a restart."""
     bench = await Bench.open(reopen())
     for name in ("a", "b", "c"):
@@ -169,7 +169,7 @@ async def test_a_page_of_large_metadata_is_shorter(bench: Bench) -> None:
     assert len(listed) == 2
 
 
-async def test_who_may_compact(bench: Bench) -> None:
+async def test_only_administrators_may_compact(bench: Bench) -> None:
     """Only administrators can compact an index, and only one of their tenant."""
     await bench.put(Document("a", generation=1), ["one"])
     await bench.catalogue.compact(LOCAL, INDEX)
@@ -180,8 +180,8 @@ async def test_who_may_compact(bench: Bench) -> None:
     assert len(await bench.ask("one")) == 1
 
 
-async def test_files_within_a_document_go_with_it(bench: Bench) -> None:
-    """Files within a deleted document are deleted at any depth. A document that only claims to be one stays."""
+async def test_embedded_files_are_deleted_with_their_document(bench: Bench) -> None:
+    """Embedded files of a deleted document are deleted at any depth. A document with forged metadata stays."""
 
     async def put(name: str, outer: str = "", id_: str = "") -> str:
         made = id_ or (keys.member_id(outer, name.rpartition("/")[2]) if outer else name)
@@ -193,10 +193,10 @@ async def test_files_within_a_document_go_with_it(bench: Bench) -> None:
     mail = await put("m.eml")
     archive = await put("m.eml/a.zip", mail)
     inner = await put("m.eml/a.zip/b.txt", archive)
-    liar = await put("m.eml/c.txt", mail, "liar")
+    forged = await put("m.eml/c.txt", mail, "forged")
     other = await put("other.txt")
     deleted = await bench.catalogue.delete_documents(LOCAL, INDEX, [mail, "none"])
     assert [each.document_id for each in deleted.documents] == [inner, archive, mail]
     assert deleted.not_found == ("none",)
     page = await bench.catalogue.documents(LOCAL, INDEX, NO_FILTER, PageRequest())
-    assert [each.document_id for each in page.documents] == [liar, other]
+    assert [each.document_id for each in page.documents] == [forged, other]

@@ -1,4 +1,4 @@
-"""Small documents that are ready at the same time share one step and one write to the disk."""
+"""Small documents that are ready at the same time share one operation and one write to the disk."""
 
 import asyncio
 import functools
@@ -25,7 +25,7 @@ from servicekit.principal import LOCAL
 
 @pytest.fixture
 async def bench(tmp_path: Path) -> AsyncIterator[Bench]:
-    """The services over a store on disk, with an index."""
+    """Open the services over a store on disk, with an index."""
     made = await Bench.open(EdgeStore(tmp_path / "store", Scheduler()))
     await made.put(Document("first", generation=1), ["a ferry"])
     yield made
@@ -33,7 +33,7 @@ async def bench(tmp_path: Path) -> AsyncIterator[Bench]:
 
 
 class Watched:
-    """The groups and the writes to the disk; the first group waits until it is released."""
+    """Records the groups and the writes to the disk. The first group waits until `go` is set."""
 
     def __init__(self, monkeypatch: pytest.MonkeyPatch) -> None:
         self.groups: list[list[str]] = []
@@ -47,13 +47,13 @@ class Watched:
             self.groups.append([each.document.document_id for each in documents])
             await self.go.wait()
             if self.bad.intersection(self.groups[-1]):
-                await put(collection, documents)  # an operation may have been done in part
+                await put(collection, documents)  # a failed operation may have been applied partly
                 raise RuntimeError("the engine failed")
             return await put(collection, documents)
 
-        async def counted_sync(live: LiveShard, siblings: int = 0) -> None:
+        async def counted_sync(live: LiveShard, expected_callers: int = 0) -> None:
             self.syncs += 1
-            await sync(live, siblings)
+            await sync(live, expected_callers)
 
         def counted_upsert(live: LiveShard, points: list[Any]) -> None:
             self.operations.append(len(points))
@@ -66,7 +66,7 @@ class Watched:
 
 @pytest.fixture
 def watched(bench: Bench, monkeypatch: pytest.MonkeyPatch) -> Watched:
-    """The groups and the writes from here on."""
+    """Record the groups and the writes from now on."""
     del bench
     return Watched(monkeypatch)
 
@@ -77,12 +77,12 @@ async def together(bench: Bench, watched: Watched, *texts: tuple[str, list[str]]
     index = await bench.indexes.get(LOCAL.tenant, INDEX)
     for number, (name, content) in enumerate(texts):
         tasks.append(asyncio.create_task(bench.put(Document(name, generation=2), content)))
-        await eventually(functools.partial(_has_come, bench, index, watched, number))
+        await eventually(functools.partial(_has_arrived, bench, index, watched, number))
     watched.go.set()
     return await asyncio.gather(*tasks, return_exceptions=True)
 
 
-def _has_come(bench: Bench, index: Index, watched: Watched, number: int) -> bool:
+def _has_arrived(bench: Bench, index: Index, watched: Watched, number: int) -> bool:
     return bool(watched.groups) and bench.groups.waiting(index) == number
 
 
@@ -90,7 +90,7 @@ async def marked(bench: Bench) -> list[str]:
     return await (await bench.indexes.get(LOCAL.tenant, INDEX)).collection.marked()
 
 
-async def test_those_that_wait_share_a_step(bench: Bench, watched: Watched) -> None:
+async def test_waiting_documents_share_one_operation(bench: Bench, watched: Watched) -> None:
     """Four documents that arrive during another write share one operation and one write to the disk."""
     results = await together(bench, watched, *((name, [f"ferry {name}"]) for name in "abcde"))
     assert [each.outcome for each in results] == [Outcome.CREATED] * 5
@@ -108,7 +108,7 @@ async def test_a_group_has_few_chunks(bench: Bench, watched: Watched) -> None:
     assert watched.groups == [["a"], ["b", "c"], ["d", "e"]]
 
 
-async def test_a_large_document_goes_step_by_step(bench: Bench, watched: Watched) -> None:
+async def test_a_large_document_is_written_in_slices(bench: Bench, watched: Watched) -> None:
     """A document with more chunks than a group is written in slices."""
     watched.go.set()
     await bench.put(Document("large", generation=1), [f"ferry {number}" for number in range(MOST_CHUNKS + 1)])
@@ -116,8 +116,10 @@ async def test_a_large_document_goes_step_by_step(bench: Bench, watched: Watched
     assert watched.operations == [1, 16, 1, 1]  # the mark, the chunks, the record
 
 
-async def test_one_that_fails_fails_alone(bench: Bench, watched: Watched, monkeypatch: pytest.MonkeyPatch) -> None:
-    """A failing document leaves nothing, and the others of its group are stored."""
+async def test_a_failing_document_does_not_affect_its_group(
+    bench: Bench, watched: Watched, monkeypatch: pytest.MonkeyPatch
+) -> None:
+    """A failing document leaves no data, and the other documents of its group are stored."""
     watched.bad.add("c")
     add = EdgeCollection.add_chunks
 
@@ -135,10 +137,10 @@ async def test_one_that_fails_fails_alone(bench: Bench, watched: Watched, monkey
     assert await marked(bench) == []
 
 
-async def test_a_version_stays_where_its_successor_fails(
+async def test_the_previous_version_stays_if_the_new_one_fails(
     bench: Bench, watched: Watched, monkeypatch: pytest.MonkeyPatch
 ) -> None:
-    """The former version is found if its successor fails."""
+    """Searches find the previous version if the new version cannot be stored."""
 
     async def add_chunks(*_: Any) -> None:
         raise Unavailable("There is no room.")
@@ -153,8 +155,8 @@ async def test_a_version_stays_where_its_successor_fails(
     assert await marked(bench) == []
 
 
-async def test_a_successor_replaces_a_version(bench: Bench, watched: Watched) -> None:
-    """A successor removes the chunks of the former version and leaves no mark."""
+async def test_a_new_version_replaces_the_previous_one(bench: Bench, watched: Watched) -> None:
+    """A new version removes the chunks of the previous version and leaves no mark."""
     watched.go.set()
     replaced = await bench.put(Document("first", generation=2), ["another ferry"])
     assert replaced.outcome is Outcome.REPLACED
@@ -164,7 +166,7 @@ async def test_a_successor_replaces_a_version(bench: Bench, watched: Watched) ->
     assert await marked(bench) == []
 
 
-async def test_who_leaves_does_not_stop_it(bench: Bench, watched: Watched) -> None:
+async def test_a_cancelled_caller_does_not_stop_the_write(bench: Bench, watched: Watched) -> None:
     """A document is stored although its caller is cancelled while its group is written."""
     tasks = [asyncio.create_task(bench.put(Document(name, generation=2), [f"ferry {name}"])) for name in "ab"]
     await eventually(lambda: bool(watched.groups))

@@ -18,7 +18,7 @@ spans = st.lists(st.tuples(st.integers(0, 30), st.integers(1, 60)), min_size=1, 
 
 
 @given(spans, st.integers(0, 3000), st.integers(0, 3000))
-async def test_texts_are_put_together(spans: list[tuple[int, int]], length: int, offset: int) -> None:
+async def test_any_part_of_a_text_can_be_read(spans: list[tuple[int, int]], length: int, offset: int) -> None:
     """Each part of a text is read unchanged, with every overlap or gap between the chunks."""
     text = "".join(chr(0x61 + number % 26) + ("é" if number % 7 == 0 else "") for number in range(3000))
     bench = await Bench.open(MemoryStore())
@@ -42,7 +42,7 @@ async def test_texts_are_put_together(spans: list[tuple[int, int]], length: int,
     assert found == DocumentText(whole[offset : offset + length], is_truncated=len(whole) > offset + length)
 
 
-async def test_a_blank_line_where_nothing_is_said(bench: Bench) -> None:
+async def test_a_blank_line_is_the_default_separator(bench: Bench) -> None:
     """A blank line separates chunks without overlap and separator. Nothing precedes the first chunk."""
     await bench.put(Document("d", generation=1), ["one", "two", "three"])
     index = await bench.indexes.get(LOCAL.tenant, INDEX)
@@ -55,17 +55,17 @@ async def test_a_blank_line_where_nothing_is_said(bench: Bench) -> None:
     assert await text_of(index, document, TextRange(0)) == DocumentText("", is_truncated=True)
 
 
-async def test_without_chunks(bench: Bench) -> None:
+async def test_a_document_without_chunks_has_no_text(bench: Bench) -> None:
     """A document without chunks has an empty text."""
     await bench.put(Document("d", generation=1), [])
     _, found = await bench.catalogue.document_with_text(LOCAL, INDEX, "d", TextRange(10))
     assert found == DocumentText("", is_truncated=False)
 
 
-async def test_pages(bench: Bench) -> None:
-    """A range of pages has only their text, and an offset counts within it.
+async def test_the_text_of_a_range_of_pages(bench: Bench) -> None:
+    """The text of a range of pages has only these pages, and the offset counts within this text.
 
-    Chunks without a page belong to none.
+    Chunks without a page belong to no range.
     """
     chunks = await bench.chunks(["one", "two a", "two b", "three", "rest"])
     chunks = [replace(each, page=page) for each, page in zip(chunks, (1, 2, 2, 3, 0), strict=True)]

@@ -35,7 +35,7 @@ async def found(bench: Bench, principal: Principal = LOCAL, **filter_: str | int
     return results[0]
 
 
-async def test_fields_and_generation(bench: Bench) -> None:
+async def test_an_update_sets_fields_and_generation(bench: Bench) -> None:
     """An update sets its fields for the document and its chunks. Other fields stay."""
     before = (await bench.put(STORED, TEXTS)).document
     sent = Document(
@@ -70,10 +70,10 @@ async def test_fields_and_generation(bench: Bench) -> None:
     assert text.text == "the ferry 0\n\nthe ferry 1\n\nt"
 
 
-async def test_the_same_again_raises_the_generation(bench: Bench) -> None:
-    """An update without other changes raises the generation and says so.
+async def test_an_update_without_changes_raises_the_generation(bench: Bench) -> None:
+    """An update without other changes raises the generation and reports no change.
 
-    Older generations are refused from then on.
+    From then on, older generations are refused.
     """
     await bench.put(STORED, TEXTS[:3])
     same = replace(STORED, generation=9, metadata_json=b'{ "year" :2024 }')
@@ -89,7 +89,7 @@ async def test_the_same_again_raises_the_generation(bench: Bench) -> None:
     assert await found(bench) == TEXTS[:3]
 
 
-async def test_what_is_not_of_this_content(bench: Bench) -> None:
+async def test_updates_of_other_content_are_refused(bench: Bench) -> None:
     """An update of another content, name, document, index or tenant causes NotFound and changes nothing."""
     await bench.put(STORED, TEXTS[:3])
     for sent in (
@@ -107,7 +107,7 @@ async def test_what_is_not_of_this_content(bench: Bench) -> None:
     assert (await bench.catalogue.document(LOCAL, INDEX, "d")).generation == 3
 
 
-async def test_wrong_updates(bench: Bench) -> None:
+async def test_invalid_updates_are_refused(bench: Bench) -> None:
     """An update refuses the same fields as an upsert, and documents that the caller may not see."""
     await bench.put(replace(STORED, access=AccessControl(oids=("ann",))), TEXTS[:3])
     for sent, field in (
@@ -140,7 +140,7 @@ async def test_searches_find_one_version(bench: Bench) -> None:
     await updating
 
 
-async def test_an_update_lasts(reopen: Callable[[], Store]) -> None:
+async def test_an_update_survives_a_restart(reopen: Callable[[], Store]) -> None:
     """An update is stored after a restart."""
     bench = await Bench.open(reopen())
     await bench.put(STORED, TEXTS)

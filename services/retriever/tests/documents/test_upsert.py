@@ -1,4 +1,4 @@
-"""The upsert protocol: an upsert is complete or changes nothing, and upserts of a document have an order."""
+"""The upsert protocol: an upsert is complete or changes nothing, and the highest generation of a document wins."""
 
 import asyncio
 import math
@@ -34,7 +34,7 @@ async def texts(bench: Bench, document_id: str = "d") -> list[str]:
 
 
 async def assert_nothing_left(bench: Bench) -> None:
-    """No mark is left, and no chunk that the catalogue does not know."""
+    """Assert that no mark is left, and no chunk that the catalogue does not know."""
     for index in await bench.indexes.of(LOCAL.tenant):
         assert await index.collection.marked() == []
         records = await index.collection.records(await index.collection.document_ids(EVERYTHING))
@@ -66,7 +66,7 @@ async def test_older_generation_is_refused(bench: Bench) -> None:
 
 
 async def test_a_document_may_have_no_chunks(bench: Bench) -> None:
-    """A document may have no chunks. Its former chunks are gone."""
+    """A new version without chunks replaces the previous chunks."""
     await bench.put(Document("d", generation=1), OLD)
     await bench.put(Document("d", generation=2), [])
     assert await texts(bench) == []
@@ -74,7 +74,7 @@ async def test_a_document_may_have_no_chunks(bench: Bench) -> None:
 
 
 async def test_chunks_are_not_seen_before_the_commit(bench: Bench) -> None:
-    """The former version is found, listed and counted until the new one is committed."""
+    """The previous version is found, listed and counted until the new version is committed."""
     await bench.put(Document("d", generation=1), OLD)
     seen = []
 
@@ -116,7 +116,7 @@ WRONG_CHUNKS: list[tuple[list[Sequence[Chunk]], str]] = [
 
 
 async def test_wrong_chunks_are_refused(bench: Bench) -> None:
-    """A wrong chunk is refused with its field. The former version stays, and the next upsert succeeds."""
+    """A wrong chunk is refused, and the error names the field. The previous version stays, and can be replaced."""
     await bench.put(Document("d", generation=1), OLD)
     for messages, field in WRONG_CHUNKS:
         count = sum(map(len, messages))
@@ -131,7 +131,7 @@ async def test_wrong_chunks_are_refused(bench: Bench) -> None:
 
 
 async def test_wrong_order_is_refused(bench: Bench) -> None:
-    """A stream without one begin first and one commit with the right count last is refused."""
+    """A stream must begin with one ``begin`` and end with one ``commit`` that has the right count."""
     begin = bench.begin(Document("d", generation=1))
     for stream, field in (
         ([], "begin"),
@@ -226,7 +226,7 @@ async def test_a_new_index_outlives_one_of_two_first_upserts(bench: Bench) -> No
 
 
 async def test_a_cancelled_upsert_leaves_nothing(bench: Bench) -> None:
-    """A cancelled upsert removes its staged chunks, and the former version stays complete."""
+    """A cancelled upsert removes its staged chunks, and the previous version stays complete."""
     await bench.put(Document("d", generation=1), OLD)
     waiting = asyncio.Event()
 
@@ -328,7 +328,7 @@ async def test_deleting_the_index_ends_its_upserts(bench: Bench) -> None:
 
 
 class FailingCollection(MemoryCollection):
-    """A collection with one failing method while it is told to fail."""
+    """A collection whose method with the name ``failing`` fails."""
 
     failing = ""
 
@@ -349,7 +349,7 @@ class FailingCollection(MemoryCollection):
 
 
 class FailingStore(MemoryStore):
-    """A store that makes collections that fail."""
+    """A store with collections that can fail."""
 
     async def create(self, spec: Any, *, beside: bool = False) -> MemoryCollection:
         assert not beside

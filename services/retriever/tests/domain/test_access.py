@@ -1,4 +1,4 @@
-"""Access lists hold on every route and in every mode."""
+"""Access lists apply to every call and every search mode."""
 
 import itertools
 from typing import Any
@@ -35,7 +35,7 @@ async def harbour(bench: Bench) -> Bench:
     return bench
 
 
-def test_a_token_in_common_opens_a_document() -> None:
+def test_a_caller_needs_a_token_of_the_document() -> None:
     """Oids match oids, and groups match groups. Every caller may see a document without lists."""
     assert not any(may_see(stranger, SECRET) for stranger in STRANGERS)
     assert all(may_see(insider, SECRET) for insider in INSIDERS)
@@ -86,8 +86,8 @@ async def test_a_stranger_cannot_change_a_secret_document(harbour: Bench) -> Non
     await harbour.catalogue.delete_index(INSIDERS[0], INDEX)
 
 
-async def test_what_was_stored_for_others_can_be_delivered_again(harbour: Bench) -> None:
-    """A worker that repeats an upsert for others succeeds. Other content is refused."""
+async def test_an_upsert_for_other_users_can_be_repeated(harbour: Bench) -> None:
+    """A worker may repeat an upsert of a document that it may not see. Other content is refused."""
     document = Document("for others", sha256="0" * 64, generation=3, access=SECRET)
     assert (await harbour.put(document, ["a"], principal=STRANGERS[0])).outcome is Outcome.CREATED
     assert (await harbour.put(document, ["a"], principal=STRANGERS[0])).outcome is Outcome.UNCHANGED
@@ -95,7 +95,7 @@ async def test_what_was_stored_for_others_can_be_delivered_again(harbour: Bench)
         await harbour.put(Document("for others", sha256="1" * 64, generation=3), ["a"], principal=STRANGERS[0])
 
 
-async def test_tenants_do_not_meet(harbour: Bench) -> None:
+async def test_tenants_are_separate(harbour: Bench) -> None:
     """Another tenant's administrator does not find this index, and may create one of the same name."""
     other = Principal("other", roles=("admin",))
     with pytest.raises(NotFound):

@@ -16,13 +16,13 @@ from retriever.domain.document import Document
         ("[draft] a\\b.md", "%5Bdraft%5D a%5Cb.md"),
     ],
 )
-def test_a_name_opens_as_it_is_cited(name: str, cited: str) -> None:
+def test_special_characters_are_encoded_in_citations(name: str, cited: str) -> None:
     """A cited name escapes the characters that end a URL's path or a citation's brackets."""
     document = Document("id", name, original="original")
     assert document.cited_as(0) == cited
     assert document.cited_as(3) == f"{cited}#page=3"
 
 
-def test_a_text_is_cited_by_the_name_that_its_owner_gave_it() -> None:
+def test_a_document_without_an_original_is_cited_by_its_plain_name() -> None:
     """A document without an original file is cited by its plain name."""
     assert Document("C# guide", "C# guide").cited_as(0) == "C# guide"

@@ -13,16 +13,16 @@ from servicekit.errors import Unavailable
 
 
 class Counting(HashingEmbedder):
-    """Record the embedded texts, and fail on request."""
+    """Records the embedded texts, and raises ``failure`` if it is set."""
 
     def __init__(self, dimension: int) -> None:
         super().__init__(dimension)
-        self.asked: list[str] = []
+        self.embedded: list[str] = []
         self.failure: Exception | None = None
 
     async def embed(self, texts: Sequence[str]) -> npt.NDArray[np.float32]:
         """Embed the texts."""
-        self.asked += texts
+        self.embedded += texts
         if self.failure is not None:
             raise self.failure
         return await super().embed(texts)
@@ -47,7 +47,7 @@ async def test_a_repeated_query_is_embedded_once() -> None:
     assert numbers(await vectors.needed("ferry", specs(small, large))) == numbers(both)
     assert numbers(both)[0] == numbers(first)[0] == (await HashingEmbedder(8).embed(["ferry"]))[0].tolist()
     assert numbers(await vectors.available("bridge", specs(small))) != numbers(first)
-    assert (small.asked, large.asked) == (["ferry", "bridge"], ["ferry"])
+    assert (small.embedded, large.embedded) == (["ferry", "bridge"], ["ferry"])
 
 
 async def test_a_failure_is_not_cached() -> None:
@@ -59,7 +59,7 @@ async def test_a_failure_is_not_cached() -> None:
         await vectors.needed("ferry", specs(embedder))
     embedder.failure = None
     assert len(await vectors.needed("ferry", specs(embedder))) == 1
-    assert embedder.asked == ["ferry", "ferry"]
+    assert embedder.embedded == ["ferry", "ferry"]
 
 
 async def test_the_cache_is_bounded_in_bytes() -> None:
@@ -68,8 +68,8 @@ async def test_the_cache_is_bounded_in_bytes() -> None:
     vectors = QueryVectors(EmbeddingModels([EmbeddingModel.of(embedder)]), most_bytes=600)
     for query in ("ferry", "bridge", "ferry", "pier", "ferry", "bridge"):
         await vectors.needed(query, specs(embedder))
-    assert embedder.asked == ["ferry", "bridge", "pier", "bridge"]
-    embedder.asked.clear()
+    assert embedder.embedded == ["ferry", "bridge", "pier", "bridge"]
+    embedder.embedded.clear()
     for query in ("ferry " * 100, "ferry " * 100):
         await vectors.needed(query, specs(embedder))
-    assert len(embedder.asked) == 2
+    assert len(embedder.embedded) == 2

@@ -25,9 +25,9 @@ async def test_vectors_and_counts() -> None:
     assert [each.model for each in embeddings.models] == [small.model, large.model]
 
 
-async def test_wrong_requests() -> None:
-    """A request with no, too many, too long or blank texts, or an unknown model, is refused with the field or the
-    model's name.
+async def test_invalid_requests_are_refused() -> None:
+    """A request with no, too many, too long or blank texts, or with an unknown model, is refused. The error names
+    the field or the model.
     """
     embeddings = Embeddings(EmbeddingModels([EmbeddingModel.of(HashingEmbedder(8))]))
     for texts, error, field in (

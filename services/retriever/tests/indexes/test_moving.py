@@ -82,8 +82,8 @@ async def served() -> AsyncIterator[tuple[Server, Bench]]:
 
 
 @retry_when_replaced
-async def shown(bench: Bench) -> tuple[object, ...]:
-    """Return the ids, counts and records of an index, as a retriever shows them."""
+async def content(bench: Bench) -> tuple[object, ...]:
+    """Return the ids, counts, records, specification and note of an index, as a retriever reads them."""
     collection = (await bench.indexes.get("local", INDEX)).collection
     vector = (await bench.embedder.embed(["ferry"]))[0].tolist()
     found = await collection.dense(vector, 100, EVERYTHING)
@@ -102,8 +102,8 @@ async def points_left(server: Server) -> int:
     return sum([(await server.client.count(name)).count for name in names])
 
 
-async def moved(store: QdrantStore) -> None:
-    """Move indexes until each is in its place."""
+async def move_until_done(store: QdrantStore) -> None:
+    """Repeat the command until each index has the layout of the store."""
     async with asyncio.timeout(60):
         while True:
             try:
@@ -122,13 +122,13 @@ async def cleared(server: Server, store: QdrantStore, points: int) -> None:
 
 
 async def test_an_index_moves_while_it_is_read_and_written() -> None:
-    """Both moves, to a shared collection and back, keep the documents, settings and note, also those written in
-    between. Each search during the first move finds every document once.
+    """A move to a shared collection and a move back keep the documents, settings and note, also those that were
+    written in between. Each search during the first move finds every document once.
     """
     async with served() as (server, bench), process(server, Layout(shared=True)) as mover:
         index = await bench.indexes.get("local", INDEX)
         await index.collection.put_note(b'{"embedding_model": "m"}')
-        before, points = await shown(bench), await points_left(server)
+        before, points = await content(bench), await points_left(server)
         over = asyncio.Event()
         searches = 0
 
@@ -145,18 +145,18 @@ async def test_an_index_moves_while_it_is_read_and_written() -> None:
         over.set()
         await reading
         assert searches
-        assert await shown(bench) == before
+        assert await content(bench) == before
         found = await mover.find("local", INDEX)
         assert found is not None
         assert isinstance(found.location.calls, Incarnation)
-        assert await mover.elsewhere() == []
+        assert await mover.indexes_to_move() == []
         await cleared(server, mover, points)
         async with process(server, Layout()) as back:
             await bench.put(Document("d0", generation=2), ["another ferry"])
             await (await bench.indexes.get("local", INDEX)).collection.put_settings(IndexSettings(expand=False))
-            changed = await shown(bench)
+            changed = await content(bench)
             await move_all(back)
-            assert await shown(bench) == changed
+            assert await content(bench) == changed
             await cleared(server, back, points - 1)
 
 
@@ -164,7 +164,7 @@ async def test_an_index_moves_while_it_is_read_and_written() -> None:
 async def test_a_killed_move_is_repeated(writes: int) -> None:
     """After a killed move the index is unchanged, another process completes the move, and no point is left over."""
     async with served() as (server, bench):
-        before, points = await shown(bench), await points_left(server)
+        before, points = await content(bench), await points_left(server)
         async with process(server, Layout(shared=True), writes) as killed:
             dying = asyncio.create_task(move_all(killed))
             async with asyncio.timeout(60):
@@ -172,11 +172,11 @@ async def test_a_killed_move_is_repeated(writes: int) -> None:
                 assert isinstance(connection, Dying)
                 while connection.left >= 0 and not dying.done():  # noqa: ASYNC110  # no event signals it
                     await asyncio.sleep(0.01)
-            assert await shown(bench) == before
+            assert await content(bench) == before
             async with process(server, Layout(shared=True)) as mover:
-                await moved(mover)
-                assert await shown(bench) == before
-                assert await mover.elsewhere() == []
+                await move_until_done(mover)
+                assert await content(bench) == before
+                assert await mover.indexes_to_move() == []
                 collection = (await bench.indexes.get("local", INDEX)).collection
                 await cleared(server, mover, points)
                 assert REBUILD not in await collection.marked()

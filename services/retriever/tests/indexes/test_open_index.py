@@ -30,7 +30,7 @@ class _Counted:
 
 
 async def test_a_count_belongs_to_the_collection_that_was_counted() -> None:
-    """If another collection takes over during the count, it is counted again, even if its revision is the same."""
+    """If the collection is replaced during a count, the new one is counted, even if its revision is the same."""
     former, later = _Counted(1), _Counted(0)
     index = Index(cast("Collection", former), published=True)
     former.index, former.other = index, cast("Collection", later)

@@ -69,7 +69,7 @@ async def opened(store: Store, embedder: Watched | None = None) -> Any:
         await bench.aclose()
 
 
-async def over(rebuilds: Rebuilds) -> Rebuild:
+async def wait_until_ended(rebuilds: Rebuilds) -> Rebuild:
     """Wait until the rebuild has ended, and return it."""
     async with asyncio.timeout(60):
         while True:
@@ -96,14 +96,14 @@ async def fill(bench: Bench, count: int = 6) -> list[str]:
     return sorted(all_texts)
 
 
-async def test_an_index_gets_other_vectors(reopen: Callable[[], Store]) -> None:
+async def test_a_rebuild_replaces_the_vectors(reopen: Callable[[], Store]) -> None:
     """A rebuilt index has the new model and settings and all documents, also after a restart."""
     embedder = Watched()
     async with opened(reopen(), embedder) as (bench, rebuilds):
         expected = await fill(bench)
         begun = await rebuilds.begin(LOCAL, INDEX, NEW, IndexSettings(chunk_tokens=100))
         assert (begun.state, begun.total, begun.embedding_model) == (RebuildState.RUNNING, 6, NEW)
-        done = await over(rebuilds)
+        done = await wait_until_ended(rebuilds)
         assert (done.state, done.done, done.total, done.error) == (RebuildState.SUCCEEDED, 6, 6, "")
         assert done.finished_at is not None
         assert embedder.texts == len(expected)
@@ -119,7 +119,7 @@ async def test_an_index_gets_other_vectors(reopen: Callable[[], Store]) -> None:
             await bench.put(Document("x", generation=1), ["the ferry"])
 
 
-async def test_searches_and_writes_go_on_during_a_rebuild(reopen: Callable[[], Store]) -> None:
+async def test_searches_and_writes_continue_during_a_rebuild(reopen: Callable[[], Store]) -> None:
     """During a rebuild, every search finds all documents, and documents can be added, replaced and deleted. The
     rebuilt index has these changes.
     """
@@ -147,7 +147,7 @@ async def test_searches_and_writes_go_on_during_a_rebuild(reopen: Callable[[], S
             assert await texts(bench, Mode.HYBRID) == expected
             searches += 1
         assert searches
-        assert (await over(rebuilds)).state is RebuildState.SUCCEEDED
+        assert (await wait_until_ended(rebuilds)).state is RebuildState.SUCCEEDED
         for mode in Mode:
             assert await texts(bench, mode) == expected
 
@@ -165,7 +165,7 @@ async def test_a_rebuild_begins_again_after_a_restart(reopen: Callable[[], Store
         await rebuilds.begin(LOCAL, INDEX, NEW, NOTHING)
         await going_on.wait()
     async with opened(reopen()) as (bench, rebuilds):
-        assert (await over(rebuilds)).state is RebuildState.SUCCEEDED
+        assert (await wait_until_ended(rebuilds)).state is RebuildState.SUCCEEDED
         assert await texts(bench, Mode.VECTORS) == expected
         assert (await bench.catalogue.index(LOCAL, INDEX)).embedding_model == NEW
 
@@ -183,13 +183,13 @@ async def test_a_rebuild_waits_for_an_unavailable_model() -> None:
     async with opened(MemoryStore(), Watched(fail)) as (bench, rebuilds):
         expected = await fill(bench)
         await rebuilds.begin(LOCAL, INDEX, NEW, NOTHING)
-        assert (await over(rebuilds)).state is RebuildState.SUCCEEDED
+        assert (await wait_until_ended(rebuilds)).state is RebuildState.SUCCEEDED
         failures = 100
         await rebuilds.begin(LOCAL, INDEX, OLD, NOTHING)
-        assert (await over(rebuilds)).state is RebuildState.SUCCEEDED
+        assert (await wait_until_ended(rebuilds)).state is RebuildState.SUCCEEDED
         failures = 100
         await rebuilds.begin(LOCAL, INDEX, NEW, NOTHING)
-        failed = await over(rebuilds)
+        failed = await wait_until_ended(rebuilds)
         assert (failed.state, failed.error) == (RebuildState.FAILED, "The model is away.")
         assert (await bench.catalogue.index(LOCAL, INDEX)).embedding_model == OLD
         assert await texts(bench, Mode.HYBRID) == expected
@@ -197,7 +197,7 @@ async def test_a_rebuild_waits_for_an_unavailable_model() -> None:
         assert await collection.marked() == []
 
 
-async def test_one_at_a_time(bench: Bench) -> None:
+async def test_an_index_has_one_rebuild_at_a_time(bench: Bench) -> None:
     """A repeated request returns the running rebuild, and a different one is a conflict. Deleting the index ends
     the rebuild.
     """
@@ -222,8 +222,8 @@ async def test_one_at_a_time(bench: Bench) -> None:
     assert await bench.catalogue.indexes(LOCAL) == []
 
 
-async def test_what_is_refused(bench: Bench) -> None:
-    """Requests of strangers, unknown models and indexes, and wrong settings are refused, and no rebuild starts."""
+async def test_invalid_rebuilds_are_refused(bench: Bench) -> None:
+    """Requests of other callers, of unknown models and indexes, and with wrong settings start no rebuild."""
     rebuilds = bench.rebuilds(HashingEmbedder(32))
     await fill(bench, 1)
     with pytest.raises(PermissionDenied):
@@ -253,8 +253,8 @@ async def test_settings_are_changed_in_place(reopen: Callable[[], Store]) -> Non
     """
     async with opened(reopen()) as (bench, rebuilds):
         await fill(bench, 1)
-        asked = IndexSettings(100, 10, Fusion.RANKS, 0.25, expand=True)
-        spec = await rebuilds.update(LOCAL, INDEX, asked, ("chunk_tokens", "chunk_overlap", "fusion"))
+        new_settings = IndexSettings(100, 10, Fusion.RANKS, 0.25, expand=True)
+        spec = await rebuilds.update(LOCAL, INDEX, new_settings, ("chunk_tokens", "chunk_overlap", "fusion"))
         assert spec.settings == IndexSettings(100, 10, Fusion.RANKS)
         for settings, names, field in (
             (IndexSettings(chunk_tokens=15), ["chunk_tokens"], "settings.chunk_tokens"),
@@ -269,20 +269,22 @@ async def test_settings_are_changed_in_place(reopen: Callable[[], Store]) -> Non
             await rebuilds.update(Principal("local", oids=("ann",)), INDEX, NOTHING, ["fusion"])
         with pytest.raises(NotFound):
             await rebuilds.update(LOCAL, "other", NOTHING, ["fusion"])
-        left = await rebuilds.update(
+        updated = await rebuilds.update(
             LOCAL, INDEX, IndexSettings(dense_weight=0.0), ("chunk_overlap", "dense_weight")
         )
-        assert left.settings == IndexSettings(100, None, Fusion.RANKS, 0.0)
+        assert updated.settings == IndexSettings(100, None, Fusion.RANKS, 0.0)
         await rebuilds.begin(LOCAL, INDEX, NEW, IndexSettings(expand=False))
         with pytest.raises(Conflict):
             await rebuilds.update(LOCAL, INDEX, NOTHING, ["fusion"])
-        assert (await over(rebuilds)).state is RebuildState.SUCCEEDED
+        assert (await wait_until_ended(rebuilds)).state is RebuildState.SUCCEEDED
         spec = await bench.catalogue.index(LOCAL, INDEX)
-        assert (spec.embedding_model, spec.settings) == (NEW, replace(left.settings, expand=False))
+        assert (spec.embedding_model, spec.settings) == (NEW, replace(updated.settings, expand=False))
 
 
-async def test_indexes_are_made_with_settings(reopen: Callable[[], Store]) -> None:
-    """A created index is empty and has its model and settings, also after a restart. Its name is taken."""
+async def test_indexes_are_created_with_settings(reopen: Callable[[], Store]) -> None:
+    """A created index is empty and has its model and settings, also after a restart. A second index of the same
+    name is refused.
+    """
     async with opened(reopen()) as (bench, rebuilds):
         settings = IndexSettings(chunk_tokens=200, chunk_overlap=20)
         await rebuilds.create(LOCAL, "mine", NEW, settings)
@@ -311,5 +313,5 @@ async def test_concurrent_requests_get_one_rebuild(reopen: Callable[[], Store]) 
         with pytest.raises(Conflict):
             await rebuilds.begin(LOCAL, INDEX, NEW, IndexSettings(chunk_tokens=100))
         assert len({each.started_at for each in await begun}) == 1
-        assert (await over(rebuilds)).state is RebuildState.SUCCEEDED
+        assert (await wait_until_ended(rebuilds)).state is RebuildState.SUCCEEDED
         assert embedder.texts == len(expected)

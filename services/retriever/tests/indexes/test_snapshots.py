@@ -169,8 +169,8 @@ async def test_missing_paths_and_indexes(bench: Bench, snapshots: Snapshots) -> 
             await snapshots.persist(LOCAL, name, "x")
 
 
-async def test_something_else_is_there(bench: Bench, snapshots: Snapshots, root: Path) -> None:
-    """A directory with other files is neither written nor loaded. An empty one may be written."""
+async def test_directories_with_other_files_are_refused(bench: Bench, snapshots: Snapshots, root: Path) -> None:
+    """A directory with other files is neither overwritten nor loaded. A snapshot may be written to an empty one."""
     await bench.put(Document("d", generation=1), ["ferry"])
     mine = root / keys.snapshots(LOCAL.tenant)
     (mine / "empty" / INDEX).mkdir(parents=True)
@@ -188,7 +188,7 @@ async def test_something_else_is_there(bench: Bench, snapshots: Snapshots, root:
     assert [path.name for path in (mine / "other" / INDEX).iterdir()] == ["thesis.pdf"]
 
 
-async def test_overwriting(bench: Bench, snapshots: Snapshots) -> None:
+async def test_an_index_is_replaced_only_with_overwrite(bench: Bench, snapshots: Snapshots) -> None:
     """An existing index is replaced only with `overwrite`, and then completely."""
     await bench.put(Document("d", generation=1), ["ferry old"])
     await snapshots.persist(LOCAL, INDEX, "s")
@@ -200,7 +200,7 @@ async def test_overwriting(bench: Bench, snapshots: Snapshots) -> None:
     assert await texts(bench) == ["ferry old"]
 
 
-async def test_permissions(bench: Bench, snapshots: Snapshots) -> None:
+async def test_snapshots_need_access_to_all_documents(bench: Bench, snapshots: Snapshots) -> None:
     """A caller that may not see all documents can neither persist nor replace an index. Access lists are kept."""
     await bench.put(Document("d", access=AccessControl(oids=("ann",)), generation=1), ["ferry secret"])
     with pytest.raises(PermissionDenied):
@@ -214,16 +214,16 @@ async def test_permissions(bench: Bench, snapshots: Snapshots) -> None:
     assert await texts(bench) == ["ferry secret"]
 
 
-async def test_another_model(bench: Bench, snapshots: Snapshots, root: Path) -> None:
+async def test_snapshots_of_another_model_are_refused(bench: Bench, snapshots: Snapshots, root: Path) -> None:
     """A snapshot with vectors of another model is refused, and the error names the model."""
     await bench.put(Document("d", generation=1), ["ferry"])
     await snapshots.persist(LOCAL, INDEX, "s")
     same_name = HashingEmbedder(32)
     same_name.model = bench.embedder.model
     for configured in (HashingEmbedder(32), same_name):
-        elsewhere = Snapshots(bench.indexes, root, EmbeddingModels([EmbeddingModel.of(configured)]))
+        with_other_model = Snapshots(bench.indexes, root, EmbeddingModels([EmbeddingModel.of(configured)]))
         with pytest.raises(InvalidRequest, match=bench.embedder.model):
-            await elsewhere.load(LOCAL, "s", INDEX, overwrite=True)
+            await with_other_model.load(LOCAL, "s", INDEX, overwrite=True)
     assert [each.spec.name for each in await bench.catalogue.indexes(LOCAL)] == [INDEX]
 
 
@@ -266,9 +266,11 @@ async def halves(bench: Bench, chunks: list[Chunk], index: str, go_on: asyncio.E
 
 
 @pytest.mark.parametrize("index", [INDEX, "new"])
-async def test_a_writer_meanwhile(bench: Bench, snapshots: Snapshots, index: str) -> None:
-    """An upsert into an index that is replaced meanwhile raises Unavailable, and its repetition succeeds. The same
-    holds for an index that only this upsert has created.
+async def test_an_upsert_fails_if_its_index_is_loaded_meanwhile(
+    bench: Bench, snapshots: Snapshots, index: str
+) -> None:
+    """An upsert into an index that is replaced meanwhile raises Unavailable, and a second attempt succeeds. This
+    also applies to an index that only this upsert has created.
     """
     await bench.put(Document("d", generation=1), ["ferry"], index=index)
     await snapshots.persist(LOCAL, index, "s")
@@ -287,7 +289,7 @@ async def test_a_writer_meanwhile(bench: Bench, snapshots: Snapshots, index: str
     assert await texts(bench, index) == ["ferry", "ferry late one", "ferry late two"]
 
 
-async def test_a_loaded_index_is_there_after_a_restart(reopen: Callable[[], Store], root: Path) -> None:
+async def test_a_loaded_index_survives_a_restart(reopen: Callable[[], Store], root: Path) -> None:
     """A loaded index survives a restart. Replaced and deleted indexes do not return."""
     bench = await Bench.open(reopen())
     snapshots = bench.snapshots(root)
@@ -368,7 +370,7 @@ async def test_a_snapshot_has_one_writer(
 
 
 async def test_snapshots_are_for_administrators(bench: Bench, snapshots: Snapshots) -> None:
-    """No other caller can list or delete snapshots."""
+    """Only administrators can list and delete snapshots."""
     await bench.put(Document("d", generation=1), ["ferry"])
     await snapshots.persist(LOCAL, INDEX, "a")
     with pytest.raises(PermissionDenied):

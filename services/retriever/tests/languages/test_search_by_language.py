@@ -104,7 +104,7 @@ async def found(bench: Bench, query: str, index: str = INDEX, **more: Any) -> li
     return [passage.document.document_id for passage in passages]
 
 
-async def over(rebuilds: Rebuilds) -> Rebuild:
+async def wait_until_ended(rebuilds: Rebuilds) -> Rebuild:
     """Wait until the last rebuild has ended, and return it."""
     while (last := await rebuilds.last(LOCAL, INDEX)).state is RebuildState.RUNNING:  # noqa: ASYNC110  # a rebuild has no event
         await asyncio.sleep(0)
@@ -166,11 +166,11 @@ async def test_an_index_of_an_earlier_version(bench: Bench) -> None:
     rebuilds = bench.rebuilds()
     begun = await rebuilds.begin(LOCAL, INDEX, "", NOTHING)
     assert begun.language == "auto"
-    assert (await over(rebuilds)).state is RebuildState.SUCCEEDED
+    assert (await wait_until_ended(rebuilds)).state is RebuildState.SUCCEEDED
     assert (await bench.catalogue.index(LOCAL, INDEX)).language == "auto"
     assert (await found(bench, "Haus"), await found(bench, "自行车")) == (["de-0"], ["zh-2"])
     await rebuilds.begin(LOCAL, INDEX, "", NOTHING, "fr")
-    assert (await over(rebuilds)).language == "fr"
+    assert (await wait_until_ended(rebuilds)).language == "fr"
     assert await found(bench, "Haus") == []
     await rebuilds.aclose()
 

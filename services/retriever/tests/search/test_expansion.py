@@ -12,7 +12,7 @@ def words(*indices: int) -> Terms:
     return Terms(sorted(indices), [1.0] * len(indices))
 
 
-def test_words_that_the_best_have_in_common_come_in() -> None:
+def test_common_words_of_the_best_passages_are_added() -> None:
     """Common words of the best passages are added with small weights, lower if all candidates have them."""
     best = [words(1, 2, 7)] * FEEDBACK
     others = [words(2, 100 + number) for number in range(BACKGROUND - FEEDBACK)]
@@ -23,14 +23,14 @@ def test_words_that_the_best_have_in_common_come_in() -> None:
     assert weights[2] < weights[1] < 0.2
 
 
-def test_few_candidates_tell_nothing() -> None:
+def test_few_candidates_do_not_expand_a_query() -> None:
     """Too few candidates, or candidates without words, leave the query unchanged."""
     assert expanded(QUERY, [words(1)] * (LEAST_BACKGROUND - 1)) == QUERY
     assert expanded(QUERY, [words()] * LEAST_BACKGROUND) == QUERY
 
 
 @given(st.lists(st.sets(st.integers(0, 40), max_size=8), min_size=LEAST_BACKGROUND, max_size=BACKGROUND))
-def test_the_querys_own_words_stay_the_heaviest(texts: list[set[int]]) -> None:
+def test_the_querys_own_words_have_the_largest_weights(texts: list[set[int]]) -> None:
     """The query's own words have the largest weights, and the indices are ascending."""
     terms = expanded(QUERY, [words(*text) for text in texts])
     assert list(terms.indices) == sorted(set(terms.indices))

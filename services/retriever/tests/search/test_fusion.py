@@ -18,7 +18,7 @@ rankings = st.lists(
 
 
 @given(rankings, st.randoms(use_true_random=False))
-def test_order_in_which_hits_come_does_not_matter(hits: list[list[Hit]], rng: random.Random) -> None:
+def test_the_order_of_the_input_does_not_matter(hits: list[list[Hit]], rng: random.Random) -> None:
     """Shuffled hits and rankings give the same ids in the same order."""
     fused = reciprocal_rank([ranked(each) for each in hits])
     shuffled = [rng.sample(each, len(each)) for each in rng.sample(hits, len(hits))]
@@ -51,7 +51,7 @@ def test_a_better_rank_never_lowers_the_score(hits: list[list[Hit]], data: st.Da
     assert after[chosen] >= before[chosen]
 
 
-def test_score_is_that_of_the_paper() -> None:
+def test_the_score_of_reciprocal_rank_fusion() -> None:
     """The score is the sum of 1 / (60 + rank) over the rankings."""
     one = [Hit("a", 3.0), Hit("b", 2.0), Hit("c", 1.0)]
     other = [Hit("c", 9.0), Hit("d", 8.0), Hit("a", 7.0)]
@@ -68,15 +68,17 @@ def test_ranks_can_be_weighted() -> None:
 
 
 def test_scores_are_shares_of_the_best() -> None:
-    """The score is the weighted mean of both shares of the best, and a negative cosine counts as 0."""
+    """The score is the weighted mean of cosine and BM25 score, each divided by its maximum. A negative cosine
+    counts as 0.
+    """
     fused = combined([{"a": 0.8, "b": 0.4, "c": -0.2}], {"a": 0.0, "b": 10.0, "c": 5.0}, 0.5)
     assert fused == [Hit("b", 0.75), Hit("a", 0.5), Hit("c", 0.25)]
     assert combined([{"a": 0.8, "b": 0.4}], {"b": 10.0}, 1.0) == [Hit("a", 1.0), Hit("b", 0.5)]
     assert [hit.id for hit in combined([{"a": 0.8}], {"b": 10.0}, 0.0)] == ["b", "a"]
 
 
-def test_each_models_cosines_are_by_themselves() -> None:
-    """The best passage of each model has the full share."""
+def test_cosines_are_normalised_for_each_model() -> None:
+    """The best passage of each model has the cosine 1 after normalisation."""
     fused = combined([{"a": 0.9, "b": 0.45}, {"c": 0.3}], {}, 1.0)
     assert fused == [Hit("a", 1.0), Hit("c", 1.0), Hit("b", 0.5)]
 
@@ -94,7 +96,7 @@ def test_combined_scores_are_shares(dense: dict[str, float], words: dict[str, fl
 
 
 @given(scores, scores, st.floats(0, 1), st.integers(0, 12))
-def test_the_best_are_the_first_ones(
+def test_a_limit_returns_the_beginning_of_the_order(
     dense: dict[str, float], words: dict[str, float], weight: float, most: int
 ) -> None:
     """A limited result is the beginning of the full order."""
@@ -129,7 +131,7 @@ def test_the_scores_of_contenders_suffice(
 
 
 def test_chunks_that_cannot_be_among_the_best_are_no_contenders() -> None:
-    """A chunk without a BM25 score is a contender if the highest possible score takes it to the best ones."""
+    """A chunk without a BM25 score is a contender if it is among the best with the highest possible score."""
     dense = [{"a": 1.0, "b": 0.8, "c": 0.5, "d": 0.1}]
     known = {"a": 10.0, "e": 4.0}
     assert contenders(dense, known, 0.5, 4.0, 1) == []

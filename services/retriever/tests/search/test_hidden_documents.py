@@ -35,7 +35,7 @@ def kind(request: pytest.FixtureRequest) -> str:
 
 @pytest.fixture
 async def town(bench: Bench) -> Bench:
-    """An index with enough documents for expansion. Only the crew may see every third document."""
+    """Fill an index with enough documents for expansion. Only the crew may see every third document."""
     for number in range(30):
         words = [ABOUT[(number * step) % len(ABOUT)] for step in (1, 2, 3, 5)]
         text = f"The {words[0]} and the {words[1]} matter to the {words[2]}. Number {number} is about a {words[3]}."
@@ -48,12 +48,12 @@ async def town(bench: Bench) -> Bench:
 
 
 async def found(bench: Bench, principal: Principal) -> list[list[Passage]]:
-    """Return the passages that a caller finds by each query, without changing members."""
+    """Return the passages that a caller finds by each query."""
     return [await bench.ask(QUESTION, principal, top=12, **query) for query in QUERIES]
 
 
-async def test_hidden_documents_move_nothing(town: Bench) -> None:
-    """Documents that a caller may not see are added, removed again, or being written: the caller finds the same
+async def test_hidden_documents_do_not_change_results(town: Bench) -> None:
+    """If documents that a caller may not see are added, removed or being written, the caller finds the same
     passages in the same order, with the same scores and captions.
     """
     before = {principal: await found(town, principal) for principal in (ANN, GUEST)}
@@ -76,7 +76,7 @@ async def test_hidden_documents_move_nothing(town: Bench) -> None:
         assert await found(town, principal) == expected
 
 
-async def test_another_tenant_moves_nothing(town: Bench) -> None:
+async def test_another_tenant_does_not_change_results(town: Bench) -> None:
     """Documents of another tenant in an index of the same name do not change the results."""
     before = {principal: await found(town, principal) for principal in (ANN, LOCAL)}
     other = Principal("other", roles=("admin",))

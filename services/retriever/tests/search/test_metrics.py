@@ -44,15 +44,15 @@ async def test_a_search_is_measured(bench: Bench) -> None:
     assert "ferry" not in str(attributes)
 
 
-def test_the_words_of_a_query_where_they_are_wanted() -> None:
-    """The span has the query if the setting allows it, under the name of the conventions."""
+def test_the_span_has_the_query_if_the_setting_allows_it() -> None:
+    """If the setting allows it, the span has the query in the attribute that OpenTelemetry's conventions define."""
     traced("")
     with SearchSpan(Query((INDEX,), "ferry", mode=Mode.TEXT), StepTimer(), content=True):
         pass
     assert (last().attributes or {})["gen_ai.retrieval.query.text"] == "ferry"
 
 
-async def test_a_search_that_fails(bench: Bench) -> None:
+async def test_the_span_of_a_failed_search(bench: Bench) -> None:
     """The span of a failed search has an error status and the type of the error."""
     traced("")
     with pytest.raises(CausewayError):

@@ -24,7 +24,7 @@ TEXTS = ["the ferry leaves the harbour", "tickets for the ferry", "bridge tolls 
 
 @pytest.fixture
 async def harbour(bench: Bench) -> Bench:
-    """An index with one document of four chunks."""
+    """Fill an index with one document of four chunks."""
     await bench.put(Document("d", "harbour.pdf", metadata_json=b'{"year": 2024}', generation=1), TEXTS)
     return bench
 
@@ -33,7 +33,7 @@ def by_text(passages: list[Passage]) -> dict[str, Passage]:
     return {passage.text: passage for passage in passages}
 
 
-async def test_hybrid_knows_both_scores_of_each_passage(harbour: Bench) -> None:
+async def test_hybrid_passages_have_both_scores(harbour: Bench) -> None:
     """Each passage has its cosine and its BM25 score, which is 0 without a common word."""
     passages = by_text(await harbour.ask("bridge tickets"))
     assert set(passages) == set(TEXTS)
@@ -45,8 +45,8 @@ async def test_hybrid_knows_both_scores_of_each_passage(harbour: Bench) -> None:
         assert passage.source is (Source.BOTH if text in sparse else Source.DENSE)
 
 
-async def test_an_index_says_how_its_searches_are_weighed(harbour: Bench) -> None:
-    """The settings of an index hold for its searches at once. The options of a query take precedence."""
+async def test_the_settings_of_an_index_apply_to_its_searches(harbour: Bench) -> None:
+    """The settings of an index apply to its searches at once. The options of a query take precedence."""
     usual = await harbour.ask("bridge tickets")
     by_words = await harbour.ask("bridge tickets", dense_weight=0.0, expand=False)
     assert [each.score for each in by_words] != [each.score for each in usual]
@@ -80,7 +80,7 @@ async def test_cosines_are_compared_above_their_models_floor(harbour: Bench) -> 
 
 
 async def test_an_index_of_a_model_that_is_not_installed(harbour: Bench) -> None:
-    """A vector search of an index whose model is not installed is refused with the way to install it."""
+    """The error of a vector search of an index whose model is not installed says how to install the model."""
     spec = IndexSpec("", "notes", "multilingual-e5-small", 384)
     with pytest.raises(
         Conflict, match=r"search the index by text\. `make multilingual` builds 'multilingual-e5-small'"
@@ -101,7 +101,7 @@ async def test_missing_scores_are_computed_for_both_searches(harbour: Bench) -> 
         assert passage.dense_score == pytest.approx(everything[passage.text].dense_score)
 
 
-async def test_every_mode_knows_both_scores(harbour: Bench) -> None:
+async def test_passages_have_both_scores_in_every_mode(harbour: Bench) -> None:
     """Each passage has the same cosine and BM25 score in all modes."""
     hybrid = by_text(await harbour.ask("ferry tickets"))
     assert len(hybrid) == len(TEXTS)
@@ -146,7 +146,7 @@ async def test_ties_are_ordered_by_id(bench: Bench) -> None:
         assert len(ids) == 5
 
 
-async def test_passages_say_where_they_are_from(harbour: Bench) -> None:
+async def test_passages_have_document_and_citation(harbour: Bench) -> None:
     """Passages have the document, number, page, headings and citation of their chunk."""
     passage = (await harbour.ask("bridge tolls"))[0]
     assert (passage.index, passage.number, passage.page, passage.headings) == (INDEX, 2, 3, ("Part",))
@@ -155,7 +155,7 @@ async def test_passages_say_where_they_are_from(harbour: Bench) -> None:
     assert (passage.document.metadata_json, passage.document.chunk_count) == (b'{"year": 2024}', 4)
 
 
-async def test_top(harbour: Bench) -> None:
+async def test_top_limits_the_number_of_passages(harbour: Bench) -> None:
     """A search returns at most `top` passages, the best ones. Without `top` it returns the service's default
     number.
     """
@@ -166,7 +166,7 @@ async def test_top(harbour: Bench) -> None:
 
 
 async def test_minimum_scores(harbour: Bench) -> None:
-    """Passages below a minimum score are left out. The minimum cosine holds in every mode."""
+    """Passages below a minimum score are left out. The minimum cosine applies in every mode."""
     cosines = {each.text: each.dense_score for each in await harbour.ask("ferry tickets", mode=Mode.VECTORS)}
     limit = cosines[TEXTS[0]]
     assert limit is not None
@@ -237,8 +237,8 @@ async def test_messages_that_clients_rely_on(harbour: Bench) -> None:
 
 
 async def test_an_index_of_an_unknown_model(harbour: Bench) -> None:
-    """An index of an unknown model is searched by words only. Searches that need vectors are refused with the index
-    and the model.
+    """An index of an unknown model is searched by words only. Searches that need vectors are refused, and the error
+    names the index and the model.
     """
     same_name = HashingEmbedder(32)
     same_name.model = harbour.embedder.model
@@ -260,18 +260,18 @@ async def test_an_index_of_an_unknown_model(harbour: Bench) -> None:
 
 
 class Counting(HashingEmbedder):
-    """Record the embedded texts. The model can be made to fail or hang."""
+    """A model that records the embedded texts, and can fail or hang."""
 
     def __init__(self, dimension: int) -> None:
         super().__init__(dimension)
-        self.asked: list[str] = []
+        self.embedded: list[str] = []
         self.failure: CausewayError | None = None
-        self.answers = asyncio.Event()
-        self.answers.set()
+        self.responds = asyncio.Event()
+        self.responds.set()
 
     async def embed(self, texts: Sequence[str]) -> npt.NDArray[np.float32]:
-        self.asked += texts
-        await self.answers.wait()
+        self.embedded += texts
+        await self.responds.wait()
         if self.failure is not None:
             raise self.failure
         return await super().embed(texts)
@@ -284,14 +284,14 @@ async def test_indexes_of_several_models(harbour: Bench) -> None:
     first, second = Counting(64), Counting(32)
     await harbour.put_with(second, Document("e", generation=1), ["bridge tolls fall", "ferry"], index="second")
     await harbour.put_with(second, Document("f", generation=1), ["the tolls"], index="third")
-    first.asked, second.asked = [], []
+    first.embedded, second.embedded = [], []
     retrieval = harbour.retrieval_with(first, second)
 
     async def ask(mode: Mode, *indexes: str) -> list[Passage]:
         return list((await retrieval.retrieve(LOCAL, Query(indexes, "bridge tolls", mode))).passages)
 
     both = await ask(Mode.VECTORS, INDEX, "second", "third")
-    assert (first.asked, second.asked) == (["bridge tolls"], ["bridge tolls"])
+    assert (first.embedded, second.embedded) == (["bridge tolls"], ["bridge tolls"])
     assert both[0].score == both[1].score == pytest.approx(1 / 61)
     assert {both[0].index, both[1].index} == {INDEX, "second"}
     assert {each.index for each in both} == {INDEX, "second", "third"}
@@ -314,12 +314,12 @@ async def test_queries_get_the_prefix_of_queries(harbour: Bench) -> None:
     vectors = QueryVectors(models)
     retrieval = harbour.retrieval_over(vectors)
     await retrieval.retrieve(LOCAL, Query((INDEX,), "ferry"))
-    assert embedder.asked == ["query: ferry"]
+    assert embedder.embedded == ["query: ferry"]
 
 
 async def test_an_unavailable_model(harbour: Bench) -> None:
-    """A vector search fails with the error of the model. A text search goes on without cosines, and does not wait
-    for a model that hangs.
+    """A vector search fails with the error of the model. A text search returns passages without cosines, and does
+    not wait for a model that hangs.
     """
     embedder = Counting(64)
     retrieval = harbour.retrieval_with(embedder)
@@ -331,13 +331,13 @@ async def test_an_unavailable_model(harbour: Bench) -> None:
     found = (await retrieval.retrieve(LOCAL, text)).passages
     assert found[0].dense_score is None
     embedder.failure = None
-    embedder.answers.clear()
+    embedder.responds.clear()
     vectors = QueryVectors(EmbeddingModels([EmbeddingModel.of(embedder)]), patience=0.05)
     retrieval = harbour.retrieval_over(vectors)
     assert (await retrieval.retrieve(LOCAL, text)).passages == found
 
 
-async def test_steps_say_where_the_time_went(harbour: Bench) -> None:
+async def test_steps_have_their_times(harbour: Bench) -> None:
     """The steps of a search are listed in order, each with its time."""
     for mode, names in (
         (Mode.HYBRID, ["embed", "dense", "sparse", "fuse"]),

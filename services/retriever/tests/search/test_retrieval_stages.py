@@ -18,7 +18,7 @@ TEXTS = ["the ferry leaves the harbour", "tickets for the ferry", "bridge tolls 
 
 @pytest.fixture
 async def harbour(bench: Bench) -> Bench:
-    """An index with one document of four chunks."""
+    """Fill an index with one document of four chunks."""
     await bench.put(Document("d", "harbour.pdf", generation=1), TEXTS)
     return bench
 
@@ -40,7 +40,7 @@ async def test_weights_of_a_hybrid_search(harbour: Bench) -> None:
             assert texts(hybrid)[: len(alone)] == texts(alone)
 
 
-async def test_further_words_find_what_the_question_does_not_say(bench: Bench) -> None:
+async def test_expansion_finds_passages_without_a_query_word(bench: Bench) -> None:
     """A passage without a query word is found by words that the best passages have in common."""
     fares = [f"ferry fare discount for pensioners number{number}" for number in range(6)]
     other = [f"harbour office opens at hour{number}" for number in range(20)]
@@ -48,7 +48,7 @@ async def test_further_words_find_what_the_question_does_not_say(bench: Bench) -
     plain = await retrieved(bench, "ferry", mode=Mode.TEXT, top=20)
     more = await retrieved(bench, "ferry", mode=Mode.TEXT, top=20, expand=True)
     assert "fare discount for pensioners" not in texts(plain.passages)
-    # Six passages are too few to learn from.
+    # Text search finds six passages, which are too few for an expansion.
     assert texts(more.passages) == texts(plain.passages)
     hybrid = await retrieved(bench, "ferry", top=7)
     assert "expand" in [step.name for step in hybrid.steps]
@@ -57,19 +57,19 @@ async def test_further_words_find_what_the_question_does_not_say(bench: Bench) -
     assert "expand" not in [step.name for step in (await retrieved(bench, "ferry", expand=False)).steps]
 
 
-async def test_a_rerankers_order(harbour: Bench) -> None:
-    """Passages have the order of the reranker's scores. Passages below the least score are left out."""
+async def test_passages_have_the_order_of_the_reranker(harbour: Bench) -> None:
+    """Passages have the order of the reranker's scores. Passages below the minimum score are left out."""
     found = await retrieved(harbour, "map of the bridge", rerank=Rerank(), top=2)
     assert texts(found.passages) == [TEXTS[3], TEXTS[0]]
     assert [each.reranker_score for each in found.passages] == [0.75, 0.25]
     assert (found.reranker, found.not_reranked) == ("words", "")
-    # It was given all, not only those that were wanted.
+    # The reranker receives all candidates, not only the requested number of passages.
     assert len(harbour.reranker.asked[0][1]) == 4
     found = await retrieved(harbour, "map of the bridge", rerank=Rerank("words", minimum_score=0.5))
     assert texts(found.passages) == [TEXTS[3]]
 
 
-async def test_without_a_reranker_nothing_happens(harbour: Bench) -> None:
+async def test_a_search_without_a_reranker_keeps_its_order(harbour: Bench) -> None:
     """A search without a reranker keeps its order. An unknown reranker causes NotFound."""
     plain = await retrieved(harbour, "ferry tickets")
     assert plain.reranker == ""
@@ -85,9 +85,9 @@ async def test_without_a_reranker_nothing_happens(harbour: Bench) -> None:
 
 
 async def test_a_reranker_that_fails(harbour: Bench) -> None:
-    """The order stays if the reranker fails, and the result has the reason.
+    """If the reranker fails, the order stays, and the result has the reason.
 
-    A required reranker fails the search.
+    If a required reranker fails, the search fails.
     """
     plain = await retrieved(harbour, "ferry tickets")
     harbour.reranker.failure = Unavailable("The reranker 'words' cannot be reached.")
@@ -100,7 +100,7 @@ async def test_a_reranker_that_fails(harbour: Bench) -> None:
         await harbour.retrieval_with(harbour.embedder).retrieve(LOCAL, Query((INDEX,), "ferry", rerank=Rerank()))
 
 
-async def test_what_a_reranker_is_not_given_stands_behind(harbour: Bench) -> None:
+async def test_passages_beyond_the_candidates_come_last(harbour: Bench) -> None:
     """Passages beyond the reranker's number of candidates follow the reranked ones."""
     harbour.rerankers = Rerankers([ResilientReranker(harbour.reranker, "words", candidates=2)])
     retrieval = harbour.retrieval_with(harbour.embedder)
@@ -141,12 +141,12 @@ async def test_neighbours_of_the_same_section(bench: Bench) -> None:
     assert sorted(shown) == list(range(6))
 
 
-async def test_neighbours_are_seen_by_who_sees_the_passage(bench: Bench) -> None:
+async def test_neighbours_do_not_reveal_hidden_passages(bench: Bench) -> None:
     """A caller that may not see a passage does not find it by its neighbours."""
     await section(bench)
     for oid, count in (("ann", 1), ("bob", 0)):
-        asker = Principal(tenant=LOCAL.tenant, user=oid, oids=(oid,))
-        assert len(await bench.ask("part 2", asker, top=1, neighbours=2)) == count
+        caller = Principal(tenant=LOCAL.tenant, user=oid, oids=(oid,))
+        assert len(await bench.ask("part 2", caller, top=1, neighbours=2)) == count
 
 
 async def test_captions_are_the_best_sentences(bench: Bench) -> None:
@@ -167,8 +167,8 @@ async def test_captions_do_not_end_at_an_abbreviation(bench: Bench) -> None:
     assert found.captions == ("The fee is approx. 3.50 EUR.",)
 
 
-async def test_wrong_wishes_are_refused(harbour: Bench) -> None:
-    """A wrong option is refused with its field."""
+async def test_invalid_options_are_refused(harbour: Bench) -> None:
+    """A wrong option is refused, and the error names the field."""
     wrong: list[tuple[str, Any]] = [("neighbours", 11), ("diversity", 1.5), ("dense_weight", -0.1)]
     wrong += [("indexes", tuple(f"i{number}" for number in range(101))), ("diversity", float("nan"))]
     for field, value in wrong:

@@ -46,7 +46,7 @@ async def vector(text: str) -> list[float]:
 
 
 def words(text: str) -> Terms:
-    """Return a query's words."""
+    """Return a query's terms."""
     return Bm25Encoder(Scheduler()).query(text, "en")
 
 
@@ -77,7 +77,7 @@ async def collection(store: Store) -> Collection:
 
 
 async def test_dense_finds_by_cosine(collection: Collection) -> None:
-    """Each hit has the cosine between its vector and the query's. The number of hits is limited."""
+    """Each hit has the cosine between its vector and the query's vector. The number of hits is limited."""
     document = Document("d", generation=1)
     ids = await add(collection, document, HARBOUR)
     query = await vector(HARBOUR[1])
@@ -104,8 +104,8 @@ async def test_sparse_finds_by_bm25(collection: Collection) -> None:
 
 
 async def test_words_are_counted_in_visible_documents(collection: Collection) -> None:
-    """A BM25 score counts the words of all documents that the readers may see, also in a narrower search. Without
-    readers it counts those of the whole collection.
+    """A BM25 score counts the words of all documents that the readers may see, even if a filter or ids limit the
+    search. Without readers it counts the words of the whole collection.
     """
     ids = await add(collection, Document("d", generation=1), HARBOUR)
     hidden = Document("hidden", generation=1, access=AccessControl(groups=("crew",)))
@@ -127,7 +127,7 @@ async def test_words_are_counted_in_visible_documents(collection: Collection) ->
 
 
 async def test_search_among_given_ids(collection: Collection) -> None:
-    """A search with ids considers these only. Without a match among them it finds nothing."""
+    """A search with ids finds only chunks with these ids."""
     ids = await add(collection, Document("d", generation=1), HARBOUR)
     query = await vector(HARBOUR[0])
     assert set(await collection.dense(query, 10, EVERYTHING, ids[2:])) == set(ids[2:])
@@ -136,7 +136,7 @@ async def test_search_among_given_ids(collection: Collection) -> None:
 
 
 async def seen(collection: Collection) -> set[str]:
-    """Return the ids of all visible chunks. Searches and counts agree."""
+    """Return the ids of all visible chunks. Assert that searches and counts agree."""
     dense = set(await collection.dense(await vector("ferry"), 100, EVERYTHING))
     words_in = set(await collection.sparse(words("ferry ferries bridge toll"), 100, EVERYTHING))
     assert words_in <= dense
@@ -207,7 +207,7 @@ async def test_a_note_is_kept(reopen: Callable[[], Store]) -> None:
     await store.aclose()
 
 
-async def test_other_settings_are_kept(reopen: Callable[[], Store]) -> None:
+async def test_settings_can_be_changed(reopen: Callable[[], Store]) -> None:
     """New settings replace the old ones at once and survive a restart. The note and the documents stay."""
     store = reopen()
     collection = await store.create(SPEC)
@@ -248,15 +248,15 @@ async def test_collections_are_found_by_name(store: Store) -> None:
     assert not await collection.is_current()
 
 
-async def test_scope_binds_to_readers(collection: Collection) -> None:
+async def test_a_scope_is_limited_to_readers(collection: Collection) -> None:
     """A caller with one of a document's tokens sees it in searches, counts and listings. Others see public ones."""
     public = Document("public", generation=1)
     secret = Document("secret", generation=1, access=AccessControl(oids=("ann",), groups=("crew",)))
     for document in (public, secret):
         await add(collection, document, ["the ferry"])
         await collection.put_record(document)
-    for held, expected in (({"*"}, 1), ({"*", "oid:bob", "group:ann"}, 1), ({"*", "group:crew"}, 2)):
-        scope = Scope(readers=frozenset(held))
+    for tokens, expected in (({"*"}, 1), ({"*", "oid:bob", "group:ann"}, 1), ({"*", "group:crew"}, 2)):
+        scope = Scope(readers=frozenset(tokens))
         assert len(await collection.dense(await vector("ferry"), 10, scope)) == expected
         assert len(await collection.sparse(words("ferry"), 10, scope)) == expected
         assert await collection.count_chunks(scope) == expected
@@ -297,7 +297,7 @@ async def test_removing_chunks_keeps_one_generation(collection: Collection) -> N
 
 
 async def test_records(collection: Collection) -> None:
-    """A record is read byte for byte as it was written. A second write replaces it, a second removal succeeds."""
+    """A record is read exactly as it was written. A second write replaces it. A second removal succeeds."""
     document = Document(
         "d é/1",
         sourcefile="häfen.pdf",
@@ -396,8 +396,8 @@ CASES: list[tuple[Condition, bool]] = [
 
 
 async def test_filters(collection: Collection) -> None:
-    """Conditions follow the equality of JSON: types differ, numbers are compared by value, and a list matches by an
-    item.
+    """Conditions compare values as JSON does: values of different types differ, and numbers are compared by value.
+    A list matches if one of its items matches.
     """
     document = Document("d", "f.pdf", metadata_json=METADATA, category="c", generation=1)
     await add(collection, document, ["the ferry"])
@@ -409,7 +409,7 @@ async def test_filters(collection: Collection) -> None:
 
 
 async def test_filters_on_records(collection: Collection) -> None:
-    """Conditions hold for records as well, except those on the page, which only chunks have."""
+    """Conditions also apply to records, except conditions on the page, which only chunks have."""
     document = Document("d", "f.pdf", metadata_json=METADATA, category="c")
     await collection.put_record(document)
     for condition, holds in (
@@ -513,7 +513,7 @@ async def fill(collection: Collection) -> None:
 
 
 async def everything(collection: Collection) -> object:
-    """Return what all reads return, without BM25 scores, in which the embedded engine counts removed chunks."""
+    """Return what all reads return, except BM25 scores, for which the embedded engine counts removed chunks."""
     near = await collection.dense(await vector("the ferry"), 1000, EVERYTHING)
     having = await collection.sparse(words("ferry dock"), 1000, Scope(Filter(must=(Range("page", lt=50),))))
     return (
@@ -546,7 +546,7 @@ async def test_compacting_changes_nothing(reopen: Callable[[], Store]) -> None:
     await store.aclose()
 
 
-async def test_snapshot_of_what_the_catalogue_knows(store: Store, collection: Collection, tmp_path: Path) -> None:
+async def test_a_snapshot_has_the_committed_documents(store: Store, collection: Collection, tmp_path: Path) -> None:
     """A restored snapshot has everything that is committed, and neither marks nor uncommitted chunks."""
     await collection.publish()
     await fill(collection)
@@ -587,7 +587,7 @@ async def test_a_snapshot_replaces_another(store: Store, collection: Collection,
     assert await (await store.restore(SPEC, tmp_path)).count_documents(EVERYTHING) == 3
 
 
-async def test_a_collection_takes_the_place_of_another(reopen: Callable[[], Store], tmp_path: Path) -> None:
+async def test_a_collection_replaces_another(reopen: Callable[[], Store], tmp_path: Path) -> None:
     """After a replacement the old collection's methods raise Unavailable, and a restart finds the new one."""
     store = reopen()
     old = await store.create(SPEC)
@@ -608,9 +608,7 @@ async def test_a_collection_takes_the_place_of_another(reopen: Callable[[], Stor
     await store.aclose()
 
 
-async def test_a_restored_collection_that_is_not_published_is_gone(
-    reopen: Callable[[], Store], tmp_path: Path
-) -> None:
+async def test_an_unpublished_restore_changes_nothing(reopen: Callable[[], Store], tmp_path: Path) -> None:
     """An unpublished or dropped restore does not change the collection of that name."""
     store = reopen()
     old = await store.create(SPEC)
@@ -646,7 +644,7 @@ async def test_damaged_snapshots_are_refused(store: Store, collection: Collectio
     await collection.persist(tmp_path)
     (data,) = tmp_path.glob("*.points")
     manifest = tmp_path / "manifest.json"
-    elsewhere = tmp_path / "elsewhere"
+    link_target = tmp_path / "elsewhere"
     for file, spoil in (
         (data, cut),
         (data, longer),
@@ -664,8 +662,8 @@ async def test_damaged_snapshots_are_refused(store: Store, collection: Collectio
     ):
         content = file.read_bytes()
         if spoil is None:
-            file.rename(elsewhere)
-            file.symlink_to(elsewhere)  # a link is not followed because its target may be outside
+            file.rename(link_target)
+            file.symlink_to(link_target)  # a link is not followed, because its target may be outside
         else:
             assert spoil(content) != content
             file.write_bytes(spoil(content))
@@ -688,8 +686,8 @@ conditions: st.SearchStrategy[Condition] = st.recursive(
 )
 
 
-def test_both_stores_find_the_same(tmp_path: Path) -> None:
-    """For any filter and readers, both stores find the same chunks and records."""
+def test_the_fake_and_the_embedded_engine_find_the_same(tmp_path: Path) -> None:
+    """For any filter and readers, the fake and the embedded engine find the same chunks and records."""
     documents = [
         Document(
             f"d{number}",
@@ -734,14 +732,14 @@ def test_both_stores_find_the_same(tmp_path: Path) -> None:
         def agree(condition: Condition, readers: frozenset[str] | None) -> None:
             scope = Scope(Filter(must=(condition,)), readers)
 
-            async def look(collection: Collection) -> tuple[set[str], set[str], set[str]]:
+            async def read(collection: Collection) -> tuple[set[str], set[str], set[str]]:
                 return (
                     set(await collection.dense(query, 100, scope)),
                     set(await collection.sparse(words("ferry"), 100, scope)),
                     set(await collection.document_ids(scope)),
                 )
 
-            one, other = [runner.run(look(collection)) for collection in both]
+            one, other = [runner.run(read(collection)) for collection in both]
             assert one == other
 
         agree()
@@ -758,7 +756,7 @@ async def test_edge_has_one_owner(tmp_path: Path) -> None:
 
 
 async def test_edge_writes_nothing_onto_a_full_disk(tmp_path: Path) -> None:
-    """Below the minimum of free disk space chunks are refused. Searches and removals still work."""
+    """With too little free disk space, the store refuses chunks. Searches and removals still work."""
     store = EdgeStore(tmp_path, Scheduler())
     collection = await store.create(SPEC)
     document = Document("d", generation=1)

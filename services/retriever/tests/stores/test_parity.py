@@ -55,7 +55,7 @@ SCOPES = [
 
 @dataclass(frozen=True)
 class EmbeddedQuery:
-    """A query as the stores get it."""
+    """The vector and the terms of a query."""
 
     vector: Sequence[float]
     terms: Terms
@@ -106,11 +106,11 @@ def corpus() -> Corpus:
                 made = Chunk(chunk, text, text, page=chunk + 1, vector=vectors[place].tolist())
                 points.append(ChunkPoint(id_, made, terms[place]))
             documents.append((document, points))
-        asked = [
+        queries = [
             EmbeddedQuery(vectors[COUNT + place].tolist(), encoder.query(query, "en"))
             for place, query in enumerate(QUERIES)
         ]
-        return Corpus(documents, asked, spec)
+        return Corpus(documents, queries, spec)
 
     return asyncio.run(make())
 
@@ -136,7 +136,7 @@ def assert_alike(found: dict[str, float], expected: dict[str, float], what: obje
 
 async def test_all_stores_rank_alike(corpus: Corpus, tmp_path: Path) -> None:
     """For each query, filter and reader, the embedded engine and the stand-in of a Qdrant server, in the process
-    and over gRPC, find the same passages as plain arithmetic.
+    and over gRPC, find the same passages as the fake, which compares all vectors.
     """
     async with AsyncExitStack() as stack:
         server = await stack.enter_async_context(serving())
@@ -147,15 +147,15 @@ async def test_all_stores_rank_alike(corpus: Corpus, tmp_path: Path) -> None:
         }
         plain = await stack.enter_async_context(filled(MemoryStore(), corpus))
         others = {name: await stack.enter_async_context(filled(each, corpus)) for name, each in stores.items()}
-        for number, asked in enumerate(corpus.queries):
+        for number, query in enumerate(corpus.queries):
             scope = SCOPES[number]
-            by_meaning = await plain.dense(asked.vector, COUNT, scope)
-            by_words = await plain.sparse(asked.terms, COUNT, scope)
+            by_meaning = await plain.dense(query.vector, COUNT, scope)
+            by_words = await plain.sparse(query.terms, COUNT, scope)
             assert by_meaning
             assert by_words
             for name, collection in others.items():
                 what = name, QUERIES[number]
-                dense = await collection.dense(asked.vector, TOP, scope)
+                dense = await collection.dense(query.vector, TOP, scope)
                 assert_alike(dense, by_meaning, what)
-                sparse = await collection.sparse(asked.terms, TOP, scope)
+                sparse = await collection.sparse(query.terms, TOP, scope)
                 assert_alike(sparse, by_words, what)

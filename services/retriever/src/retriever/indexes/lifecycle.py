@@ -70,7 +70,7 @@ class Indexes:
         """Whether other processes use the same indexes."""
         return self._store.is_shared
 
-    async def noted(self) -> list[Index]:
+    async def with_notes(self) -> list[Index]:
         """Return the indexes of all tenants that have a note (`Collection.note`), except damaged indexes."""
         noted = [key for key, note in (await self._store.notes()).items() if note]
         if self._store.is_shared:
@@ -229,8 +229,8 @@ class Indexes:
                 raise Conflict(f"Index '{index.spec.name}' was replaced or deleted meanwhile.", resource=key[1])
             return await self.shield.run(self._put_in_place(key, collection))
 
-    async def begin_beside(self, spec: IndexSpec) -> Collection:
-        """Create a collection that will replace an index's collection."""
+    async def create_replacement(self, spec: IndexSpec) -> Collection:
+        """Create an unpublished collection that will replace the collection of an existing index."""
         return await self._store.create(spec, beside=True)
 
     async def discard(self, collection: Collection) -> None:

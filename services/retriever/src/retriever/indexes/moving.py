@@ -53,7 +53,7 @@ async def move(indexes: Indexes, index: Index) -> int:
         _log.debug("moving an index", index=index.spec.name, documents=documents, of=total)
 
     try:
-        target = await indexes.begin_beside(source.spec)
+        target = await indexes.create_replacement(source.spec)
         try:
             await rebuild.run(indexes, index, target, _Unchanged(), partial(_finish, source, target), progress)
         except BaseException:

@@ -26,7 +26,9 @@ from retriever.domain.scope import EVERYTHING, Scope
 from retriever.ports.store import Collection
 
 _LANGUAGES_SECONDS = 5.0
+"""Seconds until the languages of an index are counted again."""
 _OLD_LANGUAGES_SECONDS = 60.0
+"""Further seconds in which searches of a remote store still use the old counts, while a recount runs."""
 
 
 class Index:

@@ -47,7 +47,7 @@ async def run(
     Args:
         indexes: All indexes.
         index: The index.
-        target: An empty collection from `Indexes.begin_beside`.
+        target: An empty collection from `Indexes.create_replacement`.
         conversion: Makes the documents of the target from those of the index.
         finish: Called just before the replacement.
         progress: Receives the progress.

@@ -28,9 +28,11 @@ from retriever.ports.store import REBUILD, Collection
 _log = structlog.get_logger(__name__)
 
 _NOTE_SECONDS = 5.0
+"""Seconds between two writes of the progress to a shared store."""
 _ATTEMPTS = 5
 _PATIENCE_SECONDS = 10.0
 _RESUME_SECONDS = 15.0
+"""Seconds between two searches for interrupted rebuilds in a shared store."""
 
 
 class RebuildState(Enum):
@@ -214,7 +216,9 @@ class Rebuilds:
         while True:
             try:
                 # Read all notes once. Later, `Indexes.tidy` finds interrupted rebuilds by their marks.
-                waiting = await self._indexes.noted() if waiting is None else waiting + self._indexes.interrupted()
+                waiting = (
+                    await self._indexes.with_notes() if waiting is None else waiting + self._indexes.interrupted()
+                )
                 await self._resume(waiting)
             except CausewayError as error:
                 _log.warning("interrupted rebuilds cannot be read", why=error.message)
@@ -266,7 +270,7 @@ class Rebuilds:
             requested.language,
         )
         for left in reversed(range(_ATTEMPTS)):
-            target = await self._indexes.begin_beside(spec)
+            target = await self._indexes.create_replacement(spec)
             try:
                 log_event("rebuilding an index", documents=requested.total)
                 await rebuild.run(

@@ -50,13 +50,13 @@ class Snapshots:
             Unavailable: The snapshot could not be written; an existing one is unchanged.
         """
         index = await self._indexes.get(principal.tenant, index_name)
-        directory, _ = await asyncio.to_thread(self._places, principal.tenant, path, index_name)
+        directory, _ = await asyncio.to_thread(self._snapshot_directories, principal.tenant, path, index_name)
         await index.check_sees_all(principal)
         async with self._counting:
             # A writer that finishes removes all other files of points, also those of a second writer.
             if directory in self._writing:
                 raise Conflict("The snapshot is being written.", resource=path)
-            await asyncio.to_thread(self._check_room, principal.tenant, directory)
+            await asyncio.to_thread(self._check_limit, principal.tenant, directory)
             self._writing.add(directory)
         try:
             await asyncio.to_thread(_make, directory, index_name, posixpath.join(path, index_name))
@@ -85,7 +85,7 @@ class Snapshots:
         """
         _check_administrator(principal, "delete")
         root = self._root(principal.tenant)
-        place = await asyncio.to_thread(self._place, root, path)
+        place = await asyncio.to_thread(self._directory_of, root, path)
         async with self._counting:
             if place in self._writing:
                 raise Conflict("The snapshot is being written.", resource=path)
@@ -108,7 +108,7 @@ class Snapshots:
             Unavailable: The load failed; nothing changed.
         """
         keys.index_name(index_name)
-        places = await asyncio.to_thread(self._places, principal.tenant, path, index_name)
+        places = await asyncio.to_thread(self._snapshot_directories, principal.tenant, path, index_name)
 
         async def check(existing: Index | None) -> None:
             if existing is not None and not overwrite:
@@ -133,10 +133,13 @@ class Snapshots:
             spec, await index.collection.count_documents(scope), await index.collection.count_chunks(scope)
         )
 
-    def _check_room(self, tenant: str, directory: Path) -> None:
+    def _check_limit(self, tenant: str, directory: Path) -> None:
         """Refuse a new snapshot if the tenant has too many, including those that are being written."""
         root = self._root(tenant)
-        existing = {*snapshot_shelf.places(root), *(each for each in self._writing if each.is_relative_to(root))}
+        existing = {
+            *snapshot_shelf.snapshot_directories(root),
+            *(each for each in self._writing if each.is_relative_to(root)),
+        }
         if directory not in existing and len(existing) >= self._most:
             raise Conflict(
                 f"There are {len(existing)} snapshots, and the limit is {self._most} "
@@ -147,16 +150,16 @@ class Snapshots:
     def _root(self, tenant: str) -> Path:
         return (self._directory / keys.snapshots(tenant)).resolve()
 
-    def _places(self, tenant: str, path: str, index_name: str) -> tuple[Path, Path]:
+    def _snapshot_directories(self, tenant: str, path: str, index_name: str) -> tuple[Path, Path]:
         """Return the directory of an index's snapshot below a path, and the path's own directory."""
         root = self._root(tenant)
-        parent = self._place(root, path)
-        place = self._place(root, str(parent / index_name))
+        parent = self._directory_of(root, path)
+        place = self._directory_of(root, str(parent / index_name))
         if place == root:  # reached through a link
             raise InvalidRequest("The path lies outside the snapshot directory.", field="path")
         return place, parent
 
-    def _place(self, root: Path, path: str) -> Path:
+    def _directory_of(self, root: Path, path: str) -> Path:
         """Return the directory of a path below a tenant's root."""
         if len(path) > _MAX_PATH_LENGTH or not path.isprintable():
             raise InvalidRequest(f"A path has at most {_MAX_PATH_LENGTH} characters, all printable.", field="path")

@@ -16,7 +16,7 @@ class Scored:
         dense: The highest cosines.
         sparse: The highest BM25 scores.
         cosines: Cosines of the chunks in ``sparse``.
-        words: BM25 scores of the chunks in ``dense`` and of the known chunks; 0 for a chunk that has none of the
+        bm25: BM25 scores of the chunks in ``dense`` and of the known chunks; 0 for a chunk that has none of the
             terms.
         chunks: The found chunks by id.
     """
@@ -24,7 +24,7 @@ class Scored:
     dense: Mapping[str, float]
     sparse: Mapping[str, float]
     cosines: Mapping[str, float]
-    words: Mapping[str, float]
+    bm25: Mapping[str, float]
     chunks: Mapping[str, StoredChunk]
 
 
@@ -35,7 +35,7 @@ class RemoteSearches(Protocol):
         """Return the results of `Collection.dense` and `Collection.sparse`, with both scores of each chunk."""
         ...
 
-    async def further(
+    async def sparse_with_cosines(
         self, vector: Sequence[float], terms: Terms, limit: int, scope: Scope, known: Sequence[str]
     ) -> Scored:
         """Return the result of `Collection.sparse` with its cosines, and the BM25 scores of ``known`` chunks."""

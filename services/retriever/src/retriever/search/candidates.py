@@ -11,7 +11,7 @@ from retriever.ports.store import StoredChunk, Terms
 from retriever.ports.term_encoder import TermEncoder
 from retriever.search import expansion
 from retriever.search.fusion import combined, contenders, reciprocal_rank
-from retriever.search.index_search import Found, Request, with_similarities
+from retriever.search.index_search import IndexResults, Request, with_similarities
 from retriever.search.step_timer import StepTimer
 
 
@@ -26,7 +26,7 @@ class Candidates:
     """
 
     def __init__(
-        self, found: Mapping[Index, Found], request: Request, encoder: TermEncoder, timer: StepTimer
+        self, found: Mapping[Index, IndexResults], request: Request, encoder: TermEncoder, timer: StepTimer
     ) -> None:
         self._request = request
         self._encoder = encoder
@@ -46,7 +46,7 @@ class Candidates:
         for each in found.values():
             if each.scored is not None:
                 self._add_scored(each.scored)
-                self.sparse = {**each.scored.words, **self.sparse}
+                self.sparse = {**each.scored.bm25, **self.sparse}
 
     async def order(self, limit: int | None = None) -> list[Hit]:
         """Return the candidates, at most ``limit``, ordered by the score of the mode: cosine, BM25 or fused."""
@@ -55,19 +55,19 @@ class Candidates:
             with self._timer.time("fuse"):
                 by_meaning = [ranked(map(Hit._make, each.items())) for each in self._by_model()]
             return by_meaning[0] if len(by_meaning) == 1 else reciprocal_rank(by_meaning)
-        words: Mapping[str, float] = self.sparse
+        bm25: Mapping[str, float] = self.sparse
         expands = self._request.options.expand and len(self._index_by_id) >= expansion.LEAST_BACKGROUND
         if self._request.fuses_scores and not query.skip_missing_scores:
             await self.add_dense(self._index_by_id)
             with self._timer.time("sparse"):
                 needed = expansion.BACKGROUND if expands else limit
-                await self._add_words(self.sparse, self._request.terms, self._bound, needed)
+                await self._add_bm25(self.sparse, self._request.terms, self._bound, needed)
         if expands:
             with self._timer.time("fuse"):
-                first = self._fused(words, expansion.BACKGROUND)
-            words = await self._expanded_scores(first, limit)
+                first = self._fused(bm25, expansion.BACKGROUND)
+            bm25 = await self._expanded_scores(first, limit)
         with self._timer.time("fuse"):
-            return self._fused(words, limit)
+            return self._fused(bm25, limit)
 
     async def add_missing(self, ids: Iterable[str]) -> None:
         """Add the missing BM25 scores of these chunks, and the missing cosines if the query has a vector."""
@@ -78,22 +78,22 @@ class Candidates:
             for index, missing in self._missing(ids, self.sparse).items():
                 self.sparse.update(await self._sparse_scores(index, self._request.terms[index], missing))
 
-    async def _add_words(
-        self, words: dict[str, float], terms: Mapping[Index, Terms], bound: float, limit: int | None
+    async def _add_bm25(
+        self, bm25: dict[str, float], terms: Mapping[Index, Terms], bound: float, limit: int | None
     ) -> None:
         """Add the missing BM25 scores of the candidates that can be among the best ``limit``.
 
         Args:
-            words: The known scores. The missing scores are added.
+            bm25: The known scores. The missing scores are added.
             terms: The terms for each index.
             bound: No missing score is higher.
             limit: Number of candidates that are needed; None: all.
         """
         needed_ids: Iterable[str] = self._index_by_id
         if self._request.fuses_scores:
-            needed_ids = contenders(self._by_model(), words, self._request.options.dense_weight, bound, limit)
-        for index, missing in self._missing(needed_ids, words).items():
-            words |= (
+            needed_ids = contenders(self._by_model(), bm25, self._request.options.dense_weight, bound, limit)
+        for index, missing in self._missing(needed_ids, bm25).items():
+            bm25 |= (
                 await self._sparse_scores(index, terms[index], missing) if bound else dict.fromkeys(missing, 0.0)
             )
 
@@ -127,11 +127,11 @@ class Candidates:
                 del self._documents[id_], self._chunks[id_]
                 index.collection.outdated(document.document_id)
 
-    def _fused(self, words: Mapping[str, float], limit: int | None) -> list[Hit]:
+    def _fused(self, bm25: Mapping[str, float], limit: int | None) -> list[Hit]:
         weight = self._request.options.dense_weight
         if self._request.fuses_scores:
-            return combined(self._by_model(), words, weight, limit)
-        by_words = [hit for hit in ranked(map(Hit._make, words.items())) if hit.score > 0]
+            return combined(self._by_model(), bm25, weight, limit)
+        by_words = [hit for hit in ranked(map(Hit._make, bm25.items())) if hit.score > 0]
         if self._request.query.mode is Mode.TEXT:
             return by_words
         by_meaning = [ranked(map(Hit._make, each.items())) for each in self._by_model()]
@@ -151,24 +151,24 @@ class Candidates:
             await self._read_records(id_ for id_ in best if id_ in self._chunks and not self._chunks[id_].analysis)
             feedback = self._terms_of(best)
             terms = {each: expansion.expanded(own, feedback) for each, own in self._request.terms.items()}
-            words: dict[str, float] = {}
+            bm25: dict[str, float] = {}
             known = set(self._index_by_id)
             bound = 0.0
             for index in dict.fromkeys(self._index_by_id.values()):
-                sparse = await self._search_expanded(index, terms[index], words, known)
+                sparse = await self._search_expanded(index, terms[index], bm25, known)
                 bound = max(bound, self._upper_bound(sparse))
-                words |= sparse
+                bm25 |= sparse
                 self._index_by_id |= dict.fromkeys(sparse.keys() - self._index_by_id.keys(), index)
         if self._request.fuses_scores:
-            await self.add_dense(id_ for id_ in words if id_ not in known)
+            await self.add_dense(id_ for id_ in bm25 if id_ not in known)
         with self._timer.time("expand"):
-            await self._add_words(words, terms, bound, limit)
-        return words
+            await self._add_bm25(bm25, terms, bound, limit)
+        return bm25
 
     async def _search_expanded(
-        self, index: Index, terms: Terms, words: dict[str, float], known: set[str]
+        self, index: Index, terms: Terms, bm25: dict[str, float], known: set[str]
     ) -> Mapping[str, float]:
-        """Search an index with the expanded query. Add further scores that the store returns to ``words``."""
+        """Search an index with the expanded query. Add further scores that the store returns to ``bm25``."""
         scope = index.scope(self._request.principal, self._request.query.filter)
         remote = self._request.remote(index)
         if remote is None:
@@ -176,10 +176,10 @@ class Candidates:
         vector = self._request.vectors[index.spec.space]
         ids = [id_ for id_ in known if self._index_by_id[id_] is index]
         scored = with_similarities(
-            vector, await remote.further(vector.numbers, terms, self._request.depth, scope, ids)
+            vector, await remote.sparse_with_cosines(vector.numbers, terms, self._request.depth, scope, ids)
         )
         self._add_scored(scored)
-        words.update(scored.words)
+        bm25.update(scored.bm25)
         return scored.sparse
 
     def _add_scored(self, scored: Scored) -> None:

@@ -29,7 +29,7 @@ def reciprocal_rank(rankings: Iterable[Sequence[Hit]], weights: Sequence[float] 
 
 
 def combined(
-    dense: Sequence[Mapping[str, float]], words: Mapping[str, float], dense_weight: float, limit: int | None = None
+    dense: Sequence[Mapping[str, float]], bm25: Mapping[str, float], dense_weight: float, limit: int | None = None
 ) -> list[Hit]:
     """Fuse by score: return the weighted mean of cosine and BM25 score, each divided by its maximum; 0 to 1.
 
@@ -39,14 +39,14 @@ def combined(
 
     Args:
         dense: Cosines by chunk, one mapping for each embedding model.
-        words: BM25 scores by chunk.
+        bm25: BM25 scores by chunk.
         dense_weight: Weight of the cosine, 0 to 1.
         limit: Maximum number of hits.
 
     >>> combined([{"a": 0.9, "b": 0.45}], {"b": 12.0}, dense_weight=0.5)
     [Hit(id='b', score=0.75), Hit(id='a', score=0.5)]
     """
-    scores = _sums(dense, words, dense_weight)
+    scores = _sums(dense, bm25, dense_weight)
     found = best(scores, limit)
     if not found or found[-1].score > 0:
         return found
@@ -56,7 +56,7 @@ def combined(
 
 def contenders(
     dense: Sequence[Mapping[str, float]],
-    words: Mapping[str, float],
+    bm25: Mapping[str, float],
     dense_weight: float,
     bound: float,
     limit: int | None,
@@ -65,7 +65,7 @@ def contenders(
 
     Args:
         dense: See `combined`.
-        words: The known BM25 scores.
+        bm25: The known BM25 scores.
         dense_weight: See `combined`.
         bound: No missing score is higher. It must not be higher than the highest known score.
         limit: See `combined`.
@@ -73,25 +73,23 @@ def contenders(
     >>> contenders([{"a": 0.9, "b": 0.6, "c": 0.1}], {"a": 12.0, "d": 6.0}, dense_weight=0.5, bound=6.0, limit=2)
     ['b']
     """
-    scores = _sums(dense, words, dense_weight)
-    missing = [id_ for id_ in scores if id_ not in words]
-    if limit is None or limit >= len(scores) or not words:
+    scores = _sums(dense, bm25, dense_weight)
+    missing = [id_ for id_ in scores if id_ not in bm25]
+    if limit is None or limit >= len(scores) or not bm25:
         return missing
     least = sorted(scores.values(), reverse=True)[limit - 1]
-    highest = max(words.values())
+    highest = max(bm25.values())
     gain = (1 - dense_weight) * (bound / highest) if highest > 0 else 0.0
     return [id_ for id_ in missing if scores[id_] + gain >= least]
 
 
-def _sums(
-    dense: Sequence[Mapping[str, float]], words: Mapping[str, float], dense_weight: float
-) -> dict[str, float]:
+def _sums(dense: Sequence[Mapping[str, float]], bm25: Mapping[str, float], dense_weight: float) -> dict[str, float]:
     """Return the sum of the weighted cosine and BM25 score of each chunk."""
     sums: dict[str, float] = {}
     for cosines in dense:
         sums |= _shares(cosines, dense_weight)
     by_meaning = sums.get
-    return sums | {id_: by_meaning(id_, 0.0) + share for id_, share in _shares(words, 1 - dense_weight).items()}
+    return sums | {id_: by_meaning(id_, 0.0) + share for id_, share in _shares(bm25, 1 - dense_weight).items()}
 
 
 def _shares(scores: Mapping[str, float], weight: float) -> dict[str, float]:

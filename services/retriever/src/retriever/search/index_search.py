@@ -55,7 +55,7 @@ class Request:
 
 
 @dataclass(frozen=True, slots=True)
-class Found:
+class IndexResults:
     """The results of the searches of one index, at one of its revisions.
 
     Attributes:
@@ -71,7 +71,7 @@ class Found:
     scored: Scored | None = None
 
 
-async def search_all(indexes: Sequence[Index], request: Request, timer: StepTimer) -> dict[Index, Found]:
+async def search_all(indexes: Sequence[Index], request: Request, timer: StepTimer) -> dict[Index, IndexResults]:
     """Search the indexes: those on a server concurrently, those in this process one after the other."""
     remote = [index for index in indexes if index.collection.remote is not None]
     found = dict(zip(remote, await together(*(_search(each, request, timer) for each in remote)), strict=True))
@@ -83,7 +83,7 @@ async def search_all(indexes: Sequence[Index], request: Request, timer: StepTime
     return {index: found[index] for index in indexes}
 
 
-async def _search(index: Index, request: Request, timer: StepTimer) -> Found:
+async def _search(index: Index, request: Request, timer: StepTimer) -> IndexResults:
     revision = index.revision
     scope = index.scope(request.principal, request.query.filter)
     remote = request.remote(index)
@@ -91,7 +91,7 @@ async def _search(index: Index, request: Request, timer: StepTimer) -> Found:
         with timer.time("dense"), timer.time("sparse"):
             vector, terms = request.vectors[index.spec.space], request.terms[index]
             scored = with_similarities(vector, await remote.hybrid(vector.numbers, terms, request.depth, scope))
-        return Found(revision, scored.dense, scored.sparse, scored)
+        return IndexResults(revision, scored.dense, scored.sparse, scored)
     dense: Mapping[str, float] = {}
     sparse: Mapping[str, float] = {}
     if request.query.mode is not Mode.TEXT:
@@ -101,7 +101,7 @@ async def _search(index: Index, request: Request, timer: StepTimer) -> Found:
     if request.query.mode is not Mode.VECTORS:
         with timer.time("sparse"):
             sparse = await index.collection.sparse(request.terms[index], request.depth, scope)
-    return Found(revision, dense, sparse)
+    return IndexResults(revision, dense, sparse)
 
 
 def with_similarities(vector: QueryVector, scored: Scored) -> Scored:

@@ -71,7 +71,7 @@ class SearchSpan:
             self._span.set_status(StatusCode.ERROR, type(error).__name__)
         self._context.__exit__(kind, error, stack)
 
-    def found(self, retrieved: Retrieved) -> None:
+    def record(self, retrieved: Retrieved) -> None:
         """Record the number of passages and the cosine of the first one."""
         labels = {"causeway.retrieval.mode": self._query.mode.value}
         _passages.record(len(retrieved.passages), labels)

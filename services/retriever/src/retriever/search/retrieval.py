@@ -27,7 +27,7 @@ from retriever.ports.term_encoder import TermEncoder
 from retriever.rerankers.reranking import Reranking
 from retriever.search import captions, diversity, neighbours
 from retriever.search.candidates import Candidates
-from retriever.search.index_search import Found, Request, search_all
+from retriever.search.index_search import IndexResults, Request, search_all
 from retriever.search.metrics import SearchSpan
 from retriever.search.query_words import QueryWords, merged
 from retriever.search.ranking_options import resolve_options
@@ -91,9 +91,9 @@ class Retrieval:
         """
         _check(query)
         timer = StepTimer()
-        with SearchSpan(query, timer, content=self._trace_content) as searching:
+        with SearchSpan(query, timer, content=self._trace_content) as span:
             retrieved = await self._retrieve(principal, query, timer)
-            searching.found(retrieved)
+            span.record(retrieved)
         return retrieved
 
     async def _retrieve(self, principal: Principal, query: Query, timer: StepTimer) -> Retrieved:
@@ -147,7 +147,7 @@ class Retrieval:
         vectors = await self._embed(query, indexes, timer)
         options = resolve_options(query, [index.spec.settings for index in indexes])
         request = Request(query, options, principal, pool, vectors, await self._words.of(query.text, indexes))
-        found: dict[Index, Found] = {}
+        found: dict[Index, IndexResults] = {}
         for _ in range(_MAX_ROUNDS):
             old = [index for index in indexes if index not in found or found[index].revision != index.revision]
             found |= await search_all(old, request, timer)
@@ -164,7 +164,9 @@ class Retrieval:
         with timer.time("embed"):
             return await embed(query.text, [index.spec for index in indexes])
 
-    async def _passages(self, found: Mapping[Index, Found], request: Request, timer: StepTimer) -> list[Passage]:
+    async def _passages(
+        self, found: Mapping[Index, IndexResults], request: Request, timer: StepTimer
+    ) -> list[Passage]:
         query = request.query
         candidates = Candidates(found, request, self._encoder, timer)
         # A minimum cosine removes candidates, so all of them are needed to fill the pool.

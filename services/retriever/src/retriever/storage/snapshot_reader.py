@@ -55,11 +55,11 @@ def read_manifest(directory: Path) -> Manifest:
             raw = file.read(_MAX_MANIFEST_BYTES)
         manifest = msgspec.json.decode(raw, type=Manifest)
     except (OSError, ValueError, RecursionError) as error:
-        raise damaged("it has no manifest that can be read") from error
+        raise damaged("its manifest is missing or cannot be read") from error
     if manifest.kind != KIND or not POINTS.fullmatch(manifest.points):
         raise damaged("it is not a snapshot of an index")
     if manifest.version != VERSION:
-        raise damaged(f"it has the format {manifest.version}, this service reads {VERSION}")
+        raise damaged(f"its format has version {manifest.version}, but this service reads version {VERSION}")
     if not manifest.embedding_model or manifest.dimension < 1 or manifest.documents < 0 or manifest.chunks < 0:
         raise damaged("its manifest is wrong")
     if manifest.language not in LANGUAGES | {AUTO, LEGACY}:
@@ -117,7 +117,7 @@ def _checked(
         if isinstance(entry, Record):
             document = entry.document
             if document.document_id in documents:
-                raise damaged("a document is in it twice")
+                raise damaged("it contains a document twice")
             if chunks + document.chunk_count > manifest.chunks:
                 raise damaged("its numbers of documents and chunks are wrong")
             _check(document)

@@ -34,7 +34,7 @@ class StoredSnapshot:
     created_at: datetime
 
 
-def places(root: Path) -> Iterator[Path]:
+def snapshot_directories(root: Path) -> Iterator[Path]:
     """Yield the directories below the root that have a snapshot, even a damaged one. Do not follow links."""
     for directory, _, names in os.walk(root):
         if MANIFEST in names:
@@ -44,7 +44,7 @@ def places(root: Path) -> Iterator[Path]:
 def stored(root: Path) -> list[StoredSnapshot]:
     """Return the snapshots below the root, ordered by path."""
     found: list[StoredSnapshot] = []
-    for place in places(root):
+    for place in snapshot_directories(root):
         with contextlib.suppress(FileNotFoundError, snapshot_reader.NoSnapshot):  # it is being deleted
             found.append(_described(place, place.relative_to(root).as_posix()))
     return sorted(found, key=lambda each: each.path)

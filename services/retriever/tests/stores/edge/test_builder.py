@@ -19,42 +19,42 @@ SPEC = IndexSpec("local", "notes", "m", 8)
 
 def builder(directory: Path, script: str = "", limits: Limits | None = None) -> Builder:
     """Return a builder whose child runs a script."""
-    by = limits or Limits(seconds=20)
-    return Builder(directory / "building", lambda _: None, 1000, by, [sys.executable, "-c", script])
+    limits = limits or Limits(seconds=20)
+    return Builder(directory / "building", lambda _: None, 1000, limits, [sys.executable, "-c", script])
 
 
-async def build(by: Builder) -> Done:
-    return await by.build("compact", Path("source"), Path("target"), SPEC, VectorStorage())
+async def build(builder: Builder) -> Done:
+    return await builder.build("compact", Path("source"), Path("target"), SPEC, VectorStorage())
 
 
-async def test_one_at_a_time(tmp_path: Path) -> None:
+async def test_one_build_runs_at_a_time(tmp_path: Path) -> None:
     """One build runs at a time, in a directory of its own. Builds above the limit of the queue are refused."""
-    by = builder(tmp_path)
+    builder_ = builder(tmp_path)
     root = tmp_path / "building"
-    worked: list[Path] = []
+    used: list[Path] = []
 
     async def work() -> None:
-        async with by.workplace(0) as directory:
+        async with builder_.working_directory(0) as directory:
             assert list(root.iterdir()) == [directory]
             (directory / "file").write_bytes(b"x")
             await asyncio.sleep(0.005)
-            worked.append(directory)
+            used.append(directory)
 
     results = await asyncio.gather(*(work() for _ in range(18)), return_exceptions=True)
     assert [type(result) for result in results if result is not None] == [RateLimited, RateLimited]
-    assert len(set(worked)) == 16
+    assert len(set(used)) == 16
     assert list(root.iterdir()) == []
     await work()  # the queue accepts builds again
 
 
-async def test_what_was_left_is_removed(tmp_path: Path) -> None:
+async def test_unfinished_builds_are_removed(tmp_path: Path) -> None:
     """The next process removes the unfinished builds of a dead one."""
     (tmp_path / "building" / "x" / "built").mkdir(parents=True)
     builder(tmp_path)
     assert list((tmp_path / "building").iterdir()) == []
 
 
-async def test_answers(tmp_path: Path) -> None:
+async def test_results_and_failures_of_a_child(tmp_path: Path) -> None:
     """A build returns its result or refuses the snapshot. Each other outcome raises Unavailable."""
     done = b'{"type": "done", "points": 3, "contents": {"documents": 1, "chunks": 2}}'
     answer = "import sys; sys.stdin.read(); sys.stdout.buffer.write({!r})"
@@ -75,7 +75,7 @@ async def test_answers(tmp_path: Path) -> None:
             await build(builder(tmp_path, script))
 
 
-async def test_limits(tmp_path: Path) -> None:
+async def test_a_child_above_its_limits_is_killed(tmp_path: Path) -> None:
     """A child that exceeds its time or memory is killed."""
     pid = tmp_path / "pid"
     asleep = f"import os, time; open({str(pid)!r}, 'w').write(str(os.getpid())); time.sleep(99)"
@@ -88,7 +88,7 @@ async def test_limits(tmp_path: Path) -> None:
     assert not Path(f"/proc/{pid.read_text()}").exists()
 
 
-async def test_a_caller_that_leaves_ends_the_child(tmp_path: Path) -> None:
+async def test_a_cancelled_build_stops_its_child(tmp_path: Path) -> None:
     """A cancelled build stops its child."""
     pid = tmp_path / "pid"
     script = f"import os, time; open({str(pid)!r}, 'w').write(str(os.getpid())); time.sleep(99)"

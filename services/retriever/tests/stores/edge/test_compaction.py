@@ -91,14 +91,14 @@ async def test_writes_during_a_compaction_are_kept(opened: Open, tmp_path: Path)
         await bench.catalogue.delete_documents(LOCAL, INDEX, ["a" if rounds == 1 else "b"])
     await compacting
     assert rounds >= 3
-    wanted = sorted(text for name, generation in expected.items() for text in texts(name, generation))
-    assert await found(bench) == wanted
+    expected_texts = sorted(text for name, generation in expected.items() for text in texts(name, generation))
+    assert await found(bench) == expected_texts
     await bench.aclose()
     assert files_of(bench, tmp_path) == [f"{DIRECTORY}/2", f"{DIRECTORY}/index.json"]
     again = await opened()
-    assert await found(again) == wanted
+    assert await found(again) == expected_texts
     (summary,) = await again.catalogue.indexes(LOCAL)
-    assert (summary.documents, summary.chunks) == (len(expected), len(wanted))
+    assert (summary.documents, summary.chunks) == (len(expected), len(expected_texts))
 
 
 async def halves(
@@ -169,7 +169,7 @@ sizes = st.integers(0, 10**7)
 
 
 @given(sizes, sizes, sizes)
-def test_policy(added: int, removed: int, points: int) -> None:
+def test_a_compaction_is_due_after_enough_changes(added: int, removed: int, points: int) -> None:
     """A compaction is due from a number and a share of changes on, and stays due with more changes. An unchanged
     index is never due.
     """
@@ -198,7 +198,7 @@ async def test_a_child_over_its_limits(opened: Open, tmp_path: Path, limits: Lim
     assert files_of(bench, tmp_path) == [f"{DIRECTORY}/1", f"{DIRECTORY}/index.json"]
 
 
-async def test_without_room(tmp_path: Path) -> None:
+async def test_a_full_disk_prevents_compactions(tmp_path: Path) -> None:
     """No compaction starts without disk space for a copy, because a full disk would end the process."""
     scheduler = Scheduler()
     free = shutil.disk_usage(tmp_path).free
@@ -219,7 +219,7 @@ async def test_without_room(tmp_path: Path) -> None:
     await bench.aclose()
 
 
-async def test_deleted_while_it_is_rebuilt(opened: Open, tmp_path: Path) -> None:
+async def test_an_index_is_deleted_during_a_compaction(opened: Open, tmp_path: Path) -> None:
     """An index that is deleted during a compaction stays deleted, and its name can be used at once."""
     bench = await opened()
     await put(bench, "a", 1)
@@ -235,7 +235,7 @@ async def test_deleted_while_it_is_rebuilt(opened: Open, tmp_path: Path) -> None
     assert await found(again) == sorted(texts("b", 1))
 
 
-async def test_closed_while_it_is_rebuilt(opened: Open, tmp_path: Path) -> None:
+async def test_the_store_is_closed_during_a_compaction(opened: Open, tmp_path: Path) -> None:
     """Closing the store cancels a compaction, loses no document, and leaves no part of the new shard."""
     bench = await opened()
     await put(bench, "a", 1)
@@ -258,7 +258,7 @@ async def test_concurrent_requests_share_one_compaction(opened: Open, tmp_path: 
     assert files_of(bench, tmp_path) == [f"{DIRECTORY}/3", f"{DIRECTORY}/index.json"]
 
 
-async def test_left_overs_are_cleared_away(opened: Open, tmp_path: Path) -> None:
+async def test_left_over_files_are_removed(opened: Open, tmp_path: Path) -> None:
     """The start removes files that a crash has left, such as unfinished and replaced shards."""
     bench = await opened()
     await put(bench, "a", 1)
@@ -304,7 +304,7 @@ async def test_a_large_index_gets_a_graph(
 
 
 async def test_an_unpublished_index_is_not_compacted(opened: Open) -> None:
-    """The compaction of an unpublished index does nothing, and does not publish it."""
+    """The compaction of an unpublished index has no effect, and does not publish the index."""
     bench = await opened()
     collection = await bench.store.create(IndexSpec(LOCAL.tenant, "new", "m", DIMENSION))
     await collection.compact()

@@ -28,7 +28,7 @@ async def stored(directory: Path) -> None:
     await store.aclose()
 
 
-async def test_an_index_is_opened_when_it_is_asked_for(tmp_path: Path, monkeypatch: pytest.MonkeyPatch) -> None:
+async def test_an_index_is_opened_at_its_first_use(tmp_path: Path, monkeypatch: pytest.MonkeyPatch) -> None:
     """A starting store opens no index. Each index is opened at its first use, once for concurrent calls."""
     await stored(tmp_path)
     opened: list[str] = []
@@ -57,20 +57,20 @@ async def test_a_store_that_ends_while_it_opens_an_index_closes_it(tmp_path: Pat
     """
     await stored(tmp_path)
     store = EdgeStore(tmp_path, Scheduler())
-    asking = asyncio.create_task(store.find("local", NAMES[0]))
+    finding = asyncio.create_task(store.find("local", NAMES[0]))
     await asyncio.sleep(0)
-    asking.cancel()
+    finding.cancel()
     await store.aclose()
     with pytest.raises(asyncio.CancelledError):
-        await asking
+        await finding
     store = EdgeStore(tmp_path, Scheduler())
     assert len(await store.collections()) == len(NAMES)
     await store.aclose()
 
 
 async def test_a_damaged_index_does_not_affect_others(tmp_path: Path) -> None:
-    """Each use of a damaged index raises Unavailable with its name, and it cannot be created again. The list has
-    only the other index.
+    """Each use of a damaged index raises Unavailable with its name, and an index of the same name cannot be
+    created. The list has only the other index.
     """
     await stored(tmp_path)
     (shard,) = [each for each in (tmp_path / keys.collection("local", NAMES[0])).iterdir() if each.is_dir()]
@@ -86,7 +86,7 @@ async def test_a_damaged_index_does_not_affect_others(tmp_path: Path) -> None:
 
 
 async def test_a_successor_waits_until_the_store_is_free(tmp_path: Path) -> None:
-    """A second process waits until the directory is free, or until its time is over."""
+    """A second process waits until no process owns the directory, or until the time-out."""
     first = EdgeStore(tmp_path, Scheduler())
     waiting = asyncio.create_task(files.until_free(tmp_path, 600))
     await asyncio.wait((waiting,), timeout=0.2)
@@ -98,7 +98,7 @@ async def test_a_successor_waits_until_the_store_is_free(tmp_path: Path) -> None
 
 
 async def test_an_unreadable_manifest(tmp_path: Path) -> None:
-    """A store with an unreadable manifest does not open. The error names the index, and the directory is free."""
+    """A store with an unreadable manifest does not open. The error names the index. The directory is unlocked."""
     await stored(tmp_path)
     damaged = sorted(each for each in tmp_path.iterdir() if each.is_dir() and each.name != ".building")[1]
     (damaged / "index.json").write_text("{")

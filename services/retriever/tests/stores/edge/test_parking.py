@@ -1,4 +1,4 @@
-"""The embedded store bounds its open indexes. The layers above the store do not notice."""
+"""The embedded store limits its open indexes. The layers above the store do not notice this."""
 
 import asyncio
 import os
@@ -15,7 +15,7 @@ from retriever.storage import files
 from retriever.stores.edge import parking
 from retriever.stores.edge.loading import damaged, load
 from retriever.stores.edge.manifest import Manifest
-from retriever.stores.edge.parking import Room
+from retriever.stores.edge.parking import OpenLimits
 from retriever.stores.edge.shard import LiveShard
 from retriever.stores.edge.store import EdgeStore
 from servicekit.errors import NotFound, Unavailable
@@ -25,9 +25,9 @@ COUNT = 6
 MOST = 2
 
 
-async def filled(directory: Path, room: Room | None = None) -> tuple[EdgeStore, Bench]:
+async def filled(directory: Path, open_limits: OpenLimits | None = None) -> tuple[EdgeStore, Bench]:
     """Return a store with some indexes of one document each."""
-    store = EdgeStore(directory, Scheduler(), room=room)
+    store = EdgeStore(directory, Scheduler(), open_limits=open_limits)
     bench = await Bench.open(store)
     for number in range(COUNT):
         await bench.put(Document("d", generation=1), [f"the ferry {number}"], f"index{number}")
@@ -58,7 +58,7 @@ async def found(bench: Bench, index: str) -> list[str]:
 async def test_the_number_of_open_indexes_is_bounded(tmp_path: Path) -> None:
     """An index that is opened closes the least recently used one, with its thread and its descriptor."""
     before = resources()
-    store, bench = await filled(tmp_path, Room(shards=MOST))
+    store, bench = await filled(tmp_path, OpenLimits(shards=MOST))
     await eventually(lambda: are_open(store) == ["index4", "index5"])
     assert [index.spec.name for index in await bench.indexes.of("local")] == [f"index{n}" for n in range(COUNT)]
     for number in (0, 1, 0, 2):
@@ -76,7 +76,7 @@ async def test_an_index_that_opens_for_the_first_time_closes_another_one(tmp_pat
     """The bound also holds in a store that was opened with more indexes."""
     _, bench = await filled(tmp_path)
     await bench.aclose()
-    store = EdgeStore(tmp_path, Scheduler(), room=Room(shards=MOST))
+    store = EdgeStore(tmp_path, Scheduler(), open_limits=OpenLimits(shards=MOST))
     bench = await Bench.open(store)
     for number in range(COUNT):
         assert await found(bench, f"index{number}") == [f"the ferry {number}"]
@@ -85,37 +85,37 @@ async def test_an_index_that_opens_for_the_first_time_closes_another_one(tmp_pat
 
 
 async def test_each_index_is_closed_in_a_slice_of_its_own(tmp_path: Path, monkeypatch: pytest.MonkeyPatch) -> None:
-    """Closing many indexes does not hold up other tasks: each closing is a slice of the scheduler."""
+    """Closing many indexes does not delay other tasks, because each index is closed in a slice of the scheduler."""
     store, bench = await filled(tmp_path)
-    turns: list[int] = []
-    turn = 0
+    iterations: list[int] = []
+    iteration = 0
     park = LiveShard.park
 
     def parked(shard: LiveShard) -> bool:
-        turns.append(turn)
+        iterations.append(iteration)
         return park(shard)
 
-    async def count_turns() -> None:
-        nonlocal turn
+    async def count_iterations() -> None:
+        nonlocal iteration
         while True:
-            turn += 1
+            iteration += 1
             await asyncio.sleep(0)
 
     monkeypatch.setattr(LiveShard, "park", parked)
-    counting = asyncio.create_task(count_turns())
-    store.parking._room = Room(shards=1)
+    counting = asyncio.create_task(count_iterations())
+    store.parking._limits = OpenLimits(shards=1)
     store.parking.make_room()
     await eventually(lambda: are_open(store) == ["index5"])
     counting.cancel()
-    assert len(turns) == len(set(turns)) == COUNT - 1
+    assert len(iterations) == len(set(iterations)) == COUNT - 1
     await bench.aclose()
 
 
 async def test_indexes_that_open_faster_than_others_close(tmp_path: Path, monkeypatch: pytest.MonkeyPatch) -> None:
-    """The excess is bounded: beyond it, each index that opens closes another one at once."""
+    """If too many indexes are open, each index that opens closes another one at once."""
     monkeypatch.setattr(parking, "_MAX_WAITING", 1)
     scheduler = Scheduler()
-    store = EdgeStore(tmp_path, scheduler, room=Room(shards=MOST))
+    store = EdgeStore(tmp_path, scheduler, open_limits=OpenLimits(shards=MOST))
     bench = await Bench.open(store)
     for number in range(COUNT):
         await bench.put(Document("d", generation=1), [f"the ferry {number}"], f"index{number}")
@@ -132,13 +132,13 @@ async def test_the_memory_of_open_indexes_is_bounded(tmp_path: Path) -> None:
     store, bench = await filled(tmp_path)
     small = shards(store)["index0"].memory
     await bench.aclose()
-    store = EdgeStore(tmp_path, Scheduler(), room=Room(memory=4 * small))
+    store = EdgeStore(tmp_path, Scheduler(), open_limits=OpenLimits(memory=4 * small))
     bench = await Bench.open(store)
     for number in range(4):
         await found(bench, f"index{number}")
     assert are_open(store) == ["index0", "index1", "index2", "index3"]
     await bench.put(Document("d", generation=1), [f"the ferry {n}" for n in range(6)], "large")
-    await store.parking.look()
+    await store.parking.check()
     assert are_open(store) == ["large"]
     await found(bench, "index0")
     await eventually(lambda: are_open(store) == ["index0"])
@@ -148,12 +148,12 @@ async def test_the_memory_of_open_indexes_is_bounded(tmp_path: Path) -> None:
 
 
 async def test_idle_indexes_are_closed(tmp_path: Path) -> None:
-    """The rule applies to any number of open indexes. Later writes to a closed index are kept."""
+    """Idle indexes are closed, even if few indexes are open. Later writes to a closed index are kept."""
     store, bench = await filled(tmp_path)
-    assert await store.parking.look() == 0  # all of them have just been used
+    assert await store.parking.check() == 0  # all of them have just been used
     for shard in shards(store).values():
         shard.used_at -= 10_000
-    assert await store.parking.look() == COUNT
+    assert await store.parking.check() == COUNT
     await bench.put(Document("e", generation=1), ["the ferry of e"], "index3")
     assert are_open(store) == ["index3"]
     await bench.aclose()
@@ -164,7 +164,7 @@ async def test_idle_indexes_are_closed(tmp_path: Path) -> None:
 
 async def test_an_index_in_use_stays_open(tmp_path: Path) -> None:
     """An index that is not published, is written to, or is rebuilt is not closed."""
-    store, bench = await filled(tmp_path, Room(shards=MOST))
+    store, bench = await filled(tmp_path, OpenLimits(shards=MOST))
     shard = shards(store)["index5"]
     async with shard.writing("d"):
         assert not shard.park()
@@ -181,7 +181,7 @@ async def test_an_index_in_use_stays_open(tmp_path: Path) -> None:
 
 
 async def test_a_closed_index_keeps_the_number_of_its_removed_points(tmp_path: Path) -> None:
-    """The number decides when the index is compacted. It is stored when the store is closed."""
+    """The number of removed points decides when an index is compacted. It is stored when the store is closed."""
     store, bench = await filled(tmp_path)
     await bench.put(Document("d", generation=2), ["the ferry 0 again"], "index0")
     removed = shards(store)["index0"].tally.removed
@@ -225,7 +225,7 @@ async def test_an_index_that_is_closed_is_rebuilt_and_dropped(tmp_path: Path) ->
 async def test_a_closed_index_is_opened_before_it_is_copied(
     tmp_path: Path, monkeypatch: pytest.MonkeyPatch
 ) -> None:
-    """A search during the copy leaves the files in place. The engine removes files when it opens a shard."""
+    """A search during the copy removes no files. The engine would remove files if the search opened the shard."""
     store, bench = await filled(tmp_path)
     shard = shards(store)["index0"]
     assert shard.park()
@@ -267,8 +267,8 @@ async def test_a_closed_index_that_cannot_be_opened_is_not_rebuilt(
 
 
 async def test_an_index_that_cannot_be_closed(tmp_path: Path, monkeypatch: pytest.MonkeyPatch) -> None:
-    """The failure is logged. The index that is opened in its place answers, and so does the index itself."""
-    store, bench = await filled(tmp_path, Room(shards=MOST))
+    """A failure to close an index is logged. Searches of this index and of the index that was opened succeed."""
+    store, bench = await filled(tmp_path, OpenLimits(shards=MOST))
     await found(bench, "index4")
     park = LiveShard.park
 
@@ -285,7 +285,7 @@ async def test_an_index_that_cannot_be_closed(tmp_path: Path, monkeypatch: pytes
 
 
 async def test_a_closed_index_that_is_damaged(tmp_path: Path) -> None:
-    """A search of a closed and damaged index raises Unavailable. Other indexes answer."""
+    """A search of a closed and damaged index raises Unavailable. Searches of other indexes succeed."""
     store, bench = await filled(tmp_path)
     shard = shards(store)["index0"]
     assert shard.park()

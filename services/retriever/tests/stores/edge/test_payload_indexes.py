@@ -33,7 +33,7 @@ async def indexed(bench: Bench) -> list[str]:
 
 
 async def test_a_shard_gets_its_payload_indexes_when_it_grows(tmp_path: Path) -> None:
-    """The point that makes the shard too large creates all of them. They persist."""
+    """The write that makes a shard large creates all payload indexes. They persist."""
     bench = await Bench.open(EdgeStore(tmp_path, Scheduler()))
     await bench.put(Document("a", generation=1), ["one", "two", "three"])  # and one record
     assert await indexed(bench) == []
@@ -46,8 +46,10 @@ async def test_a_shard_gets_its_payload_indexes_when_it_grows(tmp_path: Path) ->
 
 
 @pytest.mark.parametrize(("texts", "fields"), [(8, []), (260, FIELDS)])
-async def test_a_compacted_shard_has_those_that_it_needs(tmp_path: Path, texts: int, fields: list[str]) -> None:
-    """The size after the compaction decides. The child process has the real threshold."""
+async def test_a_compacted_shard_has_the_payload_indexes_that_it_needs(
+    tmp_path: Path, texts: int, fields: list[str]
+) -> None:
+    """The size after the compaction decides. The child process uses the real threshold, not that of the tests."""
     bench = await Bench.open(EdgeStore(tmp_path, Scheduler()))
     await bench.put(Document("a", generation=1), [f"text {number}" for number in range(texts)])
     assert await indexed(bench) == FIELDS
@@ -57,7 +59,7 @@ async def test_a_compacted_shard_has_those_that_it_needs(tmp_path: Path, texts: 
 
 
 async def test_a_shard_counts_the_memory_of_its_payload_indexes(tmp_path: Path) -> None:
-    """Such a shard takes the room of many small ones."""
+    """A shard with payload indexes counts as much memory as many small shards."""
     bench = await Bench.open(EdgeStore(tmp_path, Scheduler()))
     await bench.put(Document("a", generation=1), ["one"])
     small = (await collection(bench)).live.memory

@@ -8,7 +8,7 @@ from retriever.stores.edge import point_ids
 
 
 @given(st.uuids())
-def test_an_id_comes_back(id_: uuid.UUID) -> None:
+def test_ids_are_converted_both_ways(id_: uuid.UUID) -> None:
     """An id keeps its text and equals the UUID of the standard library, also when it is cached."""
     for _ in range(2):
         assert point_ids.text(id_.int) == str(id_)

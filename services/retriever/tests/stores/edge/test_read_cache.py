@@ -52,14 +52,14 @@ async def write(collection: EdgeCollection, kind: str, name: str, generation: in
 
 
 def fresh(collection: EdgeCollection) -> dict[str, StoredChunk]:
-    """Return the chunks that the shard itself has."""
+    """Return the chunks that the shard has, without the cache."""
     found = collection._shard.retrieve([*CHUNK_IDS], with_payload=payload.STORED_CHUNK_FIELDS, with_vector=False)
     return {str(each.id): payload.stored_chunk(str(each.id), each.payload or {}) for each in found}
 
 
 @settings(max_examples=12, deadline=None)
 @given(writers=st.lists(STEPS, min_size=1, max_size=3), most_bytes=st.sampled_from([0, 5_000, 1_000_000]))
-def test_a_cached_read_is_a_fresh_one(writers: list[list[tuple[str, str, int]]], most_bytes: int) -> None:
+def test_a_cached_read_equals_a_fresh_one(writers: list[list[tuple[str, str, int]]], most_bytes: int) -> None:
     """A read between the slices of concurrent writers returns what the shard has, for any size of the cache."""
 
     async def check() -> None:

@@ -120,9 +120,9 @@ async def test_a_new_collection_gets_the_settings(opened: Open, tmp_path: Path) 
     await collection.persist(tmp_path / "snapshot")
     await store.aclose()
     manifest = tmp_path / "store" / keys.collection(SPEC.tenant, SPEC.name) / MANIFEST
-    said = json.loads(manifest.read_text())
-    del said["vectors"]
-    manifest.write_text(json.dumps(said))
+    fields = json.loads(manifest.read_text())
+    del fields["vectors"]
+    manifest.write_text(json.dumps(fields))
     assert msgspec.json.decode(manifest.read_bytes(), type=Manifest).vectors == PLAIN
 
     store = opened(VectorStorage("scalar", on_disk=True))
@@ -131,6 +131,6 @@ async def test_a_new_collection_gets_the_settings(opened: Open, tmp_path: Path) 
     assert await nearest(old) == exactly()
     restored = await store.restore(SPEC, tmp_path / "snapshot")
     assert list(built(restored)["quantization_config"]) == ["scalar"]
-    beside = await store.create(SPEC, beside=True)
-    assert beside.live.current().vectors == VectorStorage("scalar", on_disk=True)
+    replacement = await store.create(SPEC, beside=True)
+    assert replacement.live.current().vectors == VectorStorage("scalar", on_disk=True)
     await store.aclose()

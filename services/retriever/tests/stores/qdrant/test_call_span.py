@@ -29,7 +29,7 @@ def below(parent: Any) -> list[ReadableSpan]:
     return [span for span in spans if span.parent and span.parent.span_id == parent.get_span_context().span_id]
 
 
-async def test_a_search_is_a_call_of_the_database() -> None:
+async def test_the_attributes_of_a_span() -> None:
     """A span names the system, the operation, the collection and the server, and has no other attribute."""
     span_exporter()
     async with serving() as server:
@@ -58,7 +58,7 @@ async def test_the_status_of_a_span() -> None:
     """The span of a missing collection is no error. The spans of calls to an unavailable server are errors."""
     span_exporter()
 
-    async def away(_: str) -> None:
+    async def fail(_: str) -> None:
         raise ConnectionError
 
     async with serving() as server:
@@ -66,13 +66,13 @@ async def test_the_status_of_a_span() -> None:
         store = await QdrantStore.open(connection, Layout())
         with trace.get_tracer(__name__).start_as_current_span("a look") as parent, pytest.raises(Missing):
             await connection.read(AsyncQdrantClient.get_collection, "nothing")
-        asked = below(parent)[0]
-        assert asked.attributes is not None
-        assert asked.attributes["db.response.status_code"] == "NOT_FOUND"
-        assert asked.status.status_code is StatusCode.UNSET
-        assert "error.type" not in asked.attributes
+        span = below(parent)[0]
+        assert span.attributes is not None
+        assert span.attributes["db.response.status_code"] == "NOT_FOUND"
+        assert span.status.status_code is StatusCode.UNSET
+        assert "error.type" not in span.attributes
 
-        server.before = away
+        server.before = fail
         with trace.get_tracer(__name__).start_as_current_span("later") as parent, pytest.raises(Unavailable):
             await store.collections()
         tries = below(parent)
@@ -86,7 +86,7 @@ async def test_the_status_of_a_span() -> None:
         await store.aclose()
 
 
-async def test_outside_of_a_trace_nothing_is_recorded() -> None:
+async def test_no_span_is_recorded_outside_a_trace() -> None:
     """A call outside a trace creates no span."""
     exporter = span_exporter()
     async with serving() as server:

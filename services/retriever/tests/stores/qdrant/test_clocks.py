@@ -1,4 +1,4 @@
-"""Two retrievers on one Qdrant server, of which one has a clock that is ten minutes ahead."""
+"""Two retrievers on one Qdrant server. The clock of one of them is ten minutes ahead."""
 
 import asyncio
 import time
@@ -27,12 +27,12 @@ DOCUMENTS = 3
 GENERATIONS = 12
 
 _offset: ContextVar[float] = ContextVar("offset", default=0.0)
-"""The difference of the clock of the retriever that runs the current task."""
+"""By how many seconds the clock of the retriever that runs the current task is ahead."""
 
 
 @pytest.fixture(autouse=True)
 def _clocks(monkeypatch: pytest.MonkeyPatch) -> None:
-    """Add the retriever's difference to the time."""
+    """Add the retriever's offset to the time."""
     real = time.time
     monkeypatch.setattr(time, "time", lambda: real() + _offset.get())
 
@@ -61,7 +61,7 @@ async def retrievers() -> AsyncIterator[tuple[Bench, Bench]]:
 
 
 async def write(bench: Bench, first: int, stored: dict[str, int]) -> None:
-    """Store every second generation of some documents, each until it is stored or there is a newer one."""
+    """Store every second generation of some documents. Repeat each upsert until it succeeds or is outdated."""
     for generation in range(first, GENERATIONS + 1, 2):
         name = f"d{generation % DOCUMENTS}"
         for _ in range(200):
@@ -105,7 +105,7 @@ async def test_clocks_that_differ_lose_no_document() -> None:
 
 
 async def test_clocks_that_differ_are_reported() -> None:
-    """The retriever that reads a mark with an end far in the future logs the difference, once."""
+    """The retriever that reads a mark with an end far in the future logs the difference once."""
     async with retrievers() as (right, fast):
         await right.put(Document("d", generation=1), ["the ferry d"])
         collection = (await fast.indexes.get("local", INDEX)).collection

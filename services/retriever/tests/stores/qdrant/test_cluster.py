@@ -1,4 +1,4 @@
-"""A cluster of three nodes with three copies, of which nodes stop, hang or differ."""
+"""A cluster of three nodes with three copies. Some of its nodes stop, hang or differ."""
 
 import asyncio
 from collections.abc import Awaitable, Callable
@@ -43,7 +43,7 @@ async def put_until_done(bench: Bench, document: Document, texts: list[str]) -> 
         except Unavailable:
             await asyncio.sleep(0.05)
         except StaleGeneration:
-            return refused  # the earlier try was applied without an answer
+            return refused  # the earlier attempt was applied, but its response was lost
         else:
             return refused
     raise AssertionError("the document was refused 100 times")
@@ -51,7 +51,7 @@ async def put_until_done(bench: Bench, document: Document, texts: list[str]) -> 
 
 @pytest.mark.parametrize("fault", [kill, freeze], ids=["killed", "frozen"])
 @pytest.mark.parametrize("number", [0, 1, 2], ids=["first", "second", "highest"])
-async def test_one_node_is_away(fault: Fault, number: int) -> None:
+async def test_one_node_is_unavailable(fault: Fault, number: int) -> None:
     """While any one node is unavailable, searches and upserts succeed. After its return no document is missing."""
     async with running() as cluster, opened(cluster, 0.5) as store:
         bench = await Bench.open(store)
@@ -81,8 +81,8 @@ async def test_one_node_is_away(fault: Fault, number: int) -> None:
         await bench.indexes.aclose()
 
 
-async def test_nodes_are_restarted_in_turn() -> None:
-    """Documents that are stored during restarts of every node are all there in exactly one version."""
+async def test_nodes_are_restarted_one_after_the_other() -> None:
+    """All documents that are stored while the nodes restart exist in exactly one version."""
     async with running() as cluster, opened(cluster) as store:
         bench = await Bench.open(store)
         await bench.put(Document("d0", generation=1), ["the ferry 0"])
@@ -118,36 +118,36 @@ async def test_nodes_are_restarted_in_turn() -> None:
 
 
 @pytest.mark.parametrize("number", [0, 2], ids=["first", "highest"])
-async def test_a_node_that_is_parted_from_the_others(number: int) -> None:
-    """A node that clients reach, but not the other nodes, has an old copy and does not notice. Writes go on, and
-    searches find what was stored, as soon as one has met the node.
+async def test_a_partitioned_node(number: int) -> None:
+    """A node that only clients reach, but not the other nodes, has old copies and does not notice this. Writes
+    succeed. After the first search that reads the node, searches find all stored documents.
     """
     async with running() as cluster, opened(cluster, 0.5) as store:
-        bench, parted = await Bench.open(store), cluster.nodes[number]
+        bench, partitioned = await Bench.open(store), cluster.nodes[number]
         for name in ("a", "b"):
             await bench.put(Document(name, generation=1), [f"the ferry {name}"])
-        store._connection._nodes.sort(key=lambda node: node._server["server.port"] != parted.port)
-        cluster.cut_off(parted)
+        store._connection._nodes.sort(key=lambda node: node._server["server.port"] != partitioned.port)
+        cluster.cut_off(partitioned)
         await put_until_done(bench, Document("a", generation=2), ["the ferry a"])
         await put_until_done(bench, Document("c", generation=1), ["the ferry c"])
         await bench.ask("ferry", top=20)
-        before = parted.calls.count("QueryBatch")
+        before = partitioned.calls.count("QueryBatch")
         for _ in range(3):
             passages = await bench.ask("ferry", top=20)
             found = [(each.document.document_id, each.document.generation) for each in passages]
             assert sorted(found) == [("a", 2), ("b", 1), ("c", 1)]
-        assert parted.calls.count("QueryBatch") == before
-        await cluster.join(parted)
-        node = next(each for each in store._connection._nodes if each._server["server.port"] == parted.port)
+        assert partitioned.calls.count("QueryBatch") == before
+        await cluster.join(partitioned)
+        node = next(each for each in store._connection._nodes if each._server["server.port"] == partitioned.port)
         async with asyncio.timeout(20):
-            while node.is_avoided:  # noqa: ASYNC110  # no event tells
+            while node.is_avoided:  # noqa: ASYNC110  # no event signals it
                 await asyncio.sleep(0.05)
         assert len(await bench.ask("ferry", top=20)) == 3
         await bench.indexes.aclose()
 
 
 async def test_a_node_that_failed_is_avoided() -> None:
-    """A node that hangs costs at most one try. Later calls go to another node at once."""
+    """A node that hangs delays at most one attempt. Later calls go to another node at once."""
     async with running() as cluster, opened(cluster, 0.5) as store:
         collection = await store.create(SPEC)
         cluster.freeze(cluster.nodes[0])
@@ -158,8 +158,8 @@ async def test_a_node_that_failed_is_avoided() -> None:
 
 
 async def test_lost_copies_are_no_reason_to_avoid_a_node() -> None:
-    """No node reads enough copies of a collection. A node that failed is used again as soon as it answers. If it
-    fails again at once, the log gets no further lines.
+    """If no node reads enough copies of a collection, a node that failed is used again as soon as it responds. A
+    second failure soon afterwards is not logged.
     """
     async with running() as cluster, opened(cluster, 0.5) as store:
         await (await store.create(SPEC)).publish()
@@ -175,7 +175,7 @@ async def test_lost_copies_are_no_reason_to_avoid_a_node() -> None:
             for _ in range(2):
                 node.failed("no answer in time")
                 async with asyncio.timeout(20):
-                    while node.is_avoided:  # noqa: ASYNC110  # no event tells
+                    while node.is_avoided:  # noqa: ASYNC110  # no event signals it
                         await asyncio.sleep(0.05)
         events = [line["event"] for line in logs if line.get("server.port") == cluster.nodes[0].port]
         assert events.count("a Qdrant node is avoided") == 1
@@ -183,7 +183,7 @@ async def test_lost_copies_are_no_reason_to_avoid_a_node() -> None:
 
 
 async def test_a_slow_node_is_not_preferred() -> None:
-    """After a node took long to answer, the next calls go to another one."""
+    """After a slow response of a node, the next calls go to another node."""
     async with running() as cluster, opened(cluster, 0.5) as store:
         collection = await store.create(SPEC)
 
@@ -196,8 +196,8 @@ async def test_a_slow_node_is_not_preferred() -> None:
         assert [node.calls.count("Count") for node in cluster.nodes] == [1, 4, 0]
 
 
-async def test_a_node_that_failed_lately_is_asked_when_another_one_hangs() -> None:
-    """A read asks an avoided node if too few of the preferred nodes answer."""
+async def test_an_avoided_node_is_read_when_another_one_hangs() -> None:
+    """A read calls an avoided node if too few of the other nodes respond."""
     async with running() as cluster, opened(cluster, 0.5) as store:
         collection = await store.create(SPEC)
         await collection.mark("d")
@@ -209,7 +209,7 @@ async def test_a_node_that_failed_lately_is_asked_when_another_one_hangs() -> No
 
 
 async def test_a_transient_failure_is_repeated_at_another_node() -> None:
-    """A transient error or a truncated answer makes the client repeat the read at another node."""
+    """After a transient error or a truncated response, the client repeats the read at another node."""
     async with running() as cluster, opened(cluster) as store:
         collection = await store.create(SPEC)
         await collection.put_record(Document("d", generation=1))
@@ -218,16 +218,16 @@ async def test_a_transient_failure_is_repeated_at_another_node() -> None:
         async def failing(_: str) -> None:
             raise Internal("Local shard 2 not found")
 
-        async def unknowing(_: str) -> None:
+        async def without_collection(_: str) -> None:
             raise ValueError("Collection x not found")
 
-        async def recovering(_: str) -> None:
+        async def without_shard(_: str) -> None:
             raise ValueError("Shard 2 not found")
 
         async def locked(_: str) -> None:
             raise Internal("Storage locked", StatusCode.FAILED_PRECONDITION)
 
-        for fault in (failing, unknowing, recovering, locked):
+        for fault in (failing, without_collection, without_shard, locked):
             first.before = fault
             assert await collection.count_documents(EVERYTHING) == 1
         first.before = None
@@ -261,7 +261,7 @@ async def test_a_call_that_every_node_refuses() -> None:
 
 
 async def test_existing_collections_are_corrected() -> None:
-    """Opening a collection corrects a write consistency that reads could miss."""
+    """Opening a collection raises a write consistency that is too low for consistent reads."""
     async with running() as cluster, opened(cluster) as store:
         collection = await store.create(SPEC)
         await collection.publish()
@@ -277,7 +277,7 @@ async def test_existing_collections_are_corrected() -> None:
         }
 
 
-async def test_a_collection_that_is_there_is_no_fault() -> None:
+async def test_creating_an_existing_collection_logs_no_error() -> None:
     """Creating a collection that exists raises Unavailable and logs no error."""
     async with running() as cluster, opened(cluster) as store:
         collection = await store.create(SPEC)
@@ -286,7 +286,7 @@ async def test_a_collection_that_is_there_is_no_fault() -> None:
         assert [each for each in logs if each["log_level"] == "error"] == []
 
 
-async def test_every_node_is_new_enough() -> None:
+async def test_old_nodes_are_refused() -> None:
     """The start refuses a node of an older version, which would count words of hidden documents. One node may be
     unavailable.
     """
@@ -298,7 +298,7 @@ async def test_every_node_is_new_enough() -> None:
         cluster.nodes[2].version = "1.18.0"
         with pytest.raises(Unavailable, match=r"1\.18\.0\. Use version 1\.19 or newer"):
             async with opened(cluster):
-                raise AssertionError("an old node was taken")
+                raise AssertionError("an old node was accepted")
 
 
 async def test_the_hosts_of_the_settings_are_the_nodes() -> None:
@@ -321,8 +321,8 @@ async def test_the_hosts_of_the_settings_are_the_nodes() -> None:
 
 
 @pytest.mark.parametrize(("replicas", "copies", "least"), [(3, 1, 2), (2, 0, 1), (5, 2, 3)])
-async def test_reads_and_writes_overlap(replicas: int, copies: int, least: int) -> None:
-    """The start refuses a write consistency that a read can miss, and names the least one."""
+async def test_a_write_consistency_that_is_too_low_is_refused(replicas: int, copies: int, least: int) -> None:
+    """The start refuses a write consistency with which a read can miss a write. The error names the minimum."""
     settings = QdrantSettings(
         qdrant_url="http://127.0.0.1:1", qdrant_replicas=replicas, qdrant_write_consistency=max(copies, 1)
     )

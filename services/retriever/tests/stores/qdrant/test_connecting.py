@@ -27,7 +27,7 @@ async def test_the_key_is_sent() -> None:
         await store.aclose()
 
 
-async def test_a_key_that_is_rotated(tmp_path: Path, monkeypatch: pytest.MonkeyPatch) -> None:
+async def test_a_rotated_key_is_read_again(tmp_path: Path, monkeypatch: pytest.MonkeyPatch) -> None:
     """The retriever reads a key file again when it changes. A wrong key is an error."""
     monkeypatch.setattr("servicekit.secret_file.CHECK_SECONDS", 0.0)
     (tmp_path / "key").write_text("sesame\n")
@@ -103,8 +103,8 @@ async def test_a_server_that_is_too_old_is_refused() -> None:
             pass
 
 
-async def test_a_server_that_is_away() -> None:
-    """A missing, failing or hanging server is an error of the error tree. A wrong address is reported."""
+async def test_unavailable_servers_and_wrong_addresses() -> None:
+    """A missing, failing or hanging server causes an error of `servicekit.errors`. So does a wrong address."""
     (port,) = free_ports(1)
     connection = Connection.to(f"http://127.0.0.1:{port}", None, 1.0)
     with pytest.raises(Unavailable, match="cannot be reached"):

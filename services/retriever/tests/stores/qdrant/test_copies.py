@@ -15,7 +15,7 @@ from servicekit.errors import Unavailable
 SPEC = IndexSpec("local", "notes", "hashed-words-64", 64)
 
 
-async def test_not_found_is_not_absent() -> None:
+async def test_a_record_on_one_copy_is_found() -> None:
     """A record that one copy already has is found, even if the write has not reached the others."""
     async with running() as cluster, opened(cluster) as store:
         collection = await store.create(SPEC)
@@ -36,8 +36,8 @@ def _documents() -> models.Filter:
     return models.Filter(must=[models.FieldCondition(key="facts", match=models.MatchAny(any=["kind:document"]))])
 
 
-async def test_copies_that_go_on_to_differ() -> None:
-    """A record that stays on one copy only makes reads of it, and marks of its document, fail."""
+async def test_copies_that_stay_different() -> None:
+    """If a record stays on one copy only, reads of the record and marks of its document fail."""
     async with running() as cluster, opened(cluster) as store:
         collection = await store.create(SPEC)
         await collection.put_record(Document("d", generation=1))
@@ -51,7 +51,7 @@ async def test_copies_that_go_on_to_differ() -> None:
             await collection.mark("d")
 
 
-async def test_any_node_s_mark_counts() -> None:
+async def test_a_mark_on_one_copy_counts() -> None:
     """A mark on a single copy counts."""
     async with running() as cluster, opened(cluster) as store:
         collection = await store.create(SPEC)
@@ -63,8 +63,8 @@ async def test_any_node_s_mark_counts() -> None:
         assert await collection.marked() == ["d"]
 
 
-async def test_pages_that_lose_points() -> None:
-    """A page leaves out a point on which the copies differ, and the later pages follow."""
+async def test_pages_leave_out_points_whose_copies_differ() -> None:
+    """Pages leave out a point whose copies differ, but no other point."""
     async with running() as cluster, opened(cluster) as store:
         collection = await store.create(SPEC)
         for number in range(9):
@@ -80,7 +80,7 @@ async def test_pages_that_lose_points() -> None:
         assert sorted(id_ for page in pages for id_ in page) == [id_ for id_ in ids if id_ != lost]
 
 
-async def test_what_copies_have_at_different_times_is_listed() -> None:
+async def test_a_listing_waits_for_late_copies() -> None:
     """A listing waits for a record that has not reached all copies. It fails if only one copy has the record."""
     async with running() as cluster, opened(cluster) as store:
         collection = await store.create(SPEC)
@@ -92,7 +92,7 @@ async def test_what_copies_have_at_different_times_is_listed() -> None:
             await node.client.delete(name, models.PointIdsList(points=[lost]))
         listing = asyncio.create_task(collection.versions())
         async with asyncio.timeout(10):
-            while cluster.nodes[2].calls.count("Scroll") < 2:  # noqa: ASYNC110  # no event tells
+            while cluster.nodes[2].calls.count("Scroll") < 2:  # noqa: ASYNC110  # no event signals it
                 await asyncio.sleep(0.01)
         for node in cluster.nodes[1:]:
             await node.client.upsert(name, [models.PointStruct(id=lost, payload=record.payload, vector={})])
@@ -103,14 +103,14 @@ async def test_what_copies_have_at_different_times_is_listed() -> None:
             await collection.versions()
 
 
-async def test_a_late_removal_leaves_what_came_since() -> None:
+async def test_a_late_removal_keeps_a_newer_record() -> None:
     """A late removal of a record does not remove the record that was stored since."""
     async with running() as cluster, opened(cluster) as store:
         collection = await store.create(SPEC)
         applied: list[Callable[[AsyncQdrantClient], Awaitable[object]]] = []
         write = cluster.write
 
-        async def noted(request: object, apply: Callable[[AsyncQdrantClient], Awaitable[object]]) -> object:
+        async def recorded(request: object, apply: Callable[[AsyncQdrantClient], Awaitable[object]]) -> object:
             applied.append(apply)
             return await write(request, apply)
 
@@ -118,9 +118,9 @@ async def test_a_late_removal_leaves_what_came_since() -> None:
             await collection.mark("d")
             await collection.put_record(Document("d", generation=generation))
             if generation == 1:
-                cluster.write = noted  # type: ignore[method-assign]  # sees the call
+                cluster.write = recorded  # type: ignore[method-assign]  # records the removal
                 await collection.remove_record("d")
-                cluster.write = write  # type: ignore[method-assign]  # and goes
+                cluster.write = write  # type: ignore[method-assign]  # restores the method
                 assert await collection.versions() == {}
             await collection.unmark("d")
         for node in cluster.nodes:
@@ -129,8 +129,8 @@ async def test_a_late_removal_leaves_what_came_since() -> None:
 
 
 @pytest.mark.parametrize("shared", [False, True], ids=["own", "shared"])
-async def test_a_node_that_is_behind(shared: bool) -> None:
-    """A node with outdated aliases neither hides an index, nor lets it be replaced, nor has it removed."""
+async def test_a_node_with_outdated_aliases(shared: bool) -> None:
+    """If a node has outdated aliases, an index is still found, and is neither replaced nor removed."""
     layout = replace(LAYOUT, shared=shared)
     async with running() as cluster, opened(cluster, layout=layout, lease=1.0) as store:
         first = cluster.nodes[0]
@@ -156,8 +156,8 @@ async def test_a_node_that_is_behind(shared: bool) -> None:
         assert await collection.versions() == {"d": 1}
 
 
-async def test_a_node_that_is_behind_is_avoided() -> None:
-    """A restarted node is avoided until it knows the aliases of the others."""
+async def test_a_node_with_outdated_aliases_is_avoided() -> None:
+    """A restarted node is avoided until it has the aliases of the other nodes."""
     async with running() as cluster, opened(cluster, 0.5) as store:
         first, known = cluster.nodes[0], store._connection._nodes[0]
         await cluster.kill(first)
@@ -165,17 +165,17 @@ async def test_a_node_that_is_behind_is_avoided() -> None:
         first.is_behind = True
         await cluster.start(first)
         async with asyncio.timeout(10):
-            while "ListAliases" not in first.calls:  # noqa: ASYNC110  # no event tells
+            while "ListAliases" not in first.calls:  # noqa: ASYNC110  # no event signals it
                 await asyncio.sleep(0.02)
         assert known.is_avoided
         await cluster.catch_up(first)
         async with asyncio.timeout(10):
-            while known.is_avoided:  # noqa: ASYNC110  # no event tells
+            while known.is_avoided:  # noqa: ASYNC110  # no event signals it
                 await asyncio.sleep(0.02)
 
 
-async def test_a_write_without_an_answer_is_read_back() -> None:
-    """A write whose answer is lost counts as done if it was applied, and the lease stays valid."""
+async def test_a_write_without_a_response_is_read_back() -> None:
+    """A write whose response is lost succeeds if it was applied, and the lease stays valid."""
     async with running() as cluster, opened(cluster) as store:
         collection = await store.create(SPEC)
         await collection.mark("d")

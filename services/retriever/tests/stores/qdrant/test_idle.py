@@ -25,8 +25,8 @@ async def opened(server: Server, *, shared: bool, lease: float = 30.0) -> Qdrant
     return await QdrantStore.open(Connection.to(server.url, None, 10.0), Layout(shared=shared), lease)
 
 
-async def made(store: QdrantStore, number: int) -> None:
-    """Publish an index."""
+async def publish_index(store: QdrantStore, number: int) -> None:
+    """Create and publish an index."""
     await (await store.create(replace(SPEC, name=f"n{number}"))).publish()
 
 
@@ -38,7 +38,7 @@ async def test_idle_calls_do_not_grow(shared: bool, first: int, second: int) -> 
         counts = []
         for start, end in ((0, first), (first, second)):
             for number in range(start, end):
-                await made(store, number)
+                await publish_index(store, number)
             indexes = await Indexes.open(store)
             await indexes.tidy()
             server.calls.clear()
@@ -58,24 +58,24 @@ async def test_creating_an_index_takes_a_constant_number_of_calls() -> None:
         counts = []
         for start, end in ((0, 2), (2, 60)):
             for number in range(start, end):
-                await made(store, number)
+                await publish_index(store, number)
             server.calls.clear()
-            await made(store, 1000 + end)
+            await publish_index(store, 1000 + end)
             counts.append(Counter(server.calls))
         assert counts[0] == counts[1]
         assert sum(counts[0].values()) <= 8
         space = next(iter(store._locations.spaces.values()))
-        assert len(await space.held("index:of-none")) == 0
+        assert len(await space.incarnations("index:of-none")) == 0
         await store.aclose()
 
 
 @pytest.mark.parametrize("shared", [False, True], ids=["own", "shared"])
 async def test_abandoned_marks_are_removed_in_many_indexes(shared: bool) -> None:
-    """The tidy run removes the marks of a dead process in any of many indexes."""
+    """Runs of `tidy` remove the marks of a terminated process in any of many indexes."""
     async with serving() as server:
         store, other = [await opened(server, shared=shared, lease=LEASE) for _ in range(2)]
         for number in range(12):
-            await made(store, number)
+            await publish_index(store, number)
         indexes = await Indexes.open(other)
         mine = await store.find("local", "n11")
         assert mine is not None
@@ -91,8 +91,8 @@ async def test_abandoned_marks_are_removed_in_many_indexes(shared: bool) -> None
 
 
 async def test_a_late_passage_slows_one_search() -> None:
-    """Searches leave out a late passage of an old version, the next tidy run removes it, and only the first search
-    costs more calls.
+    """Searches leave out a late passage of an old version. Only the first search needs more calls. The next run of
+    `tidy` removes the passage.
     """
     async with serving() as server:
         store = await opened(server, shared=False)
@@ -111,5 +111,5 @@ async def test_a_late_passage_slows_one_search() -> None:
         left = await server.client.count(collection.location.name)
         assert left.count == 3  # the entry of the index, the record, its passage
         assert await collection.abandoned() == []
-        assert not collection.may_be_left
+        assert not collection.may_have_abandoned_work
         await bench.aclose()

@@ -1,4 +1,4 @@
-"""Leases of documents: one process writes a document at a time, and a late write harms no newer version."""
+"""Leases of documents: one process writes a document at a time, and a late write changes no newer version."""
 
 import asyncio
 import itertools
@@ -11,7 +11,7 @@ from causeway_testing.retriever.qdrant_stores import LEASE, SPEC, kill, opened, 
 from retriever.domain.document import Chunk, Document, Version
 from retriever.domain.scope import EVERYTHING
 from retriever.ports.store import ChunkPoint, Terms
-from retriever.stores.qdrant.leases import keep
+from retriever.stores.qdrant.leases import renew_all
 from servicekit import keys
 from servicekit.errors import Unavailable
 
@@ -31,7 +31,7 @@ def version(generation: int, count: int) -> tuple[Document, list[ChunkPoint]]:
 
 
 async def test_only_one_process_writes_a_document() -> None:
-    """While one process has marked a document, the others are refused, however long that takes."""
+    """While one process has marked a document, other processes cannot mark it, even after the lease's duration."""
     async with two() as (mine, theirs):
         await mine.mark("d")
         for _ in range(4):
@@ -58,7 +58,7 @@ async def test_another_process_takes_over() -> None:
         await mine.mark("d")
         await kill(one)
         async with asyncio.timeout(60):
-            while await theirs.abandoned() != ["d"]:  # noqa: ASYNC110  # no event tells
+            while await theirs.abandoned() != ["d"]:  # noqa: ASYNC110  # no event signals it
                 await asyncio.sleep(0.1)
         await theirs.mark("d")
         await theirs.put_record(Document("d", generation=2))
@@ -112,7 +112,7 @@ async def test_a_late_removal_spares_a_newer_version() -> None:
         await arrived.wait()
         await kill(one)
         async with asyncio.timeout(60):
-            while await theirs.abandoned() != ["d"]:  # noqa: ASYNC110  # no event tells
+            while await theirs.abandoned() != ["d"]:  # noqa: ASYNC110  # no event signals it
                 await asyncio.sleep(0.1)
         await theirs.mark("d")
         await theirs.add_chunks(*version(3, 3))
@@ -139,7 +139,7 @@ async def test_a_late_renewal_does_not_bring_back_a_lease() -> None:
         await mine.mark("d")
         await kill(one)
         async with asyncio.timeout(60):
-            while await theirs.abandoned() != ["d"]:  # noqa: ASYNC110  # no event tells
+            while await theirs.abandoned() != ["d"]:  # noqa: ASYNC110  # no event signals it
                 await asyncio.sleep(0.1)
         await theirs.mark("d")
         await theirs.remove_chunks("d", None)
@@ -152,7 +152,7 @@ async def test_a_late_renewal_does_not_bring_back_a_lease() -> None:
 
 
 async def test_leases_of_several_indexes_are_renewed_together() -> None:
-    """The renewal of one index does not wait for the renewal of another one, which a hanging node may hold up."""
+    """The renewal of one index does not wait for the renewal of another one, which a hanging node may delay."""
     async with serving() as server, opened(server, lease=30.0) as store:
         collections = [await store.create(replace(SPEC, name=name)) for name in ("notes", "letters")]
         for each in collections:
@@ -167,15 +167,15 @@ async def test_leases_of_several_indexes_are_renewed_together() -> None:
                 renewed.append(name)
 
         server.before = together
-        await keep([each.leases for each in collections])
+        await renew_all([each.leases for each in collections])
         server.before = None
         assert renewed == ["Upsert"] * 2
 
 
 @pytest.mark.parametrize("generation", [0, 5], ids=["new", "replaced"])
 async def test_a_late_record_does_not_bring_back_a_document(generation: int) -> None:
-    """A process pauses before it writes a record. Meanwhile another one removes the document and its passages. The
-    late record is not there in the end, and the writer is told.
+    """A process pauses before it writes a record. Meanwhile another one removes the document and its passages. In
+    the end the late record does not exist, and its writer gets an error.
     """
     async with serving() as server, AsyncExitStack() as stack:
         one = await stack.enter_async_context(opened(server))
@@ -202,7 +202,7 @@ async def test_a_late_record_does_not_bring_back_a_document(generation: int) -> 
         writing = asyncio.create_task(mine.put_record(document))
         await arrived.wait()
         async with asyncio.timeout(60):
-            while await theirs.abandoned() != ["d"]:  # noqa: ASYNC110  # no event tells
+            while await theirs.abandoned() != ["d"]:  # noqa: ASYNC110  # no event signals it
                 await asyncio.sleep(0.1)
         await theirs.mark("d")
         await theirs.remove_record("d")

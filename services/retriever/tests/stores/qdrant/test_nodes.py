@@ -1,4 +1,4 @@
-"""Nodes that answer, but are slow, busy or full, have another API key, or belong to another cluster."""
+"""Nodes that respond, but are slow, busy or full, have another API key, or belong to another cluster."""
 
 import asyncio
 
@@ -22,12 +22,12 @@ SPEC = IndexSpec("local", "notes", "hashed-words-64", 64)
 async def until_avoided(node: Node, *, avoided: bool) -> None:
     """Wait until a node is avoided, or used again."""
     async with asyncio.timeout(20):
-        while node.is_avoided != avoided:  # noqa: ASYNC110  # no event tells
+        while node.is_avoided != avoided:  # noqa: ASYNC110  # no event signals it
             await asyncio.sleep(0.02)
 
 
 async def test_a_slow_node_does_not_hold_up_searches() -> None:
-    """A node that answers every call late is avoided. It is used again when it answers version requests in time."""
+    """A node whose responses are all late is avoided. It is used again when it answers version requests in time."""
     async with running() as cluster, opened(cluster, 2.0) as store:
         collection = await store.create(SPEC)
         slow, known = cluster.nodes[2], store._connection._nodes[2]
@@ -41,7 +41,7 @@ async def test_a_slow_node_does_not_hold_up_searches() -> None:
         assert known.is_avoided
         listed = slow.calls.count("Scroll")
         async with asyncio.timeout(20):
-            while slow.calls.count("HealthCheck") < 4:  # no event tells
+            while slow.calls.count("HealthCheck") < 4:  # no event signals it
                 assert await collection.marked() == ["d"]
                 await asyncio.sleep(0.02)
         assert known.is_avoided
@@ -90,9 +90,9 @@ def mixed(first: Cluster, second: Cluster) -> Connection:
     return connection
 
 
-async def test_a_node_that_forms_a_cluster_of_its_own() -> None:
-    """A node that lost its disk knows no index. It is not used, even after a long time. New indexes are created at
-    the other nodes.
+async def test_a_node_that_forms_a_separate_cluster() -> None:
+    """A node that has lost its disk has no index. It is not used, even after a long time. New indexes are created
+    on the other nodes.
     """
     async with running(1) as lone, running() as cluster:
         async with opened(cluster) as store:
@@ -106,7 +106,7 @@ async def test_a_node_that_forms_a_cluster_of_its_own() -> None:
         assert "Create" not in lone.nodes[0].calls
         for is_new in (True, False):
             assert known.reason_to_avoid is not None
-            assert await known.reason_to_avoid(is_new=is_new) == "it knows no index, although another node does"
+            assert await known.reason_to_avoid(is_new=is_new) == "it has no index, although another node has one"
         await store.aclose()
 
 
@@ -126,7 +126,7 @@ async def test_a_node_that_restarts_without_its_disk() -> None:
 
 
 async def test_a_node_that_is_avoided_for_long_is_reported(monkeypatch: pytest.MonkeyPatch) -> None:
-    """If a node that failed answers again, but must not be used, the log says why, once."""
+    """If a node responds again after a failure, but must not be used, the reason is logged once."""
     monkeypatch.setattr("retriever.stores.qdrant.node._CATCH_UP_SECONDS", 0.0)
     monkeypatch.setattr("retriever.stores.qdrant.node._SILENT_SECONDS", 0.0)
     async with running(1) as lone, running() as cluster:
@@ -137,11 +137,11 @@ async def test_a_node_that_is_avoided_for_long_is_reported(monkeypatch: pytest.M
         with structlog.testing.capture_logs() as logs:
             known.failed("UNAVAILABLE: away")
             async with asyncio.timeout(20):
-                while lone.nodes[0].calls.count("ListAliases") < 3:  # noqa: ASYNC110  # no event tells
+                while lone.nodes[0].calls.count("ListAliases") < 3:  # noqa: ASYNC110  # no event signals it
                     await asyncio.sleep(0.02)
         assert [(each["event"], each["why"]) for each in logs] == [
             ("a Qdrant node is avoided", "UNAVAILABLE: away"),
-            ("a Qdrant node answers, but is avoided", "it knows no index, although another node does"),
+            ("a Qdrant node answers, but is avoided", "it has no index, although another node has one"),
         ]
         await connection.aclose()
 
@@ -150,8 +150,8 @@ async def test_a_node_that_is_avoided_for_long_is_reported(monkeypatch: pytest.M
     "code", [StatusCode.INTERNAL, StatusCode.RESOURCE_EXHAUSTED], ids=lambda code: code.name.lower()
 )
 async def test_a_server_without_space(code: StatusCode) -> None:
-    """While the disk of the only node is full, writes are refused, searches go on, and the log has the reason. Then
-    writes succeed, and no document is lost.
+    """While the disk of the only node is full, writes are refused, searches succeed, and the log has the reason.
+    Afterwards writes succeed, and no document is lost.
     """
 
     async def full(name: str) -> None:

@@ -1,4 +1,4 @@
-"""Changes of an alias whose answer is lost, or which the cluster decides late: no index is lost."""
+"""No index is lost if the response to a change of an alias is lost, or if the cluster applies the change late."""
 
 import asyncio
 import contextlib
@@ -25,14 +25,14 @@ LEASE = 1.0
 
 
 @pytest.fixture(autouse=True)
-def _soon(monkeypatch: pytest.MonkeyPatch) -> None:
-    """Repeat without a pause."""
+def _short_pauses(monkeypatch: pytest.MonkeyPatch) -> None:
+    """Repeat changes of aliases almost without a pause."""
     monkeypatch.setattr("retriever.stores.qdrant.location._AGAIN_SECONDS", 0.01)
 
 
 @asynccontextmanager
 async def process(server: Server, *, shared: bool) -> AsyncIterator[QdrantStore]:
-    """A process's store."""
+    """Open the store of a process."""
     connection = Connection.to(server.url, None, 5.0)
     store = await QdrantStore.open(connection, Layout(shared=shared), LEASE)
     try:
@@ -43,7 +43,7 @@ async def process(server: Server, *, shared: bool) -> AsyncIterator[QdrantStore]
 
 @asynccontextmanager
 async def served(*, shared: bool) -> AsyncIterator[tuple[Server, Bench]]:
-    """A retriever with an index of one document."""
+    """Open a retriever with an index of one document."""
     async with serving() as server, process(server, shared=shared) as store:
         bench = await Bench.open(store)
         for _ in range(20):
@@ -56,7 +56,10 @@ async def served(*, shared: bool) -> AsyncIterator[tuple[Server, Bench]]:
 
 
 class Consensus:
-    """The cluster's decisions on aliases: `lose` loses the answers, `delay` keeps the changes."""
+    """Controls how the cluster applies changes of aliases.
+
+    `lose` loses the responses, and `delay` delays the changes.
+    """
 
     def __init__(self, server: Server) -> None:
         self._server = server
@@ -64,7 +67,7 @@ class Consensus:
         self.late: list[Apply[Any]] = []
 
     def lose(self) -> None:
-        """Apply changes and answer with an error."""
+        """From now on, apply changes, but return an error."""
 
         async def change(apply: Apply[Any]) -> Any:
             await self._decide(apply)
@@ -73,7 +76,7 @@ class Consensus:
         self._server.change = change  # type: ignore[method-assign]  # for the test
 
     def delay(self) -> None:
-        """Keep changes and answer with an error."""
+        """From now on, keep changes for `decide`, and return an error."""
 
         async def change(apply: Apply[Any]) -> Any:
             self.late.append(apply)
@@ -82,11 +85,11 @@ class Consensus:
         self._server.change = change  # type: ignore[method-assign]  # for the test
 
     def recover(self) -> None:
-        """Apply changes and answer."""
+        """From now on, apply changes and return the result."""
         self._server.change = self._decide  # type: ignore[method-assign]  # for the test
 
     async def decide(self) -> None:
-        """Apply the changes that were kept. Those that are not possible any more fail."""
+        """Apply the kept changes. Ignore changes that are not possible any more."""
         for apply in self.late:
             try:
                 await self._decide(apply)
@@ -95,12 +98,12 @@ class Consensus:
 
 
 async def texts(bench: Bench) -> list[str]:
-    """The texts that another process finds."""
+    """Return the texts that a retriever finds."""
     return [passage.text for passage in await bench.ask("ferry")]
 
 
 async def found(server: Server, *, shared: bool) -> list[str]:
-    """The texts that a new process finds."""
+    """Return the texts that a new process finds."""
     async with process(server, shared=shared) as store:
         bench = await Bench.open(store)
         try:
@@ -109,27 +112,27 @@ async def found(server: Server, *, shared: bool) -> list[str]:
             await bench.indexes.aclose()
 
 
-async def beside(bench: Bench) -> QdrantCollection:
-    """A collection that may replace the index, with one other document."""
+async def replacement_of(bench: Bench) -> QdrantCollection:
+    """Create a collection that will replace the index, with one other document."""
     index = await bench.indexes.get("local", INDEX)
-    made = await bench.indexes.begin_beside(index.spec)
+    made = await bench.indexes.create_replacement(index.spec)
     assert isinstance(made, QdrantCollection)
     await made.put_record(Document("e", generation=1))
     return made
 
 
-async def old_of(bench: Bench) -> QdrantCollection:
-    """The published collection."""
+async def published_collection(bench: Bench) -> QdrantCollection:
+    """Return the published collection."""
     old = (await bench.indexes.get("local", INDEX)).collection
     assert isinstance(old, QdrantCollection)
     return old
 
 
 @pytest.mark.parametrize("shared", [False, True], ids=["own", "shared"])
-async def test_an_answer_that_is_lost(shared: bool) -> None:
-    """The change was applied, so the index is published, although every answer was an error."""
+async def test_a_lost_response(shared: bool) -> None:
+    """If the change was applied, the index is published, although every response was an error."""
     async with served(shared=shared) as (server, bench):
-        old, made = await old_of(bench), await beside(bench)
+        old, made = await published_collection(bench), await replacement_of(bench)
         consensus = Consensus(server)
         consensus.lose()
         await made.publish(old)
@@ -139,10 +142,10 @@ async def test_an_answer_that_is_lost(shared: bool) -> None:
 
 
 @pytest.mark.parametrize("shared", [False, True], ids=["own", "shared"])
-async def test_a_change_that_comes_late_finds_its_collection(shared: bool) -> None:
-    """A collection whose publication is not decided is kept for its lease: a late decision finds it complete."""
+async def test_a_late_change_finds_its_collection(shared: bool) -> None:
+    """A collection whose publication is undecided is kept until its lease ends. A late change finds it complete."""
     async with served(shared=shared) as (server, bench):
-        old, made = await old_of(bench), await beside(bench)
+        old, made = await published_collection(bench), await replacement_of(bench)
         consensus = Consensus(server)
         consensus.delay()
         with pytest.raises(Unavailable):
@@ -157,10 +160,10 @@ async def test_a_change_that_comes_late_finds_its_collection(shared: bool) -> No
             assert await published.versions() == {"e": 1}
 
 
-async def test_a_change_that_comes_too_late_changes_nothing() -> None:
-    """When its collection is gone, the change is not possible any more, and the index stays what it was."""
+async def test_a_change_after_the_removal_has_no_effect() -> None:
+    """When the new collection is removed, the change is not possible any more, and the index stays unchanged."""
     async with served(shared=False) as (server, bench):
-        old, made = await old_of(bench), await beside(bench)
+        old, made = await published_collection(bench), await replacement_of(bench)
         consensus = Consensus(server)
         consensus.delay()
         with pytest.raises(Unavailable):
@@ -176,14 +179,14 @@ async def test_a_change_that_comes_too_late_changes_nothing() -> None:
 
 
 @asynccontextmanager
-async def switched_too_late(points: int) -> AsyncIterator[tuple[Server, QdrantStore, QdrantCollection]]:
-    """The cluster decides the switch of an alias while the new incarnation is removed.
+async def changed_after_removal(points: int) -> AsyncIterator[tuple[Server, QdrantStore, QdrantCollection]]:
+    """Apply the change of an alias while the new incarnation is being removed.
 
     Args:
-        points: The number of points that the new incarnation still has when the cluster decides.
+        points: The number of points that the new incarnation still has when the cluster applies the change.
     """
     async with served(shared=True) as (server, bench), process(server, shared=True) as other:
-        old, made = await old_of(bench), await beside(bench)
+        old, made = await published_collection(bench), await replacement_of(bench)
         consensus = Consensus(server)
         consensus.delay()
         with pytest.raises(Unavailable):
@@ -203,12 +206,14 @@ async def switched_too_late(points: int) -> AsyncIterator[tuple[Server, QdrantSt
 
 
 @pytest.mark.parametrize("points", [0, 1], ids=["removed", "removing"])
-async def test_a_change_that_comes_too_late_in_a_space(points: int, monkeypatch: pytest.MonkeyPatch) -> None:
+async def test_a_change_after_the_removal_in_a_shared_collection(
+    points: int, monkeypatch: pytest.MonkeyPatch
+) -> None:
     """The alias leads to an incarnation whose points are removed. Searches are refused until `tidy` has found this
     twice. Then the alias leads to the replaced incarnation again.
     """
     monkeypatch.setattr("retriever.stores.qdrant.tidying._REMOVED", points or 20_000)
-    async with switched_too_late(points) as (server, other, _):
+    async with changed_after_removal(points) as (server, other, _):
         await other.tidy()
         with pytest.raises(Unavailable):
             await other.find("local", INDEX)
@@ -217,13 +222,13 @@ async def test_a_change_that_comes_too_late_in_a_space(points: int, monkeypatch:
 
 
 async def test_an_index_with_two_replaced_incarnations_is_left_to_an_operator() -> None:
-    """If two incarnations may be the replaced one, the alias stays, and the log names both."""
-    async with switched_too_late(0) as (_, other, old):
+    """If two incarnations may be the replaced one, the alias stays unchanged, and the log names both."""
+    async with changed_after_removal(0) as (_, other, old):
         left = await other.create(old.spec, beside=True)
-        left.leases.forget(left.location.index_point)  # its process is killed
+        left.leases.forget(left.location.index_point)  # as if its process were killed
         space = other._locations.space(left.location.name)
         async with asyncio.timeout(60):
-            while any(each.until > time.time() for each in await space.held()):  # noqa: ASYNC110  # no event tells
+            while any(each.until > time.time() for each in await space.incarnations()):  # noqa: ASYNC110  # no event signals it
                 await asyncio.sleep(0.1)
         with structlog.testing.capture_logs() as logs:
             await other.tidy()
@@ -236,7 +241,7 @@ async def test_an_index_with_two_replaced_incarnations_is_left_to_an_operator() 
 
 async def test_a_deleted_index_does_not_come_back() -> None:
     """An alias is pointed back only if the cluster still has the wrong alias."""
-    async with switched_too_late(0) as (server, other, _):
+    async with changed_after_removal(0) as (server, other, _):
         await other.tidy()
         [wrong] = (await server.client.get_aliases()).aliases
         gone = models.DeleteAliasOperation(delete_alias=models.DeleteAlias(alias_name=wrong.alias_name))
@@ -252,12 +257,12 @@ async def test_a_deleted_index_does_not_come_back() -> None:
         assert (await server.client.get_aliases()).aliases == []
 
 
-async def test_a_switch_is_not_repeated_after_the_lease() -> None:
-    """The lease that blocks commits expires while the switch is repeated. Other processes may commit to the old
-    collection again, so the alias stays there.
+async def test_a_change_is_not_repeated_after_the_lease() -> None:
+    """The lease that blocks commits expires while the change of the alias is repeated. Other processes may then
+    commit to the old collection again, so the alias is not changed.
     """
     async with served(shared=False) as (server, bench):
-        old, made = await old_of(bench), await beside(bench)
+        old, made = await published_collection(bench), await replacement_of(bench)
         await old.freeze(5.0)
         lease = old.leases.held(old._marks.id("\0frozen"))
         assert lease is not None
@@ -272,12 +277,12 @@ async def test_a_switch_is_not_repeated_after_the_lease() -> None:
         with pytest.raises(Unavailable, match="taken over"):
             await made.publish(old)
         server.before = None
-        assert server.calls.count("UpdateAliases") == before + 2  # one switch, sent twice
+        assert server.calls.count("UpdateAliases") == before + 2  # one change, sent twice
         assert await found(server, shared=False) == ["the ferry"]
 
 
 @pytest.mark.parametrize("shared", [False, True], ids=["own", "shared"])
-async def test_a_move_whose_switch_is_not_answered(shared: bool) -> None:
+async def test_a_move_whose_response_is_lost(shared: bool) -> None:
     """The index has all documents, whether or not the command reports success."""
     async with served(shared=shared) as (server, _), process(server, shared=not shared) as mover:
         consensus = Consensus(server)
@@ -291,13 +296,13 @@ async def test_a_move_whose_switch_is_not_answered(shared: bool) -> None:
         server.before = None
         consensus.recover()
         assert await found(server, shared=shared) == ["the ferry"]
-        assert await mover.elsewhere() == []
+        assert await mover.indexes_to_move() == []
 
 
-async def test_what_was_replaced_is_removed_later() -> None:
+async def test_a_replaced_collection_is_removed_later() -> None:
     """If the old collection cannot be removed, the new one is published, and `tidy` removes the old one later."""
     async with served(shared=False) as (server, bench):
-        old, made = await old_of(bench), await beside(bench)
+        old, made = await published_collection(bench), await replacement_of(bench)
 
         async def failing(name: str) -> None:
             if name == "Delete":

@@ -80,9 +80,9 @@ async def test_replicas_see_each_others_writes() -> None:
         assert await listed(other.catalogue) == [("f", 1)]
 
 
-async def test_one_document_from_two_sides() -> None:
-    """Of two replicas that write the same document, one is told to try again. In the end the latest version is
-    stored.
+async def test_two_replicas_write_the_same_document() -> None:
+    """If two replicas write the same document, one of them gets Unavailable and repeats the upsert. In the end the
+    latest version is stored.
     """
     async with replicas() as (_, benches):
 
@@ -130,8 +130,8 @@ async def test_a_document_is_found_in_one_version() -> None:
         assert searches >= 6
 
 
-async def test_two_begin_the_same_index() -> None:
-    """Replicas that store the first documents of an index at once create one index with all documents."""
+async def test_replicas_create_the_same_index() -> None:
+    """Replicas that store the first documents of an index concurrently create one index with all documents."""
     async with replicas(3) as (server, benches):
         puts = [
             bench.put(Document(f"d{number}-{round_}", generation=1), [f"the ferry {number}"])
@@ -146,7 +146,7 @@ async def test_two_begin_the_same_index() -> None:
 
 
 async def test_a_replica_dies_while_it_writes() -> None:
-    """Another replica removes the unfinished version of a dead one, and keeps the committed version."""
+    """Another replica removes the unfinished version of a terminated replica, and keeps the committed version."""
     async with replicas(lease=LEASE) as (_, (one, other)):
         await one.put(Document("d", generation=1), ["the old ferry"])
         assert isinstance(one.store, QdrantStore)

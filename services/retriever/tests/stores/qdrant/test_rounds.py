@@ -1,4 +1,4 @@
-"""The number of calls that a search makes to a Qdrant server, and the number of rounds that follow each other."""
+"""The number of calls that a search makes to a Qdrant server, and the number of sequential rounds of calls."""
 
 import asyncio
 from collections.abc import AsyncIterator
@@ -25,16 +25,16 @@ TEXTS = [
 ]
 
 
-_QUIET_TURNS = 20
-_TURN_SECONDS = 0.01
+_QUIET_PAUSES = 20
+_PAUSE_SECONDS = 0.01
 
 
 class Rounds:
-    """Count the rounds of calls to a server. It answers the calls of a round together, after no further call
-    arrives.
+    """Counts the rounds of calls to a server. A round has the calls that arrive before the server answers any of
+    them.
 
-    A round ends after some short pauses without a call, not after one long pause. A process that gets no CPU for a
-    while then still takes the calls that have arrived before it ends the round.
+    The server answers all calls of a round together, when no further call has arrived during several short pauses.
+    One long pause would end a round too early if the process got no CPU time meanwhile.
     """
 
     def __init__(self, server: Server) -> None:
@@ -49,7 +49,7 @@ class Rounds:
         return [number for called, number in self.calls if called == name]
 
     async def _before(self, name: str) -> None:
-        if name == "Count":  # the languages are counted for the next search
+        if name == "Count":  # counts of languages, which only the next search needs
             return
         loop = asyncio.get_running_loop()
         if self._held is None:
@@ -58,12 +58,12 @@ class Rounds:
         self.calls.append((name, self.count))
         if self._release is not None:
             self._release.cancel()
-        self._release = loop.call_later(_TURN_SECONDS, self._answer, _QUIET_TURNS)
+        self._release = loop.call_later(_PAUSE_SECONDS, self._answer, _QUIET_PAUSES)
         await asyncio.shield(self._held)
 
-    def _answer(self, turns: int) -> None:
-        if turns > 1:
-            self._release = asyncio.get_running_loop().call_later(_TURN_SECONDS, self._answer, turns - 1)
+    def _answer(self, pauses: int) -> None:
+        if pauses > 1:
+            self._release = asyncio.get_running_loop().call_later(_PAUSE_SECONDS, self._answer, pauses - 1)
         elif self._held is not None:
             self._held.set_result(None)
             self._held = None
@@ -133,11 +133,11 @@ async def test_a_batch_equals_single_searches() -> None:
         best, near = list(scored.sparse), list(scored.dense)
         assert await collection.dense(vector, 5, EVERYTHING, best) == scored.cosines
         words = dict.fromkeys(near, 0.0) | await collection.sparse(terms, 5, EVERYTHING, near)
-        assert words == scored.words
+        assert words == scored.bm25
         assert scored.chunks == await collection.chunks([*best, *near])
-        further = await collection.remote.further(vector, terms, 5, EVERYTHING, near)
+        further = await collection.remote.sparse_with_cosines(vector, terms, 5, EVERYTHING, near)
         assert (further.sparse, further.cosines) == (scored.sparse, scored.cosines)
-        assert further.words == {**words, **scored.sparse}
+        assert further.bm25 == {**words, **scored.sparse}
 
 
 async def test_a_search_notices_writes_of_another_retriever() -> None:
@@ -167,7 +167,7 @@ async def test_a_search_notices_a_replaced_index() -> None:
         assert await other.ask("ferry") == []
 
 
-async def test_settings_of_another_retriever_hold_for_the_next_search() -> None:
+async def test_settings_of_another_retriever_apply_to_the_next_search() -> None:
     """A search reads the settings of the index in parallel and starts again if they have changed."""
     async with filled() as (server, bench, _), _another(server) as (other, _):
         await other.ask("harbour")
@@ -192,9 +192,9 @@ async def _another(server: Server) -> AsyncIterator[tuple[Bench, QdrantCollectio
     await bench.aclose()
 
 
-async def test_steps_are_named_although_they_are_one_call() -> None:
-    """A batch counts as the usual steps, in their usual order."""
+async def test_a_batch_has_the_usual_steps() -> None:
+    """A search with one batch has the usual steps, in their usual order."""
     async with filled() as (_, bench, _):
-        asked = Query((INDEX,), "harbour fare", expand=False)
-        steps = (await bench.retrieval.retrieve(LOCAL, asked)).steps
+        query = Query((INDEX,), "harbour fare", expand=False)
+        steps = (await bench.retrieval.retrieve(LOCAL, query)).steps
         assert [step.name for step in steps] == ["embed", "dense", "sparse", "fuse"]

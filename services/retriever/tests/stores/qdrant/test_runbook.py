@@ -42,7 +42,7 @@ def documented(path: str, **values: str) -> Request:
 
 
 class Sent:
-    """Takes the requests of the server's client."""
+    """Records the requests that the server's client sends."""
 
     def __init__(self) -> None:
         self.requests: list[Request] = []
@@ -76,13 +76,13 @@ async def test_the_commands_for_an_alias_without_points() -> None:
         store = await QdrantStore.open(Connection.to(server.url, None, 5.0), Layout(shared=True))
         collection = await store.create(SPEC)
         await collection.put_record(Document("d", generation=1))
-        name, wanted = collection.location.name, collection.location.alias
-        wrong = f"{wanted.rpartition('.')[0]}.{'0' * 32}"
+        name, alias = collection.location.name, collection.location.alias
+        wrong = f"{alias.rpartition('.')[0]}.{'0' * 32}"
         made = models.CreateAlias(collection_name=name, alias_name=wrong)
         await server.client.update_collection_aliases([models.CreateAliasOperation(create_alias=made)])
         sent = Sent()
-        count = documented("/points/count", COLLECTION=name, INCARNATION=wanted.rpartition(".")[2])
-        rename = documented("/collections/aliases", ALIAS=wrong, CANDIDATE=wanted)
+        count = documented("/points/count", COLLECTION=name, INCARNATION=alias.rpartition(".")[2])
+        rename = documented("/collections/aliases", ALIAS=wrong, CANDIDATE=alias)
         counted = models.CountRequest.model_validate(count.body)
         renamed = models.ChangeAliasesOperation.model_validate(rename.body)
         await sent.client.count(name, counted.filter)
@@ -91,7 +91,7 @@ async def test_the_commands_for_an_alias_without_points() -> None:
             each._replace(body=None) for each in (count, rename)
         ]
         assert sent.requests[1].body == rename.body
-        # The stand-in does what they ask for.
+        # Both requests work on the stand-in of the server.
         assert (await server.client.count(name, counted.filter)).count == 1
         await server.client.update_collection_aliases(renamed.actions)
         assert await collection.is_current()

@@ -39,31 +39,31 @@ def authority(tmp_path: Path) -> trustme.CA:
     return made
 
 
-async def test_the_first_certificate_that_expires(authority: trustme.CA, tmp_path: Path) -> None:
+async def test_the_metric_has_the_earliest_expiry(authority: trustme.CA, tmp_path: Path) -> None:
     """The metric has the earliest expiry of all nodes. An unavailable node keeps its last value, and a restarted
     one gets its new value.
     """
     first, second = free_ports(2)
-    looking = ServerCertificates([("localhost", first), ("localhost", second)], tmp_path / "ca.crt")
+    certificates = ServerCertificates([("localhost", first), ("localhost", second)], tmp_path / "ca.crt")
     async with serving(authority, second, LATER):
         async with serving(authority, first, SOON):
-            await looking.look()
+            await certificates.read()
             assert expiry() == SOON.timestamp()
-        await looking.look()
+        await certificates.read()
         assert expiry() == SOON.timestamp()
         async with serving(authority, first, LATER):
-            await looking.look()
+            await certificates.read()
             assert expiry() == LATER.timestamp()
 
 
 async def test_a_certificate_of_another_authority_is_ignored(authority: trustme.CA, tmp_path: Path) -> None:
     """The metric ignores a certificate of another authority."""
     (port,) = free_ports(1)
-    looking = ServerCertificates([("localhost", port)], tmp_path / "ca.crt")
+    certificates = ServerCertificates([("localhost", port)], tmp_path / "ca.crt")
     async with serving(authority, port, SOON):
-        await looking.look()
+        await certificates.read()
     async with serving(trustme.CA(), port, LATER):
-        await looking.look()
+        await certificates.read()
     assert expiry() == SOON.timestamp()
 
 

@@ -55,7 +55,7 @@ def points(document: str, generation: int, count: int) -> list[ChunkPoint]:
 
 
 async def put(collection: Collection, document: str, generation: int, count: int) -> None:
-    """Store a version of a document in the place of the earlier one."""
+    """Replace a document by a new version."""
     record = Document(document, generation=generation, chunk_count=count)
     await collection.mark(document)
     await collection.add_chunks(record, points(document, generation, count))
@@ -134,9 +134,9 @@ async def do(step: Step, collection: Collection) -> None:
 
 
 @pytest.mark.parametrize("examples", [8, pytest.param(100, marks=pytest.mark.slow)])
-def test_an_index_is_as_if_it_were_alone(examples: int) -> None:
-    """After any steps with equal ids on two indexes in one collection, each index shows the same as in a store of
-    its own.
+def test_indexes_in_a_shared_collection_are_independent(examples: int) -> None:
+    """After any steps with equal ids on two indexes in one collection, reads of each index return the same as in a
+    separate store.
     """
     with asyncio.Runner() as runner:
         stack = AsyncExitStack()
@@ -169,16 +169,16 @@ def test_an_index_is_as_if_it_were_alone(examples: int) -> None:
         runner.run(stack.aclose())
 
 
-async def test_spaces_are_made_for_many_indexes() -> None:
-    """Indexes with vectors of one length share a collection, which builds graphs only for each incarnation."""
+async def test_shared_collections_are_created_for_many_indexes() -> None:
+    """Indexes with vectors of the same length share a collection, which builds one graph for each incarnation."""
     async with serving() as server, opened(server) as store:
         for spec in (SPEC, OTHER, replace(SPEC, name="more"), replace(SPEC, name="long", dimension=3)):
             await (await store.create(spec)).publish()
         assert [each.vectors_config.params_map.map["dense"].size for each in server.created] == [2, 3]
-        asked = server.created[0]
-        assert asked.collection_name.startswith("causeway-space.")
-        assert (asked.hnsw_config.m, asked.hnsw_config.payload_m) == (0, 16)
-        tenant, *others = [each for each in server.indexed if each.collection_name == asked.collection_name]
+        created = server.created[0]
+        assert created.collection_name.startswith("causeway-space.")
+        assert (created.hnsw_config.m, created.hnsw_config.payload_m) == (0, 16)
+        tenant, *others = [each for each in server.indexed if each.collection_name == created.collection_name]
         assert tenant.field_name == "incarnation"
         assert tenant.field_index_params.keyword_index_params.is_tenant
         assert [each.field_name for each in others] == ["facts", "numbers[].key", "numbers[].value", "number"]
@@ -188,7 +188,7 @@ async def test_spaces_are_made_for_many_indexes() -> None:
         assert sorted(each.spec.name for each in await store.collections()) == ["long", "more", "notes", "notes"]
 
 
-async def test_calls_that_name_no_index_are_refused() -> None:
+async def test_calls_without_the_filter_of_an_index_are_refused() -> None:
     """The stand-in refuses calls without the filter of an index, so that tests detect a missing filter."""
     async with serving() as server, opened(server) as store:
         collection = await store.create(SPEC)
@@ -216,7 +216,7 @@ async def test_calls_that_name_no_index_are_refused() -> None:
         await connection.aclose()
 
 
-async def test_an_id_of_another_index_is_not_written_over() -> None:
+async def test_a_point_of_another_index_is_not_overwritten() -> None:
     """A forged id, which another index's point has on the server, is neither written, changed, read nor removed."""
     async with serving() as server, opened(server) as store:
         mine, theirs = await store.create(SPEC), await store.create(OTHER)
@@ -226,7 +226,7 @@ async def test_an_id_of_another_index_is_not_written_over() -> None:
             assert isinstance(each.location.calls, Incarnation)
             inner[each] = each.location.calls
         (point,) = points("a", 1, 1)
-        forged = inner[mine]._other_id(inner[theirs]._other_id(point.id))
+        forged = inner[mine]._converted_id(inner[theirs]._converted_id(point.id))
         await mine.add_chunks(Document("b", generation=1), [replace(point, id=forged)])
         name = mine.location.name
         await inner[mine].write(AsyncQdrantClient.set_payload, name, payload={"text": "forged"}, points=[forged])
@@ -243,7 +243,7 @@ async def points_left(server: Server) -> int:
 
 
 async def test_the_points_of_a_dropped_index_are_removed() -> None:
-    """A dropped index disappears at once and its points in a tidy run, which any process may complete."""
+    """A dropped index disappears at once. Any process may remove its points in a run of `tidy`."""
     async with serving() as server, opened(server) as store, opened(server) as another:
         kept, gone = await store.create(OTHER), await store.create(SPEC)
         for each in (kept, gone):
@@ -268,8 +268,8 @@ async def test_an_abandoned_incarnation_is_removed() -> None:
     """The points of an unpublished incarnation are removed after its process ends, and not before."""
     async with serving() as server, opened(server, lease=LEASE) as store:
         async with opened(server, lease=LEASE) as one:
-            left, beside = await one.create(SPEC), await one.create(SPEC, beside=True)
-            for each in (left, beside):
+            left, replacement = await one.create(SPEC), await one.create(SPEC, beside=True)
+            for each in (left, replacement):
                 await each.add_chunks(Document("a", generation=1), points("a", 1, 2))
             await asyncio.sleep(LEASE * 1.5)
             await store.tidy()
@@ -278,25 +278,25 @@ async def test_an_abandoned_incarnation_is_removed() -> None:
         assert await points_left(server) == 0
 
 
-async def test_two_processes_begin_the_same_index() -> None:
+async def test_two_processes_create_the_same_index() -> None:
     """Processes that create the same index share one incarnation, also at the same time. A replacement is another
     incarnation.
     """
     async with serving() as server, opened(server) as one, opened(server) as other:
         for name in map(str, range(5)):
             spec = replace(SPEC, name=name)
-            beside = await one.create(spec, beside=True)
+            replacement = await one.create(spec, beside=True)
             first, second = await asyncio.gather(one.create(spec), other.create(spec))
-            assert first.location.key == second.location.key != beside.location.key
+            assert first.location.key == second.location.key != replacement.location.key
             await first.publish()
             await second.publish()
             found = await other.find(spec.tenant, name)
             assert found is second
             with pytest.raises(Unavailable, match="meanwhile"):
-                await beside.publish()
+                await replacement.publish()
 
 
-async def test_the_setting_holds_for_new_indexes() -> None:
+async def test_the_setting_applies_to_new_indexes() -> None:
     """A store of either layout serves the indexes of both. A replaced index has the layout of the store that
     replaces it.
     """
@@ -321,9 +321,9 @@ async def test_the_setting_holds_for_new_indexes() -> None:
                 await old.count_chunks(EVERYTHING)
 
 
-async def test_a_prefix_that_spaces_have_is_refused() -> None:
-    """A prefix that ends with the beginning of a space's name is refused, because two installations would mix up
-    their spaces.
+async def test_a_prefix_of_shared_collections_is_refused() -> None:
+    """A prefix that ends like the prefix of shared collections is refused, because the names of two installations
+    could be the same.
     """
     made = QdrantSettings(qdrant_url="http://127.0.0.1:1", qdrant_prefix="causeway-space")
     with pytest.raises(InvalidRequest, match="CAUSEWAY_QDRANT_PREFIX"):

@@ -1,4 +1,4 @@
-"""The store on a Qdrant server: how collections are made, found and removed."""
+"""The store on a Qdrant server: how collections are created, found and removed."""
 
 import asyncio
 from dataclasses import replace
@@ -14,19 +14,19 @@ from retriever.stores.vector_storage import VectorStorage
 from servicekit.errors import NotFound, Unavailable
 
 
-async def test_collections_are_made_as_configured() -> None:
+async def test_collections_are_created_as_configured() -> None:
     """A collection gets the configured shards, copies and quantization, IDF, and indexes for filtered fields."""
     vectors = VectorStorage("scalar", on_disk=True)
     layout = Layout("mine", shards=3, replicas=2, write_consistency=2, vectors=vectors)
     async with serving() as server, opened(server, layout) as store:
         await (await store.create(SPEC)).publish()
-        (asked,) = server.created
-        assert asked.collection_name.startswith("mine.")
-        assert (asked.shard_number, asked.replication_factor, asked.write_consistency_factor) == (3, 2, 2)
-        dense = asked.vectors_config.params_map.map["dense"]
+        (created,) = server.created
+        assert created.collection_name.startswith("mine.")
+        assert (created.shard_number, created.replication_factor, created.write_consistency_factor) == (3, 2, 2)
+        dense = created.vectors_config.params_map.map["dense"]
         assert (dense.size, dense.distance, dense.on_disk) == (64, q.Distance.Cosine, True)
         assert dense.quantization_config.WhichOneof("quantization") == "scalar"
-        assert asked.sparse_vectors_config.map["bm25"].modifier == q.Modifier.Idf
+        assert created.sparse_vectors_config.map["bm25"].modifier == q.Modifier.Idf
         assert server.calls.count("CreateFieldIndex") == 4
         assert [each.spec for each in await store.collections()] == [SPEC]
     async with serving() as server, opened(server, Layout(vectors=VectorStorage("binary"))) as store:
@@ -42,7 +42,7 @@ def test_searches_rescore_more_candidates_of_coarser_vectors() -> None:
     assert found == [None, {"rescore": True, "oversampling": 2.0}, {"rescore": True, "oversampling": 4.0}]
 
 
-async def test_prefixes_keep_installations_apart() -> None:
+async def test_prefixes_separate_installations() -> None:
     """Two installations with different prefixes have indexes of the same name on one server."""
     async with serving() as server, opened(server, Layout("a")) as one, opened(server, Layout("b")) as other:
         await (await one.create(SPEC)).publish()
@@ -52,8 +52,8 @@ async def test_prefixes_keep_installations_apart() -> None:
         assert len(await one.collections()) == 1
 
 
-async def test_an_index_is_looked_for_alone() -> None:
-    """A lookup makes one small call for a missing name, and reads nothing of the other indexes."""
+async def test_a_lookup_reads_only_one_index() -> None:
+    """A lookup of a missing name makes one small call. No lookup reads other indexes."""
     async with serving() as server, opened(server) as one, opened(server) as other:
         for number in range(5):
             await (await one.create(replace(SPEC, name=f"notes {number}"))).publish()
@@ -68,8 +68,8 @@ async def test_an_index_is_looked_for_alone() -> None:
         assert await other.find(SPEC.tenant, "notes 3") is found
 
 
-async def test_what_was_begun_and_left_is_removed() -> None:
-    """An unpublished collection is removed after its process was killed, not before. Published ones stay."""
+async def test_abandoned_collections_are_removed() -> None:
+    """An unpublished collection is removed after its process was killed, and not before. Published ones stay."""
     async with serving() as server, opened(server) as one, opened(server) as other:
         await (await one.create(IndexSpec("local", "kept", "m", 8))).publish()
         await one.create(SPEC)
@@ -84,7 +84,7 @@ async def test_what_was_begun_and_left_is_removed() -> None:
         assert len((await server.client.get_collections()).collections) == 1
 
 
-async def test_closing_leaves_nothing_begun() -> None:
+async def test_closing_removes_unpublished_collections() -> None:
     """A closing store removes its unpublished collections at once, and abandons its marks."""
     async with serving() as server, opened(server, lease=30.0) as other:
         async with opened(server, lease=30.0) as store:

@@ -1,4 +1,4 @@
-"""Writes to a cluster of which the node that leads the writes is dead or hangs."""
+"""Writes to a cluster whose leader of writes is dead or hangs."""
 
 from causeway_testing.retriever.bench import Bench
 from causeway_testing.retriever.qdrant_cluster import opened, running
@@ -9,8 +9,8 @@ SPEC = IndexSpec("local", "notes", "hashed-words-64", 64)
 
 
 async def test_a_write_waits_until_a_hanging_node_is_excluded() -> None:
-    """The leader of the writes hangs. The first write takes as long as the other nodes need to exclude it. It is
-    not refused.
+    """The leader of the writes hangs. The first write takes as long as the other nodes need to exclude the leader.
+    The write is not refused.
     """
     async with running(forward_seconds=1.0) as cluster, opened(cluster, 0.1) as store:
         bench = await Bench.open(store)
@@ -40,7 +40,9 @@ async def test_a_write_is_repeated_when_all_nodes_have_excluded_the_leader() -> 
 
 
 async def test_a_write_is_repeated_where_the_leader_is_excluded() -> None:
-    """The leader of the writes is dead. The called node reports it, excludes it, and takes the write again."""
+    """The leader of the writes is dead. The called node reports a failure, excludes the leader, and receives the
+    write again.
+    """
     async with running() as cluster, opened(cluster) as store:
         collection = await store.create(SPEC)
         await cluster.kill(cluster.nodes[2])

@@ -46,7 +46,7 @@ class Builder:
 
     Args:
         directory: Directory for running builds. Its content is removed at the start.
-        check_room: Raises Unavailable if the disk does not have this many free bytes.
+        check_free_space: Raises Unavailable if the disk does not have this many free bytes.
         exact_up_to: Maximum number of chunks to build a shard without a graph (HNSW).
         limits: The limits of each build.
         command: The command of the child process.
@@ -55,7 +55,7 @@ class Builder:
     def __init__(
         self,
         directory: Path,
-        check_room: Callable[[int], None],
+        check_free_space: Callable[[int], None],
         exact_up_to: int,
         limits: Limits,
         command: Sequence[str] = COMMAND,
@@ -63,7 +63,7 @@ class Builder:
         shutil.rmtree(directory, ignore_errors=True)
         directory.mkdir(parents=True, exist_ok=True)  # a thread of an earlier store may still copy files into it
         self._directory = directory
-        self._check_room = check_room
+        self._check_free_space = check_free_space
         self._exact_up_to = exact_up_to
         self._limits = limits
         self._command = command
@@ -71,11 +71,11 @@ class Builder:
         self._waiting = 0
 
     @contextlib.asynccontextmanager
-    async def workplace(self, room: int) -> AsyncIterator[Path]:
+    async def working_directory(self, needed_bytes: int) -> AsyncIterator[Path]:
         """Wait until no other build runs. Yield a temporary directory, which is removed afterwards.
 
         Args:
-            room: Bytes of disk space that the build needs.
+            needed_bytes: Bytes of disk space that the build needs.
 
         Raises:
             RateLimited: Too many builds wait.
@@ -86,7 +86,7 @@ class Builder:
         self._waiting += 1
         try:
             async with self._lock:
-                self._check_room(room)
+                self._check_free_space(needed_bytes)
                 directory = self._directory / uuid.uuid4().hex
                 directory.mkdir()
                 try:
@@ -97,7 +97,7 @@ class Builder:
             self._waiting -= 1
 
     async def build(self, kind: str, source: Path, target: Path, spec: IndexSpec, vectors: VectorStorage) -> Done:
-        """Run one `Job` inside a `workplace`.
+        """Run one `Job` inside a `working_directory`.
 
         Raises:
             InvalidRequest: The snapshot cannot be loaded.

@@ -43,14 +43,14 @@ class EdgeCollection:
         scheduler: Scheduler,
         builder: Builder,
         compactor: Compactor,
-        check_room: Callable[[], None],
+        check_free_space: Callable[[], None],
         reads: ShardReads,
     ) -> None:
         self._live = live
         self._scheduler = scheduler
         self._builder = builder
         self._compactor = compactor
-        self._check_room = check_room
+        self._check_free_space = check_free_space
         self._reads = reads
         self._marks = Marks(live.shard, live.name)
         self._revision = 0
@@ -121,7 +121,7 @@ class EdgeCollection:
         if not terms.indices:
             return {}
         vector = edge.SparseVector(list(terms.indices), list(terms.weights))
-        corpus = schema.counted_in(scope, self._marks.shown)
+        corpus = schema.counted_in(scope, self._marks.visible_generations)
         return self._search(edge.Query.Nearest(vector, using=payload.SPARSE), limit, scope, ids, corpus)
 
     def _search(
@@ -135,7 +135,7 @@ class EdgeCollection:
         request = edge.QueryRequest(
             limit=limit,
             query=query,
-            filter=schema.within(scope, ids=ids, unsettled=self._marks.shown),
+            filter=schema.within(scope, ids=ids, unsettled=self._marks.visible_generations),
             params=params,
             with_payload=False,
         )
@@ -182,14 +182,14 @@ class EdgeCollection:
 
     async def count_chunks(self, scope: Scope) -> int:
         """Return the number of chunks in scope."""
-        filter_ = schema.within(scope, payload.CHUNK, unsettled=self._marks.shown)
+        filter_ = schema.within(scope, payload.CHUNK, unsettled=self._marks.visible_generations)
         return self._shard.count(edge.CountRequest(filter=filter_))
 
     async def add_chunks(self, document: Document, points: Sequence[ChunkPoint]) -> None:
         """Store chunks, a few at a time."""
         for start in range(0, len(points), _WRITE_SLICE):
             async with self._live.writing(document.document_id), self._scheduler.slice():
-                self._check_room()
+                self._check_free_space()
                 self._reads.forget_chunks(point.id for point in points[start : start + _WRITE_SLICE])
                 self._live.upsert(schema.chunk_points(document, points[start : start + _WRITE_SLICE]))
         await self._live.index_fields()
@@ -198,10 +198,10 @@ class EdgeCollection:
         """Store documents by one operation of the engine, which its log records atomically."""
         ids = [each.document.document_id for each in documents]
         async with self._live.writing(*ids), self._scheduler.slice():
-            self._check_room()
-            shown = self._marks.shown
+            self._check_free_space()
+            visible = self._marks.visible_generations
             former = {each.document.document_id for each in documents if each.former is not None}
-            replacing = [each for each in ids if each in former or each in shown]
+            replacing = [each for each in ids if each in former or each in visible]
             points = schema.whole_documents(self._live.name, documents, replacing)
             for each in documents:
                 self._reads.forget_chunks(point.id for point in each.points)
@@ -281,7 +281,7 @@ class EdgeCollection:
     async def marked(self) -> list[str]:
         """Return the ids of the marked documents."""
         self._live.current()
-        return list(self._marks.shown)
+        return list(self._marks.visible_generations)
 
     async def abandoned(self) -> list[str]:
         """Return the ids of the documents that were marked when the store was opened."""
@@ -328,10 +328,10 @@ class EdgeCollection:
 
     async def persist(self, directory: Path) -> Contents:
         """Copy the shard, and write the snapshot in a child process."""
-        async with self._builder.workplace(2 * self._live.size()) as workplace:
-            await self._live.copy(workplace / "copy", to_rebuild=False)
+        async with self._builder.working_directory(2 * self._live.size()) as working_directory:
+            await self._live.copy(working_directory / "copy", to_rebuild=False)
             vectors = self._live.current().vectors
-            done = await self._builder.build("persist", workplace / "copy", directory, self.spec, vectors)
+            done = await self._builder.build("persist", working_directory / "copy", directory, self.spec, vectors)
         return done.contents
 
     async def _ids(self, condition: edge.Filter) -> list[str]:

@@ -92,8 +92,8 @@ class Compactor:
         log = _log.bind(index=live.spec.name)
         begin, before = time.perf_counter(), live.tally
         try:
-            # The workplace contains the copy and the new shard.
-            async with self._builder.workplace(2 * live.size()) as directory:
+            # The working directory contains the copy and the new shard.
+            async with self._builder.working_directory(2 * live.size()) as directory:
                 log.debug("rebuilding", stage="copying")
                 await live.copy(directory / "copy", to_rebuild=True)
                 log.debug("rebuilding", stage="building")

@@ -8,7 +8,7 @@ from retriever.ports.store import Store
 from retriever.storage import files
 from retriever.stores.edge.builder import Limits
 from retriever.stores.edge.compaction import Policy
-from retriever.stores.edge.parking import Room
+from retriever.stores.edge.parking import OpenLimits
 from retriever.stores.edge.store import EdgeStore
 from retriever.stores.kind import StoreKind, StoreSettings
 
@@ -61,7 +61,7 @@ async def _open(settings: EdgeSettings, scheduler: Scheduler) -> Store:
         policy=Policy(added=max(1, settings.retriever_exact_up_to)),
         limits=Limits(settings.retriever_build_seconds, settings.retriever_build_memory_mb * _MEGABYTE),
         vectors=settings.vector_storage,
-        room=Room(
+        open_limits=OpenLimits(
             descriptors.limit(settings.retriever_open_indexes, "open indexes"),
             settings.retriever_open_mb * _MEGABYTE,
         ),

@@ -20,13 +20,15 @@ class Marks:
         name: The name of the collection.
 
     Attributes:
-        shown: The visible generation of each marked document; None: no chunk is visible.
+        visible_generations: The visible generation of each marked document; None: no chunk is visible.
     """
 
     def __init__(self, shard: edge.EdgeShard, name: str) -> None:
         self._name = name
         self._held: set[str] = set()
-        self.shown: dict[str, int | None] = {each: self.generation(shard, each) for each in _marked(shard)}
+        self.visible_generations: dict[str, int | None] = {
+            each: self.generation(shard, each) for each in _marked(shard)
+        }
 
     @property
     def held(self) -> int:
@@ -36,21 +38,21 @@ class Marks:
     def hold(self, document_id: str, generation: int | None) -> None:
         """Note that this process has marked a document."""
         self._held.add(document_id)
-        self.shown[document_id] = generation
+        self.visible_generations[document_id] = generation
 
     def change(self, document_id: str, generation: int | None) -> None:
         """Change the visible generation of a document if it is marked."""
-        if document_id in self.shown:
-            self.shown[document_id] = generation
+        if document_id in self.visible_generations:
+            self.visible_generations[document_id] = generation
 
     def release(self, document_id: str) -> None:
         """Note that a document is no longer marked."""
         self._held.discard(document_id)
-        self.shown.pop(document_id, None)
+        self.visible_generations.pop(document_id, None)
 
     def abandoned(self) -> list[str]:
         """Return the documents that a terminated process has left marked."""
-        return [each for each in self.shown if each not in self._held]
+        return [each for each in self.visible_generations if each not in self._held]
 
     def generation(self, shard: edge.EdgeShard, document_id: str) -> int | None:
         """Return the generation that a document's record names, or None without a record."""

@@ -28,7 +28,7 @@ _MAX_WAITING = 16
 
 
 @dataclass(frozen=True, slots=True)
-class Room:
+class OpenLimits:
     """The limits of all open shards together.
 
     Attributes:
@@ -45,13 +45,13 @@ class Parking:
 
     Args:
         shards: Returns all shards of the store.
-        room: The limits of the open shards.
+        limits: The limits of the open shards.
         scheduler: The scheduler of the slices.
     """
 
-    def __init__(self, shards: Callable[[], Iterable[LiveShard]], room: Room, scheduler: Scheduler) -> None:
+    def __init__(self, shards: Callable[[], Iterable[LiveShard]], limits: OpenLimits, scheduler: Scheduler) -> None:
         self._shards = shards
-        self._room = room
+        self._limits = limits
         self._scheduler = scheduler
         self._opened = asyncio.Event()
         self._checking: asyncio.Task[None] | None = None
@@ -67,10 +67,10 @@ class Parking:
         If searches open shards faster than slices park them, this method parks one shard at once.
         """
         self._opened.set()
-        if sum(each.is_open for each in self._shards()) > self._room.shards + _MAX_WAITING:
+        if sum(each.is_open for each in self._shards()) > self._limits.shards + _MAX_WAITING:
             next(filter(self._park, self._least_recently_used()[:-1]), None)
 
-    async def look(self) -> int:
+    async def check(self) -> int:
         """Park idle shards and return their number. Then park more shards until the open shards meet the limits.
 
         The last used shard and shards that are being written remain open.
@@ -83,7 +83,7 @@ class Parking:
         shards = self._least_recently_used()
         number, memory = len(shards), sum(each.memory for each in shards)
         for shard in shards[:-1]:
-            if number <= self._room.shards and memory <= self._room.memory:
+            if number <= self._limits.shards and memory <= self._limits.memory:
                 break
             if await self._park_in_a_slice(shard):
                 number, memory = number - 1, memory - shard.memory
@@ -119,6 +119,6 @@ class Parking:
                     await self._opened.wait()
             self._opened.clear()
             try:
-                await self.look()
+                await self.check()
             except Exception:
                 _log.exception("an idle index was not closed")

@@ -233,9 +233,9 @@ class LiveShard:
                 shard, self._open = self._open, None
                 await asyncio.to_thread(shard.close)
 
-    async def sync(self, siblings: int = 0) -> None:
+    async def sync(self, expected_callers: int = 0) -> None:
         """Sync the log to the disk. See `SharedSync.wait`."""
-        await self._shared_sync.wait(siblings)
+        await self._shared_sync.wait(expected_callers)
 
     async def _sync_log(self) -> None:
         if not self.is_closed:

@@ -21,21 +21,21 @@ class SharedSync:
         self._next: asyncio.Task[None] | None = None
         self._waiting = 0
 
-    async def wait(self, siblings: int = 0) -> None:
+    async def wait(self, expected_callers: int = 0) -> None:
         """Wait for a sync that begins after this call. Callers that arrive before it begins share it.
 
         Args:
-            siblings: Number of other callers that may follow soon. The sync waits shortly for them.
+            expected_callers: Number of other callers that may follow soon. The sync waits shortly for them.
         """
         if self._next is None:
             self._waiting = 0
-            self._next = asyncio.create_task(self._run(siblings))
+            self._next = asyncio.create_task(self._run(expected_callers))
         self._waiting += 1
         await asyncio.shield(self._next)
 
-    async def _run(self, siblings: int) -> None:
+    async def _run(self, expected_callers: int) -> None:
         async with self._lock:
-            if self._waiting <= siblings:
+            if self._waiting <= expected_callers:
                 await asyncio.sleep(_GATHER_SECONDS)
             self._next = None
             await self._sync()

@@ -33,7 +33,7 @@ from retriever.stores.edge.collection import EdgeCollection
 from retriever.stores.edge.compaction import Compactor, Policy
 from retriever.stores.edge.loading import damaged, load
 from retriever.stores.edge.manifest import MANIFEST, Manifest
-from retriever.stores.edge.parking import Parking, Room
+from retriever.stores.edge.parking import OpenLimits, Parking
 from retriever.stores.edge.read_cache import ReadCache
 from retriever.stores.edge.shard import LiveShard
 from retriever.stores.vector_storage import VectorStorage
@@ -60,7 +60,7 @@ class EdgeStore:
         limits: The limits of the child processes that compact indexes, and write and read snapshots.
         vectors: The storage of dense vectors of new indexes.
         reads: The cache of searches.
-        room: The limits of the open indexes.
+        open_limits: The limits of the open indexes.
 
     Raises:
         Unavailable: Another process has the directory open, or a manifest is damaged.
@@ -79,7 +79,7 @@ class EdgeStore:
         limits: Limits | None = None,
         vectors: VectorStorage | None = None,
         reads: ReadCache | None = None,
-        room: Room | None = None,
+        open_limits: OpenLimits | None = None,
     ) -> None:
         self._directory = directory
         self._scheduler = scheduler
@@ -88,7 +88,7 @@ class EdgeStore:
         self._reads = reads or ReadCache()
         self._lock = files.own(directory)
         try:
-            self._builder = Builder(directory / _BUILDING, self._check_room, exact_up_to, limits or Limits())
+            self._builder = Builder(directory / _BUILDING, self._check_free_space, exact_up_to, limits or Limits())
             self._compactor = Compactor(self._builder, policy or Policy())
             self._unopened = self._published()
         except BaseException:
@@ -99,7 +99,9 @@ class EdgeStore:
         # once is not faster, and the event loop would wait for all.
         self._opening = asyncio.Lock()
         self._shield = Shield()
-        self.parking = Parking(lambda: [each.live for each in self._collections], room or Room(), scheduler)
+        self.parking = Parking(
+            lambda: [each.live for each in self._collections], open_limits or OpenLimits(), scheduler
+        )
 
     async def collections(self) -> Sequence[EdgeCollection]:
         """Return the published collections. Open them one after the other."""
@@ -142,9 +144,9 @@ class EdgeStore:
 
     async def restore(self, spec: IndexSpec, directory: Path) -> EdgeCollection:
         """Create an unpublished collection from a snapshot, in a child process."""
-        room = _TIMES_A_SNAPSHOT * await asyncio.to_thread(files.size_of, directory)
-        async with self._builder.workplace(room) as workplace:
-            built = workplace / "built"
+        needed_bytes = _TIMES_A_SNAPSHOT * await asyncio.to_thread(files.size_of, directory)
+        async with self._builder.working_directory(needed_bytes) as working_directory:
+            built = working_directory / "built"
             done = await self._builder.build("restore", directory, built, spec, self._vectors)
             shard_directory = self._new_directory(spec)
             built.replace(shard_directory)
@@ -191,7 +193,7 @@ class EdgeStore:
         )
         reads = self._reads.for_shard()
         self.parking.start()
-        return EdgeCollection(live, self._scheduler, self._builder, self._compactor, self._check_room, reads)
+        return EdgeCollection(live, self._scheduler, self._builder, self._compactor, self._check_free_space, reads)
 
     def _published(self) -> dict[tuple[str, str], Manifest]:
         """Return the manifests of published collections by tenant and name. Remove other directories."""
@@ -218,7 +220,7 @@ class EdgeStore:
                 del self._unopened[tenant, name]
                 self.parking.make_room()
 
-    def _check_room(self, needed: int = 0) -> None:
+    def _check_free_space(self, needed: int = 0) -> None:
         if shutil.disk_usage(self._directory).free < self._min_free_bytes + needed:
             raise Unavailable("The store's disk is full.", retry_after=60)
 

@@ -50,8 +50,8 @@ class AliasReply(NamedTuple):
 class _Latest:
     """A shared result. One call serves all callers that requested it before the call began."""
 
-    def __init__(self, ask: Callable[[], Awaitable[AliasReply]]) -> None:
-        self._ask = ask
+    def __init__(self, fetch: Callable[[], Awaitable[AliasReply]]) -> None:
+        self._fetch = fetch
         self._reading = asyncio.Lock()
         self._began = 0.0
         self._reply = AliasReply([{}], frozenset())
@@ -62,7 +62,7 @@ class _Latest:
             async with self._reading:
                 if self._began <= oldest:
                     began = time.monotonic()
-                    self._reply = await self._ask()
+                    self._reply = await self._fetch()
                     self._began = began
         return self._reply
 
@@ -79,8 +79,8 @@ class Aliases:
         self._connection = connection
         self._prefix = prefix
         self._changed = 0.0
-        self._one = _Latest(self._ask_one)
-        self._each = _Latest(self._ask_each)
+        self._one = _Latest(self._fetch_one)
+        self._each = _Latest(self._fetch_each)
 
     async def read(self, max_age: float = 0.0) -> Mapping[str, Entry]:
         """Return the location of each index by ``<tenant>.<index>``.
@@ -120,13 +120,13 @@ class Aliases:
             return alias.removeprefix(f"{self._prefix}{SPACE}.").rpartition(".")[0]
         return alias.removeprefix(f"{self._prefix}.") if alias.startswith(f"{self._prefix}.") else None
 
-    async def _ask_one(self) -> AliasReply:
-        return self._combined([await self._ask(self._connection.read)])
+    async def _fetch_one(self) -> AliasReply:
+        return self._combined([await self._fetch(self._connection.read)])
 
-    async def _ask_each(self) -> AliasReply:
-        return self._combined(await self._connection.read_each(self._ask))
+    async def _fetch_each(self) -> AliasReply:
+        return self._combined(await self._connection.read_each(self._fetch))
 
-    async def _ask(self, read: Read) -> Sequence[models.AliasDescription]:
+    async def _fetch(self, read: Read) -> Sequence[models.AliasDescription]:
         return (await read(AsyncQdrantClient.get_aliases)).aliases
 
     def _combined(self, replies: Sequence[Sequence[models.AliasDescription]]) -> AliasReply:

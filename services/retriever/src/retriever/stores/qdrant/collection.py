@@ -59,9 +59,9 @@ class QdrantCollection:
         return self._location
 
     @property
-    def is_gone(self) -> bool:
+    def is_removed(self) -> bool:
         """Whether the collection is known to be removed."""
-        return self._points.gone is not None
+        return self._points.removal_error is not None
 
     @property
     def revision(self) -> int:
@@ -76,21 +76,21 @@ class QdrantCollection:
         self._unsettled.changed(document_id)
 
     @property
-    def may_be_left(self) -> bool:
+    def may_have_abandoned_work(self) -> bool:
         """Whether a search found stray chunks or an expired mark, which a terminated process may have left."""
-        return self._unsettled.may_be_left
+        return self._unsettled.may_have_abandoned_work
 
     async def is_current(self, *, wait: bool = True) -> bool:
         """Return whether the alias points here. Without ``wait``, return the result of the last check."""
         if wait:
             with contextlib.suppress(Replaced):
                 await self._check_current()
-        return self._points.gone is None
+        return self._points.removal_error is None
 
     async def _check_current(self) -> None:
         """Raise Replaced if the alias points elsewhere, or if another process has changed the settings."""
         unpublished = self.leases.held(self._location.index_point) is not None
-        if unpublished or self._points.gone is not None or time.monotonic() < self._current_until:
+        if unpublished or self._points.removal_error is not None or time.monotonic() < self._current_until:
             return
         now = time.monotonic()
         try:
@@ -99,8 +99,8 @@ class QdrantCollection:
             is_aliased = False
         self._current_until = now + _CURRENT_SECONDS
         if not is_aliased:
-            self._points.gone = Replaced(self.spec.name)
-            raise self._points.gone
+            self._points.removal_error = Replaced(self.spec.name)
+            raise self._points.removal_error
         if spec is not None and spec != self.spec:
             self.spec = spec
             raise Replaced(self.spec.name)
@@ -114,25 +114,25 @@ class QdrantCollection:
                 await self._location.take_alias(instead_of._location, partial(instead_of._marks.check, FROZEN))
         self.leases.forget(self._location.index_point)
         if instead_of is not None:
-            instead_of._points.gone = Replaced(self.spec.name)
+            instead_of._points.removal_error = Replaced(self.spec.name)
             await instead_of._location.remove_replaced()
 
     async def drop(self) -> None:
         """Remove the collection with its alias."""
-        if self._points.gone is not None:
-            raise self._points.gone
-        self._points.gone = no_such_index(self.spec.name)
+        if self._points.removal_error is not None:
+            raise self._points.removal_error
+        self._points.removal_error = no_such_index(self.spec.name)
         if not self._location.is_undecided:  # otherwise `tidy` removes it if the cluster does not publish it
             await self._location.remove()
 
-    async def let_go(self) -> None:
+    async def release(self) -> None:
         """Release the marks. If no process has published the collection, remove it."""
-        if self._points.gone is not None:
+        if self._points.removal_error is not None:
             return
         if self.leases.held(self._location.index_point) is not None and not await self._location.is_aliased():
             await self.drop()
         else:
-            await self.leases.let_go()
+            await self.leases.expire_all()
 
     @property
     def remote(self) -> QdrantSearches:

@@ -17,7 +17,7 @@ from retriever.stores.qdrant.failures import Missing, Transient
 from retriever.stores.qdrant.layout import CONSISTENCY, quorum
 from retriever.stores.qdrant.node import Node, Read
 
-_EMPTY = "it knows no index, although another node does"
+_EMPTY = "it has no index, although another node has one"
 _NO_POINT = str(uuid.UUID(int=0))
 
 _Aliases = set[tuple[str, str]]
@@ -71,7 +71,7 @@ class Comparison:
                     return "it does not reach enough copies"
         except (Transient, Missing, CausewayError) as error:
             return str(error)
-        return "its aliases are not those of another node" if is_new and own != reference else None
+        return "its aliases differ from those of another node" if is_new and own != reference else None
 
     async def _aliases(self, node: Node) -> _Aliases:
         read: Read = partial(node.call, self._seconds)

@@ -47,7 +47,7 @@ class Calls(Protocol):
         """See `Connection.write`."""
         ...
 
-    async def read_each(self, ask: Callable[[Read], Awaitable[T]]) -> list[T]:
+    async def read_each(self, function: Callable[[Read], Awaitable[T]]) -> list[T]:
         """See `Connection.read_each`."""
         ...
 
@@ -169,13 +169,13 @@ class Connection:
         except Transient as failure:
             raise failure.error from failure
 
-    async def read_each(self, ask: Callable[[Read], Awaitable[T]]) -> list[T]:
+    async def read_each(self, function: Callable[[Read], Awaitable[T]]) -> list[T]:
         """Return the result of a coroutine function for each node that responds; more than half must respond.
 
         Nodes that do not respond are left out, because a read of more than half of the copies sees every write.
 
         Args:
-            ask: The function. It receives a `Read` of one node.
+            function: The function. It receives a `Read` of one node.
 
         Raises:
             Missing: The collection does not exist.
@@ -184,14 +184,14 @@ class Connection:
         least, order, began = quorum(len(self._nodes)), self._order(), time.monotonic()
         chosen = [node for number, node in enumerate(order) if number < least or not node.is_avoided]
         tasks: dict[asyncio.Future[T], Node] = {
-            asyncio.ensure_future(ask(partial(node.call, self._seconds))): node for node in chosen
+            asyncio.ensure_future(function(partial(node.call, self._seconds))): node for node in chosen
         }
         try:
             done, pending = await _succeeded(tasks, least, self._try_seconds)
             if _count(done) < least:
                 # Nodes that failed recently may have recovered.
                 others = [node for node in order if node not in chosen]
-                late = [asyncio.ensure_future(ask(partial(node.call, self._seconds))) for node in others]
+                late = [asyncio.ensure_future(function(partial(node.call, self._seconds))) for node in others]
                 tasks.update(zip(late, others, strict=True))
                 more, pending = await _succeeded([*pending, *late], least - _count(done))
                 done |= more
@@ -254,10 +254,10 @@ class Connection:
                     raise
                 following = self._next(tried)
             except Transient as failure:
-                if failure.is_answer and options.get("consistency") is CONSISTENCY:
+                if failure.is_response and options.get("consistency") is CONSISTENCY:
                     # The node may have no connection to the others. Then it does not detect that its copy is old.
                     node.failed("it does not reach enough copies")
-                is_again = is_write and failure.is_answer and tried.count(node) == 1
+                is_again = is_write and failure.is_response and tried.count(node) == 1
                 following = node if is_again else self._next(tried)
                 if following is None or deadline.at <= time.monotonic():
                     raise failure.error from failure

@@ -164,11 +164,11 @@ class Copies:
             DeadlineExceeded, Unavailable: Too few nodes respond.
         """
 
-        async def ask(read: Read | None) -> dict[str, payload.Payload]:
+        async def read_all(read: Read | None) -> dict[str, payload.Payload]:
             pages = self.pages(filter_, fields=list(fields) or False, read=read)
             return {str(point.id): point.payload or {} async for points in pages for point in points}
 
-        replies = [await ask(None)] if self.replicas == 1 else await self._calls.read_each(ask)
+        replies = [await read_all(None)] if self.replicas == 1 else await self._calls.read_each(read_all)
         return {id_: value for reply in replies for id_, value in reply.items()}
 
     async def _on_any_node(self, ids: Collection[str]) -> list[str]:

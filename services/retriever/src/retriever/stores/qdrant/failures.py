@@ -32,13 +32,13 @@ class Transient(Exception):
 
     Attributes:
         error: The error for the caller if no other attempt succeeds.
-        is_answer: Whether the node has responded with a failure. Then a second attempt at the node may succeed.
+        is_response: Whether the node has responded with a failure. Then a second attempt at the node may succeed.
     """
 
-    def __init__(self, error: CausewayError, *, is_answer: bool = False) -> None:
+    def __init__(self, error: CausewayError, *, is_response: bool = False) -> None:
         super().__init__(error.message)
         self.error = error
-        self.is_answer = is_answer
+        self.is_response = is_response
 
 
 def translated(error: AioRpcError) -> Missing | Transient | Unavailable:
@@ -52,7 +52,7 @@ def translated(error: AioRpcError) -> Missing | Transient | Unavailable:
         return Transient(Unavailable("The Qdrant server cannot be reached.", retry_after=1))
     if code in _FAILING:
         failure = Unavailable("The Qdrant server fails at the moment. Its log has the reason.", retry_after=1)
-        return Transient(failure, is_answer=True)
+        return Transient(failure, is_response=True)
     if code in _REFUSED:
         # One node of a cluster may have another key.
         return Transient(Unavailable("The Qdrant server refuses the API key.", retry_after=30))

@@ -45,18 +45,18 @@ class Incarnation:
         """Return the result of an idempotent write method; see `Connection.write`."""
         return await self._call(self._connection.write, method, *args, **options)
 
-    async def read_each(self, ask: Callable[[Read], Awaitable[T]]) -> list[T]:
+    async def read_each(self, function: Callable[[Read], Awaitable[T]]) -> list[T]:
         """Return the result of a coroutine function for each node; see `Connection.read_each`."""
-        return await self._connection.read_each(lambda read: ask(partial(self._call, read)))
+        return await self._connection.read_each(lambda read: function(partial(self._call, read)))
 
     async def _call(self, call: Read, method: Method[..., Any], collection: str, *args: Any, **options: Any) -> Any:
         match method.__name__:
             case "scroll":
                 options |= {"scroll_filter": self._within(options["scroll_filter"])}
                 if options.get("offset") is not None:
-                    options["offset"] = self._other_id(options["offset"])
+                    options["offset"] = self._converted_id(options["offset"])
                 points, following = await call(method, collection, **options)
-                return self._outside(points), None if following is None else self._other_id(following)
+                return self._with_original_ids(points), None if following is None else self._converted_id(following)
             case "retrieve":
                 return await self._retrieve(call, method, collection, *args, **options)
             case "count":
@@ -66,10 +66,12 @@ class Incarnation:
                 options["search_params"] = self._counted(options["using"], options["search_params"])
                 options["query_filter"] = self._within(options["query_filter"])
                 found = await call(method, collection, **options)
-                return found.model_copy(update={"points": self._outside(found.points)})
+                return found.model_copy(update={"points": self._with_original_ids(found.points)})
             case "query_batch_points":
                 replies = await call(method, collection, [self._request(each) for each in args[0]])
-                return [each.model_copy(update={"points": self._outside(each.points)}) for each in replies]
+                return [
+                    each.model_copy(update={"points": self._with_original_ids(each.points)}) for each in replies
+                ]
             case "upsert":
                 # A point of another incarnation with this id is not changed.
                 options["update_filter"] = self._within(options.get("update_filter"))
@@ -77,7 +79,7 @@ class Incarnation:
             case "delete":
                 return await call(method, collection, self._selector(args[0]), **options)
             case "set_payload":
-                options["points"] = self._these(options["points"])
+                options["points"] = self._ids_filter(options["points"])
                 return await call(method, collection, **options)
             case name:
                 raise TypeError(f"{name} cannot be limited to one incarnation of an index.")
@@ -93,9 +95,9 @@ class Incarnation:
         **options: Any,
     ) -> list[models.Record]:
         fields = with_payload if with_payload is True else [*(with_payload or ()), FIELD]
-        inside = [self._other_id(each) for each in ids]
+        inside = [self._converted_id(each) for each in ids]
         found = await call(method, collection, inside, with_payload=fields, **options)
-        return self._outside([each for each in found if (each.payload or {}).get(FIELD) == self._id.hex])
+        return self._with_original_ids([each for each in found if (each.payload or {}).get(FIELD) == self._id.hex])
 
     def _request(self, request: models.QueryRequest) -> models.QueryRequest:
         prefetch = [
@@ -122,10 +124,10 @@ class Incarnation:
 
     def _selector(self, selector: models.FilterSelector | models.PointIdsList) -> models.FilterSelector:
         if isinstance(selector, models.PointIdsList):
-            return models.FilterSelector(filter=self._these([str(each) for each in selector.points]))
+            return models.FilterSelector(filter=self._ids_filter([str(each) for each in selector.points]))
         return models.FilterSelector(filter=self._within(selector.filter))
 
-    def _these(self, ids: Sequence[str]) -> models.Filter:
+    def _ids_filter(self, ids: Sequence[str]) -> models.Filter:
         return self._within(models.Filter(must=[models.HasIdCondition(has_id=list(ids))]))
 
     def _within(self, filter_: models.Filter | None) -> models.Filter:
@@ -143,17 +145,17 @@ class Incarnation:
 
     def _condition(self, condition: models.Condition) -> models.Condition:
         if isinstance(condition, models.HasIdCondition):
-            return models.HasIdCondition(has_id=[self._other_id(each) for each in condition.has_id])
+            return models.HasIdCondition(has_id=[self._converted_id(each) for each in condition.has_id])
         return self._with_ids(condition) if isinstance(condition, models.Filter) else condition
 
     def _point(self, point: models.PointStruct) -> models.PointStruct:
         values = {**(point.payload or {}), FIELD: self._id.hex}
-        return point.model_copy(update={"id": self._other_id(point.id), "payload": values})
+        return point.model_copy(update={"id": self._converted_id(point.id), "payload": values})
 
-    def _outside(self, points: Sequence[Any]) -> list[Any]:
-        return [point.model_copy(update={"id": self._other_id(point.id)}) for point in points]
+    def _with_original_ids(self, points: Sequence[Any]) -> list[Any]:
+        return [point.model_copy(update={"id": self._converted_id(point.id)}) for point in points]
 
-    def _other_id(self, id_: Any) -> str:
+    def _converted_id(self, id_: Any) -> str:
         """Convert the id of a point to its id on the server, or back."""
         return str(uuid.UUID(int=uuid.UUID(str(id_)).int ^ self._id.int))
 

@@ -111,13 +111,15 @@ class Leases:
         self._held[lease.id] = lease
         return True
 
-    async def check(self, lease: Lease, but: str) -> bool:
-        """Renew a lease before a commit and mark it as committing. Return whether no other process holds ``but``.
+    async def check(self, lease: Lease, blocking_id: str) -> bool:
+        """Renew a lease before a commit and mark it as committing. Return whether commits are allowed.
+
+        Commits are allowed if no other process holds the lease ``blocking_id``.
 
         Args:
             lease: A held lease.
-            but: Id of the lease that blocks commits. Either its new holder sees that this lease is committing, or
-                this call sees the new holder.
+            blocking_id: Id of the lease that blocks commits. Either its new holder sees that this lease is
+                committing, or this call sees the new holder.
 
         Raises:
             Unavailable: Another process has taken the lease over.
@@ -125,7 +127,7 @@ class Leases:
         lease.committing = True
         await self._renew([lease])
         lease.check()
-        found = await self._read([but], ["holder", schema.UNTIL])
+        found = await self._read([blocking_id], ["holder", schema.UNTIL])
         now = time.time()
         return not any(
             content["holder"] != self.holder and content[schema.UNTIL] >= now for content in found.values()
@@ -154,8 +156,8 @@ class Leases:
         """Stop renewing a lease. Its point remains."""
         self._held.pop(id_, None)
 
-    async def let_go(self) -> None:
-        """Expire all held leases at once, because their work was not finished."""
+    async def expire_all(self) -> None:
+        """Give up all held leases at once. Their points remain, and another process settles the unfinished work."""
         leases = [lease for lease in self._held.values() if lease.until]
         self._held.clear()
         if leases:
@@ -219,7 +221,7 @@ class Leases:
         return {id_: point.payload or {} for id_, point in found.items()}
 
 
-async def keep(leases: Iterable[Leases]) -> None:
+async def renew_all(leases: Iterable[Leases]) -> None:
     """Renew leases. A failed renewal is repeated at the next interval.
 
     The collections do not wait for each other: while a node of a cluster hangs, the first write of each collection

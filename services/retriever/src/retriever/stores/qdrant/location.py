@@ -37,7 +37,7 @@ _log = structlog.get_logger(__name__)
 
 _DISAGREEMENT = "The nodes of the Qdrant cluster do not agree where the index is."
 _ATTEMPTS = 4
-_AGAIN_SECONDS = 0.5
+_AGAIN_SECONDS = 0.5  # pause before a change of the alias is repeated
 
 _spec = msgspec.json.Decoder(IndexSpec)
 
@@ -166,13 +166,13 @@ class Location:
                     break
                 await asyncio.sleep(_AGAIN_SECONDS)
                 continue
-            leads_to = locations.pop()
-            if leads_to not in (None, instead_of.entry if instead_of else None):
+            current = locations.pop()
+            if current not in (None, instead_of.entry if instead_of else None):
                 failure = Unavailable("Another process has created the index meanwhile.")
                 break
             check()
             try:
-                await self.aliases.change(self._changes(leads_to))
+                await self.aliases.change(self._changes(current))
             except (DeadlineExceeded, Unavailable) as error:
                 failure, self.is_undecided = error, True
                 await asyncio.sleep(_AGAIN_SECONDS)
@@ -185,7 +185,7 @@ class Location:
         assert failure is not None
         raise failure
 
-    def _changes(self, leads_to: Entry | None) -> list[models.AliasOperations]:
+    def _changes(self, current: Entry | None) -> list[models.AliasOperations]:
         """Return the changes that point the alias here.
 
         The server stops at a change that it cannot apply, and keeps the earlier changes. So the new alias is the
@@ -194,8 +194,8 @@ class Location:
         """
         created = models.CreateAlias(collection_name=self.name, alias_name=self.alias)
         changes: list[models.AliasOperations] = [models.CreateAliasOperation(create_alias=created)]
-        if leads_to is not None and leads_to.alias != self.alias:
-            deleted = models.DeleteAlias(alias_name=leads_to.alias)
+        if current is not None and current.alias != self.alias:
+            deleted = models.DeleteAlias(alias_name=current.alias)
             changes.append(models.DeleteAliasOperation(delete_alias=deleted))
         return changes
 

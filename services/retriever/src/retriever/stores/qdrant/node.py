@@ -30,8 +30,11 @@ Method = Callable[Concatenate[AsyncQdrantClient, P], Awaitable[T]]
 
 _MAX_MESSAGE_BYTES = 64 * 1024 * 1024
 _PROBE_SECONDS = 0.5
+"""Seconds between two probes of an avoided node, and time-out of a probe."""
 _CATCH_UP_SECONDS = 10.0
+"""Seconds after the first response of a node during which it may still have old collections and aliases."""
 _SILENT_SECONDS = 10.0
+"""Minimum seconds between two warnings about a node."""
 
 
 class Read(Protocol):
@@ -171,7 +174,7 @@ class Node:
         task = asyncio.ensure_future(self.call(most, method, *args, **options))
         try:
             while not (await asyncio.wait({task}, timeout=seconds))[0]:
-                if not await self._answers(2 * _PROBE_SECONDS) and not task.done():
+                if not await self._responds(2 * _PROBE_SECONDS) and not task.done():
                     self.failed("no answer in time")
                     raise Transient(DeadlineExceeded("The Qdrant server did not answer in time."))
             return await task
@@ -191,15 +194,15 @@ class Node:
         await self._client.close()
 
     async def _probe(self, why: str, *, is_logged: bool) -> None:
-        answers_since = math.inf
+        responds_since = math.inf
         while True:
             await asyncio.sleep(_PROBE_SECONDS)
-            if not await self._answers(_PROBE_SECONDS):
-                answers_since = math.inf
+            if not await self._responds(_PROBE_SECONDS):
+                responds_since = math.inf
                 continue
-            answers_since = min(answers_since, time.monotonic())
+            responds_since = min(responds_since, time.monotonic())
             # A node that has just started may have old collections and aliases.
-            is_new = time.monotonic() < answers_since + _CATCH_UP_SECONDS
+            is_new = time.monotonic() < responds_since + _CATCH_UP_SECONDS
             reason = None if self.reason_to_avoid is None else await self.reason_to_avoid(is_new=is_new)
             if reason is None:
                 break
@@ -209,7 +212,7 @@ class Node:
         if is_logged:
             _log.info("a Qdrant node is used again", **self._server)
 
-    async def _answers(self, seconds: float) -> bool:
+    async def _responds(self, seconds: float) -> bool:
         # A truncated response raises AttributeError.
         with contextlib.suppress(AioRpcError, QdrantException, TimeoutError, AttributeError):
             async with asyncio.timeout(seconds):
@@ -228,7 +231,7 @@ class Node:
         failure, why = translated(error), f"{error.code().name}: {error.details() or ''}"
         if isinstance(failure, Transient):
             # A busy node responds to other calls.
-            if failure.is_answer or error.code() is StatusCode.RESOURCE_EXHAUSTED:
+            if failure.is_response or error.code() is StatusCode.RESOURCE_EXHAUSTED:
                 self._warn("a Qdrant node fails at the moment", why)
             else:
                 self.failed(why)

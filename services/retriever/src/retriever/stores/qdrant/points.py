@@ -19,20 +19,20 @@ from retriever.stores.qdrant.node import Method
 
 
 class Points:
-    """The points of a collection. Each method raises `gone` after the collection was removed.
+    """The points of a collection. Each method raises `removal_error` after the collection was removed.
 
     Args:
         location: The location of the index.
         index: The index's name, for messages.
 
     Attributes:
-        gone: `Replaced` or `NotFound`; None while the collection exists.
+        removal_error: `Replaced` or `NotFound`; None while the collection exists.
     """
 
     def __init__(self, location: Location, index: str) -> None:
         self._location = location
         self._index = index
-        self.gone: CausewayError | None = None
+        self.removal_error: CausewayError | None = None
 
     async def payloads(
         self, filter_: models.Filter, fields: Sequence[str] = ("document_id",)
@@ -137,10 +137,10 @@ class Points:
         Raises:
             Replaced, NotFound: The collection was replaced or removed.
         """
-        if self.gone is not None:
-            raise self.gone
+        if self.removal_error is not None:
+            raise self.removal_error
         try:
             yield
         except Missing as error:
-            self.gone = Replaced(self._index)
-            raise self.gone from error
+            self.removal_error = Replaced(self._index)
+            raise self.removal_error from error

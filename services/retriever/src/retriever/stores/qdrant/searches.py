@@ -74,7 +74,7 @@ class QdrantSearches:
 
         return await self._settled(search)
 
-    async def further(
+    async def sparse_with_cosines(
         self, vector: Sequence[float], terms: Terms, limit: int, scope: Scope, known: Sequence[str]
     ) -> Scored:
         """Run sparse search. Also return the cosines of its chunks, and the BM25 scores of ``known`` chunks."""

@@ -61,12 +61,12 @@ class ServerCertificates:
     async def _watch(self) -> None:
         while True:
             try:
-                await self.look()
+                await self.read()
             except Exception:  # a defect, which must not affect calls of the nodes
                 _log.exception("the certificates of Qdrant nodes cannot be read")
             await asyncio.sleep(_EVERY_SECONDS)
 
-    async def look(self) -> None:
+    async def read(self) -> None:
         """Read the certificate of each node once. Remove nodes that do not exist any more."""
         seen: dict[tuple[str, int], float] = {}
         for host, port in self._addresses:

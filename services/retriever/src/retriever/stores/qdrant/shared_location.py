@@ -58,7 +58,7 @@ class SharedLocation(Location):
         Raises:
             Unavailable: The server fails to create the space.
         """
-        await self._space.ready(spec.dimension)
+        await self._space.make_once(spec.dimension)
         self.copies.replicas = self._space.replicas
 
     async def adapt(self) -> None:
@@ -67,7 +67,7 @@ class SharedLocation(Location):
         Raises:
             Missing: The space does not exist.
         """
-        await self._space.seen()
+        await self._space.adapt_once()
         self.copies.replicas = self._space.replicas
 
     async def is_aliased(self) -> bool:

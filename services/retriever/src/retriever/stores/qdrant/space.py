@@ -45,7 +45,7 @@ PAYLOAD_INDEXES: tuple[tuple[str, models.PayloadSchemaParams], ...] = (
 fields."""
 
 
-class Held(NamedTuple):
+class StoredIncarnation(NamedTuple):
     """An incarnation with points in a space.
 
     Attributes:
@@ -74,7 +74,7 @@ class Space(ServerCollection):
         kind = spec.embedding_model, spec.dimension, layout.vectors.quantization, layout.vectors.on_disk
         return f"{layout.prefix}{SPACE}.{hashlib.sha256(msgspec.json.encode(kind)).hexdigest()[:32]}"
 
-    async def ready(self, dimension: int) -> None:
+    async def make_once(self, dimension: int) -> None:
         """Create the collection if it does not exist. Only the first call checks this.
 
         Raises:
@@ -84,7 +84,7 @@ class Space(ServerCollection):
             await self.make(dimension, PAYLOAD_INDEXES, models.HnswConfigDiff(m=0, payload_m=_LINKS))
             self._is_known = True
 
-    async def seen(self) -> None:
+    async def adapt_once(self) -> None:
         """Read the parameters of the collection once.
 
         Raises:
@@ -94,7 +94,7 @@ class Space(ServerCollection):
             await self.adapt()
             self._is_known = True
 
-    async def held(self, *facts: str) -> list[Held]:
+    async def incarnations(self, *facts: str) -> list[StoredIncarnation]:
         """Return the incarnations with points in the collection, published or not.
 
         Args:
@@ -105,7 +105,9 @@ class Space(ServerCollection):
         """
         found = await self._read(schema.INDEX, facts, [FIELD, "spec", schema.UNTIL, "beside"])
         return sorted(
-            Held(uuid.UUID(content[FIELD]), _spec.decode(content["spec"]), content[schema.UNTIL], content["beside"])
+            StoredIncarnation(
+                uuid.UUID(content[FIELD]), _spec.decode(content["spec"]), content[schema.UNTIL], content["beside"]
+            )
             for content in found.values()
         )
 
@@ -118,7 +120,7 @@ class Space(ServerCollection):
         found = await self._read(schema.INDEX, (), [FIELD, schema.NOTE])
         return {content[FIELD]: schema.note(content) for content in found.values()}
 
-    async def left(self) -> set[str]:
+    async def with_abandoned_marks(self) -> set[str]:
         """Return the incarnations in which a terminated process has left marks, in one call.
 
         Raises:

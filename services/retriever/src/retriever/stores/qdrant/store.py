@@ -116,7 +116,7 @@ class QdrantStore:
             name = Location.new_name(alias, spec, beside=beside)
             return await self._begin(self._locations.at(Entry(alias, name)), spec, beside=beside)
         space = self._locations.space(Space.name_of(self._layout, spec))
-        await space.ready(spec.dimension)
+        await space.make_once(spec.dimension)
         if beside:
             return await self._begin(self._locations.incarnation(space, spec, uuid.uuid4()), spec, beside=True)
         begun = await self._begun(space, spec)
@@ -139,8 +139,8 @@ class QdrantStore:
             raise
         return collection
 
-    async def elsewhere(self) -> list[tuple[str, str]]:
-        """Return tenant and name of the indexes that are not in the layout for new indexes."""
+    async def indexes_to_move(self) -> list[tuple[str, str]]:
+        """Return tenant and name of the indexes that do not have the layout for new indexes."""
         specs = [each.spec for each in await self.collections() if not self._is_in_place(each)]
         return sorted((spec.tenant, spec.name) for spec in specs)
 
@@ -155,12 +155,12 @@ class QdrantStore:
         Return the published collections that may have marks of terminated processes.
         """
         swept = await self._tidying.run()
-        to_check = set(swept.in_turn)
+        to_check = set(swept.to_check)
         for entry in swept.entries:
             is_shared = self._locations.aliases.is_shared(entry.alias)
             known = self._collections.get(entry.alias if is_shared else entry.collection)
-            is_left = is_shared and entry.alias.rpartition(".")[2] in swept.left
-            if is_left or (known is not None and not known.is_gone and known.may_be_left):
+            is_left = is_shared and entry.alias.rpartition(".")[2] in swept.with_abandoned_marks
+            if is_left or (known is not None and not known.is_removed and known.may_have_abandoned_work):
                 to_check.add(entry)
         found = [await self._at(self._locations.at(entry)) for entry in sorted(to_check)]
         return [each for each in found if each is not None]
@@ -172,13 +172,13 @@ class QdrantStore:
             await asyncio.gather(self._renewing, return_exceptions=True)
         for collection in self._collections.values():
             with contextlib.suppress(CausewayError, Missing):
-                await collection.let_go()
+                await collection.release()
         await self._connection.aclose()
 
     async def _at(self, location: Location) -> QdrantCollection | None:
         """Return the collection at a location, or None if it does not exist."""
         known = self._collections.get(location.key)
-        if known is not None and not known.is_gone:
+        if known is not None and not known.is_removed:
             return known
         try:
             await location.adapt()
@@ -189,10 +189,10 @@ class QdrantStore:
 
     def _known(self, location: Location, spec: IndexSpec) -> QdrantCollection:
         known = self._collections.get(location.key)
-        if known is None or known.is_gone:
+        if known is None or known.is_removed:
             leases = Leases(location.calls, location.copies, location.name, self._holder, self._lease_seconds)
             known = QdrantCollection(location, leases, spec)
-            self._collections = {key: each for key, each in self._collections.items() if not each.is_gone}
+            self._collections = {key: each for key, each in self._collections.items() if not each.is_removed}
             self._collections[location.key] = known
         return known
 
@@ -204,8 +204,8 @@ class QdrantStore:
         return collection
 
     async def _begun(self, space: Space, spec: IndexSpec) -> uuid.UUID | None:
-        """Return the incarnation of an index that a process is creating."""
-        held, now = await space.held(schema.of_index(spec.tenant, spec.name)), time.time()
+        """Return the incarnation that a process is creating for an index, or None."""
+        held, now = await space.incarnations(schema.of_index(spec.tenant, spec.name)), time.time()
         begun = [each.incarnation for each in held if each.spec == spec and each.until > now and not each.beside]
         if not begun:
             return None
@@ -216,4 +216,4 @@ class QdrantStore:
     async def _renew(self) -> None:
         while True:
             await asyncio.sleep(self._lease_seconds * RENEWAL)
-            await leases.keep(each.leases for each in self._collections.values() if not each.is_gone)
+            await leases.renew_all(each.leases for each in self._collections.values() if not each.is_removed)

@@ -25,13 +25,13 @@ from retriever.stores.qdrant.location import Location
 from retriever.stores.qdrant.locations import Locations
 from retriever.stores.qdrant.renewals import Renewals
 from retriever.stores.qdrant.shared_location import SharedLocation
-from retriever.stores.qdrant.space import Held, Space
+from retriever.stores.qdrant.space import Space, StoredIncarnation
 
 _log = structlog.get_logger(__name__)
 
 _REMOVED = 20_000
 """Maximum number of points of one incarnation to remove in a run."""
-_IN_TURN = 8
+_CHECKED_A_RUN = 8
 """Number of unshared collections to check for abandoned marks in a run."""
 
 
@@ -40,13 +40,13 @@ class Swept(NamedTuple):
 
     Attributes:
         entries: The published indexes.
-        in_turn: The indexes in separate collections whose marks are checked after this run.
-        left: The incarnations in which a terminated process has left marks.
+        to_check: The indexes in separate collections whose marks are checked after this run.
+        with_abandoned_marks: The incarnations in which a terminated process has left marks.
     """
 
     entries: Sequence[Entry]
-    in_turn: Sequence[Entry]
-    left: frozenset[str]
+    to_check: Sequence[Entry]
+    with_abandoned_marks: frozenset[str]
 
 
 class Tidying:
@@ -66,7 +66,7 @@ class Tidying:
         self._lease_seconds = lease_seconds
         self._renewals = Renewals(lease_seconds)
         self._nameless: dict[str, float] = {}
-        self._turn: str | None = None
+        self._last_checked: str | None = None
         self._empty: Mapping[str, Entry] = {}
         self._incarnations: set[str] = set()
 
@@ -74,7 +74,7 @@ class Tidying:
         """Remove abandoned collections and incarnations. Return which published indexes to check for marks."""
         await self._connection.compare()
         self._incarnations = set()
-        left: set[str] = set()
+        abandoned: set[str] = set()
         found = (await self._connection.read(AsyncQdrantClient.get_collections)).collections
         aliases = await self._locations.aliases.read_each()
         aliased = {entry.collection for entries in aliases.entries for entry in entries.values()}
@@ -86,7 +86,7 @@ class Tidying:
                 if self._locations.is_space(each.name):
                     space = self._locations.space(each.name)
                     empty |= await self._tidy_space(space, aliases)
-                    left |= await space.left()
+                    abandoned |= await space.with_abandoned_marks()
                 elif (
                     each.name not in aliased
                     and alias.startswith(f"{self._prefix}.")
@@ -99,15 +99,15 @@ class Tidying:
         self._renewals.forget_others({each.name for each in found} | self._incarnations)
         entries = list(aliases.entries[0].values())
         own = sorted(entry for entry in entries if not self._locations.aliases.is_shared(entry.alias))
-        return Swept(entries, self._in_turn(own), frozenset(left))
+        return Swept(entries, self._next_to_check(own), frozenset(abandoned))
 
-    def _in_turn(self, entries: list[Entry]) -> list[Entry]:
-        """Return all entries in the first run, and the next few entries in each later run."""
-        if self._turn is None:
-            self._turn = ""
+    def _next_to_check(self, entries: list[Entry]) -> list[Entry]:
+        """Return the entries to check in this run: all in the first run, and the next few in each later run."""
+        if self._last_checked is None:
+            self._last_checked = ""
             return entries
-        batch = ([each for each in entries if each.alias > (self._turn or "")] + entries)[:_IN_TURN]
-        self._turn = batch[-1].alias if batch else ""
+        batch = ([each for each in entries if each.alias > (self._last_checked or "")] + entries)[:_CHECKED_A_RUN]
+        self._last_checked = batch[-1].alias if batch else ""
         return batch
 
     async def _tidy(self, location: Location) -> None:
@@ -125,8 +125,8 @@ class Tidying:
 
     async def _tidy_space(self, space: Space, aliases: AliasReply) -> dict[str, Entry]:
         """Remove abandoned incarnations. Return the indexes whose alias leads to no points."""
-        await space.seen()
-        held = await space.held()
+        await space.adapt_once()
+        held = await space.incarnations()
         incarnations = {self._at(space, each): each for each in held}
         self._incarnations |= {location.alias for location in incarnations}
         whole = {location.alias for location, each in incarnations.items() if each.until != schema.CLEARING}
@@ -145,14 +145,16 @@ class Tidying:
                 await self._remove(location, each, aliases)
         return empty
 
-    async def _remove(self, location: SharedLocation, held: Held, aliases: AliasReply) -> None:
+    async def _remove(self, location: SharedLocation, held: StoredIncarnation, aliases: AliasReply) -> None:
         await location.adapt()
         if location.alias in aliases.names:
             await location.remove()
         elif await location.begin_clearing(held.until) and await location.clear(_REMOVED):
             _log.info("removed the points of an index from a shared collection", index=held.spec.name)
 
-    async def _point_back(self, index: str, empty: Entry, incarnations: Mapping[SharedLocation, Held]) -> None:
+    async def _point_back(
+        self, index: str, empty: Entry, incarnations: Mapping[SharedLocation, StoredIncarnation]
+    ) -> None:
         """Point an alias that leads to no points back to the incarnation that it led to before.
 
         The previous run must have found the same alias. So an index that is deleted during a run is not restored.
@@ -184,5 +186,5 @@ class Tidying:
             else:
                 _log.warning("pointed the alias of an index back to its points", index=index)
 
-    def _at(self, space: Space, held: Held) -> SharedLocation:
+    def _at(self, space: Space, held: StoredIncarnation) -> SharedLocation:
         return self._locations.incarnation(space, held.spec, held.incarnation)

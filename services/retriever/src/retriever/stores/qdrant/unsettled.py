@@ -20,11 +20,11 @@ from retriever.stores.qdrant.renewals import Renewals
 
 _log = structlog.get_logger(__name__)
 
-_FRESH_SECONDS = 0.25
-_SUSPECTED_SECONDS = 60.0
+_FRESH_SECONDS = 0.25  # how long `Unsettled.refresh` returns the last result
+_SUSPECTED_SECONDS = 60.0  # how long a document is suspected
 _MOST_SUSPECTS = 100
-_DIFFERENCE_SECONDS = 5.0
-_SILENT_SECONDS = 60.0
+_DIFFERENCE_SECONDS = 5.0  # a larger difference of clocks is logged
+_SILENT_SECONDS = 60.0  # minimum time between two such log lines
 _CHECKED_TOGETHER = 20
 """Number of suspected documents that are checked together."""
 
@@ -73,7 +73,7 @@ class Unsettled:
             self._suspects.setdefault(document_id, time.monotonic() + _SUSPECTED_SECONDS)
 
     @property
-    def may_be_left(self) -> bool:
+    def may_have_abandoned_work(self) -> bool:
         """Whether a search found stray chunks or an expired mark, which a terminated process may have left."""
         return self._has_expired_marks or bool(self._suspects)
 
