@@ -11,12 +11,12 @@ from gateway.answering.budget import NODE_TOKENS
 from gateway.answering.context_selection import ContextSelection, labelled
 from gateway.answering.timeline import Timeline
 from gateway.domain import (
-    Found,
     Message,
     OriginalRequest,
     Passage,
     PromptStyle,
     Retrieval,
+    SearchResults,
     Selection,
     TokenCounts,
     Turn,
@@ -57,8 +57,8 @@ def turn(prompt: int, max_tokens: int | None = None, ratio: float = 0.5, **more:
 class InOrder(FakeRetriever):
     """A retriever that finds all passages in the given order."""
 
-    async def retrieve(self, *_: Any) -> Found:
-        return Found(tuple(self.indexes["docs"]))
+    async def retrieve(self, *_: Any) -> SearchResults:
+        return SearchResults(tuple(self.indexes["docs"]))
 
 
 class Window:
@@ -213,9 +213,9 @@ async def test_the_window_decides_how_many_are_fetched(window: int, fetched: int
     tops = []
 
     class Retriever(FakeRetriever):
-        async def retrieve(self, *args: Any) -> Found:
+        async def retrieve(self, *args: Any) -> SearchResults:
             tops.append(args[3])
-            return Found()
+            return SearchResults()
 
     stage = ContextSelection(Retriever({"docs": []}), FakeGenerator(window=window), NODE_TOKENS)
     await stage.search(turn(10), "query", Timeline(), Deadline.after(5))

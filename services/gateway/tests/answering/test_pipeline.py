@@ -29,13 +29,13 @@ from gateway.domain import (
     Event,
     Finish,
     FollowUps,
-    Found,
     Message,
     OriginalRequest,
     Passage,
     PromptOptions,
     PromptStyle,
     Retrieval,
+    SearchResults,
     Selection,
     Start,
     Subject,
@@ -131,7 +131,7 @@ async def test_the_input_is_checked_while_passages_are_fetched() -> None:
     class Retriever(FakeRetriever):
         async def retrieve(
             self, principal: Principal, retrieval: Retrieval, query: str, top: int, deadline: Deadline
-        ) -> Found:
+        ) -> SearchResults:
             await asyncio.wait_for(both.wait(), 60)
             return await super().retrieve(principal, retrieval, query, top, deadline)
 
@@ -554,9 +554,9 @@ async def test_leaving_before_the_first_event_stops_both_halves() -> None:
             stopped.append(name)
 
     class Retriever(FakeRetriever):
-        async def retrieve(self, *_: Any) -> Found:
+        async def retrieve(self, *_: Any) -> SearchResults:
             await forever("retriever")
-            return Found()
+            return SearchResults()
 
     class Guardrails(FakeGuardrails):
         async def detect(self, *_: Any, **__: Any) -> tuple[tuple[Verdict, ...], tuple[DetectorFailure, ...]]:
@@ -576,9 +576,9 @@ async def test_a_blocked_question_does_not_wait_for_retrieval() -> None:
     """A blocked question is refused without waiting for the retrieval."""
 
     class Retriever(FakeRetriever):
-        async def retrieve(self, *_: Any) -> Found:
+        async def retrieve(self, *_: Any) -> SearchResults:
             await asyncio.Event().wait()
-            return Found()
+            return SearchResults()
 
     world = World(retriever=Retriever())
     with pytest.raises(Blocked):
@@ -594,7 +594,7 @@ async def test_every_step_gets_the_requests_deadline() -> None:
     class Retriever(FakeRetriever):
         async def retrieve(
             self, principal: Principal, retrieval: Retrieval, query: str, top: int, deadline: Deadline
-        ) -> Found:
+        ) -> SearchResults:
             seen.append(deadline)
             return await super().retrieve(principal, retrieval, query, top, deadline)
 

@@ -12,7 +12,7 @@ from causeway_testing.clock import virtual_time
 from causeway_testing.gateway.answering import FakeGenerator
 from causeway_testing.gateway.retrieval import FakeRetriever
 from gateway.answering.timeline import Timeline
-from gateway.domain import Action, Batch, Detector, Detectors, Found, Retrieval
+from gateway.domain import Action, Batch, Detector, Detectors, Retrieval, SearchResults
 from gateway.main import build_app
 from gateway.ports.answering import Prompt, Watch
 from gateway.settings import Settings
@@ -32,7 +32,7 @@ class SlowRetriever(FakeRetriever):
 
     async def retrieve(
         self, principal: Principal, retrieval: Retrieval, query: str, top: int, deadline: Deadline
-    ) -> Found:
+    ) -> SearchResults:
         await asyncio.sleep(0.4)
         return await super().retrieve(principal, retrieval, query, top, deadline)
 

@@ -24,11 +24,11 @@ from gateway.domain import (
     Delta,
     Event,
     Finish,
-    Found,
     Message,
     Model,
     Passage,
     Retrieval,
+    SearchResults,
     Start,
     TokenCounts,
     Turn,
@@ -283,8 +283,8 @@ async def test_cached_counts_select_the_same_passages(servicer: Servicer, fake: 
     ]
 
     class Best(FakeRetriever):
-        async def retrieve(self, *args: Any) -> Found:
-            return Found(tuple(random.Random(args[2]).sample(corpus, args[3])))
+        async def retrieve(self, *args: Any) -> SearchResults:
+            return SearchResults(tuple(random.Random(args[2]).sample(corpus, args[3])))
 
     retriever = Best({"docs": corpus})
 

@@ -9,7 +9,7 @@ from causeway_testing.servers import free_ports
 from gateway.clients.memory import NatsMemory
 from gateway.clients.nats_connection import NatsLink
 from gateway.domain import Message
-from gateway.domain.memory import Remembered, new_name
+from gateway.domain.memory import StoredSession, new_name
 from gateway.ports.memory import Memory
 from servicekit import keys
 from servicekit.deadline import Deadline
@@ -43,7 +43,7 @@ async def test_a_session_is_stored_and_deleted(memory: Memory) -> None:
     name = new_name()
     assert await memory.read(ANN, "help", name, soon()) is None
     begun = await memory.begin(ANN, "help", name, soon())
-    assert await memory.read(ANN, "help", name, soon()) == begun == Remembered((), begun.revision)
+    assert await memory.read(ANN, "help", name, soon()) == begun == StoredSession((), begun.revision)
     assert await memory.replace(ANN, "help", name, MESSAGES, begun.revision, soon())
     kept = await memory.read(ANN, "help", name, soon())
     assert kept is not None

@@ -42,9 +42,9 @@ async def test_a_job_is_done_once(queue: ResponseJobs) -> None:
     taken = await queue.take(5)
     assert taken is not None
     assert taken.job == one
-    await taken.working()
+    await taken.send_heartbeat()
     assert await queue.take(0.2) is None
-    await taken.again()
+    await taken.requeue()
     taken = await queue.take(5)
     assert taken is not None
     await taken.done()

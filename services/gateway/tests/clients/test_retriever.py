@@ -10,7 +10,7 @@ from causeway.retriever.v1 import document_pb2, retriever_pb2, retriever_pb2_grp
 from causeway_testing.gateway.retrieval import FakeDocument, FakeRetriever
 from causeway_testing.servers import free_ports, grpc_service
 from gateway.clients.retriever import DESCRIPTOR, GrpcRetriever
-from gateway.domain import Found, Passage, Retrieval, RetrievalMode, Tuning
+from gateway.domain import Passage, Retrieval, RetrievalMode, SearchResults, Tuning
 from gateway.domain.documents import Removal, StoredDocument, StoredPassage, TextRange
 from gateway.ports.answering import Retriever
 from gateway.ports.documents import Catalogue
@@ -315,17 +315,17 @@ async def test_documents_are_requested_in_large_pages(adapter: GrpcRetriever, se
 
 async def test_passages_arrive_with_all_fields(retriever: Retriever) -> None:
     """Passages arrive with all fields, including scores that are zero or missing."""
-    assert await retriever.retrieve(LOCAL, Retrieval(("docs",)), "ferry", 10, soon()) == Found((FULL, BARE))
+    assert await retriever.retrieve(LOCAL, Retrieval(("docs",)), "ferry", 10, soon()) == SearchResults((FULL, BARE))
 
 
 async def test_the_number_of_passages_is_limited(retriever: Retriever) -> None:
     """At most the requested number of passages is returned, the best first."""
-    assert await retriever.retrieve(LOCAL, Retrieval(("docs",)), "the bridge", 1, soon()) == Found((BARE,))
+    assert await retriever.retrieve(LOCAL, Retrieval(("docs",)), "the bridge", 1, soon()) == SearchResults((BARE,))
 
 
 async def test_an_empty_index_gives_no_passages(retriever: Retriever) -> None:
     """An empty index gives no passages."""
-    assert await retriever.retrieve(LOCAL, Retrieval(("empty",)), "x", 3, soon()) == Found()
+    assert await retriever.retrieve(LOCAL, Retrieval(("empty",)), "x", 3, soon()) == SearchResults()
 
 
 async def test_refusals_keep_their_type(retriever: Retriever) -> None:

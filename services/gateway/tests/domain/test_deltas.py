@@ -4,7 +4,7 @@ from typing import Any
 
 import pytest
 from gateway.domain import Annotation, Delta, Reasoning, Refusal, ToolCall
-from gateway.domain.deltas import drop_numbers, members_of, merge, parts_of, tool_calls_json
+from gateway.domain.deltas import drop_indexes, members_of, merge, parts_of, tool_calls_json
 from hypothesis import given
 from hypothesis import strategies as st
 from servicekit.errors import Unavailable
@@ -165,5 +165,5 @@ def test_parts_of_pieces_join_to_the_parts_of_the_whole(calls: list[tuple[int, s
     found = parts_of(whole)
     assert {part.index: part.arguments for part in found if isinstance(part, ToolCall)} == arguments
     assert "".join(part.text for part in found if isinstance(part, Reasoning)) == reasoning
-    drop_numbers(whole)
+    drop_indexes(whole)
     assert not any("index" in call for call in whole["tool_calls"])

@@ -13,7 +13,7 @@ import pytest
 from causeway_testing.gateway.answering import FakeGenerator
 from causeway_testing.gateway.retrieval import FakeRetriever
 from causeway_testing.servers import eventually
-from gateway.domain import Batch, Delta, Finish, Found, Start, Step
+from gateway.domain import Batch, Delta, Finish, SearchResults, Start, Step
 from gateway.main import build_app
 from gateway.ports.answering import Prompt
 from gateway.routes.answer_messages import server_timing
@@ -128,13 +128,13 @@ async def test_leaving_stops_the_retrieval(start: Callable[..., int], fakes: Any
     stopped = asyncio.Event()
 
     class Slow(FakeRetriever):
-        async def retrieve(self, *_: Any) -> Found:
+        async def retrieve(self, *_: Any) -> SearchResults:
             self.queries.append("begun")
             try:
                 await asyncio.Event().wait()
             finally:
                 stopped.set()
-            return Found()
+            return SearchResults()
 
     fakes.retriever = Slow()
     async with connection(start(FakeGenerator.saying("x"))) as (_, writer):

@@ -3,7 +3,7 @@ from typing import Any
 import httpx
 import pytest
 from causeway_testing.gateway.retrieval import FakeRetriever
-from gateway.domain import Found, Retrieval, Tuning
+from gateway.domain import Retrieval, SearchResults, Tuning
 from gateway.domain.text_documents import Equals
 from servicekit.deadline import Deadline
 from servicekit.principal import Principal
@@ -32,9 +32,9 @@ class Recording(FakeRetriever):
 
     async def retrieve(
         self, principal: Principal, retrieval: Retrieval, query: str, top: int, deadline: Deadline
-    ) -> Found:
+    ) -> SearchResults:
         self.asked.append((retrieval.indexes, retrieval.metadata, top))
-        return Found()
+        return SearchResults()
 
 
 @pytest.fixture
@@ -57,9 +57,9 @@ async def test_a_request_can_choose_the_mode(
     """A request may choose the mode of retrieval and a reranker. Another mode is refused."""
     wanted: list[Retrieval] = []
 
-    async def retrieve(_: Any, retrieval: Retrieval, *__: Any) -> Found:
+    async def retrieve(_: Any, retrieval: Retrieval, *__: Any) -> SearchResults:
         wanted.append(retrieval)
-        return Found()
+        return SearchResults()
 
     monkeypatch.setattr(recording, "retrieve", retrieve)
     search = {"index_name": "docs", "query": "q"}
@@ -84,9 +84,9 @@ async def test_a_request_can_choose_the_tuning(
     """A request may choose the fusion, the weight and the expansion for one search. Wrong values are refused."""
     tunings: list[Tuning] = []
 
-    async def retrieve(_: Any, retrieval: Retrieval, *__: Any) -> Found:
+    async def retrieve(_: Any, retrieval: Retrieval, *__: Any) -> SearchResults:
         tunings.append(retrieval.tuning)
-        return Found()
+        return SearchResults()
 
     monkeypatch.setattr(recording, "retrieve", retrieve)
     asked = {"index_name": "docs", "query": "q"}

@@ -10,7 +10,7 @@ from gateway.answering.choice_members import ChoiceMembers, Document
 from gateway.answering.cited_names import CitedNames
 from gateway.answering.word_edges import separator
 from gateway.domain import Action, Delta, Event, Finding, Finish
-from gateway.domain.deltas import ToolCall, drop_numbers, members_of, merge, tool_calls_json
+from gateway.domain.deltas import ToolCall, drop_indexes, members_of, merge, tool_calls_json
 
 LONGEST_REPLY = 256 * 1024
 """The maximum size of a choice's tool calls for the detectors. If none can block, longer calls pass unjudged."""
@@ -95,7 +95,7 @@ class HeldChoice:
         """Return the merged tool calls as one JSON object, or empty bytes without tool calls."""
         if not self._reply:
             return b""
-        drop_numbers(self._reply)
+        drop_indexes(self._reply)
         return _encode(self._reply)
 
     def hold(self, event: Delta | Finish) -> None:

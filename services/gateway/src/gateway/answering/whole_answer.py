@@ -13,7 +13,7 @@ from gateway.answering.hold_back import mark_withheld
 from gateway.answering.json_texts import Span, repeats_names, replaced
 from gateway.answering.other_texts import FIRST, OtherTexts, Piece, client_events
 from gateway.domain import Action, Detections, Direction, Event, Finding, Usage
-from gateway.domain.deltas import drop_numbers, members_of
+from gateway.domain.deltas import drop_indexes, members_of
 from gateway.ports.answering import Clearance
 
 _CHOICE = ("index", "finish_reason", "message", "text")
@@ -66,7 +66,7 @@ class _Choice:
         if not reply:
             return b""
         reply = members_of(_encode(reply))
-        drop_numbers(reply)
+        drop_indexes(reply)
         return _encode(reply)
 
     def take(self, findings: Iterable[Finding], *, gap: int = 0) -> None:

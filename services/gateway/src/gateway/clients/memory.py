@@ -10,7 +10,7 @@ from servicekit.deadline import Deadline
 from servicekit.principal import Principal
 
 from gateway.clients.nats_calls import call_nats
-from gateway.domain.memory import Remembered
+from gateway.domain.memory import StoredSession
 from gateway.domain.turn import Message
 
 _WHAT = "The memory of conversations"
@@ -27,13 +27,13 @@ class NatsMemory:
     def __init__(self, bucket: Callable[[], Awaitable[KeyValue]]) -> None:
         self._bucket = bucket
 
-    async def begin(self, principal: Principal, profile: str, name: str, deadline: Deadline) -> Remembered:
+    async def begin(self, principal: Principal, profile: str, name: str, deadline: Deadline) -> StoredSession:
         """See `ports.memory.Memory`."""
         bucket = await self._bucket()
         revision = await call_nats(bucket.put(_key(principal, profile, name), b"[]"), deadline, _WHAT)
-        return Remembered((), revision)
+        return StoredSession((), revision)
 
-    async def read(self, principal: Principal, profile: str, name: str, deadline: Deadline) -> Remembered | None:
+    async def read(self, principal: Principal, profile: str, name: str, deadline: Deadline) -> StoredSession | None:
         """See `ports.memory.Memory`."""
         bucket = await self._bucket()
         try:
@@ -41,7 +41,7 @@ class NatsMemory:
         except KeyNotFoundError:
             return None
         stored_messages = _messages.decode(entry.value or b"[]")
-        return Remembered(tuple(Message(role, text) for role, text in stored_messages), entry.revision or 0)
+        return StoredSession(tuple(Message(role, text) for role, text in stored_messages), entry.revision or 0)
 
     async def replace(
         self,

@@ -34,7 +34,7 @@ class NatsTakenJob:
         self._message = message
         self.job = _decode(zlib.decompress(message.data))
 
-    async def working(self) -> None:
+    async def send_heartbeat(self) -> None:
         """See `ports.response_jobs.TakenJob`."""
         await self._message.in_progress()
 
@@ -45,7 +45,7 @@ class NatsTakenJob:
         with contextlib.suppress(nats.errors.Error, OSError):
             await self._message.ack()
 
-    async def again(self) -> None:
+    async def requeue(self) -> None:
         """See `ports.response_jobs.TakenJob`."""
         with contextlib.suppress(nats.errors.Error, OSError):  # after a time-out, another gateway receives the job
             await self._message.nak()

@@ -114,14 +114,14 @@ class NatsResponseLog:
 
     @contextlib.asynccontextmanager
     async def watch(
-        self, principal: Principal, name: str, heard: Callable[[Entry], None], deadline: Deadline
+        self, principal: Principal, name: str, on_entry: Callable[[Entry], None], deadline: Deadline
     ) -> AsyncIterator[None]:
         """See `ports.response_log.ResponseLog`."""
 
         async def take(message: Msg) -> None:
             headers = message.headers or {}
             position, before = int(headers[_SEQUENCE]), int(headers.get(_LAST) or 0)
-            heard(replace(_entry(message.data), position=position, before=before))
+            on_entry(replace(_entry(message.data), position=position, before=before))
 
         jetstream = await self._stream()
         client = jetstream._nc  # the library has no public access to the client

@@ -10,7 +10,7 @@ from servicekit.deadline import Deadline
 from servicekit.principal import Principal
 
 from gateway.clients.index_management import FUSIONS, metadata_condition
-from gateway.domain import Found, Passage, Retrieval, RetrievalMode
+from gateway.domain import Passage, Retrieval, RetrievalMode, SearchResults
 from gateway.domain.documents import (
     PassagePage,
     ReadDocument,
@@ -43,7 +43,7 @@ class GrpcRetriever:
 
     async def retrieve(
         self, principal: Principal, retrieval: Retrieval, query: str, top: int, deadline: Deadline
-    ) -> Found:
+    ) -> SearchResults:
         """See `ports.answering.Retriever`."""
         request = retriever_pb2.RetrieveRequest(
             principal=principal.to_proto(),
@@ -70,7 +70,7 @@ class GrpcRetriever:
             request.minimum_dense_score = -1.0
         response: retriever_pb2.RetrieveResponse = await rpc.unary(self._stub.Retrieve, request, deadline)
         steps = tuple((step.name, step.duration_ms) for step in response.steps)
-        return Found(tuple(map(_passage, response.passages)), response.not_reranked, steps)
+        return SearchResults(tuple(map(_passage, response.passages)), response.not_reranked, steps)
 
     async def require(self, principal: Principal, indexes: Sequence[str], deadline: Deadline) -> None:
         """See `ports.answering.Retriever`."""

@@ -8,7 +8,7 @@ from servicekit.errors import CausewayError, http_status
 from servicekit.principal import Principal
 
 from gateway.domain import Batch, Turn
-from gateway.domain.responses import Before
+from gateway.domain.responses import ContinuedData
 from gateway.frontends.profiles import Frontend
 
 
@@ -73,7 +73,7 @@ class ChatRequest:
     single_turn: bool = False
     headers: Mapping[str, str] = field(default_factory=dict)
     model: str = ""
-    before: Before = field(default_factory=Before)
+    before: ContinuedData = field(default_factory=ContinuedData)
 
 
 class Exchange(Protocol):

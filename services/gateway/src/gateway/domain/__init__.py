@@ -46,9 +46,9 @@ from gateway.domain.models import (
     TokenCounts,
 )
 from gateway.domain.passages import (
-    Found,
     Passage,
     Picture,
+    SearchResults,
     Selection,
 )
 from gateway.domain.turn import (
@@ -93,7 +93,6 @@ __all__ = [
     "Finding",
     "Finish",
     "FollowUps",
-    "Found",
     "InputScope",
     "Message",
     "Model",
@@ -111,6 +110,7 @@ __all__ = [
     "RetrievalMode",
     "SearchBegun",
     "SearchDone",
+    "SearchResults",
     "SearchTool",
     "Selection",
     "Start",

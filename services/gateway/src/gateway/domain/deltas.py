@@ -141,7 +141,7 @@ def tool_calls_json(calls: Iterable[ToolCall]) -> bytes:
     return _encode({"tool_calls": listed, **members} if listed else members)
 
 
-def drop_numbers(message: Mapping[str, Any]) -> None:
+def drop_indexes(message: Mapping[str, Any]) -> None:
     """Remove the indexes of the tool calls. Only streamed pieces of calls have an index."""
     calls = message.get("tool_calls")
     for call in calls if isinstance(calls, list) else ():

@@ -13,7 +13,7 @@ _NAME = re.compile("[0-9a-f]{32}")
 
 
 @dataclass(frozen=True, slots=True)
-class Remembered:
+class StoredSession:
     """A stored session.
 
     Attributes:

@@ -48,7 +48,7 @@ class Passage:
 
 
 @dataclass(frozen=True, slots=True)
-class Found:
+class SearchResults:
     """The results of a search, best first.
 
     Attributes:
@@ -84,7 +84,7 @@ class Selection:
         tokens: The number of tokens of the selected passages.
         under_threshold: The number of passages whose similarity is below the threshold.
         too_large: The number of passages that do not fit.
-        not_reranked: As in `Found`.
+        not_reranked: As in `SearchResults`.
     """
 
     passages: tuple[Passage, ...]

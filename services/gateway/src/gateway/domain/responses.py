@@ -88,7 +88,7 @@ class OwnedPage:
 
 
 @dataclass(frozen=True, slots=True)
-class Before:
+class ContinuedData:
     """The stored data that a request continues.
 
     Attributes:

@@ -17,12 +17,12 @@ from gateway.domain import (
     DetectorInfo,
     Direction,
     Finding,
-    Found,
     Message,
     Model,
     Passage,
     Policy,
     Retrieval,
+    SearchResults,
     TokenCounts,
     Verdict,
 )
@@ -33,7 +33,7 @@ class Retriever(Protocol):
 
     async def retrieve(
         self, principal: Principal, retrieval: Retrieval, query: str, top: int, deadline: Deadline
-    ) -> Found:
+    ) -> SearchResults:
         """Return the best passages for a query, best first. A reranker orders them if requested and available.
 
         Raises:

@@ -5,18 +5,18 @@ from typing import Protocol
 from servicekit.deadline import Deadline
 from servicekit.principal import Principal
 
-from gateway.domain.memory import Remembered
+from gateway.domain.memory import StoredSession
 from gateway.domain.turn import Message
 
 
 class Memory(Protocol):
     """Stores sessions: the messages of one caller with one front end, under a name that the gateway made."""
 
-    async def begin(self, principal: Principal, profile: str, name: str, deadline: Deadline) -> Remembered:
+    async def begin(self, principal: Principal, profile: str, name: str, deadline: Deadline) -> StoredSession:
         """Store an empty session under a new name."""
         ...
 
-    async def read(self, principal: Principal, profile: str, name: str, deadline: Deadline) -> Remembered | None:
+    async def read(self, principal: Principal, profile: str, name: str, deadline: Deadline) -> StoredSession | None:
         """Return the caller's session of this name with the front end, or None for an unknown name."""
         ...
 

@@ -12,7 +12,7 @@ class TakenJob(Protocol):
 
     job: ResponseJob
 
-    async def working(self) -> None:
+    async def send_heartbeat(self) -> None:
         """Report to the queue that the job still runs. Without this signal, another gateway receives the job."""
         ...
 
@@ -20,7 +20,7 @@ class TakenJob(Protocol):
         """Remove the job from the queue."""
         ...
 
-    async def again(self) -> None:
+    async def requeue(self) -> None:
         """Return the job to the queue, so that another gateway can receive it."""
         ...
 

@@ -41,7 +41,7 @@ class ResponseLog(Protocol):
         ...
 
     def watch(
-        self, principal: Principal, name: str, heard: Callable[[Entry], None], deadline: Deadline
+        self, principal: Principal, name: str, on_entry: Callable[[Entry], None], deadline: Deadline
     ) -> AbstractAsyncContextManager[None]:
         """Call a function with the entries that writers append while the block runs.
 

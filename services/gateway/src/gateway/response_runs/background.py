@@ -21,7 +21,7 @@ from gateway.ports.responses import ResponseStore
 from gateway.response_runs.ending import Ending
 from gateway.response_runs.partial import FAILED
 from gateway.response_runs.peers import QUEUE, Peers, runs_job
-from gateway.response_runs.run import Written
+from gateway.response_runs.run import ResumePoint
 
 _log = structlog.get_logger(__name__)
 _TAKE_SECONDS, _RETRY_SECONDS, _HEARTBEAT_SECONDS, _END_SECONDS = 5.0, 0.5, 2.0, 30.0
@@ -34,7 +34,7 @@ _attempts = metrics.counter(
     __name__, "causeway.responses.background", "{attempt}", "Attempts to answer in the background, by end."
 )
 
-AnswerJob = Callable[[ResponseJob, Written, str, Deadline], Awaitable[None]]
+AnswerJob = Callable[[ResponseJob, ResumePoint, str, Deadline], Awaitable[None]]
 Running = Callable[[ResponseJob, Callable[[], object]], AbstractContextManager[None]]
 
 
@@ -117,7 +117,7 @@ class BackgroundRuns:
         finally:
             await ended(attempt, heartbeats)
             _attempts.add(1, {"causeway.end": end})
-            await (taken.again() if end == "again" else taken.done())
+            await (taken.requeue() if end == "again" else taken.done())
 
     async def _attempt(self, job: ResponseJob) -> None:
         principal, name = job.principal, job.name
@@ -140,7 +140,7 @@ class BackgroundRuns:
             if stored is None:
                 raise Conflict("Another gateway ended the response, or it was cancelled.", resource=name)
         try:
-            await self._answer(job, Written(position, events, stored.revision), writer, deadline)
+            await self._answer(job, ResumePoint(position, events, stored.revision), writer, deadline)
         except (Conflict, Unavailable):
             raise
         except CausewayError as error:
@@ -161,6 +161,6 @@ async def _send_heartbeats(taken: TakenJob) -> None:
     while True:
         await asyncio.sleep(_HEARTBEAT_SECONDS)
         try:
-            await taken.working()
+            await taken.send_heartbeat()
         except Exception as error:  # the NATS client raises many classes when NATS is unavailable
             _log.debug("the heartbeat of a job was not sent", error=str(error))

@@ -45,7 +45,7 @@ Continue = Callable[[Stored], Awaitable[None]]
 
 
 @dataclass(slots=True)
-class Written:
+class ResumePoint:
     """The state of a response when an attempt to answer begins.
 
     Attributes:
@@ -88,13 +88,13 @@ class Run:
         log: ResponseLog,
         writer: str,
         *,
-        before: Written | None = None,
+        before: ResumePoint | None = None,
         completed: Continue | None = None,
         deadline: Deadline,
     ) -> None:
         self._exchange, self._principal, self._profile = exchange, principal, profile
         self._store, self._log, self._writer = store, log, writer
-        self._before = before or Written()
+        self._before = before or ResumePoint()
         self._completed, self._deadline = completed, deadline
         self._position, self._revision = self._before.position, self._before.revision
         self._next = 0  # the number of the next event

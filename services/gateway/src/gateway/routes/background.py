@@ -30,7 +30,7 @@ from gateway.ports.responses import ResponseStore
 from gateway.response_runs.background import FIRST_EVENTS
 from gateway.response_runs.partial import CANCELLED
 from gateway.response_runs.peers import QUEUE
-from gateway.response_runs.run import Written
+from gateway.response_runs.run import ResumePoint
 from gateway.routes.response_reading import call_name
 from gateway.routes.stored_responses import StoredResponses
 from gateway.server.request_state import RequestState, state_of
@@ -131,7 +131,7 @@ class BackgroundAnswers:
         finally:
             self._cancelled.discard(job.name)
 
-    async def answer(self, job: ResponseJob, before: Written, writer: str, deadline: Deadline) -> None:
+    async def answer(self, job: ResponseJob, before: ResumePoint, writer: str, deadline: Deadline) -> None:
         """Answer a job and write the events to its log.
 
         Raises:
@@ -172,7 +172,7 @@ class BackgroundAnswers:
         self,
         job: ResponseJob,
         frontend: Frontend,
-        before: Written,
+        before: ResumePoint,
         writer: str,
         deadline: Deadline,
         state: RequestState,

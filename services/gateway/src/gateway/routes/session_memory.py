@@ -11,7 +11,7 @@ from servicekit.principal import Principal
 
 from gateway.dialects.exchange import Exchange
 from gateway.domain import Action, Batch, Delta, Detections, Direction, Done, Message
-from gateway.domain.memory import Remembered, bounded, is_name
+from gateway.domain.memory import StoredSession, bounded, is_name
 from gateway.domain.turn import Session
 from gateway.frontends.profiles import Frontend
 from gateway.ports.memory import Memory
@@ -56,7 +56,7 @@ class SessionMemory:
         is_enabled = session.expects_memory and self._usual if frontend.memory is None else frontend.memory
         if not is_enabled or not is_name(session.name):
             return None
-        known: Remembered | None
+        known: StoredSession | None
         if session.is_new:
             try:
                 known = await self._memory.begin(principal, frontend.name, session.name, deadline)
@@ -94,7 +94,7 @@ class TurnRecorder:
         principal: Principal,
         profile: str,
         session: Session,
-        known: Remembered,
+        known: StoredSession,
         conversation: tuple[Message, ...],
     ) -> None:
         self._memory = memory
@@ -124,7 +124,7 @@ class TurnRecorder:
         if self._blocked or not text:
             return  # a blocked turn is not stored
         conversation = (*self._conversation, Message("assistant", text))
-        known: Remembered | None = self._known
+        known: StoredSession | None = self._known
         deadline = Deadline.after(_STORE_SECONDS)
         try:
             for _ in range(_MAX_TRIES):

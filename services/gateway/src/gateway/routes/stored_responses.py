@@ -19,7 +19,7 @@ from gateway.domain.responses import (
     LONGEST_CHAIN,
     MOST_ITEMS,
     RESPONSE,
-    Before,
+    ContinuedData,
     Item,
     Stored,
     owners_of_item,
@@ -27,7 +27,7 @@ from gateway.domain.responses import (
 from gateway.ports.response_log import ResponseLog
 from gateway.ports.responses import ResponseStore
 from gateway.response_runs.peers import Peers
-from gateway.response_runs.run import Continue, Run, Written
+from gateway.response_runs.run import Continue, ResumePoint, Run
 
 _log = structlog.get_logger(__name__)
 _MAX_CONCURRENT = 16
@@ -60,7 +60,7 @@ class StoredResponses:
         requested = continuation.read(request.body, request.frontend.responses)
         continuation.check_policy(request.frontend.responses, requested)
         if not requested.continues:
-            return replace(request, before=Before(store=requested.store)) if requested.store else request
+            return replace(request, before=ContinuedData(store=requested.store)) if requested.store else request
         principal, profile = request.principal, request.frontend.name
         items: tuple[Item, ...] = ()
         chain: tuple[str, ...] = ()
@@ -77,7 +77,9 @@ class StoredResponses:
             known = await self._of_profile(principal, requested.conversation, profile, "conversation", deadline)
             items = known.items
         references = await self._references(principal, requested.references, profile, deadline)
-        return replace(request, before=Before(items, references, chain, requested.conversation, requested.store))
+        return replace(
+            request, before=ContinuedData(items, references, chain, requested.conversation, requested.store)
+        )
 
     def appending(
         self, exchange: Exchange, principal: Principal, profile: str, answer: AsyncGenerator[Batch, None]
@@ -94,7 +96,7 @@ class StoredResponses:
         profile: str,
         deadline: Deadline,
         writer: str = "",
-        before: Written | None = None,
+        before: ResumePoint | None = None,
     ) -> Run | None:
         """Return the run that answers and writes the events to a log, or None if the response is not stored.
 

@@ -11,7 +11,7 @@ from pathlib import Path
 import msgspec
 from gateway.domain import Message, Passage
 from gateway.domain.chat_history import MOST_CONVERSATIONS, Conversation, ConversationPage, page
-from gateway.domain.memory import Remembered
+from gateway.domain.memory import StoredSession
 from gateway.domain.responses import RESPONSE, Owned, OwnedPage, Stored, is_id
 from servicekit import keys
 from servicekit.deadline import Deadline
@@ -94,17 +94,17 @@ class FakePictures:
 class FakeMemory:
     """Sessions by tenant, user, profile and name."""
 
-    sessions: dict[tuple[str, str, str, str], Remembered] = field(default_factory=dict)
+    sessions: dict[tuple[str, str, str, str], StoredSession] = field(default_factory=dict)
     revision: int = 0
 
-    async def begin(self, principal: Principal, profile: str, name: str, deadline: Deadline) -> Remembered:
+    async def begin(self, principal: Principal, profile: str, name: str, deadline: Deadline) -> StoredSession:
         """See `ports.memory.Memory`."""
         self.revision += 1
-        kept = Remembered((), self.revision)
+        kept = StoredSession((), self.revision)
         self.sessions[principal.tenant, principal.owner, profile, name] = kept
         return kept
 
-    async def read(self, principal: Principal, profile: str, name: str, deadline: Deadline) -> Remembered | None:
+    async def read(self, principal: Principal, profile: str, name: str, deadline: Deadline) -> StoredSession | None:
         """See `ports.memory.Memory`."""
         return self.sessions.get((principal.tenant, principal.owner, profile, name))
 
@@ -122,7 +122,7 @@ class FakeMemory:
         if kept is None or kept.revision != revision:
             return False
         self.revision += 1
-        self.sessions[principal.tenant, principal.owner, profile, name] = Remembered(messages, self.revision)
+        self.sessions[principal.tenant, principal.owner, profile, name] = StoredSession(messages, self.revision)
         return True
 
     async def delete(self, principal: Principal, profile: str, name: str, deadline: Deadline) -> bool:

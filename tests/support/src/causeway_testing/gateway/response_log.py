@@ -62,8 +62,8 @@ class FakeResponseLog:
         self.written += 1
         entry = replace(entry, position=self.written, before=log[-1].position if log else 0)
         log.append(entry)
-        for heard in self.watchers.get(key, ()):
-            heard(entry)
+        for on_entry in self.watchers.get(key, ()):
+            on_entry(entry)
 
     def _make_room(self, tenant: str) -> None:
         own = sorted((key for key in self.logs if key[0] == tenant), key=lambda key: key[2].rpartition("_")[2])
@@ -89,15 +89,15 @@ class FakeResponseLog:
 
     @asynccontextmanager
     async def watch(
-        self, principal: Principal, name: str, heard: Callable[[Entry], None], deadline: Deadline
+        self, principal: Principal, name: str, on_entry: Callable[[Entry], None], deadline: Deadline
     ) -> AsyncIterator[None]:
         """See `ports.response_log.ResponseLog`."""
         watchers = self.watchers.setdefault(self._of(principal, name), [])
-        watchers.append(heard)
+        watchers.append(on_entry)
         try:
             yield
         finally:
-            watchers.remove(heard)
+            watchers.remove(on_entry)
 
     async def delete(self, principal: Principal, name: str, deadline: Deadline) -> None:
         """See `ports.response_log.ResponseLog`."""
@@ -124,7 +124,7 @@ class FakeTakenJob:
     queue: "FakeResponseJobs"
     job: ResponseJob
 
-    async def working(self) -> None:
+    async def send_heartbeat(self) -> None:
         """See `ports.response_jobs.TakenJob`."""
 
     async def done(self) -> None:
@@ -132,7 +132,7 @@ class FakeTakenJob:
         self.queue.jobs.remove(self.job)
         self.queue.taken.remove(self.job.name)
 
-    async def again(self) -> None:
+    async def requeue(self) -> None:
         """See `ports.response_jobs.TakenJob`."""
         self.queue.taken.remove(self.job.name)
 

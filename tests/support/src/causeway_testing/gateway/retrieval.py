@@ -3,7 +3,7 @@
 from collections.abc import Mapping, Sequence
 from dataclasses import dataclass, field
 
-from gateway.domain import Found, Passage, Retrieval
+from gateway.domain import Passage, Retrieval, SearchResults
 from gateway.domain.documents import (
     PassagePage,
     ReadDocument,
@@ -133,7 +133,7 @@ class FakeRetriever:
 
     async def retrieve(
         self, principal: Principal, retrieval: Retrieval, query: str, top: int, deadline: Deadline
-    ) -> Found:
+    ) -> SearchResults:
         """See `ports.answering.Retriever`."""
         self.queries.append(query)
         if not query.strip():
@@ -143,8 +143,8 @@ class FakeRetriever:
         words = set(query.lower().split())
         passages.sort(key=lambda passage: (-len(words & set(passage.text.lower().split())), passage.id))
         if not retrieval.semantic_ranker or self.not_reranked:
-            return Found(tuple(passages[:top]), self.not_reranked if retrieval.semantic_ranker else "")
-        return Found(_reranked(passages, retrieval.minimum_reranker_score)[:top])
+            return SearchResults(tuple(passages[:top]), self.not_reranked if retrieval.semantic_ranker else "")
+        return SearchResults(_reranked(passages, retrieval.minimum_reranker_score)[:top])
 
     async def require(self, principal: Principal, indexes: Sequence[str], deadline: Deadline) -> None:
         """See `ports.answering.Retriever`."""

@@ -31,7 +31,7 @@ from gateway.domain import (
     Turn,
     Usage,
 )
-from gateway.domain.deltas import drop_numbers, members_of, merge
+from gateway.domain.deltas import drop_indexes, members_of, merge
 
 _encode = msgspec.json.encode
 _object = msgspec.json.Decoder(dict[str, msgspec.Raw])
@@ -256,7 +256,7 @@ class OpenAiExchange:
         content = choice.text if choice.texts or not choice.delta else None
         message: dict[str, Any] = {"role": "assistant", "content": content}
         merge(message, choice.delta)
-        drop_numbers(message)
+        drop_indexes(message)
         entry = {"index": index, "message": message} | choice.members
         return entry | {"finish_reason": choice.finish_reason or None}
 

@@ -6,7 +6,7 @@ Sources: the OpenAI API reference for chat completions and for (legacy) completi
 from typing import Any, Protocol
 
 from gateway.dialects.answer import Choice
-from gateway.domain.deltas import drop_numbers
+from gateway.domain.deltas import drop_indexes
 
 
 class Form(Protocol):
@@ -69,7 +69,7 @@ class ChatForm:
         """See `Form`."""
         content = choice.text if choice.texts or not choice.delta else None
         message: dict[str, Any] = {"role": "assistant", "content": content} | choice.delta
-        drop_numbers(message)
+        drop_indexes(message)
         return {"message": message}
 
     def to_chunk_choice(self, choice: dict[str, Any]) -> dict[str, Any]:

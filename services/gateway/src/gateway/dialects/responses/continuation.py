@@ -8,7 +8,7 @@ from servicekit.errors import InvalidRequest, NotFound
 
 from gateway.dialects import json_fields
 from gateway.dialects.json_fields import Fields
-from gateway.domain.responses import CONVERSATION, RESPONSE, Before, is_id
+from gateway.domain.responses import CONVERSATION, RESPONSE, ContinuedData, is_id
 from gateway.frontends.response_policy import ResponsePolicy
 
 _READ = ("previous_response_id", "conversation", "store")
@@ -78,7 +78,7 @@ def _references(items: Any) -> list[str]:
     return references
 
 
-def resolved(body: bytes, before: Before) -> bytes:
+def resolved(body: bytes, before: ContinuedData) -> bytes:
     """Return a request in which the stored items replace their references.
 
     Raises:

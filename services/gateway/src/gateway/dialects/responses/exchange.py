@@ -34,7 +34,7 @@ from gateway.domain import (
     Usage,
 )
 from gateway.domain.deltas import members_of
-from gateway.domain.responses import IN_PROGRESS, QUEUED, RESPONSE, RUNNING, Before, Stored, named, new_name
+from gateway.domain.responses import IN_PROGRESS, QUEUED, RESPONSE, RUNNING, ContinuedData, Stored, named, new_name
 
 DROPPED_TOOLS = b"x-causeway-dropped-tools"
 DROPPED_ITEMS = b"x-causeway-dropped-items"
@@ -70,7 +70,7 @@ class ResponsesExchange:
         self,
         turn: Turn,
         checked: CheckedRequest,
-        before: Before,
+        before: ContinuedData,
         sealed: Sealed,
         *,
         streaming: bool,
