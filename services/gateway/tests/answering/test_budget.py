@@ -26,7 +26,7 @@ def passage(similarity: float | None) -> Passage:
     return Passage("p", "docs", "d", "a.md", "a.md", "text", 1.0, dense_score=similarity)
 
 
-def test_the_worked_example() -> None:
+def test_the_documented_example() -> None:
     """A window of 8192, a prompt of 500, a limit of 1000 and a ratio of 0.6 leave 600 tokens for passages."""
     assert context_tokens(8192, 500, 1000, 0.6) == 600
 
@@ -69,11 +69,11 @@ def test_as_many_are_fetched_as_could_fit(window: int, prompt: int) -> None:
 
 @given(st.lists(st.integers(0, 1000), max_size=20), st.integers(0, 3000))
 def test_selection_is_greedy(sizes: list[int], budget: int) -> None:
-    """A size is taken exactly if it fits what the earlier ones left."""
+    """A passage is selected exactly if it fits the tokens that the earlier ones left."""
     left = budget
-    for taken, size in zip(fits(sizes, budget), sizes, strict=True):
-        assert taken == (size <= left)
-        left -= size if taken else 0
+    for selected, size in zip(fits(sizes, budget), sizes, strict=True):
+        assert selected == (size <= left)
+        left -= size if selected else 0
     assert left >= 0
 
 
@@ -81,14 +81,16 @@ def test_selection_is_greedy(sizes: list[int], budget: int) -> None:
     ("similarity", "threshold", "near"),
     [(0.29, 0.3, False), (0.3, 0.3, True), (None, 0.3, True), (-1.0, -1.0, True), (-1.0, None, True)],
 )
-def test_the_threshold(similarity: float | None, threshold: float | None, near: bool) -> None:
-    """A passage is near enough from the threshold on, or without a similarity or a threshold."""
+def test_a_passage_at_the_threshold_is_accepted(
+    similarity: float | None, threshold: float | None, near: bool
+) -> None:
+    """A similarity at the threshold is accepted, and so is a passage without a similarity or a threshold."""
     assert reaches_threshold(passage(similarity), threshold) == near
 
 
 @given(WINDOWS, st.integers(1, 5000))
 def test_larger_nodes_are_fewer_and_get_more(window: int, node_tokens: int) -> None:
-    """Larger nodes mean fewer candidates and a larger least budget."""
+    """Larger nodes mean fewer candidates and a larger minimum budget."""
     assert candidates(window, 0, node_tokens) == min(1000, max(100, window // node_tokens))
     assert context_tokens(100_000, 0, 1, 0.5, node_tokens) == node_tokens
 
@@ -117,10 +119,10 @@ def test_parameters_without_a_higher_limit_stay_unchanged(members: bytes) -> Non
 
 
 @given(st.integers(0, 10**6), st.integers(1, 10**6))
-def test_a_limit_only_ever_shrinks(most: int, asked: int) -> None:
-    """The lowered limit is the smaller one of both."""
-    assert json.loads(lower_limits(json.dumps({"max_tokens": asked}).encode(), most)) == {
-        "max_tokens": min(most, asked)
+def test_a_limit_only_ever_shrinks(most: int, requested: int) -> None:
+    """The result is the smaller one of the two limits."""
+    assert json.loads(lower_limits(json.dumps({"max_tokens": requested}).encode(), most)) == {
+        "max_tokens": min(most, requested)
     }
 
 

@@ -39,8 +39,10 @@ def turn(action: Action, question: str = "a question", history: Sequence[Message
     return Turn(LOCAL, question, tuple(history), detectors=Detectors(input=detectors, context=detectors))
 
 
-async def check_input(asked: Turn, guardrails: FakeGuardrails | None = None) -> tuple[Turn, tuple[Detections, ...]]:
-    return await Checks(guardrails or FakeGuardrails()).check_input(asked, Timeline(), Deadline.after(5))
+async def check_input(
+    requested: Turn, guardrails: FakeGuardrails | None = None
+) -> tuple[Turn, tuple[Detections, ...]]:
+    return await Checks(guardrails or FakeGuardrails()).check_input(requested, Timeline(), Deadline.after(5))
 
 
 def passage(number: int, text: str) -> Passage:
@@ -49,9 +51,9 @@ def passage(number: int, text: str) -> Passage:
 
 async def test_without_detectors_the_guardrails_are_not_called() -> None:
     """Without detectors, the guardrails are not called, and the turn and the passages stay unchanged."""
-    guardrails, asked = FakeGuardrails(), replace(turn(Action.BLOCK, "a secret"), detectors=Detectors())
-    assert await check_input(asked, guardrails) == (asked, ())
-    assert await Checks(guardrails).check_context(asked, (passage(1, "x"),), Timeline(), Deadline.after(5)) == (
+    guardrails, requested = FakeGuardrails(), replace(turn(Action.BLOCK, "a secret"), detectors=Detectors())
+    assert await check_input(requested, guardrails) == (requested, ())
+    assert await Checks(guardrails).check_context(requested, (passage(1, "x"),), Timeline(), Deadline.after(5)) == (
         (passage(1, "x"),),
         (),
     )
@@ -61,9 +63,9 @@ async def test_without_detectors_the_guardrails_are_not_called() -> None:
 async def test_users_and_tools_are_judged() -> None:
     """Messages of users and tools are judged. Messages of the system and the model are not."""
     guardrails = FakeGuardrails()
-    asked = turn(Action.REDACT, "my secret", HISTORY)
-    asked = replace(asked, detectors=Detectors(input=(Detector("words", Action.REDACT, requested=True),)))
-    checked, found = await check_input(asked, guardrails)
+    requested = turn(Action.REDACT, "my secret", HISTORY)
+    requested = replace(requested, detectors=Detectors(input=(Detector("words", Action.REDACT, requested=True),)))
+    checked, found = await check_input(requested, guardrails)
     assert guardrails.judged == ["an old secret", "a secret result", "my secret"]
     assert [message.text for message in checked.history] == [
         "secret of the system",
@@ -95,8 +97,8 @@ async def test_a_detector_that_fails_closed_is_named() -> None:
 
 async def test_an_old_message_does_not_close_a_conversation() -> None:
     """A finding in a message before the latest answer withholds that message and does not block the turn."""
-    asked = turn(Action.BLOCK, history=(*HISTORY[:3], Message("tool", "a clean result")))
-    checked, found = await check_input(asked)
+    requested = turn(Action.BLOCK, history=(*HISTORY[:3], Message("tool", "a clean result")))
+    checked, found = await check_input(requested)
     assert [message.text for message in checked.history] == [*[WITHHELD] * 3, "a clean result"]
     assert [(event.direction, event.item) for event in found] == [(Direction.INPUT, at) for at in range(3)]
 
@@ -105,8 +107,8 @@ async def test_an_old_call_of_a_tool_does_not_close_a_conversation() -> None:
     """A finding in an old tool call is replaced. A finding in the last message blocks the turn."""
     calls = b'{"tool_calls":[{"id":"c","function":{"name":"f","arguments":"{\\"a\\":\\"secret\\"}"}}]}'
     called = Message("assistant", "", b"", calls)
-    asked = turn(Action.BLOCK, history=(Message("user", "Find it."), called, Message("tool", "Here.")))
-    checked, _ = await check_input(asked)
+    requested = turn(Action.BLOCK, history=(Message("user", "Find it."), called, Message("tool", "Here.")))
+    checked, _ = await check_input(requested)
     assert (b"secret" in checked.history[1].extra_json, WITHHELD.encode() in checked.history[1].extra_json) == (
         False,
         True,
@@ -132,7 +134,10 @@ async def test_a_turn_without_a_question_is_judged_by_its_history() -> None:
     [(Action.BLOCK, ["clean"]), (Action.REDACT, ["clean", "a [REDACTED]"]), (Action.REPORT, ["clean", "a secret"])],
 )
 async def test_passages_are_judged(action: Action, texts: list[str]) -> None:
-    """A blocked passage is left out, a redacted one changed and a reported one kept, each with its number."""
+    """A blocked passage is omitted, a redacted one is changed, and a reported one is kept.
+
+    Each finding has the number of its passage.
+    """
     found_passages = (passage(1, "clean"), passage(2, "a secret"))
     kept, found = await Checks(FakeGuardrails()).check_context(
         turn(action), found_passages, Timeline(), Deadline.after(5)
@@ -165,33 +170,35 @@ async def test_the_failure_of_a_detector_is_an_event() -> None:
 
 
 async def test_reporting_detectors_are_called_separately() -> None:
-    """Reporting detectors are called by `report_on_input` with the original text, and others by `check_input`,
-    each once.
+    """`report_on_input` calls the reporting detectors with the original text, `check_input` the others, each
+    once.
     """
     guardrails, timeline = FakeGuardrails(), Timeline()
     report, redact = Detector("words", Action.REPORT), Detector("words", Action.REDACT)
-    asked = replace(turn(Action.REDACT, "my secret"), detectors=Detectors(input=(report, redact)))
+    requested = replace(turn(Action.REDACT, "my secret"), detectors=Detectors(input=(report, redact)))
     checks = Checks(guardrails)
-    checked, found = await checks.check_input(asked, timeline, Deadline.after(5))
+    checked, found = await checks.check_input(requested, timeline, Deadline.after(5))
     assert (checked.question, [each.findings[0].action for each in found]) == ("my [REDACTED]", [Action.REDACT])
-    told = await checks.report_on_input(asked, timeline, Deadline.after(5))
-    assert [each.findings[0].action for each in told] == [Action.REPORT]
+    reported = await checks.report_on_input(requested, timeline, Deadline.after(5))
+    assert [each.findings[0].action for each in reported] == [Action.REPORT]
     assert guardrails.judged == ["my secret", "my secret"]
-    assert timeline.detections == [*found, *told]
+    assert timeline.detections == [*found, *reported]
     assert await checks.report_on_input(turn(Action.BLOCK, "my secret"), timeline, Deadline.after(5)) == ()
     assert len(guardrails.judged) == 2
 
 
 async def test_findings_have_positions_in_the_requests_messages() -> None:
     """Findings have the positions of the request's messages, also in a question made of several messages."""
-    said = (Message("user", "a secret"), Message("system", "be kind"), Message("user", "no secret"))
-    asked = replace(
-        turn(Action.REDACT, "a secret\n\nno secret", said[1:2]),
+    messages = (Message("user", "a secret"), Message("system", "be kind"), Message("user", "no secret"))
+    requested = replace(
+        turn(Action.REDACT, "a secret\n\nno secret", messages[1:2]),
         original=replace(
-            turn(Action.REDACT, "a secret\n\nno secret", said[1:2]).original, messages=said, places=(1, 0, 2)
+            turn(Action.REDACT, "a secret\n\nno secret", messages[1:2]).original,
+            messages=messages,
+            places=(1, 0, 2),
         ),
     )
-    checked, found = await check_input(asked)
+    checked, found = await check_input(requested)
     assert checked.question == "a [REDACTED]\n\nno [REDACTED]"
     assert [(each.item, [(f.start, f.end) for f in each.findings]) for each in found] == [
         (0, [(2, 8)]),
@@ -203,12 +210,16 @@ async def test_findings_have_positions_in_the_requests_messages() -> None:
 async def test_a_search_query_is_cleared(action: Action) -> None:
     """A search query is accepted unless a detector would change it. Without detectors, none is called."""
     guardrails, timeline = FakeGuardrails(), Timeline()
-    asked = replace(turn(action), detectors=Detectors(output=(Detector("words", action),)))
+    requested = replace(turn(action), detectors=Detectors(output=(Detector("words", action),)))
     checks = Checks(guardrails)
-    assert await checks.clears_query(asked, "a word", timeline, Deadline.after(5))
-    assert await checks.clears_query(asked, "a secret", timeline, Deadline.after(5)) is (action is Action.REPORT)
+    assert await checks.clears_query(requested, "a word", timeline, Deadline.after(5))
+    assert await checks.clears_query(requested, "a secret", timeline, Deadline.after(5)) is (
+        action is Action.REPORT
+    )
     assert guardrails.judged == ["a word", "a secret"]
-    assert await checks.clears_query(replace(asked, detectors=Detectors()), "a secret", timeline, Deadline.after(5))
+    assert await checks.clears_query(
+        replace(requested, detectors=Detectors()), "a secret", timeline, Deadline.after(5)
+    )
     assert len(guardrails.judged) == 2
     assert [(each.direction, each.item) for each in timeline.detections] == [(Direction.OUTPUT, QUERY)]
 
@@ -242,8 +253,8 @@ async def test_findings_are_recorded_at_once() -> None:
     await checks.check_context(turn(Action.REDACT), (passage(1, "a secret"),), timeline, Deadline.after(5))
     with pytest.raises(BlockedQuestion):
         await checks.check_input(turn(Action.BLOCK, "a secret"), timeline, Deadline.after(5))
-    noted = [(each.direction, each.findings[0].action) for each in timeline.detections]
-    assert noted == [
+    recorded = [(each.direction, each.findings[0].action) for each in timeline.detections]
+    assert recorded == [
         (Direction.INPUT, Action.REPORT),
         (Direction.CONTEXT, Action.REDACT),
         (Direction.INPUT, Action.BLOCK),
@@ -275,12 +286,12 @@ LAST = DetectionOptions(input_scope=InputScope.LAST)
 async def test_a_request_cannot_limit_a_policy_to_the_last_message(action: Action) -> None:
     """A request cannot limit the detectors of a policy to the last message."""
     history = (Message("user", "my secret"), Message("user", "and"))
-    asked = replace(turn(action, "a question", history), detection=LAST)
+    requested = replace(turn(action, "a question", history), detection=LAST)
     if action is Action.BLOCK:
         with pytest.raises(Blocked):
-            await check_input(asked)
+            await check_input(requested)
     else:
-        checked, _ = await check_input(asked)
+        checked, _ = await check_input(requested)
         assert [message.text for message in checked.history] == ["my [REDACTED]", "and"]
 
 
@@ -292,12 +303,12 @@ async def test_a_requests_own_detectors_judge_the_last_message_alone() -> None:
     own = Detectors(input=(Detector("words", Action.BLOCK, requested=True),))
     for history, question in ((HISTORY, "a question"), (HISTORY[:3], "")):
         guardrails = FakeGuardrails()
-        asked = replace(turn(Action.REDACT, question, history), detection=LAST, detectors=own)
+        requested = replace(turn(Action.REDACT, question, history), detection=LAST, detectors=own)
         if question:
-            await check_input(asked, guardrails)
+            await check_input(requested, guardrails)
         else:
             with pytest.raises(Blocked):
-                await check_input(asked, guardrails)
+                await check_input(requested, guardrails)
         assert guardrails.judged == [question or "no secret"]
     both = replace(turn(Action.REDACT, "my secret", HISTORY[:3]), detection=LAST)
     guardrails = FakeGuardrails()

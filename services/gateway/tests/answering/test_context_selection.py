@@ -69,16 +69,16 @@ class Window:
         self.passages = passages
         self.stage = ContextSelection(InOrder({"docs": list(passages)}), self.generator, NODE_TOKENS)
 
-    async def select(self, asked: Turn) -> tuple[Turn, Selection]:
+    async def select(self, requested: Turn) -> tuple[Turn, Selection]:
         found = await self.stage.search(
-            replace(asked, retrieval=replace(asked.retrieval, top=7)), asked.question, *clock()
+            replace(requested, retrieval=replace(requested.retrieval, top=7)), requested.question, *clock()
         )
         assert found is not None
-        return await self.stage.select(asked, found, *clock())
+        return await self.stage.select(requested, found, *clock())
 
-    async def prompt_tokens(self, asked: Turn, selection: Selection) -> int:
+    async def prompt_tokens(self, requested: Turn, selection: Selection) -> int:
         counts = await self.generator.count_tokens(
-            LOCAL, "", (), prompts.compose(asked, selection.passages), Deadline.after(5)
+            LOCAL, "", (), prompts.compose(requested, selection.passages), Deadline.after(5)
         )
         return counts.messages
 
@@ -87,11 +87,11 @@ def clock() -> tuple[Timeline, Deadline]:
     return Timeline(), Deadline.after(5)
 
 
-def sent(asked: Turn) -> Any:
+def sent(requested: Turn) -> Any:
     """Return the limit that the model receives."""
-    limits = [json.loads(raw).get("max_tokens") for raw in (asked.parameters_json, asked.original.json)]
-    assert limits == [asked.max_tokens] * 2
-    return asked.max_tokens
+    limits = [json.loads(raw).get("max_tokens") for raw in (requested.parameters_json, requested.original.json)]
+    assert limits == [requested.max_tokens] * 2
+    return requested.max_tokens
 
 
 @given(st.integers(1, 20_000), st.integers(1, 20_000), LIMITS, RATIOS, st.lists(st.integers(1, 3000), max_size=8))
@@ -100,12 +100,12 @@ async def test_prompt_passages_and_answer_fit_the_window(
 ) -> None:
     """The prompt, the passages and the answer fit the window, or the request is refused. The order stays."""
     world = Window(window, *(passage(at, size) for at, size in enumerate(sizes, 1)))
-    asked = turn(prompt, max_tokens, ratio)
+    requested = turn(prompt, max_tokens, ratio)
     if prompt > window:
         with pytest.raises(InvalidRequest, match="Prompt length exceeds context window"):
-            await world.select(asked)
+            await world.select(requested)
         return
-    fit, selection = await world.select(asked)
+    fit, selection = await world.select(requested)
     length = await world.prompt_tokens(fit, selection)
     assert length + (sent(fit) or 0) <= window
     if max_tokens is None:
@@ -117,7 +117,7 @@ async def test_prompt_passages_and_answer_fit_the_window(
     assert len(numbers) + selection.too_large == len(sizes)
 
 
-async def test_the_worked_example() -> None:
+async def test_the_documented_example() -> None:
     """A window of 8192, a prompt of 500, a limit of 1000 and a ratio of 0.6 give passages of 600 tokens."""
     world = Window(8192, passage(1, 300), passage(2, 301), passage(3, 300), passage(4, 1))
     fit, selection = await world.select(turn(500, 1000, 0.6))
@@ -148,29 +148,29 @@ async def test_without_passages_the_first_limit_applies() -> None:
 
 async def test_a_pass_through_is_counted_by_its_own_messages() -> None:
     """A request that is passed through is counted by its own messages, and not by the joined question."""
-    asked = replace(
+    requested = replace(
         turn(500, 8000), original=replace(turn(500, 8000).original, messages=(Message("user", words(510)),))
     )
-    fit, _ = await Window(8192).select(asked)
+    fit, _ = await Window(8192).select(requested)
     assert sent(fit) == 8192 - 510
-    fit, selection = await Window(8192, passage(1, 10)).select(asked)
+    fit, selection = await Window(8192, passage(1, 10)).select(requested)
     assert len(selection.passages) == 1
     assert sent(fit) > 8192 - 510 - 60
 
 
 async def test_both_names_of_the_limit_are_lowered() -> None:
     """Both names of the limit are lowered."""
-    asked = replace(turn(500, 9000), parameters_json=b'{"max_tokens":8000,"max_completion_tokens":9000}')
-    fit, _ = await Window(8192).select(asked)
+    requested = replace(turn(500, 9000), parameters_json=b'{"max_tokens":8000,"max_completion_tokens":9000}')
+    fit, _ = await Window(8192).select(requested)
     assert fit.parameters_json == b'{"max_tokens":7692,"max_completion_tokens":7692}'
 
 
 async def test_a_limit_that_fits_stays_unchanged() -> None:
     """A limit that fits stays unchanged, and no warning is logged."""
-    asked = turn(500, 1000)
+    requested = turn(500, 1000)
     with structlog.testing.capture_logs() as lines:
-        fit, _ = await Window(8192, passage(1, 200)).select(asked)
-    assert fit is asked
+        fit, _ = await Window(8192, passage(1, 200)).select(requested)
+    assert fit is requested
     assert [line for line in lines if line["log_level"] == "warning"] == []
 
 
@@ -189,8 +189,8 @@ async def test_each_passage_is_logged_and_counted() -> None:
     world = Window(8192, passage(1, 100, 0.31), passage(2, 100, 0.29), passage(3, 9000, 0.9), passage(4, 5, None))
     with structlog.testing.capture_logs() as lines:
         _, selection = await world.select(turn(10, similarity_threshold=0.3))
-    told = {line["node_id"]: (line["fate"], line["tokens"]) for line in lines if line["log_level"] == "debug"}
-    assert told == {
+    logged = {line["node_id"]: (line["fate"], line["tokens"]) for line in lines if line["log_level"] == "debug"}
+    assert logged == {
         "p1": ("kept", 100),
         "p2": ("under threshold", None),
         "p3": ("too large", 9000),
@@ -227,13 +227,13 @@ async def test_a_question_that_is_too_long_is_not_searched_for() -> None:
     """A question that is too long is refused without a search, and an unknown index before that."""
     retriever = FakeRetriever({"docs": []})
     nowhere = replace(turn(10), retrieval=Retrieval(("nowhere",)))
-    for asked, error, words in (
+    for requested, error, words in (
         (turn(10), InvalidRequest, "Prompt length exceeds context window"),
         (nowhere, NotFound, "nowhere"),
     ):
         stage = ContextSelection(retriever, FakeGenerator(window=9), NODE_TOKENS)
         with pytest.raises(error, match=words):
-            await stage.search(asked, "query", Timeline(), Deadline.after(5))
+            await stage.search(requested, "query", Timeline(), Deadline.after(5))
     await stage.search(turn(9), "query", Timeline(), Deadline.after(5))
     assert len(retriever.queries) == 1
 

@@ -51,78 +51,78 @@ def turn(question: int, *history: int, follow_ups: bool = False, **more: Any) ->
     )
 
 
-async def fit(window: int, asked: Turn, *passages: Passage, only_quotes: bool = False) -> Fit:
+async def fit(window: int, requested: Turn, *passages: Passage, only_quotes: bool = False) -> Fit:
     generator = FakeGenerator(window=window, only_quotes=only_quotes)
-    found = Selection(passages) if asked.retrieval.indexes else None
+    found = Selection(passages) if requested.retrieval.indexes else None
     stage = ConversationWindow(generator, NODE_TOKENS)
-    return await stage.fit(asked, found, Timeline(), Deadline.after(5))
+    return await stage.fit(requested, found, Timeline(), Deadline.after(5))
 
 
-async def prompt_tokens(made: Fit) -> int:
-    passages = made.selection.passages if made.selection else ()
-    messages = prompts.compose(made.turn, passages)
+async def prompt_tokens(fitted: Fit) -> int:
+    passages = fitted.selection.passages if fitted.selection else ()
+    messages = prompts.compose(fitted.turn, passages)
     return (await FakeGenerator().count_tokens(LOCAL, "", (), messages, Deadline.after(5))).messages
 
 
 async def test_a_turn_that_fits_stays_unchanged() -> None:
     """A turn that fits stays the same object."""
-    asked = turn(10, 10, 10)
-    made = await fit(8192, asked, passage(1, 100))
-    assert made.turn is asked
-    assert made == Fit(asked, Selection((passage(1, 100),), 100), 0, room=made.room)
+    requested = turn(10, 10, 10)
+    fitted = await fit(8192, requested, passage(1, 100))
+    assert fitted.turn is requested
+    assert fitted == Fit(requested, Selection((passage(1, 100),), 100), 0, room=fitted.room)
 
 
 async def test_the_oldest_exchanges_are_left_out() -> None:
     """The oldest exchanges are left out completely, and their messages are counted."""
-    asked = turn(10, 500, 500, 500, 500, 500, 500)
-    made = await fit(4000, asked, passage(1, 300))
-    assert made.turn.history == asked.history[2:]
-    assert made.left_out == 2
-    assert made.selection == Selection((passage(1, 300),), 300)
+    requested = turn(10, 500, 500, 500, 500, 500, 500)
+    fitted = await fit(4000, requested, passage(1, 300))
+    assert fitted.turn.history == requested.history[2:]
+    assert fitted.left_out == 2
+    assert fitted.selection == Selection((passage(1, 300),), 300)
 
 
 async def test_without_a_search_the_history_gets_all_tokens() -> None:
     """Without a search, the history gets the tokens of the passages too."""
-    asked = replace(turn(10, *[500] * 6), retrieval=Retrieval())
-    made = await fit(4500, asked)
-    assert (made.left_out, made.selection) == (0, None)
-    assert (await fit(3000, asked)).left_out > 0
+    requested = replace(turn(10, *[500] * 6), retrieval=Retrieval())
+    fitted = await fit(4500, requested)
+    assert (fitted.left_out, fitted.selection) == (0, None)
+    assert (await fit(3000, requested)).left_out > 0
 
 
 async def test_passages_precede_the_history_up_to_their_share() -> None:
     """Passages get up to their share before the history, and the history gets the rest."""
-    asked = turn(10, *[200] * 20)
-    made = await fit(4096, asked, *(passage(number, 400) for number in range(1, 20)))
-    assert made.selection is not None
+    requested = turn(10, *[200] * 20)
+    fitted = await fit(4096, requested, *(passage(number, 400) for number in range(1, 20)))
+    assert fitted.selection is not None
     free = 4096 - 11 - 150 - ANSWER_TOKENS
-    assert free * 0.5 - 400 < made.selection.tokens <= free * 0.5
-    assert 0 < len(made.turn.history) < 20
+    assert free * 0.5 - 400 < fitted.selection.tokens <= free * 0.5
+    assert 0 < len(fitted.turn.history) < 20
 
 
 async def test_a_short_answer_does_not_reduce_the_sources() -> None:
     """A short answer does not reduce the number of passages."""
     passages = [passage(number, 300) for number in range(1, 4)]
-    made = await fit(8192, turn(10, max_tokens=100), *passages)
-    assert made.selection == Selection(tuple(passages), 900)
+    fitted = await fit(8192, turn(10, max_tokens=100), *passages)
+    assert fitted.selection == Selection(tuple(passages), 900)
 
 
 async def test_messages_of_the_system_and_the_question_stay() -> None:
     """The system's messages and the messages of the question stay."""
-    asked = turn(10, 900, 900)
+    requested = turn(10, 900, 900)
     rules, file = Message("system", words(100)), Message("user", words(800))
-    asked = replace(asked, history=(rules, *asked.history, file))
-    made = await fit(2500, asked)
-    assert made.turn.history == (rules, file)
-    assert made.left_out == 2
+    requested = replace(requested, history=(rules, *requested.history, file))
+    fitted = await fit(2500, requested)
+    assert fitted.turn.history == (rules, file)
+    assert fitted.left_out == 2
 
 
 async def test_a_question_that_is_too_long_is_refused() -> None:
     """A question that is too long is refused. A history that is too long is cut."""
     # The question is followed by "Sources:".
-    for asked in (turn(10), turn(9, 5000, 5000)):
-        assert (await fit(11, asked)).turn.history == ()
+    for requested in (turn(10), turn(9, 5000, 5000)):
+        assert (await fit(11, requested)).turn.history == ()
         with pytest.raises(InvalidRequest, match="Prompt length exceeds context window"):
-            await fit(9, asked)
+            await fit(9, requested)
 
 
 @given(
@@ -138,18 +138,18 @@ async def test_prompt_and_answer_fit_the_window(
 ) -> None:
     """The prompt and the answer fit the window, or the request is refused. The answer keeps its space."""
     parameters = json.dumps({"max_tokens": most} if most else {}).encode()
-    asked = turn(question, *history, max_tokens=most, parameters_json=parameters)
-    asked = replace(asked, retrieval=Retrieval(("docs",), context_token_ratio=ratio))
+    requested = turn(question, *history, max_tokens=most, parameters_json=parameters)
+    requested = replace(requested, retrieval=Retrieval(("docs",), context_token_ratio=ratio))
     if question + 1 > window:
         with pytest.raises(InvalidRequest):
-            await fit(window, asked)
+            await fit(window, requested)
         return
-    made = await fit(window, asked, *(passage(at, size) for at, size in enumerate(sizes, 1)))
-    length = await prompt_tokens(made)
-    limit = json.loads(made.turn.parameters_json).get("max_tokens")
+    fitted = await fit(window, requested, *(passage(at, size) for at, size in enumerate(sizes, 1)))
+    length = await prompt_tokens(fitted)
+    limit = json.loads(fitted.turn.parameters_json).get("max_tokens")
     assert length + (limit or 0) <= window
-    assert limit == made.turn.max_tokens
-    assert made.left_out + len(made.turn.history) == len(history)
+    assert limit == fitted.turn.max_tokens
+    assert fitted.left_out + len(fitted.turn.history) == len(history)
     left = window - question - 1 - 150
     assert window - length >= min(limit or ANSWER_TOKENS, left // 2)
     if most:
@@ -158,26 +158,26 @@ async def test_prompt_and_answer_fit_the_window(
 
 async def test_a_picture_counts_with_its_size() -> None:
     """A picture in the history counts with its size."""
-    asked = turn(10, 10, 10)
-    picture = replace(asked.history[0], text="", content_json=b"[]")
-    asked = replace(asked, history=(picture, asked.history[1]))
-    assert (await fit(2000, asked)).left_out == 2
-    assert (await fit(4000, asked)).left_out == 0
+    requested = turn(10, 10, 10)
+    picture = replace(requested.history[0], text="", content_json=b"[]")
+    requested = replace(requested, history=(picture, requested.history[1]))
+    assert (await fit(2000, requested)).left_out == 2
+    assert (await fit(4000, requested)).left_out == 0
 
 
 async def test_an_unknown_window_cuts_nothing() -> None:
     """A model with an unknown window gets the whole history and a bounded number of passages."""
-    made = await fit(0, turn(10, *[5000] * 10), *(passage(number, 1000) for number in range(1, 20)))
-    assert made.left_out == 0
-    assert made.selection is not None
-    assert 1 < len(made.selection.passages) < 8
+    fitted = await fit(0, turn(10, *[5000] * 10), *(passage(number, 1000) for number in range(1, 20)))
+    assert fitted.left_out == 0
+    assert fitted.selection is not None
+    assert 1 < len(fitted.selection.passages) < 8
 
 
 async def test_a_model_that_only_quotes_is_not_asked_for_questions() -> None:
-    """A model that only quotes is not asked for follow-up questions."""
-    asked = turn(10, follow_ups=True)
-    assert not (await fit(4000, asked, only_quotes=True)).turn.prompting.follow_ups
-    assert (await fit(4000, asked)).turn.prompting.follow_ups
+    """A model that only quotes gets no request for follow-up questions."""
+    requested = turn(10, follow_ups=True)
+    assert not (await fit(4000, requested, only_quotes=True)).turn.prompting.follow_ups
+    assert (await fit(4000, requested)).turn.prompting.follow_ups
 
 
 ROLES = ["system", "developer", "user", "assistant", "tool"]
@@ -248,31 +248,33 @@ class Counted(FakeGenerator):
 
 def plain(question: int, *history: int, max_tokens: int | None = None) -> Turn:
     """Return a turn whose messages have only texts."""
-    asked = turn(question, *history, max_tokens=max_tokens)
-    return replace(asked, history=tuple(replace(each, extra_json=b"") for each in asked.history))
+    requested = turn(question, *history, max_tokens=max_tokens)
+    return replace(requested, history=tuple(replace(each, extra_json=b"") for each in requested.history))
 
 
-async def fit_by(generator: Counted, asked: Turn, *passages: Passage) -> Fit:
+async def fit_by(generator: Counted, requested: Turn, *passages: Passage) -> Fit:
     stage = ConversationWindow(generator, NODE_TOKENS)
-    return await stage.fit(asked, Selection(passages), Timeline(), Deadline.after(5))
+    return await stage.fit(requested, Selection(passages), Timeline(), Deadline.after(5))
 
 
 async def test_a_turn_that_fits_by_its_bytes_is_not_counted() -> None:
     """A turn that fits by its bytes is not counted, once the window is known. Other turns are."""
     generator = Counted(window=4096)
-    asked = plain(10, 10, 10)
-    first = await fit_by(generator, asked, passage(1, 100))
-    again = await fit_by(generator, asked, passage(1, 100))
+    requested = plain(10, 10, 10)
+    first = await fit_by(generator, requested, passage(1, 100))
+    again = await fit_by(generator, requested, passage(1, 100))
     assert generator.calls == 1
     assert (again.turn, again.left_out) == (first.turn, first.left_out)
     assert again.selection is not None
     assert first.selection is not None
     assert again.selection.passages == first.selection.passages
-    await fit_by(generator, asked, passage(1, 1500))
+    await fit_by(generator, requested, passage(1, 1500))
     await fit_by(generator, plain(10, 1500, 10), passage(1, 100))
     await fit_by(generator, plain(2000), passage(1, 100))
-    await fit_by(generator, replace(asked, prompting=replace(asked.prompting, pictures=True)), passage(1, 100))
-    await fit_by(generator, replace(asked, original=OriginalRequest(tools_json=b"[{}]")), passage(1, 100))
+    await fit_by(
+        generator, replace(requested, prompting=replace(requested.prompting, pictures=True)), passage(1, 100)
+    )
+    await fit_by(generator, replace(requested, original=OriginalRequest(tools_json=b"[{}]")), passage(1, 100))
     assert generator.calls == 6
 
 
@@ -287,11 +289,11 @@ async def test_bounds_and_counts_give_the_same_result(
     window: int, question: int, history: list[int], sizes: list[int], max_tokens: int | None
 ) -> None:
     """Bounds and counts give the same passages and the same history."""
-    asked = plain(question, *history, max_tokens=max_tokens)
+    requested = plain(question, *history, max_tokens=max_tokens)
     passages = [passage(number, size) for number, size in enumerate(sizes, 1)]
     generator = Counted(window=window)
-    counted = await fit_by(generator, asked, *passages)
-    bounded = await fit_by(generator, asked, *passages)
+    counted = await fit_by(generator, requested, *passages)
+    bounded = await fit_by(generator, requested, *passages)
     assert (bounded.turn, bounded.left_out) == (counted.turn, counted.left_out)
     assert bounded.selection is not None
     assert counted.selection is not None

@@ -36,24 +36,24 @@ def turn(*names: str, chunking: Chunking | None = None, **kinds: DetectorKind) -
     )
 
 
-async def admit(asked: Turn) -> tuple[Turn, tuple[DetectorInfo, ...]]:
-    return await DetectorKinds(Guardrails()).admit(asked, Deadline.after(1))
+async def admit(requested: Turn) -> tuple[Turn, tuple[DetectorInfo, ...]]:
+    return await DetectorKinds(Guardrails()).admit(requested, Deadline.after(1))
 
 
-async def test_a_detector_that_does_not_exist() -> None:
+async def test_an_unknown_detector_is_refused() -> None:
     """An unknown detector is refused, and the refusal names it."""
-    with pytest.raises(NotFound, match="detector `nobody` not found"):
-        await admit(turn(nobody=DetectorKind.CHAT))
+    with pytest.raises(NotFound, match="detector `missing` not found"):
+        await admit(turn(missing=DetectorKind.CHAT))
 
 
-async def test_a_detector_of_another_kind() -> None:
+async def test_a_detector_of_another_kind_is_refused() -> None:
     """A detector of another kind is refused."""
     with pytest.raises(Unprocessable, match="detector `talk` is not supported by this endpoint"):
         await admit(turn(words=DetectorKind.CONTENTS, talk=DetectorKind.CONTENTS))
 
 
 async def test_known_detectors_are_returned() -> None:
-    """The known detectors are returned. A turn without kinds asks for none."""
+    """The known detectors are returned. For a turn without kinds, none are requested."""
     _, known = await admit(turn(words=DetectorKind.CONTENTS))
     assert [info.detector_id for info in known] == ["talk", "words"]
     plain = turn("words")
@@ -65,6 +65,6 @@ async def test_known_detectors_are_returned() -> None:
 )
 async def test_the_detectors_decide_on_the_split_of_an_answer(names: tuple[str, ...], chunking: Chunking) -> None:
     """An answer is cut into sentences if one of its detectors judges sentences."""
-    asked = turn(*names, chunking=Chunking.DETECTORS)
-    decided, _ = await admit(asked)
-    assert decided == replace(asked, detection=replace(asked.detection, chunking=chunking))
+    requested = turn(*names, chunking=Chunking.DETECTORS)
+    decided, _ = await admit(requested)
+    assert decided == replace(requested, detection=replace(requested.detection, chunking=chunking))

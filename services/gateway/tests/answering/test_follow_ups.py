@@ -172,8 +172,8 @@ async def test_a_stream_without_a_finish_releases_its_text() -> None:
     assert shown(await events([Delta(0, "a <<b")])) == "a"
 
 
-async def test_members_beside_the_text_stay() -> None:
-    """Members beside the text and deltas without text stay."""
+async def test_other_members_stay() -> None:
+    """Members other than the text, and deltas without text, stay."""
     found = await events([Delta(0, "<<a>>", b"", b'{"logprobs":1}'), Delta(0, "", b'{"reasoning":"x"}')])
     assert found == [
         Delta(0, "", b"", b'{"logprobs":1}'),

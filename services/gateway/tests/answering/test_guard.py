@@ -54,8 +54,8 @@ class Detector:
         spans: The findings by choice. A finding is reported when its end is cleared, and no clearance splits it.
         shares: Percentages, used in turn after each piece. The last piece is cleared completely.
         blocks_at: The choice and the code point whose arrival causes a block.
-        beside: Whether the members beside a text are judged.
-        deaf: If given, the watch accepts pieces and answers nothing until this event is set.
+        beside: Whether the members other than a text are judged.
+        resume: If given, the watch accepts pieces and returns no clearance until this event is set.
         at_once: Whether `feed` returns the clearances; else `clearances` yields them.
     """
 
@@ -64,7 +64,7 @@ class Detector:
     shares: Sequence[int] = (100,)
     blocks_at: tuple[int, int] | None = None
     failure: CausewayError | None = None
-    deaf: asyncio.Event | None = None
+    resume: asyncio.Event | None = None
     texts: dict[int, str] = field(default_factory=dict)
     complete: set[int] = field(default_factory=set)
     cleared: dict[int, int] = field(default_factory=dict)
@@ -98,11 +98,11 @@ class Detector:
                 cleared = span.start
         self.cleared[choice] = max(before, cleared) if self.beside or not beside else 0
         self.replies[choice] = reply_json
-        told = tuple(s for s in self.spans.get(choice, ()) if before < (s.end or 0) <= self.cleared[choice])
+        reported = tuple(s for s in self.spans.get(choice, ()) if before < (s.end or 0) <= self.cleared[choice])
         blocked = self.blocks_at is not None and choice == self.blocks_at[0] and len(whole) > self.blocks_at[1]
         cleared = before if blocked else self.cleared[choice]
-        clearance = Clearance(choice, cleared, told, blocked, judged=last and not blocked)
-        if self.at_once and self.deaf is None and self.failure is None:
+        clearance = Clearance(choice, cleared, reported, blocked, judged=last and not blocked)
+        if self.at_once and self.resume is None and self.failure is None:
             return (clearance,)
         self._out.append(clearance)
         self._wake.set()
@@ -116,8 +116,8 @@ class Detector:
     async def clearances(self) -> AsyncGenerator[Clearance, None]:
         try:
             while True:
-                if self.deaf is not None:
-                    await self.deaf.wait()
+                if self.resume is not None:
+                    await self.resume.wait()
                 if self.failure is not None and self.pieces:
                     raise self.failure
                 while self._out:
@@ -244,8 +244,8 @@ def test_findings_are_redacted(case: tuple[str, list[Finding], list[int]], share
     ending: list[Event] = [Finish(0, "stop")] if finish else []
     events = asyncio.run(guarded(Detector({0: spans}, shares), *batches, ending))
     assert text_of(events) == replaced(text, [(span.start or 0, span.end or 0, span.replacement) for span in spans])
-    told = [each for event in events if isinstance(event, Detections) for each in event.findings]
-    assert told == spans
+    reported = [each for event in events if isinstance(event, Detections) for each in event.findings]
+    assert reported == spans
     assert [event for event in events if isinstance(event, Finish)] == ending
 
 
@@ -319,7 +319,7 @@ async def test_a_whole_answer_with_too_many_texts() -> None:
     assert json.loads(events[-1].raw_json) == {"choices": body["choices"]}  # type: ignore[union-attr]  # the event is the answer
 
 
-async def test_members_beside_an_answer_are_bounded() -> None:
+async def test_other_members_are_bounded() -> None:
     """Members larger than detectors can judge are left out and named."""
     piece = json.dumps({"annotations": ["x" * 50_000]}).encode()
     deltas: list[Batch] = [[Delta(0, "", piece)] for _ in range(20)]
@@ -482,7 +482,7 @@ async def test_a_report_does_not_quote_redacted_text() -> None:
     assert len(found) == 4
 
 
-async def test_a_block_ends_every_choice_well() -> None:
+async def test_a_block_ends_every_choice() -> None:
     """A block ends every choice with the message and ``content_filter``."""
     watch = Detector(blocks_at=(1, 3))
     events = await guarded(
@@ -504,21 +504,21 @@ async def test_a_block_ends_every_choice_well() -> None:
 
 async def test_nothing_leaves_after_a_block() -> None:
     """Neither cleared text nor other members leave after a block."""
-    told = asyncio.Event()
+    reported = asyncio.Event()
 
     class Confused(Detector):
         at_once = False
 
         async def clearances(self) -> AsyncGenerator[Clearance, None]:
             yield Clearance(0, 0, (), blocked=True)
-            told.set()
+            reported.set()
             yield Clearance(1, 2, (), blocked=False)
             await asyncio.sleep(1)
 
     async def talkative() -> AsyncGenerator[Batch, None]:
         yield [Delta(0, "ab"), Delta(1, "cd")]
         await asyncio.sleep(0)
-        await told.wait()
+        await reported.wait()
         for _ in range(10):
             yield [Delta(2, "", b'{"tool_calls":[]}')]
 
@@ -642,13 +642,13 @@ class Tap:
     def __init__(self, piece: str, raw: bytes = b"") -> None:
         self._piece = piece
         self._raw = raw
-        self.taken = 0
+        self.produced = 0
         self.closed = False
 
     async def batches(self) -> AsyncGenerator[Batch, None]:
         try:
             while True:
-                self.taken += len(self._piece) + len(self._raw)
+                self.produced += len(self._piece) + len(self._raw)
                 yield [Delta(0, self._piece, self._raw)]
                 await asyncio.sleep(0)
         finally:
@@ -662,15 +662,15 @@ async def test_the_model_is_not_read_far_ahead(share: int) -> None:
     async with aclosing(tap.batches()) as batches, aclosing(OutputGuard(batches, watch, MESSAGE).events()) as out:
         reading = asyncio.ensure_future(anext(out))
         await asyncio.sleep(0.05)
-        before = tap.taken
+        before = tap.produced
         for _ in range(1000):
             await asyncio.sleep(0)
-        assert tap.taken == before <= HELD_CHARACTERS + 2 * 1000
+        assert tap.produced == before <= HELD_CHARACTERS + 2 * 1000
         if share:
             # Further reading makes room.
             await reading
             await anext(out)
-            await eventually(lambda: tap.taken > before)
+            await eventually(lambda: tap.produced > before)
         reading.cancel()
         await asyncio.wait([reading])
 
@@ -684,7 +684,7 @@ async def test_raw_deltas_count_towards_the_bound() -> None:
     ):
         await anext(out)
         await asyncio.sleep(0.05)
-        assert tap.taken <= 2 * HELD_CHARACTERS + 4000
+        assert tap.produced <= 2 * HELD_CHARACTERS + 4000
 
 
 async def test_leaving_early_stops_both_tasks() -> None:
@@ -693,9 +693,9 @@ async def test_leaving_early_stops_both_tasks() -> None:
     async with aclosing(tap.batches()) as batches:
         async with aclosing(OutputGuard(batches, watch, MESSAGE).events()) as out:
             await anext(out)
-        taken = tap.taken
+        produced = tap.produced
         await asyncio.sleep(0.02)
-        assert tap.taken == taken
+        assert tap.produced == produced
     assert tap.closed
     assert watch.closed
     assert len(asyncio.all_tasks()) == 1
@@ -703,7 +703,7 @@ async def test_leaving_early_stops_both_tasks() -> None:
 
 async def test_being_cancelled_stops_both_tasks() -> None:
     """A cancellation stops both tasks of the guard."""
-    watch = Detector(deaf=asyncio.Event())
+    watch = Detector(resume=asyncio.Event())
     guard = OutputGuard(model([Delta(0, "a")]), watch, MESSAGE)
     reading = asyncio.ensure_future(anext(guard.events()))
     await asyncio.sleep(0.01)
@@ -714,7 +714,7 @@ async def test_being_cancelled_stops_both_tasks() -> None:
     assert watch.closed
 
 
-async def beside(*batches: Batch | CausewayError, words: Sequence[str] = ("secret",)) -> list[Event]:
+async def redacted_output(*batches: Batch | CausewayError, words: Sequence[str] = ("secret",)) -> list[Event]:
     """Return the output of a model's batches with the words redacted in all members."""
     guardrails = FakeGuardrails(tuple(words))
     detectors = (Detector_("words", Action.REDACT),)
@@ -772,7 +772,7 @@ async def test_arguments_of_tool_calls_are_judged(pieces: list[str], expected: s
         [Delta(0, "", encode({"tool_calls": [{"index": 0, "function": {"name": "f", "arguments": piece}}]}))]
         for piece in pieces
     ]
-    events = await beside(*calls, [Finish(0, "tool_calls")])
+    events = await redacted_output(*calls, [Finish(0, "tool_calls")])
     whole: dict[str, Any] = {}
     for event in events:
         if isinstance(event, Delta):
@@ -780,11 +780,11 @@ async def test_arguments_of_tool_calls_are_judged(pieces: list[str], expected: s
     assert whole["tool_calls"][0]["function"]["arguments"] == expected
 
 
-async def test_members_beside_the_choices_are_judged() -> None:
-    """Members beside the choices are redacted in place, and their findings have no positions."""
+async def test_members_outside_the_choices_are_judged() -> None:
+    """Members outside the choices are redacted in place, and their findings have no positions."""
     start = Start(b'{"id":"x","citations":["https://a.test/secret","https://b.test"]}')
     usage = Usage(1, 2, b'{"prompt_tokens":1,"completion_tokens":2,"note":"secret"}')
-    events = await beside([start], [Delta(0, "ok")], [Finish(0, "stop", b'{"matched":"secret"}'), usage])
+    events = await redacted_output([start], [Delta(0, "ok")], [Finish(0, "stop", b'{"matched":"secret"}'), usage])
     starts = [members_of(event.raw_json) for event in events if isinstance(event, Start)]
     assert {name: value for each in starts for name, value in each.items()} == {
         "id": "x",
@@ -800,12 +800,12 @@ async def test_members_beside_the_choices_are_judged() -> None:
 async def test_a_whole_answer_keeps_its_other_bytes() -> None:
     """An answer without findings stays byte for byte. Otherwise only the found words change."""
     raw = b'{"id": "x", "choices": [{"index": 0, "message": {"content": "ok", "refusal": null}}], "usage": null}'
-    assert await beside([Completion(raw)]) == [Completion(raw)]
+    assert await redacted_output([Completion(raw)]) == [Completion(raw)]
     parts = [{"type": "text", "text": "The sec"}, {"type": "text", "text": "ret."}]
     call = {"index": 0, "id": "c", "type": "function", "function": {"name": "f", "arguments": '{"a":"secret"}'}}
     message = {"role": "assistant", "content": parts, "refusal": None, "tool_calls": [call]}
     answer = {"id": "x", "choices": [{"index": 0, "message": message, "finish_reason": "stop"}], "search": "secret"}
-    events = await beside([Completion(encode(answer))])
+    events = await redacted_output([Completion(encode(answer))])
     [completion] = [event for event in events if isinstance(event, Completion)]
     members = members_of(completion.raw_json)
     [choice] = members["choices"]

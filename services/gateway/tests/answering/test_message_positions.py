@@ -27,13 +27,14 @@ def finding(text: str, start: int | None, end: int | None) -> Finding:
 
 def turn(*parts: str) -> Turn:
     """Return a question of several messages, each after a system message, and one more message at the end."""
-    said = [Message("system", "s"), *(Message("user", part) for part in parts), Message("system", "s")]
+    messages = [Message("system", "s"), *(Message("user", part) for part in parts), Message("system", "s")]
     return Turn(
         LOCAL,
         PART_BREAK.join(parts),
-        (said[0], said[-1]),
+        (messages[0], messages[-1]),
         original=OriginalRequest(
-            messages=tuple(said) if len(parts) > 1 else (), places=(0, len(parts) + 1, *range(1, len(parts) + 1))
+            messages=tuple(messages) if len(parts) > 1 else (),
+            places=(0, len(parts) + 1, *range(1, len(parts) + 1)),
         ),
     )
 
@@ -68,24 +69,26 @@ def test_findings_about_the_whole_question() -> None:
 
 def test_a_finding_across_two_messages() -> None:
     """A finding across two messages is divided, and each part has its text."""
-    asked = turn("abc", "defg")
-    assert in_request(asked, [found(2, finding(asked.question, 1, 7))]) == (
+    requested = turn("abc", "defg")
+    assert in_request(requested, [found(2, finding(requested.question, 1, 7))]) == (
         found(1, finding("abc", 1, 3)),
         found(2, finding("defg", 0, 2)),
     )
-    assert in_request(asked, [found(2, finding(asked.question, 3, 5))]) == ()
+    assert in_request(requested, [found(2, finding(requested.question, 3, 5))]) == ()
 
 
 @given(st.lists(st.text(min_size=1, max_size=5), min_size=2, max_size=4), st.data())
 def test_spans_quote_their_messages(parts: list[str], data: st.DataObject) -> None:
     """A span in the request's messages covers the same text as in the question."""
-    asked = turn(*parts)
-    start = data.draw(st.integers(0, len(asked.question) - 1))
-    end = data.draw(st.integers(start + 1, len(asked.question)))
-    told = in_request(asked, [found(2, finding(asked.question, start, end))])
-    covered = [asked.original.messages[each.item].text[f.start : f.end] for each in told for f in each.findings]
-    assert covered == [f.text for each in told for f in each.findings]
+    requested = turn(*parts)
+    start = data.draw(st.integers(0, len(requested.question) - 1))
+    end = data.draw(st.integers(start + 1, len(requested.question)))
+    mapped = in_request(requested, [found(2, finding(requested.question, start, end))])
+    covered = [
+        requested.original.messages[each.item].text[f.start : f.end] for each in mapped for f in each.findings
+    ]
+    assert covered == [f.text for each in mapped for f in each.findings]
     # The breaks between messages belong to no message.
     ends = [sum(map(len, parts[: n + 1])) + n * len(PART_BREAK) for n in range(len(parts) - 1)]
     breaks = {at for each in ends for at in range(each, each + len(PART_BREAK))}
-    assert "".join(covered) == "".join(asked.question[at] for at in range(start, end) if at not in breaks)
+    assert "".join(covered) == "".join(requested.question[at] for at in range(start, end) if at not in breaks)

@@ -1,7 +1,6 @@
 from dataclasses import replace
 
-from gateway.answering import notes as said
-from gateway.answering.notes import not_ranked, notes
+from gateway.answering.notes import NO_QUESTIONS, not_ranked, notes
 from gateway.domain import Note, Passage, PromptOptions, Retrieval, Selection, Subject, Turn
 from servicekit.principal import LOCAL
 
@@ -19,7 +18,7 @@ def test_each_missing_part_has_its_note() -> None:
         Note(Subject.RESULTS, "No reranker is configured: the order is that of the search."),
         Note(Subject.RESULTS, "None."),
         Note(Subject.PROMPT, "The model's window has no room for the oldest 3 messages of the conversation."),
-        Note(Subject.PROMPT, said.NO_QUESTIONS),
+        Note(Subject.PROMPT, NO_QUESTIONS),
     )
 
 
@@ -39,12 +38,12 @@ def found(score: float | None, not_reranked: str = "") -> Selection:
     return Selection((passage,), not_reranked=not_reranked)
 
 
-WANTED = Retrieval(minimum_reranker_score=2.0, semantic_ranker=True)
+REQUESTED = Retrieval(minimum_reranker_score=2.0, semantic_ranker=True)
 
 
 def test_without_a_reranker() -> None:
     """The note on a missing reranker names the missing effects."""
-    assert not_ranked(found(None), WANTED) == (
+    assert not_ranked(found(None), REQUESTED) == (
         "No reranker is configured: the order is that of the search; no passage was omitted because of its score."
     )
     assert not_ranked(found(None), Retrieval(semantic_ranker=True)) == (
@@ -61,7 +60,7 @@ def test_a_reranker_that_failed() -> None:
 
 
 def test_a_minimum_alone_runs_no_reranker() -> None:
-    """A least score without a reranker has a note, except the score 0, which some clients always send."""
+    """A minimum score without a reranker has a note, except the score 0, which some clients always send."""
     assert not_ranked(found(None), Retrieval(minimum_reranker_score=1.5)) == (
         "minimum_reranker_score needs semantic_ranker: no passage was omitted because of its score."
     )
@@ -71,5 +70,5 @@ def test_a_minimum_alone_runs_no_reranker() -> None:
 def test_without_ranking_there_is_no_note() -> None:
     """No note appears without a request for ranking, without passages, or with a reranker's scores."""
     assert not_ranked(found(None), Retrieval(semantic_captions=True)) == ""
-    assert not_ranked(None, WANTED) == not_ranked(Selection(()), WANTED) == ""
-    assert not_ranked(found(1.0), WANTED) == ""
+    assert not_ranked(None, REQUESTED) == not_ranked(Selection(()), REQUESTED) == ""
+    assert not_ranked(found(1.0), REQUESTED) == ""

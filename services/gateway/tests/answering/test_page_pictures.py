@@ -13,7 +13,7 @@ from servicekit.errors import Unavailable
 PAGES = ["guide-1.pdf#page=1", "guide-2.pdf#page=2"]
 JPEGS = [b"\xff\xd8one", b"\xff\xd8two"]
 URLS = [f"data:image/jpeg;base64,{base64.b64encode(jpeg).decode()}" for jpeg in JPEGS]
-WANTED = {"use_gpt4v": True, "gpt4v_input": "textAndImages"}
+OVERRIDES = {"use_gpt4v": True, "gpt4v_input": "textAndImages"}
 STAGES = ["/2024-01", "/2024-01-28", "/2024-04", "/2024-05-29", "/2026-04-10"]
 
 
@@ -22,7 +22,7 @@ def pictured(passage: Passage) -> Passage:
 
 
 @pytest.fixture(autouse=True)
-def kept(fakes: Any) -> None:
+def stored_pictures(fakes: Any) -> None:
     """Store pictures of both pages for a model that accepts pictures."""
     fakes.generator.takes_pictures = True
     passages = fakes.retriever.indexes["docs"] = [pictured(each) for each in fakes.retriever.indexes["docs"]]
@@ -32,14 +32,14 @@ def kept(fakes: Any) -> None:
 
 @pytest.fixture
 def ask(client: httpx.AsyncClient) -> Callable[..., Any]:
-    async def asked(overrides: dict[str, Any], stage: str = "/2024-04") -> Any:
+    async def answer_context(overrides: dict[str, Any], stage: str = "/2024-04") -> Any:
         body = {"messages": [{"role": "user", "content": "the ferry?"}], "context": {"overrides": overrides}}
         response = await client.post(f"{stage}/chat", json=body)
         assert response.status_code == 200, response.text
         answer = response.json()
         return (answer["choices"][0] if "choices" in answer else answer)["context"]
 
-    return asked
+    return answer_context
 
 
 def parts(fakes: Any) -> list[Any]:
@@ -51,14 +51,14 @@ def parts(fakes: Any) -> list[Any]:
 
 def notes(context: Any) -> list[str]:
     thought = next(each for each in context["thoughts"] if each["title"] == "Results")
-    said: list[str] = thought["props"].get("notes", [])
-    return said
+    texts: list[str] = thought["props"].get("notes", [])
+    return texts
 
 
 @pytest.mark.parametrize("stage", STAGES)
 async def test_the_model_sees_the_pages(ask: Any, fakes: Any, stage: str) -> None:
     """The model gets the pictures with their names after the question, and the client gets the same pictures."""
-    context = await ask(WANTED, stage)
+    context = await ask(OVERRIDES, stage)
     text, *others = parts(fakes)
     assert text["text"].startswith("the ferry?\n\nSources:\nguide-1.pdf#page=1: The ferry leaves at nine.")
     assert others == [
@@ -113,44 +113,44 @@ async def test_a_page_is_shown_once(ask: Any, fakes: Any) -> None:
     """A page with several passages is shown once."""
     first = fakes.retriever.indexes["docs"][0]
     fakes.retriever.indexes["docs"] = [first, replace(first, id="p9")]
-    assert len((await ask(WANTED))["data_points"]["images"]) == 1
+    assert len((await ask(OVERRIDES))["data_points"]["images"]) == 1
 
 
-def without_eyes(fakes: Any) -> None:
+def text_only_model(fakes: Any) -> None:
     fakes.generator.takes_pictures = False
 
 
-def judged(fakes: Any) -> None:
+def with_context_detectors(fakes: Any) -> None:
     fakes.policy = Detectors(context=(Detector("words", Action.REDACT),))
 
 
-def unkept(fakes: Any) -> None:
+def without_page_pictures(fakes: Any) -> None:
     fakes.retriever.indexes["docs"] = [
         replace(each, has_pictures=False) for each in fakes.retriever.indexes["docs"]
     ]
 
 
-def lost(fakes: Any) -> None:
+def with_lost_pictures(fakes: Any) -> None:
     fakes.pictures.contents.clear()
 
 
-def away(fakes: Any) -> None:
-    fakes.pictures.failure = Unavailable("Away.")
+def with_unavailable_store(fakes: Any) -> None:
+    fakes.pictures.failure = Unavailable("Down.")
 
 
-def small(fakes: Any) -> None:
+def with_small_window(fakes: Any) -> None:
     fakes.generator.window = budget.PICTURE_TOKENS
 
 
 @pytest.mark.parametrize(
     ("change", "note"),
     [
-        (without_eyes, page_pictures.NOT_ACCEPTED),
-        (judged, page_pictures.NOT_JUDGED),
-        (unkept, page_pictures.NOT_STORED),
-        (lost, page_pictures.NOT_STORED),
-        (away, page_pictures.NOT_FETCHED),
-        (small, page_pictures.NO_ROOM),
+        (text_only_model, page_pictures.NOT_ACCEPTED),
+        (with_context_detectors, page_pictures.NOT_JUDGED),
+        (without_page_pictures, page_pictures.NOT_STORED),
+        (with_lost_pictures, page_pictures.NOT_STORED),
+        (with_unavailable_store, page_pictures.NOT_FETCHED),
+        (with_small_window, page_pictures.NO_ROOM),
     ],
 )
 async def test_a_note_has_the_reason_for_missing_pictures(
@@ -168,7 +168,7 @@ async def test_a_note_has_the_reason_for_missing_pictures(
 async def test_the_best_pages_that_fit_are_shown(ask: Any, fakes: Any) -> None:
     """The best pages are shown as far as they fit, and a note has the number of the others."""
     fakes.generator.window = 3 * budget.PICTURE_TOKENS
-    context = await ask(WANTED | {"max_tokens": 1024})
+    context = await ask(OVERRIDES | {"max_tokens": 1024})
     assert [image["url"] for image in context["data_points"]["images"]] == URLS[:1]
     assert notes(context) == ["Pages whose pictures the model did not get: 1."]
 
@@ -177,7 +177,7 @@ async def test_pictures_go_with_their_documents(client: httpx.AsyncClient, fakes
     """The pictures of a removed document or index are removed. Documents without pictures cause no call."""
     fakes.retriever.indexes["docs"].append(replace(fakes.retriever.indexes["docs"][0], document_id="plain"))
     fakes.retriever.indexes["docs"][-1] = replace(fakes.retriever.indexes["docs"][-1], has_pictures=False)
-    response = await client.post("/indexes/docs/documents/delete", json={"doc_ids": ["d1", "plain", "nobody"]})
+    response = await client.post("/indexes/docs/documents/delete", json={"doc_ids": ["d1", "plain", "missing"]})
     assert response.status_code == 200
     assert fakes.pictures.forgotten == [("docs", ("d1",))]
     assert [key[2] for key in fakes.pictures.contents] == ["d2"]

@@ -97,7 +97,7 @@ def steps(events: Sequence[Event]) -> list[str]:
     return [step.name for step in events[-1].steps]
 
 
-def of(kind: type, events: Sequence[Event]) -> list[Any]:
+def of_type(kind: type, events: Sequence[Event]) -> list[Any]:
     return [event for event in events if isinstance(event, kind)]
 
 
@@ -106,7 +106,7 @@ async def test_the_order_of_events() -> None:
     world = World()
     events = await world.events(turn())
     assert [type(event) for event in events] == [Context, Start, Delta, Delta, Finish, Usage, Done]
-    context = of(Context, events)[0]
+    context = of_type(Context, events)[0]
     assert context.query == QUESTION
     assert [each.id for each in context.passages] == ["p1", "p2"]
     assert context.prompt == world.generator.prompts[0].messages
@@ -120,7 +120,7 @@ async def test_without_an_index_nothing_is_searched() -> None:
     world = World()
     events = await world.events(turn(retrieval=Retrieval()))
     assert world.retriever.queries == []
-    assert of(Context, events)[0].query == ""
+    assert of_type(Context, events)[0].query == ""
     assert world.generator.prompts[0].messages[-1].text == QUESTION
 
 
@@ -146,7 +146,7 @@ async def test_the_input_is_checked_while_passages_are_fetched() -> None:
 
 
 async def test_nothing_leaves_before_the_verdict() -> None:
-    """The model is not asked before the verdict on the input."""
+    """The model is not called before the verdict on the input."""
     world, verdict = World(), asyncio.Event()
 
     class Guardrails(FakeGuardrails):
@@ -183,27 +183,27 @@ class Waiting(FakeGuardrails):
 
 
 async def test_the_model_does_not_wait_for_reporting_detectors() -> None:
-    """The model runs beside a reporting detector.
+    """The model runs concurrently with a reporting detector.
 
     The findings precede the answer, and nothing is passed through.
     """
     guardrails = Waiting()
     world = World(guardrails=guardrails)
-    asked = turn(
+    requested = turn(
         "my secret ferry",
         style=PromptStyle.CONTEXT_IN_SYSTEM_MESSAGE,
         detectors=Detectors(input=words(Action.REPORT)),
         original=OriginalRequest(json=ORIGINAL),
     )
     events: list[Event] = []
-    collecting = asyncio.ensure_future(world.collect(asked, events))
+    collecting = asyncio.ensure_future(world.collect(requested, events))
     await eventually(lambda: bool(world.generator.prompts))
     await asyncio.sleep(0.02)
     assert events == []
     guardrails.verdict.set()
     await collecting
     assert [type(event) for event in events][:4] == [Context, Detections, Start, Delta]
-    assert of(Detections, events)[0].findings[0].text == "secret"
+    assert of_type(Detections, events)[0].findings[0].text == "secret"
     assert world.generator.prompts[0].passthrough_json == b""
     assert "report on input" in steps(events)
 
@@ -228,13 +228,13 @@ async def test_a_blocked_question_has_the_findings_of_all_detectors() -> None:
     world = World(guardrails=guardrails)
     both = Detectors(input=(*words(Action.REPORT), *words(Action.BLOCK)))
     events = await world.events(turn("my secret", detectors=both, answers_blocked=True))
-    found = [finding.action for event in of(Detections, events) for finding in event.findings]
+    found = [finding.action for event in of_type(Detections, events) for finding in event.findings]
     assert found == [Action.BLOCK, Action.REPORT]
     assert world.generator.prompts == []
     guardrails.fails = True
     events = await world.events(turn("my", detectors=Detectors(input=words(Action.REPORT)), answers_blocked=True))
-    assert [len(event.failures) for event in of(Detections, events)] == [1]
-    assert of(Finish, events)[0].reason == "content_filter"
+    assert [len(event.failures) for event in of_type(Detections, events)] == [1]
+    assert of_type(Finish, events)[0].reason == "content_filter"
 
 
 async def test_leaving_cancels_the_reporting_detectors() -> None:
@@ -258,7 +258,7 @@ async def test_leaving_cancels_the_reporting_detectors() -> None:
 
 
 async def test_a_blocked_question_is_refused() -> None:
-    """A blocked question is refused with its finding, and the model is not asked."""
+    """A blocked question is refused with its finding, and the model is not called."""
     world = World()
     with pytest.raises(Blocked, match="secret"):
         await world.events(turn("my secret", detectors=Detectors(input=words(Action.BLOCK))))
@@ -282,14 +282,14 @@ async def test_a_redacted_question_is_searched_and_answered() -> None:
     assert world.retriever.queries == ["a secret ferry", "a [REDACTED] ferry"]
     prompt = world.generator.prompts[0]
     assert prompt.question == "a [REDACTED] ferry"
-    spoken = [message.text for message in prompt.messages if message.role in ("user", "tool")]
-    assert spoken[:2] == ["an old [REDACTED]", "a [REDACTED] result"]
-    assert spoken[2].startswith("a [REDACTED] ferry")
+    texts = [message.text for message in prompt.messages if message.role in ("user", "tool")]
+    assert texts[:2] == ["an old [REDACTED]", "a [REDACTED] result"]
+    assert texts[2].startswith("a [REDACTED] ferry")
     # The documents contain the word themselves. A policy judges the system message of a request.
     assert prompt.messages[1].text == "[REDACTED] of the system"
-    context = of(Context, events)[0]
+    context = of_type(Context, events)[0]
     assert context.query == "a [REDACTED] ferry"
-    assert [event.item for event in of(Detections, events)] == [0, 1, 3, 4]
+    assert [event.item for event in of_type(Detections, events)] == [0, 1, 3, 4]
 
 
 async def test_retrieval_results_of_the_original_question_are_dropped() -> None:
@@ -299,16 +299,16 @@ async def test_retrieval_results_of_the_original_question_are_dropped() -> None:
     events = await world.events(
         turn("secret", retrieval=Retrieval(("docs",), top=1), detectors=Detectors(input=words(Action.REDACT)))
     )
-    assert [each.id for each in of(Context, events)[0].passages] == ["p2"]
+    assert [each.id for each in of_type(Context, events)[0].passages] == ["p2"]
 
 
 async def test_a_blocked_passage_is_left_out() -> None:
     """A blocked passage does not reach the model. The other passages do."""
     world = World()
     events = await world.events(turn(detectors=Detectors(context=words(Action.BLOCK))))
-    assert [each.id for each in of(Context, events)[0].passages] == ["p1"]
+    assert [each.id for each in of_type(Context, events)[0].passages] == ["p1"]
     assert [each.id for each in world.generator.prompts[0].sources] == ["p1"]
-    assert [(event.direction, event.item) for event in of(Detections, events)] == [(Direction.CONTEXT, 1)]
+    assert [(event.direction, event.item) for event in of_type(Detections, events)] == [(Direction.CONTEXT, 1)]
     assert "check context" in steps(events)
 
 
@@ -325,9 +325,9 @@ async def test_the_answer_is_judged() -> None:
     """The answer is redacted, and its findings are returned as an event."""
     world = World(generator=FakeGenerator.saying("the sec", "ret", " is out"))
     events = await world.events(turn(detectors=Detectors(output=words(Action.REDACT))))
-    assert "".join(event.text for event in of(Delta, events)) == "the [REDACTED] is out"
-    assert len(of(Detections, events)) == 1
-    assert of(Usage, events) == [Usage(7, 3)]
+    assert "".join(event.text for event in of_type(Delta, events)) == "the [REDACTED] is out"
+    assert len(of_type(Detections, events)) == 1
+    assert of_type(Usage, events) == [Usage(7, 3)]
 
 
 async def test_the_tokens_of_a_blocked_answer_are_counted() -> None:
@@ -335,18 +335,18 @@ async def test_the_tokens_of_a_blocked_answer_are_counted() -> None:
     world = World(generator=FakeGenerator.saying("the ", "secret"))
     events = await world.events(turn(retrieval=Retrieval(), detectors=Detectors(output=words(Action.BLOCK))))
     assert [type(event) for event in events][-3:] == [Finish, Usage, Done]
-    assert of(Finish, events)[0].reason == "content_filter"
+    assert of_type(Finish, events)[0].reason == "content_filter"
     # The fake counts "the Withheld." as two tokens, one for each word.
-    assert of(Usage, events)[0].completion_tokens == 2
-    assert of(Usage, events)[0].prompt_tokens > 5
+    assert of_type(Usage, events)[0].completion_tokens == 2
+    assert of_type(Usage, events)[0].prompt_tokens > 5
     assert world.generator.closed == 1
 
 
 async def test_choices_are_counted_apart() -> None:
     """The tokens of each choice are counted separately."""
-    said: Batch = [Delta(0, "no"), Delta(1, "yes"), Delta(0, " way"), Finish(0, "stop"), Finish(1, "stop")]
-    world = World(generator=FakeGenerator([said]))
-    (usage,) = of(Usage, await world.events(turn(retrieval=Retrieval())))
+    answer: Batch = [Delta(0, "no"), Delta(1, "yes"), Delta(0, " way"), Finish(0, "stop"), Finish(1, "stop")]
+    world = World(generator=FakeGenerator([answer]))
+    (usage,) = of_type(Usage, await world.events(turn(retrieval=Retrieval())))
     assert usage.completion_tokens == 3
 
 
@@ -393,7 +393,7 @@ async def test_nothing_found_is_a_pass_through(index: str) -> None:
         )
     )
     assert world.generator.prompts[0].passthrough_json == ORIGINAL
-    assert of(Context, events) == []
+    assert of_type(Context, events) == []
     assert steps(events) == ["check input", "retrieve", "budget", "first token", "generate"]
 
 
@@ -421,7 +421,7 @@ async def test_redaction_blocking_and_output_detectors_prevent_a_pass_through(de
 
 
 async def test_without_sources_the_model_is_still_called() -> None:
-    """A model of another dialect is asked with an empty list of sources."""
+    """A model of another dialect is called with an empty list of sources."""
     world = World()
     await world.events(turn(retrieval=Retrieval(("empty",), top=3)))
     assert world.generator.prompts[0].messages[-1].text == f"{QUESTION}\n\nSources:\n"
@@ -433,7 +433,7 @@ async def test_only_passages_that_fit_are_used() -> None:
     world.retriever.indexes["docs"] = [passage(1, "ferry " * 1000), passage(2, "ferry")]
     world.generator.window = 1500
     events = await world.events(turn("ferry"))
-    assert [each.id for each in of(Context, events)[0].passages] == ["p2"]
+    assert [each.id for each in of_type(Context, events)[0].passages] == ["p2"]
 
 
 @pytest.mark.parametrize("index", ["docs", "empty"])
@@ -451,12 +451,12 @@ async def test_the_last_event_has_the_selection_of_passages() -> None:
     """The last event has the selection of passages, also an empty one. Without a search it has none."""
     world = World(generator=FakeGenerator([[Completion(b"{}")]]))
     world.retriever.indexes["docs"] = [passage(1, "ferry"), passage(2, "ferry " * 9000)]
-    asked = turn("ferry", style=PromptStyle.CONTEXT_IN_SYSTEM_MESSAGE, original=OriginalRequest(json=ORIGINAL))
-    done = (await world.events(asked))[-1]
+    requested = turn("ferry", style=PromptStyle.CONTEXT_IN_SYSTEM_MESSAGE, original=OriginalRequest(json=ORIGINAL))
+    done = (await world.events(requested))[-1]
     assert isinstance(done, Done)
     assert done.selection == Selection((world.retriever.indexes["docs"][0],), 2, 0, 1)
     world.retriever.indexes["docs"].pop(0)
-    done = (await world.events(asked))[-1]
+    done = (await world.events(requested))[-1]
     assert isinstance(done, Done)
     assert done.selection == Selection((), 0, 0, 1)
     done = (await world.events(turn(retrieval=Retrieval())))[-1]
@@ -466,14 +466,17 @@ async def test_the_last_event_has_the_selection_of_passages() -> None:
 
 @pytest.mark.parametrize("passthrough", [True, False])
 async def test_a_required_index_must_exist(passthrough: bool) -> None:
-    """An unknown required index is refused before an objection and before the model is asked."""
+    """An unknown required index is refused before an objection and before the model is called."""
     world = World()
-    asked = Turn(
+    requested = Turn(
         LOCAL,
         "q",
         original=OriginalRequest(json=ORIGINAL, passthrough=passthrough, required_indexes=("docs", "nowhere")),
     )
-    for each in (asked, replace(asked, original=replace(asked.original, objection=InvalidRequest("wrong")))):
+    for each in (
+        requested,
+        replace(requested, original=replace(requested.original, objection=InvalidRequest("wrong"))),
+    ):
         with pytest.raises(NotFound, match="nowhere"):
             await world.events(each)
     assert world.generator.prompts == []
@@ -482,8 +485,10 @@ async def test_a_required_index_must_exist(passthrough: bool) -> None:
 async def test_the_check_of_an_index_is_timed() -> None:
     """The check of a required index is a step with its own time."""
     world = World(generator=FakeGenerator([[Completion(b"{}")]]))
-    asked = Turn(LOCAL, "", original=OriginalRequest(json=ORIGINAL, passthrough=True, required_indexes=("docs",)))
-    assert steps(await world.events(asked)) == ["find index", "first token", "generate"]
+    requested = Turn(
+        LOCAL, "", original=OriginalRequest(json=ORIGINAL, passthrough=True, required_indexes=("docs",))
+    )
+    assert steps(await world.events(requested)) == ["find index", "first token", "generate"]
 
 
 async def test_an_objection_is_raised_before_anything_is_done() -> None:
@@ -496,8 +501,8 @@ async def test_an_objection_is_raised_before_anything_is_done() -> None:
     assert (world.retriever.queries, world.generator.prompts) == ([], [])
 
 
-async def test_an_unknown_index_is_raised_before_the_model_is_asked() -> None:
-    """An unknown index is refused before the model is asked."""
+async def test_an_unknown_index_is_raised_before_the_model_is_called() -> None:
+    """An unknown index is refused before the model is called."""
     world = World()
     with pytest.raises(NotFound, match="nowhere"):
         await world.events(turn(retrieval=Retrieval(("nowhere",), top=1)))
@@ -506,7 +511,7 @@ async def test_an_unknown_index_is_raised_before_the_model_is_asked() -> None:
 
 async def test_the_failure_of_the_input_check_takes_precedence() -> None:
     """The failure of the input check takes precedence over the failure of the retrieval."""
-    detectors = Detectors(input=(Detector("nobody", Action.BLOCK),))
+    detectors = Detectors(input=(Detector("missing", Action.BLOCK),))
     for _ in range(5):
         with pytest.raises(NotFound, match="detector"):
             await World().events(turn(retrieval=Retrieval(("nowhere",), top=1), detectors=detectors))
@@ -515,9 +520,9 @@ async def test_the_failure_of_the_input_check_takes_precedence() -> None:
 @pytest.mark.parametrize("script", [[], [[Start(b"{}")]]])
 async def test_a_model_without_output_is_a_failure(script: list[Batch]) -> None:
     """A model without output causes an error and not an empty answer."""
-    for asked in (turn(), Turn(LOCAL, "", original=OriginalRequest(json=ORIGINAL, passthrough=True))):
+    for requested in (turn(), Turn(LOCAL, "", original=OriginalRequest(json=ORIGINAL, passthrough=True))):
         with pytest.raises(Unavailable, match="no answer"):
-            await World(generator=FakeGenerator(list(script))).events(asked)
+            await World(generator=FakeGenerator(list(script))).events(requested)
 
 
 async def test_a_failing_model_fails_the_answer() -> None:
@@ -526,7 +531,7 @@ async def test_a_failing_model_fails_the_answer() -> None:
     out: list[Event] = []
     with pytest.raises(Unavailable):
         await world.collect(turn(), out)
-    assert of(Delta, out) == [Delta(0, "a")]
+    assert of_type(Delta, out) == [Delta(0, "a")]
 
 
 @pytest.mark.parametrize("detectors", [Detectors(), Detectors(output=words(Action.REPORT))])
@@ -536,8 +541,8 @@ async def test_leaving_closes_the_model(detectors: Detectors, passthrough: bool)
     gate = asyncio.Event()
     world = World(generator=FakeGenerator([[Delta(0, "a")], [Delta(0, "b")]], gate=gate))
     original = Turn(LOCAL, "", original=OriginalRequest(json=ORIGINAL, passthrough=True))
-    asked = original if passthrough else turn(detectors=detectors)
-    async with aclosing(world.answer(asked)) as batches:
+    requested = original if passthrough else turn(detectors=detectors)
+    async with aclosing(world.answer(requested)) as batches:
         await anext(batches)
     assert world.generator.closed == 1
     assert len(asyncio.all_tasks()) == 1
@@ -639,13 +644,13 @@ async def test_the_rewritten_query_is_searched() -> None:
     world.retriever.indexes["docs"].insert(0, passage(3, "Sundays and"))
     events = await world.events(rewriting(retrieval=Retrieval(("docs",), top=1)))
     assert world.retriever.queries == ["and on Sundays", ON_SUNDAYS]
-    context = of(Context, events)[0]
+    context = of_type(Context, events)[0]
     assert (context.query, context.notes) == (ON_SUNDAYS, ())
     assert [each.id for each in context.passages] == ["p1"]
     assert world.generator.prompts[1].question == "and on Sundays"
     assert steps(events) == ["retrieve", "rewrite", "budget", "first token", "generate"]
-    assert of(Done, events)[0].steps[1].usage == Usage(7, 1)
-    assert of(Usage, events) == [Usage(7, 1)]
+    assert of_type(Done, events)[0].steps[1].usage == Usage(7, 1)
+    assert of_type(Usage, events) == [Usage(7, 1)]
 
 
 async def test_a_question_that_needs_no_change_is_searched_once() -> None:
@@ -659,7 +664,7 @@ async def test_a_failed_rewriting_leaves_a_note() -> None:
     """A failed rewriting leaves a note, and the question is searched."""
     world = World(generator=scripted([""], ["No."]))
     events = await world.events(rewriting())
-    context = of(Context, events)[0]
+    context = of_type(Context, events)[0]
     assert context.query == "and on Sundays"
     assert [note.subject for note in context.notes] == [Subject.QUERY]
     assert world.retriever.queries == ["and on Sundays"]
@@ -702,7 +707,7 @@ async def test_a_conversation_that_is_too_long_is_cut() -> None:
     world.generator.window = 2000
     old = (Message("user", "w " * 900), Message("assistant", "w " * 900))
     events = await world.events(turn(history=(*old, *CONVERSATION)))
-    context = of(Context, events)[0]
+    context = of_type(Context, events)[0]
     assert context.left_out == 2
     assert [note.subject for note in context.notes] == [Subject.PROMPT]
     assert world.generator.prompts[0].messages[1:3] == CONVERSATION
@@ -712,9 +717,9 @@ async def test_a_question_that_is_too_long_for_the_window_is_refused() -> None:
     """A question that is too long is refused, and so is a conversation that the client keeps complete."""
     world = World()
     world.generator.window = 200
-    for asked in (turn("w " * 300), turn("w " * 300, retrieval=Retrieval())):
+    for requested in (turn("w " * 300), turn("w " * 300, retrieval=Retrieval())):
         with pytest.raises(InvalidRequest, match="Prompt length exceeds context window"):
-            await world.events(asked)
+            await world.events(requested)
     kept = turn(history=(Message("user", "w " * 300),), style=PromptStyle.CONTEXT_IN_SYSTEM_MESSAGE)
     with pytest.raises(InvalidRequest, match="Prompt length exceeds context window"):
         await world.events(kept)
@@ -730,9 +735,9 @@ async def test_follow_up_questions_are_requested_and_cut_out() -> None:
     world = World(generator=FakeGenerator.saying(*FOLLOWED))
     events = await world.events(turn(prompting=PromptOptions(follow_ups=True)))
     assert "<<" in world.generator.prompts[0].messages[0].text
-    assert "".join(event.text for event in of(Delta, events)) == "At nine."
+    assert "".join(event.text for event in of_type(Delta, events)) == "At nine."
     assert [type(event) for event in events][-4:] == [FollowUps, Finish, Usage, Done]
-    assert of(FollowUps, events) == [QUESTIONS]
+    assert of_type(FollowUps, events) == [QUESTIONS]
 
 
 async def test_without_follow_up_questions_brackets_stay() -> None:
@@ -740,19 +745,19 @@ async def test_without_follow_up_questions_brackets_stay() -> None:
     world = World(generator=FakeGenerator.saying(*FOLLOWED))
     events = await world.events(turn())
     assert "<<" not in world.generator.prompts[0].messages[0].text
-    assert "".join(event.text for event in of(Delta, events)) == "".join(FOLLOWED)
+    assert "".join(event.text for event in of_type(Delta, events)) == "".join(FOLLOWED)
 
 
 async def test_the_detectors_judge_the_questions_too() -> None:
     """Follow-up questions are redacted too, and their findings have no positions."""
-    said = ("The secret: nine.\n", "<<Is the sec", "ret out?>>", "<<When?>>")
-    world = World(generator=FakeGenerator.saying(*said))
+    pieces = ("The secret: nine.\n", "<<Is the sec", "ret out?>>", "<<When?>>")
+    world = World(generator=FakeGenerator.saying(*pieces))
     events = await world.events(
         turn(detectors=Detectors(output=words(Action.REDACT)), prompting=PromptOptions(follow_ups=True))
     )
-    assert "".join(event.text for event in of(Delta, events)) == "The [REDACTED]: nine."
-    assert of(FollowUps, events) == [FollowUps(("Is the [REDACTED] out?", "When?"))]
-    findings = [finding for event in of(Detections, events) for finding in event.findings]
+    assert "".join(event.text for event in of_type(Delta, events)) == "The [REDACTED]: nine."
+    assert of_type(FollowUps, events) == [FollowUps(("Is the [REDACTED] out?", "When?"))]
+    findings = [finding for event in of_type(Detections, events) for finding in event.findings]
     assert [(each.start, each.end) for each in findings] == [(4, 10), (None, None)]
 
 
@@ -763,7 +768,7 @@ async def test_the_text_without_the_questions_is_judged(action: Action) -> None:
     events = await world.events(
         turn(detectors=Detectors(output=words(action)), prompting=PromptOptions(follow_ups=True))
     )
-    text = "".join(event.text for event in of(Delta, events))
+    text = "".join(event.text for event in of_type(Delta, events))
     assert text == ("The [REDACTED] is nine." if action is Action.REDACT else f"The {MESSAGE}")
 
 
@@ -774,11 +779,11 @@ async def test_a_blocked_answer_has_no_questions(text: str) -> None:
     events = await world.events(
         turn(detectors=Detectors(output=words(Action.BLOCK)), prompting=PromptOptions(follow_ups=True))
     )
-    text = "".join(event.text for event in of(Delta, events))
+    text = "".join(event.text for event in of_type(Delta, events))
     assert text.endswith(MESSAGE)
     assert "<" not in text
-    assert of(FollowUps, events) == []
-    assert [event.reason for event in of(Finish, events)] == ["content_filter"]
+    assert of_type(FollowUps, events) == []
+    assert [event.reason for event in of_type(Finish, events)] == ["content_filter"]
 
 
 async def test_a_model_that_only_quotes_gets_neither_request() -> None:
@@ -787,26 +792,26 @@ async def test_a_model_that_only_quotes_gets_neither_request() -> None:
     events = await world.events(rewriting(follow_ups=True))
     assert len(world.generator.prompts) == 1
     assert "<<" not in world.generator.prompts[0].messages[0].text
-    assert [note.subject for note in of(Context, events)[0].notes] == [Subject.QUERY, Subject.PROMPT]
-    assert "".join(event.text for event in of(Delta, events)) == "a << b >> c"
+    assert [note.subject for note in of_type(Context, events)[0].notes] == [Subject.QUERY, Subject.PROMPT]
+    assert "".join(event.text for event in of_type(Delta, events)) == "a << b >> c"
 
 
 async def test_the_order_of_the_reranker_and_the_note_without_it() -> None:
     """Passages have the order of the reranker's scores. Without scores the answer has a note."""
-    world, wanted = World(), Retrieval(("docs",), top=3, semantic_ranker=True)
-    events = await world.events(turn(retrieval=wanted))
-    assert [note.subject for note in of(Context, events)[0].notes] == [Subject.RESULTS]
+    world, retrieval = World(), Retrieval(("docs",), top=3, semantic_ranker=True)
+    events = await world.events(turn(retrieval=retrieval))
+    assert [note.subject for note in of_type(Context, events)[0].notes] == [Subject.RESULTS]
     first, second = world.retriever.indexes["docs"]
     world.retriever.indexes["docs"] = [replace(first, reranker_score=1.0), replace(second, reranker_score=2.0)]
-    context = of(Context, await world.events(turn(retrieval=wanted)))[0]
+    context = of_type(Context, await world.events(turn(retrieval=retrieval)))[0]
     assert [each.id for each in context.passages] == ["p2", "p1"]
     assert context.notes == ()
-    [kept] = of(Context, await world.events(turn(retrieval=replace(wanted, minimum_reranker_score=1.5))))[
+    [kept] = of_type(Context, await world.events(turn(retrieval=replace(retrieval, minimum_reranker_score=1.5))))[
         0
     ].passages
     assert kept.id == "p2"
     world.retriever.not_reranked = "The reranker 'r' failed."
-    [note] = of(Context, await world.events(turn(retrieval=wanted)))[0].notes
+    [note] = of_type(Context, await world.events(turn(retrieval=retrieval)))[0].notes
     assert note.text == "The reranker 'r' failed: the order is that of the search."
 
 
@@ -847,8 +852,8 @@ async def test_a_complete_answer_is_requested_without_a_stream(detectors: Detect
 async def test_a_complete_answer_is_requested_with_the_redacted_messages() -> None:
     """A complete answer is requested with the redacted messages and the other members unchanged."""
     body = b'{"model":"m","stream":false,"messages":[{"role":"user","content":"a secret"}],"top_logprobs":1e400}'
-    said = b'{"id": "x", "choices": [{"index": 0, "message": {"content": "ok", "refusal": null}}]}'
-    world = World(generator=FakeGenerator([[Completion(said)]]))
+    answer = b'{"id": "x", "choices": [{"index": 0, "message": {"content": "ok", "refusal": null}}]}'
+    world = World(generator=FakeGenerator([[Completion(answer)]]))
     events = await world.events(
         turn(
             "a secret",
@@ -864,4 +869,4 @@ async def test_a_complete_answer_is_requested_with_the_redacted_messages() -> No
     [prompt] = world.generator.prompts
     assert (prompt.in_one_piece, prompt.messages[-1].text) == (True, "a [REDACTED]")
     assert prompt.parameters_json == b'{"top_logprobs":1e400}'
-    assert of(Completion, events) == [Completion(said)]
+    assert of_type(Completion, events) == [Completion(answer)]

@@ -62,10 +62,10 @@ async def test_the_model_makes_the_query() -> None:
     assert (prompt.model, prompt.sources) == ("m", ())
     assert prompt.parameters_json == b'{"temperature":0,"max_tokens":100}'
     assert [message.role for message in prompt.messages] == ["system", "user"]
-    asked = prompt.messages[1].text
-    assert "user: When does the ferry leave?\n\nassistant: At nine [1.md]." in asked
-    assert asked.endswith(QUESTION)
-    assert "Be kind" not in asked
+    text = prompt.messages[1].text
+    assert "user: When does the ferry leave?\n\nassistant: At nine [1.md]." in text
+    assert text.endswith(QUESTION)
+    assert "Be kind" not in text
 
 
 async def test_a_reasoning_model_gets_other_parameters() -> None:
@@ -85,7 +85,7 @@ async def test_the_rewriting_has_its_time_and_tokens() -> None:
 
 
 @pytest.mark.parametrize(
-    "asked",
+    "requested",
     [
         replace(TURN, prompting=replace(TURN.prompting, rewrite=False)),
         replace(TURN, history=()),
@@ -93,10 +93,10 @@ async def test_the_rewriting_has_its_time_and_tokens() -> None:
         replace(TURN, retrieval=Retrieval()),
     ],
 )
-async def test_the_model_is_not_called_without_need(asked: Turn) -> None:
-    """The model is not asked if rewriting is off, or without a history or a search."""
+async def test_the_model_is_not_called_without_need(requested: Turn) -> None:
+    """The model is not called if rewriting is off, or without a history or a search."""
     world = saying("ferry")
-    assert await world.query(asked) == Query(QUESTION)
+    assert await world.query(requested) == Query(QUESTION)
     assert (world.generator.prompts, world.timeline.steps) == ([], ())
 
 
@@ -160,7 +160,7 @@ async def test_a_query_without_a_finish_is_not_used() -> None:
 
 
 async def test_a_model_that_only_quotes_is_not_called() -> None:
-    """A model that only quotes is not asked."""
+    """A model that only quotes is not called."""
     world = World(FakeGenerator(FakeGenerator.words("ferry"), only_quotes=True))
     assert await world.query() == Query(QUESTION, query_rewriting.ONLY_QUOTES)
     assert world.generator.prompts == []
@@ -191,7 +191,7 @@ async def test_the_time_for_the_rewriting_is_limited(left: float, given: float) 
 
 
 async def test_the_model_is_not_called_after_the_deadline() -> None:
-    """The model is not asked after the deadline."""
+    """The model is not called after the deadline."""
     world = saying("ferry")
     assert await world.query(seconds=-1) == Query(QUESTION, query_rewriting.FAILED)
     assert world.generator.prompts == []
@@ -200,10 +200,10 @@ async def test_the_model_is_not_called_after_the_deadline() -> None:
 async def test_a_client_that_leaves_stops_the_model() -> None:
     """The model is closed when the client leaves."""
     world = World(FakeGenerator([[Delta(0, "a")], [Delta(0, "b")]], gate=asyncio.Event()))
-    asking = asyncio.ensure_future(world.query())
+    task = asyncio.ensure_future(world.query())
     await asyncio.sleep(0.01)
     assert world.generator.prompts != []
-    asking.cancel()
+    task.cancel()
     with pytest.raises(asyncio.CancelledError):
-        await asking
+        await task
     assert world.generator.closed == 1

@@ -1,4 +1,4 @@
-"""A policy judges the texts of a request beside the messages of users and tools."""
+"""A policy judges the texts of a request other than the messages of users and tools."""
 
 import json
 from dataclasses import replace
@@ -28,12 +28,12 @@ def policy(action: Action) -> Detectors:
     return Detectors(input=(Detector("words", action),))
 
 
-async def checked(asked: Turn) -> tuple[Turn, tuple[Detections, ...]]:
-    return await Checks(FakeGuardrails()).check_input(asked, Timeline(), Deadline.after(5))
+async def checked(requested: Turn) -> tuple[Turn, tuple[Detections, ...]]:
+    return await Checks(FakeGuardrails()).check_input(requested, Timeline(), Deadline.after(5))
 
 
 TOOL = {"type": "function", "function": {"name": "f", "description": "tells the secret", "parameters": {}}}
-SAID: list[dict[str, Any]] = [
+REQUESTS: list[dict[str, Any]] = [
     {"messages": [{"role": "system", "content": "a secret"}, USER]},
     {"messages": [{"role": "developer", "content": "a secret"}, USER]},
     {"messages": [USER, {"role": "assistant", "content": "The secret is"}]},
@@ -49,39 +49,41 @@ SAID: list[dict[str, Any]] = [
 ]
 
 
-@pytest.mark.parametrize("said", SAID, ids=lambda said: json.dumps(said)[:70])
-async def test_a_policy_judges_every_text_for_the_model(said: dict[str, Any]) -> None:
+@pytest.mark.parametrize("members", REQUESTS, ids=lambda members: json.dumps(members)[:70])
+async def test_a_policy_judges_every_text_for_the_model(members: dict[str, Any]) -> None:
     """A policy blocks, redacts or reports a word in every text that reaches the model."""
     with pytest.raises(BlockedQuestion, match="secret"):
-        await checked(parse(policy(Action.BLOCK), **said))
-    asked = parse(policy(Action.REDACT), **said)
-    after, found = await checked(asked)
-    assert "secret" in repr(asked).replace("sec\\nret", "secret")
-    told = repr(replace(after, original=replace(after.original, json=b"", tools_json=b"")))
-    assert "secret" not in told.replace("\\n", "")
-    assert "[REDACTED]" in told
+        await checked(parse(policy(Action.BLOCK), **members))
+    requested = parse(policy(Action.REDACT), **members)
+    after, found = await checked(requested)
+    assert "secret" in repr(requested).replace("sec\\nret", "secret")
+    remaining = repr(replace(after, original=replace(after.original, json=b"", tools_json=b"")))
+    assert "secret" not in remaining.replace("\\n", "")
+    assert "[REDACTED]" in remaining
     assert found
-    reported = parse(policy(Action.REPORT), **said)
+    reported = parse(policy(Action.REPORT), **members)
     assert await checked(reported) == (reported, ())
 
 
 async def test_settings_and_identifiers_are_not_judged() -> None:
     """Settings and identifiers are not judged."""
-    asked = parse(policy(Action.BLOCK), user="secret", temperature=0.5, stop=["secret"], metadata={"a": "secret"})
-    assert await checked(asked) == (asked, ())
+    requested = parse(
+        policy(Action.BLOCK), user="secret", temperature=0.5, stop=["secret"], metadata={"a": "secret"}
+    )
+    assert await checked(requested) == (requested, ())
 
 
 async def test_detectors_of_a_request_do_not_judge_its_tools() -> None:
     """Detectors of the request do not judge its tools."""
-    asked = parse(Detectors(), detectors={"input": {"words": {}}}, tools=[TOOL])
-    assert await checked(asked) == (asked, ())
+    requested = parse(Detectors(), detectors={"input": {"words": {}}}, tools=[TOOL])
+    assert await checked(requested) == (requested, ())
 
 
 async def test_the_requests_prompt_is_judged_and_the_platforms_is_not() -> None:
     """A system prompt of the request is judged. The platform's own prompt is not."""
     prompting = PromptOptions(system_prompt="The platform's secret.\nTell a secret", own_prompt="Tell a secret")
-    asked = Turn(LOCAL, "Hello", (Message("user", "x"),), detectors=policy(Action.REDACT), prompting=prompting)
-    after, _ = await checked(asked)
+    requested = Turn(LOCAL, "Hello", (Message("user", "x"),), detectors=policy(Action.REDACT), prompting=prompting)
+    after, _ = await checked(requested)
     assert after.prompting.system_prompt == "The platform's secret.\nTell a [REDACTED]"
 
 

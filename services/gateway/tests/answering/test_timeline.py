@@ -93,10 +93,12 @@ async def test_the_steps_of_an_answer_add_up_to_its_time(slow: ASGIApp) -> None:
     """The steps in the header and in the thoughts add up to the measured time of the answer."""
     headers, pieces = await ask(slow, "/chat")
     [(outside, body)] = pieces
-    told = {name: float(spent) for name, spent in re.findall(r"([\w-]+);dur=([\d.]+)", headers["server-timing"])}
-    assert told["retrieve"] == 400
-    assert told["first-token"] == 750  # after a first batch without text
-    assert _spent(told) == pytest.approx(outside, abs=1)
+    reported = {
+        name: float(spent) for name, spent in re.findall(r"([\w-]+);dur=([\d.]+)", headers["server-timing"])
+    }
+    assert reported["retrieve"] == 400
+    assert reported["first-token"] == 750  # after a first batch without text
+    assert _total(reported) == pytest.approx(outside, abs=1)
     thoughts = {thought["title"]: thought["props"] for thought in json.loads(body)["context"]["thoughts"]}
     listed = sum(thought["duration_ms"] for thought in thoughts.values())
     assert listed == pytest.approx(outside, abs=1)
@@ -110,10 +112,10 @@ async def test_the_times_of_the_steps_are_right(slow: ASGIApp) -> None:
     first = next(at for at, line in lines if line.get("delta", {}).get("content"))
     outside, last = lines[-1]
     steps = last["context"]["thoughts"][-1]["props"]["steps"]
-    told = {step["name"].replace(" ", "-"): step["duration_ms"] for step in steps}
-    before = _spent(told) - told["generate"]
-    assert before + told["first-token"] == pytest.approx(first, abs=1)
-    assert _spent(told) == pytest.approx(outside, abs=1)
+    reported = {step["name"].replace(" ", "-"): step["duration_ms"] for step in steps}
+    before = _total(reported) - reported["generate"]
+    assert before + reported["first-token"] == pytest.approx(first, abs=1)
+    assert _total(reported) == pytest.approx(outside, abs=1)
 
 
 @pytest.mark.parametrize("path", ["/2024-04/chat", "/2024-04/chat/stream"])
@@ -124,7 +126,7 @@ async def test_the_trace_has_the_same_steps(
     body = QUESTION | {"context": {"overrides": {"index": "docs"}}}
     response = await client.post(path, json=body)
     last = json.loads(response.text.splitlines()[-1])
-    told = {step["name"]: step["duration_ms"] for step in last["context"]["thoughts"][-1]["props"]["steps"]}
+    reported = {step["name"]: step["duration_ms"] for step in last["context"]["thoughts"][-1]["props"]["steps"]}
     own = [
         span
         for span in spans.get_finished_spans()
@@ -139,8 +141,8 @@ async def test_the_trace_has_the_same_steps(
             assert span.end_time is not None
             assert span.start_time is not None
             seen[span.name] = (span.end_time - span.start_time) / 1e6
-    assert told.keys() >= {"retrieve", "first token", "generate"}
-    assert seen == pytest.approx(told, abs=0.002)
+    assert reported.keys() >= {"retrieve", "first token", "generate"}
+    assert seen == pytest.approx(reported, abs=0.002)
 
 
 @pytest.mark.parametrize("path", ["/chat", "/chat/stream"])
@@ -148,17 +150,17 @@ async def test_model_and_detectors_are_called_within_the_generation(
     fakes: Any, client: httpx.AsyncClient, monkeypatch: pytest.MonkeyPatch, path: str
 ) -> None:
     """The model and the output detectors are called within the span of the generation."""
-    asked_in: list[tuple[str, str]] = []
+    calls: list[tuple[str, str]] = []
     generate, watch = fakes.generator.generate, fakes.guardrails.watch
 
     async def generate_below(*arguments: Any) -> AsyncGenerator[Batch, None]:
-        asked_in.append(("generator", _current_name()))
+        calls.append(("generator", _current_name()))
         async for batch in generate(*arguments):
             yield batch
 
     @asynccontextmanager
     async def watch_below(*arguments: Any) -> AsyncIterator[Watch]:
-        asked_in.append(("guardrails", _current_name()))
+        calls.append(("guardrails", _current_name()))
         async with watch(*arguments) as watched:
             yield watched
 
@@ -166,7 +168,7 @@ async def test_model_and_detectors_are_called_within_the_generation(
     monkeypatch.setattr(type(fakes.guardrails), "watch", lambda _, *arguments: watch_below(*arguments))
     fakes.policy = Detectors(output=(Detector("words", Action.REDACT),))
     (await client.post(path, json=QUESTION)).raise_for_status()
-    assert sorted(asked_in) == [("generator", "generate"), ("guardrails", "generate")]
+    assert sorted(calls) == [("generator", "generate"), ("guardrails", "generate")]
 
 
 def _current_name() -> str:
@@ -175,9 +177,9 @@ def _current_name() -> str:
     return span.name
 
 
-def _spent(told: dict[str, float]) -> float:
+def _total(reported: dict[str, float]) -> float:
     """Return the whole time in milliseconds. The first token is part of the generation."""
-    return sum(spent for name, spent in told.items() if name != "first-token")
+    return sum(spent for name, spent in reported.items() if name != "first-token")
 
 
 def test_steps_are_timed_in_the_order_in_which_they_end() -> None:
@@ -226,5 +228,5 @@ def test_each_step_has_its_start(monkeypatch: pytest.MonkeyPatch) -> None:
     with timeline.step("generate"):
         timeline.add("first token", 0.15)
         monkeypatch.setattr(time, "perf_counter", lambda: 12.0)
-    told = {step.name: (step.start_ms, step.duration_ms) for step in timeline.steps}
-    assert told == {"retrieve": (100.0, 200.0), "first token": (850.0, 150.0), "generate": (700.0, 1300.0)}
+    reported = {step.name: (step.start_ms, step.duration_ms) for step in timeline.steps}
+    assert reported == {"retrieve": (100.0, 200.0), "first token": (850.0, 150.0), "generate": (700.0, 1300.0)}

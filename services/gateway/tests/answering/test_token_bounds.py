@@ -21,7 +21,7 @@ def test_a_text_has_no_more_tokens_than_bytes(text: str) -> None:
 
 
 def test_bounds_replace_counts() -> None:
-    """Each text has a bound, all messages have one together, and the members of the model stay."""
+    """Each text has a bound, all messages have one together, and the properties of the model stay."""
     bounds = bound(KNOWN, ["ferry", "é"], [Message("user", "pier")])
     assert bounds is not None
     assert bounds.texts == (5, 5)
