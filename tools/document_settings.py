@@ -32,9 +32,15 @@ def page() -> str:
     lines = [
         "# Settings",
         "",
-        "Each service reads its settings from the environment, once, when it starts. A wrong value ends it with",
-        "exit code 78 and a line that names the variable. A service logs a warning for each `CAUSEWAY_` variable",
-        "that no service has. `make settings` writes this page.",
+        "This page is for operators. It lists the settings of all services, and their defaults. A service reads",
+        "its settings from environment variables once, when it starts:",
+        "",
+        "```sh",
+        "CAUSEWAY_LOG_LEVEL=DEBUG causeway up",
+        "```",
+        "",
+        "If a value is invalid, the service ends with exit code 78 and a line that names the variable. A service",
+        "logs a warning for each `CAUSEWAY_` variable that no service has. `make settings` writes this page.",
     ]
     shared = ServiceSettings.model_fields
     lines += ["", "## All services", "", *_table(shared)]

@@ -49,21 +49,30 @@ class ServiceSettings(BaseSettings):
 
     host: str = Field("127.0.0.1", description="Address to listen on.")
     log_level: str = Field(
-        "INFO", pattern="(?i)^(debug|info|warning|error)$", description="DEBUG, INFO, WARNING or ERROR."
+        "INFO",
+        pattern="(?i)^(debug|info|warning|error)$",
+        description="Lowest level of the log lines: DEBUG, INFO, WARNING or ERROR.",
     )
-    log_format: str = Field("auto", pattern="^(auto|json|console)$", description="auto: console on a terminal.")
+    log_format: str = Field(
+        "auto",
+        pattern="^(auto|json|console)$",
+        description="Format of the log: json (a JSON object on each line), console (coloured text), or auto "
+        "(console on a terminal, else json).",
+    )
     otlp_endpoint: str | None = Field(
-        None, description="gRPC endpoint for traces. Without it, traces are not exported, but have ids."
+        None, description="gRPC endpoint for traces. Without it, traces have ids and are not exported."
     )
     trace_sample_ratio: float = Field(1.0, ge=0, le=1, description="Share of traces that are recorded.")
     metrics_port: int | None = Field(
         None,
         ge=0,
         le=65535,
-        description="Port of the metrics in Prometheus' text format. Without it, they are not recorded, except in "
-        "the gateway, which always serves them on its own port.",
+        description="Port of the metrics in Prometheus' text format. Without it, a service records no metrics. The "
+        "gateway also serves its metrics on its HTTP port.",
     )
-    shutdown_grace: float = Field(30.0, ge=0, description="Seconds that running requests have after SIGTERM.")
+    shutdown_grace: float = Field(
+        30.0, ge=0, description="Maximum seconds until running requests have ended after SIGTERM."
+    )
     tls_cert_file: Path | None = Field(
         None,
         description="PEM file with the certificate that this process presents to other services. Without it, the "

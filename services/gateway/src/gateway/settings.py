@@ -54,7 +54,7 @@ class Settings(OriginalSettings, IdentitySettings):
         "version (docs/guardrails.md). False: the service runs all detectors.",
     )
     nats_url: str = Field("nats://127.0.0.1:4222", description="Address of NATS.")
-    nats_replicas: int = Field(1, ge=1, le=5, description="Copies of everything stored in NATS.")
+    nats_replicas: int = Field(1, ge=1, le=5, description="Number of copies of the data in NATS.")
     nats_stream_bytes: int = Field(
         STREAM_BYTES,
         ge=1024**2,
@@ -65,8 +65,8 @@ class Settings(OriginalSettings, IdentitySettings):
     usage_bytes: int | None = Field(
         None,
         ge=1024**2,
-        description="Maximum bytes of the usage records (docs/usage.md shows the need of a year); none: the value "
-        "of CAUSEWAY_NATS_STREAM_BYTES.",
+        description="Maximum bytes of the usage records (docs/usage.md shows how to calculate them); none: the "
+        "value of CAUSEWAY_NATS_STREAM_BYTES.",
     )
     audit_bytes: int | None = Field(
         None,
@@ -131,7 +131,7 @@ class Settings(OriginalSettings, IdentitySettings):
         description="Maximum number of waiting and running background responses of a tenant; more are refused "
         "with 429.",
     )
-    record_days: float = Field(365.0, gt=0, description="Days that usage and audit records are stored at most.")
+    record_days: float = Field(365.0, gt=0, description="Maximum days that usage and audit records are stored.")
     prices_file: Path | None = Field(
         None, description="YAML file of the prices of tokens (docs/usage.md); reloaded when it changes."
     )

@@ -45,7 +45,9 @@ class Settings(GrpcServiceSettings):
         description="Python of an environment with `requirements/pii.txt`, for the detector `pii`; unset: the "
         "service does not offer `pii`.",
     )
-    model_cache: Path | None = Field(None, description="Directory of the built embedding model.")
+    model_cache: Path | None = Field(
+        None, description="Directory of the bundled embedding model; none: the user's cache directory."
+    )
     guardrails_detectors_file: Path | None = Field(
         None, description="YAML file of remote detectors; reloaded when it changes."
     )

@@ -53,7 +53,8 @@ class IdentitySettings(ServiceSettings):
     oidc_roles_claim: str = Field("roles", description="Claim with the roles: a list, or words in one text.")
     oidc_role_names: dict[str, Role] = Field(
         {},
-        description="Map from the provider's role names to the platform's, as JSON. The latter also work.",
+        description="Map from the provider's role names to the platform's, as JSON. The platform's own names are "
+        "always valid.",
     )
     oidc_default_roles: list[Role] = Field(
         [], description="Roles that every token has in addition to its claim, as a JSON list."
