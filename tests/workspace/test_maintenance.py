@@ -32,3 +32,12 @@ def test_decisions_have_a_status_and_a_date(root: Path) -> None:
             r"Status: (accepted|superseded by \[[^]]+\]\([^)]+\))\. Date: 20\d\d-\d\d-\d\d\.", status
         ), record.name
     assert [int(record.name[:4]) for record in records] == list(range(1, len(records) + 1))
+
+
+def test_the_list_of_decisions_is_complete(root: Path) -> None:
+    """docs/adr/README.md lists each record with its title."""
+    page = (root / "docs/adr/README.md").read_text()
+    listed = re.findall(r"^\| \[(\d+)\]\(([\w-]+\.md)\) \| (.*?) \|", page, re.MULTILINE)
+    titles = [record.read_text().partition("\n")[0] for record in sorted((root / "docs/adr").glob("0*.md"))]
+    assert [f"# {number}. {title}" for number, _, title in listed] == titles
+    assert [int(name[:4]) for _, name, _ in listed] == [int(number) for number, _, _ in listed]
