@@ -114,7 +114,7 @@ def build(
     address = PublicAddress(settings.public_url, settings.public_path)
     links = CitationLinks(services.link_keys, address)
     # Without authentication all requests have the same caller, so sessions are off by default.
-    memory = SessionMemory(services.memory, usual=settings.auth != "none")
+    memory = SessionMemory(services.memory, default=settings.auth != "none")
     stored = StoredResponses(services.responses, services.response_log, services.peers)
     ending = Ending(services.responses, services.response_log, services.peers, timeout=timeout)
     access, beat = Access(services.catalogue), settings.stream_heartbeat
@@ -200,7 +200,7 @@ def build(
         app,
         metrics,
         limit=settings.max_requests,
-        places=settings.max_answers,
+        slots=settings.max_answers,
         wait=settings.answer_wait,
         timeout=settings.answer_timeout,
     )

@@ -60,7 +60,7 @@ class Service:
 
 def admission(service: Service, places: int, **others: Any) -> Admission:
     settings: dict[str, Any] = {"limit": 1000, "wait": 10.0, "timeout": 100.0} | others
-    return Admission(service, Metrics(), places=places, **settings)
+    return Admission(service, Metrics(), slots=places, **settings)
 
 
 async def ask(

@@ -1,4 +1,4 @@
-"""Routes that chat front ends need besides the chats: configuration, sign-in, the user's own documents.
+"""Routes that front ends need in addition to the chat routes: configuration, sign-in, the user's own documents.
 
 Source: the React front end of the Azure RAG demo. It calls these routes, and shows the member ``error`` of errors.
 """
@@ -76,7 +76,7 @@ def router(
     fetches_urls: bool = False,
     login: Login | None = None,
 ) -> APIRouter:
-    """Return the routes that chat front ends call besides the chats.
+    """Return the routes that front ends call in addition to the chat routes.
 
     Args:
         ingest: Adds documents.
@@ -122,7 +122,7 @@ def router(
 
     @routes.post("/speech", summary="Speech", responses={501: {"description": "Speech is not supported"}})
     async def speech() -> Response:
-        """Refuse: front ends use their browser's speech output."""
+        """Refuse speech, because front ends use the browser's speech output."""
         raise NotSupported("Speech is not supported.")
 
     @routes.post(
@@ -144,10 +144,10 @@ def router(
         [name] = file_names([file])
         deadline = Deadline.after(timeout)
         async with slots.slot(deadline):
-            document_id = await _own_id(catalogue, principal, index, name, deadline)
-            upload = _own(principal, index, name, document_id, await file.read())
+            document_id = await _document_id(catalogue, principal, index, name, deadline)
+            upload = _private_upload(principal, index, name, document_id, await file.read())
             job = await ingest.submit(principal, upload, deadline)
-        job = await unless_draining(draining, _ended(ingest, principal, job, deadline), job)
+        job = await unless_draining(draining, _wait_for_end(ingest, principal, job, deadline), job)
         if job.state in ("failed", "cancelled"):
             raise UnreadableDocument(job.error_message or "The document could not be read.", resource=name)
         if job.state not in ENDED:
@@ -181,8 +181,8 @@ def router(
         principal, index, deadline = _reader(request), _index(request), Deadline.after(timeout)
         # Earlier versions did not normalize the names of uploads.
         names = list(dict.fromkeys((filename, keys.file_name(filename))))
-        wanted = {**owned_by(principal), "sourcefile": names}
-        found = await catalogue.find(principal, index, wanted, deadline)
+        values = {**owned_by(principal), "sourcefile": names}
+        found = await catalogue.find(principal, index, values, deadline)
         if not found:
             raise NotFound(f"You have no document {filename[:200]!r}.", resource=filename)
         removal = await catalogue.remove(principal, index, [each.document_id for each in found], deadline)
@@ -198,11 +198,11 @@ async def _accepts_pictures(generator: Generator, frontend: Frontend, principal:
     try:
         models = await generator.models(principal, Deadline.after(_MODELS_SECONDS))
     except CausewayError as error:
-        # The page must start anyway. If the model does not accept pictures, the answers contain a note.
+        # The page must start even without the list. If the model does not accept pictures, answers contain a note.
         _log.warning("the models cannot be listed", error=error.message)
         return False
-    named = [model for model in models if not frontend.model or model.name == frontend.model]
-    return bool(named) and named[0].takes_pictures
+    matching = [model for model in models if not frontend.model or model.name == frontend.model]
+    return bool(matching) and matching[0].takes_pictures
 
 
 def _config(frontend: Frontend, *, pictures: bool, signs_in: bool) -> dict[str, Any]:
@@ -275,17 +275,19 @@ def _reader(request: Request) -> Principal:
     return state_of(request.scope).frontend.principal_for(state_of(request.scope).principal, filter_requested=False)
 
 
-async def _own_id(catalogue: Catalogue, principal: Principal, index: str, name: str, deadline: Deadline) -> str:
-    """Return the id of the user's document. A document under the user's former name keeps its id."""
+async def _document_id(
+    catalogue: Catalogue, principal: Principal, index: str, name: str, deadline: Deadline
+) -> str:
+    """Return the id for the user's document. A document that the user stored under a former name keeps its id."""
     if principal.has_former_name:
-        wanted = {**owned_by(principal), "sourcefile": [name]}
+        values = {**owned_by(principal), "sourcefile": [name]}
         with contextlib.suppress(NotFound):
-            for document in await catalogue.find(principal, index, wanted, deadline):
+            for document in await catalogue.find(principal, index, values, deadline):
                 return document.document_id
     return keys.document_id(name, principal.owner)
 
 
-def _own(principal: Principal, index: str, name: str, document_id: str, content: bytes) -> Upload:
+def _private_upload(principal: Principal, index: str, name: str, document_id: str, content: bytes) -> Upload:
     """Return an upload that only the user can see, and that replaces only documents of the user."""
     user = principal.owner
     return Upload(
@@ -298,7 +300,7 @@ def _own(principal: Principal, index: str, name: str, document_id: str, content:
     )
 
 
-async def _ended(ingest: Ingest, principal: Principal, job: Job, deadline: Deadline) -> Job:
+async def _wait_for_end(ingest: Ingest, principal: Principal, job: Job, deadline: Deadline) -> Job:
     """Wait until the job has ended or the deadline passes. Return the job."""
     pause = _FIRST_POLL_SECONDS
     with contextlib.suppress(TimeoutError, DeadlineExceeded):

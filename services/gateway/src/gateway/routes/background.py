@@ -58,7 +58,7 @@ class Acceptance:
         """Store and queue a response. Return its queued state, or its first events for a stream.
 
         Raises:
-            InvalidRequest: The request does not allow storing the response.
+            InvalidRequest: The request sets `store` to false.
             RateLimited: Too many responses of the tenant wait or run.
             Unavailable: The queue cannot be reached.
         """
@@ -119,7 +119,7 @@ class BackgroundAnswers:
 
     @contextlib.contextmanager
     def running(self, job: ResponseJob, cancel: Callable[[], object]) -> Iterator[None]:
-        """Register an answer while the block runs, so that it can be cancelled."""
+        """Register an answer until the block ends, so that it can be cancelled."""
 
         def cancelled() -> None:
             self._cancelled.add(job.name)
@@ -135,7 +135,7 @@ class BackgroundAnswers:
         """Answer a job and write the events to its log.
 
         Raises:
-            BrokenOff: Clients may already have a part of the answer, and the model does not repeat the same words.
+            BrokenOff: Clients may have a part of the answer, and the model would not repeat the same words.
             CausewayError: The answer failed before it began.
         """
         frontend = self._profiles().named(job.profile) or self._profiles().default
@@ -166,7 +166,7 @@ class BackgroundAnswers:
         state.identify(Caller(job.principal, job.key_id))
         state.log["background"] = 1
         state.log["waited_ms"] = max(0, int((time.time() - job.created) * 1000))
-        await self._recorded(serve)(scope, _receive_nothing, _send_nowhere)
+        await self._recorded(serve)(scope, _receive_nothing, _discard)
 
     async def _attempt(
         self,
@@ -206,5 +206,5 @@ async def _receive_nothing() -> dict[str, str]:
     return {"type": "http.disconnect"}
 
 
-async def _send_nowhere(_message: object) -> None:
+async def _discard(_message: object) -> None:
     pass

@@ -109,7 +109,7 @@ class ChatEndpoint:
             return
         tasks = (
             asyncio.ensure_future(self._answer(self.dialect(scope, body), scope, body, send)),
-            asyncio.ensure_future(_left(receive)),
+            asyncio.ensure_future(_wait_for_disconnect(receive)),
         )
         try:
             await asyncio.wait(tasks, return_when=asyncio.FIRST_COMPLETED)
@@ -146,7 +146,7 @@ class ChatEndpoint:
                 state = state_of(scope)
                 if self._acceptance is not None and isinstance(exchange, ResponsesExchange) and exchange.background:
                     accepted = await self._acceptance.accept(exchange, request, state, deadline)
-                    await self._accepted(exchange, accepted, request, send_and_note)
+                    await self._send_accepted(exchange, accepted, request, send_and_note)
                     return
                 remembering = await self._memory.recall(exchange, state.principal, state.frontend, deadline)
                 turn = replace(exchange.turn, unary=not exchange.streaming)
@@ -179,7 +179,7 @@ class ChatEndpoint:
             _log.exception("answer failed", dialect=dialect.name, error=str(error))
             failure = Internal()
         if begun:
-            # The time is over because the client reads too slowly. It would not receive an error, either.
+            # The time limit has passed because the client reads too slowly. It would not receive an error, either.
             _log.warning("answer broke off", dialect=dialect.name, error=failure.message)
             break_off(scope)
             return
@@ -191,7 +191,7 @@ class ChatEndpoint:
             failure = BrokenOff(failure.message)
         await refuse(send, failure, dialect.error(failure), dialect.media.status(failure))
 
-    async def _accepted(
+    async def _send_accepted(
         self, exchange: ResponsesExchange, accepted: bytes, request: ChatRequest, send: Send
     ) -> None:
         """Send the queued state of a background response, or follow its events."""
@@ -307,6 +307,6 @@ async def _body(scope: Scope, receive: Receive, accepted: Media) -> bytes:
     return b"".join(pieces)
 
 
-async def _left(receive: Receive) -> None:
+async def _wait_for_disconnect(receive: Receive) -> None:
     while (await receive())["type"] != "http.disconnect":
         pass

@@ -120,7 +120,7 @@ _SCHEMA = {
 
 
 def _conversation(body: bytes) -> tuple[_Saved, str]:
-    """Return the conversation to store, and its title. The title is the beginning of the first question.
+    """Return the conversation to store, and its title, which is the beginning of the first question.
 
     Raises:
         InvalidRequest: The body is invalid; the error names the field.
@@ -128,7 +128,7 @@ def _conversation(body: bytes) -> tuple[_Saved, str]:
     try:
         saved = _saved.decode(body)
     except (ValueError, RecursionError):
-        raise InvalidRequest("The body must be a JSON object with id, a string, and answers.") from None
+        raise InvalidRequest("The body must be a JSON object with id (a string) and answers.") from None
     if not saved.id.strip() or len(saved.id) > _MAX_ID_LENGTH:
         raise InvalidRequest(f"id must have 1 to {_MAX_ID_LENGTH} characters.", field="id")
     try:

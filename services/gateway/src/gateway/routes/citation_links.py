@@ -72,11 +72,11 @@ class _Linking:
     async def through(self, answer: AsyncGenerator[Batch, None]) -> AsyncGenerator[Batch, None]:
         async with aclosing(answer) as batches:
             async for batch in batches:
-                if linked := [each for event in batch for each in self._of(event)]:
+                if linked := [each for event in batch for each in self._linked_events(event)]:
                     yield linked
 
-    def _of(self, event: Event) -> Iterator[Event]:
-        """Yield the events that replace an event."""
+    def _linked_events(self, event: Event) -> Iterator[Event]:
+        """Yield the events with links that replace an event."""
         if type(event) is Delta:
             if not event.text or not self._cited:
                 yield event

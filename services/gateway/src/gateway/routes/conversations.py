@@ -60,10 +60,10 @@ def router(store: ResponseStore, guardrails: Guardrails, sealing: Sealing, *, ti
         fields = await _fields(request, ("items", "metadata"))
         name = f"{CONVERSATION}_{new_name()}"
         items = await conversations.judged(fields, name, state, deadline)
-        about = {"id": name, "object": "conversation", "created_at": int(time.time())}
-        about["metadata"] = metadata(fields.object("metadata"))
-        await store.save(state.principal, Stored(name, state.frontend.name, about, items), deadline)
-        return json_answer(about)
+        conversation = {"id": name, "object": "conversation", "created_at": int(time.time())}
+        conversation["metadata"] = metadata(fields.object("metadata"))
+        await store.save(state.principal, Stored(name, state.frontend.name, conversation, items), deadline)
+        return json_answer(conversation)
 
     @routes.get("/{conversation_id}", summary="Get a conversation", responses=_NOT_FOUND)
     async def retrieve(request: Request, conversation_id: str) -> Response:
@@ -79,7 +79,7 @@ def router(store: ResponseStore, guardrails: Guardrails, sealing: Sealing, *, ti
         openapi_extra=schemas.body(schemas.CONVERSATION_CHANGE),
     )
     async def update(request: Request, conversation_id: str) -> Response:
-        """Replace all metadata of the conversation."""
+        """Replace the metadata of the conversation."""
         fields = await _fields(request, ("metadata",))
         pairs = metadata(fields.object("metadata"))
         changed = await conversations.change(

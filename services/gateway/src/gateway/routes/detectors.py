@@ -15,8 +15,8 @@ _DETECTOR = {
     "properties": {
         "id": {"type": "string"},
         "kind": {"enum": ["text_contents", "text_chat", "text_context_doc", "text_generation"]},
-        "streaming": {"type": "boolean", "description": "It judges an answer while the model still generates it"},
-        "remote": {"type": "boolean", "description": "It calls another server"},
+        "streaming": {"type": "boolean", "description": "Whether it can judge an answer before the answer ends"},
+        "remote": {"type": "boolean", "description": "Whether it calls another server"},
         "description": {"type": "string"},
         "params": {"type": "object", "description": "JSON Schema of its parameters"},
     },

@@ -10,8 +10,8 @@ from gateway.routing.table import RouteTable
 class ChatRoutes:
     """Passes a request to the endpoint of its path, and all other requests to another application.
 
-    One look-up in a table finds the endpoint. FastAPI's matching and its layers would cost a sixth of the time of a
-    short answer.
+    One look-up in a table finds the endpoint. FastAPI's route matching and layers would take a sixth of the time of
+    a short answer.
 
     Args:
         table: Finds the route of a path.

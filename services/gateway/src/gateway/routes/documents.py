@@ -110,7 +110,7 @@ def router(
             return json_answer({"jobs": [job_json(job) for job in accepted.values()]}, 202)
         if not accepted:
             raise error
-        return _broken_off(error, accepted, [upload.sourcefile for upload in submission.uploads])
+        return _partly_accepted(error, accepted, [upload.sourcefile for upload in submission.uploads])
 
     @routes.get(
         "/documents", summary="The documents of an index", responses=answers(DOCUMENT_PAGE, {404: "No such index"})
@@ -140,16 +140,16 @@ async def _submitted(
 
     Several documents are submitted concurrently, because each submission waits for disks.
     """
-    places = iter(range(len(submission.uploads)))
+    positions = iter(range(len(submission.uploads)))
     accepted: dict[int, Job] = {}
     failed: list[CausewayError] = []
 
     async def submit() -> None:
-        for place in places:
+        for position in positions:
             if failed:
                 return
             try:
-                accepted[place] = await ingest.submit(principal, await submission.read(place), deadline)
+                accepted[position] = await ingest.submit(principal, await submission.read(position), deadline)
             except CausewayError as error:
                 failed.append(error)
 
@@ -159,9 +159,9 @@ async def _submitted(
     return dict(sorted(accepted.items())), failed[0] if failed else None
 
 
-def _broken_off(error: CausewayError, jobs: Mapping[int, Job], names: Sequence[str]) -> Response:
+def _partly_accepted(error: CausewayError, jobs: Mapping[int, Job], names: Sequence[str]) -> Response:
     """Return the response to a partly accepted upload. Accepted documents cannot be withdrawn."""
-    first = next(name for place, name in enumerate(names) if place not in jobs)
+    first = next(name for position, name in enumerate(names) if position not in jobs)
     accepted = (
         f"{len(jobs)} of {len(names)} documents were accepted, see jobs. {first!r} is the first document that was "
         "not accepted."

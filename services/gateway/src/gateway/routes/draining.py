@@ -1,4 +1,4 @@
-"""Ends waiting requests when the gateway begins to stop, if their work continues without them."""
+"""Ends requests that only wait when the gateway begins to stop. Their jobs or responses continue elsewhere."""
 
 import asyncio
 from collections.abc import AsyncGenerator, Coroutine

@@ -32,7 +32,7 @@ def router(embedder: Embedder, *, timeout: float) -> APIRouter:
         openapi_extra=body(EMBEDDING),
     )
     async def embed(request: Request) -> Response:
-        """Return one vector of length 1 per text. Tokens beyond the model's `max_model_len` are ignored."""
+        """Return one vector of unit length per text. Tokens beyond the model's `max_model_len` are ignored."""
         return await answer(request, "")
 
     @routes.post(
@@ -46,7 +46,7 @@ def router(embedder: Embedder, *, timeout: float) -> APIRouter:
         return await answer(request, model)
 
     async def answer(request: Request, model: str) -> Response:
-        # In a thread, because the parser decodes tokens, and loads their table at its first use.
+        # Parse in a thread, because the parser decodes tokens, and loads their table at its first use.
         requested = await asyncio.to_thread(openai_embeddings.parse, await json_body(request), model)
         principal, deadline = state_of(request.scope).principal, Deadline.after(timeout)
         if requested.dimensions is not None:

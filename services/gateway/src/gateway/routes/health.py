@@ -23,7 +23,7 @@ def router(probes: Sequence[Probe], *, timeout: float = 1.0) -> APIRouter:
     """
     routes = APIRouter(tags=["health"])
     # Only the start waits for dependencies. If a later failure made all gateways unready, clients would get refused
-    # connections in place of a clear 503.
+    # connections instead of a 503 with a reason.
     started = False
 
     async def states() -> list[dict[str, Any]]:
@@ -50,7 +50,7 @@ def router(probes: Sequence[Probe], *, timeout: float = 1.0) -> APIRouter:
         },
     )
     async def readyz(verbose: str | None = None) -> Response:
-        """Return 200 once every dependency was available at the same time. ``?verbose`` checks all now."""
+        """Return 200 after all dependencies have been available at the same time. ``?verbose`` checks them now."""
         nonlocal started
         if started and verbose is None:
             return _state(True, {})

@@ -48,7 +48,7 @@ def router(indexes: Indexes, *, timeout: float) -> APIRouter:
 
     @routes.get("/indexes/{index}", summary="The settings of an index", responses=answers(INDEX, _UNKNOWN))
     async def describe_index(request: Request, index: str) -> Response:
-        """Return the index's settings, and its numbers of documents and chunks. null: the platform's setting."""
+        """Return the index's settings and its numbers of documents and chunks. null: the platform's setting."""
         name = keys.index_name(index)
         summary = await indexes.summary(state_of(request.scope).principal, name, Deadline.after(timeout))
         return json_answer(index_json(summary))
@@ -66,10 +66,10 @@ def router(indexes: Indexes, *, timeout: float) -> APIRouter:
         fields = _fields(raw, _SETTINGS)
         if fixed := [each for each in _REBUILT if each in raw]:
             raise fields.wrong(fixed[0], f"can only be changed with POST /indexes/{name}/rebuild")
-        has = await indexes.update(
+        updated = await indexes.update(
             state_of(request.scope).principal, name, _settings(fields), list(raw), Deadline.after(timeout)
         )
-        return json_answer(_named_settings(name, has))
+        return json_answer(_named_settings(name, updated))
 
     @routes.post(
         "/indexes/{index}/rebuild",
@@ -90,10 +90,10 @@ def router(indexes: Indexes, *, timeout: float) -> APIRouter:
         """
         name = keys.index_name(index)
         fields = _fields(members(await json_body(request)), _SETTINGS)
-        begun = await indexes.rebuild(
+        rebuild = await indexes.rebuild(
             state_of(request.scope).principal, name, _settings(fields), Deadline.after(timeout)
         )
-        return json_answer(_rebuild(begun), 202, {"location": f"/indexes/{name}/rebuild"})
+        return json_answer(_rebuild(rebuild), 202, {"location": f"/indexes/{name}/rebuild"})
 
     @routes.get(
         "/indexes/{index}/rebuild",

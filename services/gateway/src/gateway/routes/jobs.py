@@ -96,7 +96,7 @@ def router(ingest: Ingest, jobs: Jobs, draining: asyncio.Event, *, timeout: floa
         "/jobs/dead", summary="List the jobs that failed permanently", responses=answers(DEAD_PAGE, _UNAVAILABLE)
     )
     async def list_dead(request: Request, limit: _Count = 50, page_token: _Token = "") -> Response:
-        """Return the jobs that failed repeatedly for other reasons than their documents, newest first.
+        """Return the jobs that failed repeatedly for reasons other than their documents, newest first.
 
         They are stored until they are replayed.
         """
@@ -252,7 +252,7 @@ def _ids(raw: bytes) -> list[str] | None:
     except (ValueError, RecursionError) as error:
         raise InvalidRequest(f"The body is invalid: {error}.", field="job_ids") from None
     if requested.all == bool(requested.job_ids):
-        raise InvalidRequest("Name the jobs in job_ids, or set all.", field="job_ids")
+        raise InvalidRequest("List the jobs in job_ids, or set all to true.", field="job_ids")
     if len(requested.job_ids or ()) > _MAX_IDS:
         raise InvalidRequest(f"A request may name at most {_MAX_IDS} jobs.", field="job_ids")
     return None if requested.all else requested.job_ids

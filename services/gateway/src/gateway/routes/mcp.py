@@ -1,4 +1,4 @@
-"""Serves ``POST /mcp``, one message of the Model Context Protocol, as a raw ASGI application.
+"""Serves ``POST /mcp`` as a raw ASGI application. Each request has one message of the Model Context Protocol.
 
 The gateway keeps no state between requests, so every replica can serve every request.
 """
@@ -127,7 +127,7 @@ class McpEndpoint:
         left = asyncio.Event()
         streaming = message.streams and _STREAM in headers.get("accept", "")
         answering = asyncio.ensure_future(self._answer(scope, body, left, exchange, streaming=streaming))
-        tasks = answering, asyncio.ensure_future(_leaving(receive, left))
+        tasks = answering, asyncio.ensure_future(_wait_for_disconnect(receive, left))
         try:
             if message.method == _CANCELLED and call:
                 await self._calls.cancel(call)
@@ -160,7 +160,9 @@ class McpEndpoint:
         return self._transport
 
     def _load(self) -> "McpTransport":
-        from gateway.routes.mcp_transport import transport_of  # its libraries are large
+        from gateway.routes.mcp_transport import (
+            transport_of,
+        )  # imported at the first message, because its libraries are large
 
         return transport_of(*self._ports)
 
@@ -177,7 +179,7 @@ class McpEndpoint:
         )
 
 
-async def _leaving(receive: Receive, left: asyncio.Event) -> None:
+async def _wait_for_disconnect(receive: Receive, left: asyncio.Event) -> None:
     while (await receive())["type"] != "http.disconnect":
         pass
     left.set()

@@ -23,31 +23,31 @@ def router(guardrails: Guardrails, *, timeout: float, passed_headers: frozenset[
     """
     routes = APIRouter(tags=["guardrails"], prefix="/api/v2/text/detection")
 
-    async def detection_response(request: Request, read: text_detection.Parser) -> Response:
+    async def detection_response(request: Request, parse: text_detection.Parser) -> Response:
         try:
             raw = fields.members(await _body(request))
             headers = {name: request.headers[name] for name in passed_headers if name in request.headers}
-            question = read(raw, headers)
-            return await while_connected(request, findings(request, question))
+            detection = parse(raw, headers)
+            return await while_connected(request, findings(request, detection))
         except CausewayError as error:
             refusal = errors.client_error(error, state_of(request.scope).frontend.guardrails_wire)
             raise refusal from error
 
-    async def findings(request: Request, question: text_detection.DetectionRequest) -> Response:
+    async def findings(request: Request, detection: text_detection.DetectionRequest) -> Response:
         principal, deadline = state_of(request.scope).principal, Deadline.after(timeout)
         kinds = {info.detector_id: info.kind for info in await guardrails.detectors(principal, deadline)}
-        for each in question.detectors:
+        for each in detection.detectors:
             if each.detector_id not in kinds:
                 raise NotFound(f"detector `{each.detector_id}` not found", resource=each.detector_id)
-            if kinds[each.detector_id] is not question.kind:
+            if kinds[each.detector_id] is not detection.kind:
                 raise unsupported(each.detector_id)
         [verdict], failures = await guardrails.detect(
             principal,
-            question.direction,
-            question.detectors,
-            [question.text],
+            detection.direction,
+            detection.detectors,
+            [detection.text],
             deadline,
-            question.context,
+            detection.context,
         )
         for failure in failures:
             raise errors.DetectorFailed(failure)

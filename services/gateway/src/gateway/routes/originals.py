@@ -26,7 +26,7 @@ from gateway.server.request_state import state_of
 _log = structlog.get_logger(__name__)
 # Some clients send the fragment of a citation as part of the path.
 _PAGE = re.compile(r"#page=\d+$")
-# Types that browsers show without running scripts. Other types get a sandbox policy.
+# Media types that browsers show without running scripts. Documents of other types get a sandbox policy.
 _PASSIVE = frozenset(
     {
         *("application/pdf", "application/json", "text/plain", "text/markdown", "text/csv"),
@@ -38,7 +38,7 @@ _RANGES = re.compile(
     r"bytes=\s*(?:\d{1,18}-\d{0,18}|-\d{1,18})(?:\s*,\s*(?:\d{1,18}-\d{0,18}|-\d{1,18}))*\s*", re.I
 )
 _RANGE = re.compile(r"(\d+)-(\d+)")
-# The cache keeps the original on disk during this time.
+# The maximum seconds to send an original. The cache keeps the original on disk during this time.
 _SENDING_SECONDS = 600.0
 _SANDBOX = "sandbox; default-src 'none'; img-src data:; style-src 'unsafe-inline'"
 
@@ -95,10 +95,10 @@ def router(catalogue: Catalogue, originals: Originals, *, timeout: float) -> API
         principal = frontend.principal_for(state_of(request.scope).principal, filter_requested=False)
         deadline = Deadline.after(timeout)
         if linked is not None:
-            kept = await linked_documents(linked, principal, deadline)
+            candidates = await linked_documents(linked, principal, deadline)
         else:
-            kept = await named_documents(path, chosen, principal, deadline)
-        document = max(kept, key=lambda each: each.updated_at)
+            candidates = await named_documents(path, chosen, principal, deadline)
+        document = max(candidates, key=lambda each: each.updated_at)
         headers = _headers(document)
         if _matches(request.headers.get("if-none-match", ""), headers["etag"]):
             return Response(status_code=304, headers=headers)
@@ -113,8 +113,8 @@ def router(catalogue: Catalogue, originals: Originals, *, timeout: float) -> API
         for name in map(keys.index_name, chosen):
             for sourcefile in _names(path):
                 found = await catalogue.find(principal, name, {"sourcefile": [sourcefile]}, deadline)
-                if kept := [document for document in found if document.original]:
-                    return kept
+                if candidates := [document for document in found if document.original]:
+                    return candidates
         where = "', '".join(chosen)
         raise NotFound(f"The index '{where}' has no document {path[:200]!r}.", resource=path)
 
@@ -126,10 +126,10 @@ def router(catalogue: Catalogue, originals: Originals, *, timeout: float) -> API
             found = await catalogue.find(principal, linked.index, {"document_id": [linked.document_id]}, deadline)
         except NotFound:
             found = ()
-        kept = [each for each in found if each.original and each.generation == linked.generation]
-        if not kept:
+        candidates = [each for each in found if each.original and each.generation == linked.generation]
+        if not candidates:
             raise refused()
-        return kept
+        return candidates
 
     return routes
 
@@ -156,7 +156,7 @@ class _Original(Response):
         deadline: Deadline,
     ) -> None:
         super().__init__(headers=headers)
-        self._described = headers
+        self._document_headers = headers
         self._originals = originals
         self._principal = principal
         self._document = document
@@ -168,7 +168,7 @@ class _Original(Response):
         async with opened as path:
             try:
                 async with asyncio.timeout(_SENDING_SECONDS):
-                    await FileResponse(path, headers=self._described)(_ranged(scope), receive, send)
+                    await FileResponse(path, headers=self._document_headers)(_ranged(scope), receive, send)
             except TimeoutError:
                 # The server closes the connection of an incomplete response.
                 _log.warning("the client reads too slowly", document=document.document_id)

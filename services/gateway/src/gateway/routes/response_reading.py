@@ -67,13 +67,13 @@ class ResponseReading:
         return await self._ending.settled(principal, found, deadline)
 
     async def stream(self, principal: Principal, stored: Stored, after: int) -> AsyncGenerator[bytes, None]:
-        """Return the current and future events of a response after a number. The first events are already read.
+        """Return the current and future events of a response after the event with a number.
 
         Raises:
-            InvalidRequest: The events are not stored, or no longer.
+            InvalidRequest: The events are not stored, or are no longer stored.
         """
         events = self.feeds.read(principal, stored.id, after, self._heartbeat, has_ended=not stored.runs)
-        # Until the first byte is sent, an error can be an HTTP status.
+        # Read the first events now, because an error can be an HTTP status only before the first byte is sent.
         try:
             first = await anext(events, None)
         except NotFound:
@@ -110,7 +110,7 @@ class ResponseReading:
         """
         if not is_id(name, RESPONSE) or not await self._store.delete(principal, name, deadline):
             raise missing(name, "response_id")
-        # Then no gateway can write to the log.
+        # After the deletion, no gateway can write to the log.
         await self._log.delete(principal, name, deadline)
         await self.stop(principal, name)
 

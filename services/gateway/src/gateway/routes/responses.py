@@ -92,7 +92,7 @@ def router(
 
     @routes.delete("/{response_id}", summary="Delete a response", responses=_NOT_FOUND)
     async def delete(request: Request, response_id: str) -> Response:
-        """Delete the response. Then the responses that continue it cannot be continued."""
+        """Delete the response. After that, the responses that continue it cannot be continued."""
         await reading.delete(state_of(request.scope).principal, response_id, Deadline.after(timeout))
         return json_answer({"id": response_id, "object": "response", "deleted": True})
 
@@ -128,7 +128,7 @@ def router(
 
 
 def shown(items: Sequence[Item], include: Sequence[str]) -> list[Item]:
-    """Return the items for a client. They contain the passages of searches only if `include` names these."""
+    """Return the items for a client. File searches contain their passages only if `include` names the results."""
     if RESULTS in include:
         return list(items)
     return [{**item, "results": None} if item["type"] == "file_search_call" else item for item in items]

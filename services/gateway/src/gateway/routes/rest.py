@@ -49,7 +49,7 @@ def rest(
         title="Causeway",
         version=VERSION,
         description="Retrieval-augmented generation for every chat protocol.",
-        exception_handlers=_refusals(error_body),
+        exception_handlers=_error_handlers(error_body),
         redoc_url=None,
         # `Tracing` makes the span of a request. FastAPI would make a second span.
         telemetry={"tracing": False, "metrics": False, "logs": False},
@@ -95,8 +95,10 @@ def _disk_full() -> Unavailable:
     return Unavailable("The gateway's disk is full. Try again later.", retry_after=60)
 
 
-def _refusals(error_body: ErrorBody) -> dict[int | type[Exception], Callable[..., Coroutine[Any, Any, Response]]]:
-    """Return the handlers that convert the errors of FastAPI and Starlette to `CausewayError`."""
+def _error_handlers(
+    error_body: ErrorBody,
+) -> dict[int | type[Exception], Callable[..., Coroutine[Any, Any, Response]]]:
+    """Return the handlers that render errors, and convert those of FastAPI and Starlette to `CausewayError`."""
 
     async def refused(request: Request, error: CausewayError) -> Response:
         response = Response(error_body(request.scope, error), http_status(error), media_type="application/json")
@@ -129,14 +131,14 @@ def _refusals(error_body: ErrorBody) -> dict[int | type[Exception], Callable[...
         message = "A file needs a file name" if "UploadFile" in first["msg"] else first["msg"]
         return await refused(request, InvalidRequest(f"{field}: {message}.", field=field))
 
-    async def refused_by_a_defect(request: Request, error: Exception) -> Response:
+    async def refused_by_exception(request: Request, error: Exception) -> Response:
         # FastAPI raises the error again, and `Tracing` logs it.
         if is_full(error):
             return await refused(request, _disk_full())
         return await refused(request, Internal())
 
     return {
-        Exception: refused_by_a_defect,
+        Exception: refused_by_exception,
         CausewayError: refused,
         HTTPException: refused_by_routing,
         RequestValidationError: refused_by_validation,

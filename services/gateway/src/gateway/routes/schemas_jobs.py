@@ -48,7 +48,7 @@ JOB: Schema = {
                 "properties": {
                     "reason": _TEXT,
                     "message": _TEXT,
-                    "page": {"type": ["integer", "null"], "description": "From 1"},
+                    "page": {"type": ["integer", "null"], "description": "Number of the page, from 1"},
                     "part": {"type": ["string", "null"], "description": "Name of the part, such as an attachment"},
                 },
             },
@@ -105,10 +105,10 @@ _DOCUMENT: Schema = {
         "sha256": {**_TEXT, "description": "SHA-256 of the file or the text"},
         "size_bytes": _COUNT,
         "has_original": {"type": "boolean", "description": "Whether the platform stores the uploaded file"},
-        "oids": {**_IDS, "description": "Users who may see it"},
+        "oids": {**_IDS, "description": "Users who may see the document"},
         "groups": {
             **_IDS,
-            "description": "Groups that may see it; if both lists are empty, all callers of the tenant may",
+            "description": "Groups that may see the document; if both lists are empty, all of the tenant may",
         },
         "updated_at": _TIME,
     },
@@ -128,7 +128,7 @@ PASSAGES: Schema = {
                 "properties": {
                     "id": _TEXT,
                     "number": {**_COUNT, "description": "Position of the passage in the document, from 0"},
-                    "page": {"type": ["integer", "null"], "description": "From 1"},
+                    "page": {"type": ["integer", "null"], "description": "Number of the page, from 1"},
                     "headings": {**_IDS, "description": "The headings above the passage, the outermost first"},
                     "text": _TEXT,
                     "sourcepage": {**_TEXT, "description": "Name of the passage's page in citations"},
@@ -159,11 +159,11 @@ ACCESS: Schema = {
     "required": ["oids", "groups"],
     "additionalProperties": False,
     "properties": {
-        "oids": {**_IDS, "maxItems": MOST_READERS, "description": "Users who may see it"},
+        "oids": {**_IDS, "maxItems": MOST_READERS, "description": "Users who may see the document"},
         "groups": {
             **_IDS,
             "maxItems": MOST_READERS,
-            "description": "Groups that may see it; if both lists are empty, all callers of the tenant may",
+            "description": "Groups that may see the document; if both lists are empty, all of the tenant may",
         },
     },
     "example": {"oids": ["ann"], "groups": []},

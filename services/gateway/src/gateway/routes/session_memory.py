@@ -26,22 +26,22 @@ class SessionMemory:
 
     Args:
         memory: Stores the sessions.
-        usual: Whether to store sessions for dialects that expect it, if the profile has no setting.
+        default: Whether to store sessions for dialects that expect it, if the profile has no setting.
     """
 
-    def __init__(self, memory: Memory, *, usual: bool) -> None:
+    def __init__(self, memory: Memory, *, default: bool) -> None:
         self._memory = memory
-        self._usual = usual
+        self._default = default
 
     async def recall(
         self, exchange: Exchange, principal: Principal, frontend: Frontend, deadline: Deadline
     ) -> "TurnRecorder | None":
-        """Put the stored messages before a turn that has only the newest message.
+        """Insert the stored messages into a turn that has only the newest message.
 
         Args:
             exchange: The exchange, whose turn this method changes.
-            principal: The caller. Other callers' sessions are unknown.
-            frontend: The profile. Other front ends' sessions are unknown.
+            principal: The caller. The sessions of other callers are not visible.
+            frontend: The profile. The sessions of other front ends are not visible.
             deadline: The deadline.
 
         Returns:
@@ -53,7 +53,7 @@ class SessionMemory:
         session = exchange.turn.session
         if session is None:
             return None
-        is_enabled = session.expects_memory and self._usual if frontend.memory is None else frontend.memory
+        is_enabled = session.expects_memory and self._default if frontend.memory is None else frontend.memory
         if not is_enabled or not is_name(session.name):
             return None
         known: StoredSession | None

@@ -97,7 +97,7 @@ def router(catalogue: Catalogue, ingest: Ingest, *, timeout: float) -> APIRouter
 
 
 def _readers(raw: bytes) -> tuple[tuple[str, ...], tuple[str, ...]]:
-    """Return both lists of the body. Both are required, because a missing list would open the document to all."""
+    """Return both lists of the body. Both are required, because two empty lists give all callers access."""
     changes = members(raw)
     if set(changes) != {"oids", "groups"}:
         raise InvalidRequest("The body must have exactly the members oids and groups.", field="oids")
@@ -109,7 +109,7 @@ def _readers(raw: bytes) -> tuple[tuple[str, ...], tuple[str, ...]]:
         names = fields.texts(name)
         if len(names) > MOST_READERS or not all(each.strip() and len(each) <= _MAX_READER_LENGTH for each in names):
             raise InvalidRequest(
-                f"{name} has at most {MOST_READERS} names of 1 to {_MAX_READER_LENGTH} characters.", field=name
+                f"{name} may have at most {MOST_READERS} names of 1 to {_MAX_READER_LENGTH} characters.", field=name
             )
         lists.append(tuple(dict.fromkeys(names)))
     return lists[0], lists[1]

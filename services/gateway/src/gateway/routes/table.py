@@ -1,4 +1,4 @@
-"""The table of all routes except the chats, with their requirements. Dialects register the chats.
+"""The table of all routes except the chats, with the properties of each `Route`. Dialects register the chats.
 
 Authorization, the OpenAPI document and docs/security.md use this table. The gateway refuses a path without an
 entry, and a test checks that every route has one.
@@ -30,7 +30,7 @@ def _front_end_error(_frontend: Frontend, _headers: Mapping[bytes, bytes], error
 
 
 def _front_end(path: str, method: str, role: Role) -> Route:
-    """Return a route that pages call besides the chat. Its errors are plain text in a JSON object."""
+    """Return a route that pages call in addition to the chat routes. Its errors are plain text in a JSON object."""
     return Route(path, method, role, _PROFILE, errors=_front_end_error)
 
 
@@ -68,7 +68,7 @@ ROUTES = (
     Route("/openapi.json", "GET", _OPEN),
     Route(METADATA, "GET", _OPEN),
     Route(METADATA + "/{path:path}", "GET", _OPEN),
-    # Questions that need no model.
+    # Routes that answer without a chat model.
     _detection("/api/v2/text/detection/content"),
     _detection(STREAM_CONTENT),
     _detection("/api/v2/text/detection/chat"),

@@ -77,7 +77,7 @@ def router(
             if is_large(request):
                 await stack.enter_async_context(slots.slot(deadline))
             raw = await json_body(request)
-            # In a thread, because ten thousand documents would delay all running answers.
+            # Parse in a thread, because ten thousand documents would delay all running answers.
             if index is None:
                 name, documents, positions = await asyncio.to_thread(ragengine.index_request, raw)
             else:

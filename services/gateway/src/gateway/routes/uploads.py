@@ -91,7 +91,7 @@ class UploadSlots:
 
     @contextlib.asynccontextmanager
     async def slot(self, deadline: Deadline) -> AsyncIterator[None]:
-        """Wait for a slot, and occupy it while the block runs.
+        """Wait for a slot, and occupy it until the block ends.
 
         Raises:
             RateLimited: No slot became free in time.

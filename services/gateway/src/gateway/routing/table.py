@@ -51,7 +51,7 @@ class RouteTable:
             yield from methods.values()
 
     def canonical(self, path: str) -> str:
-        """Return a path; without the trailing slash, if the routes of the path accept a trailing slash."""
+        """Return the path, without a trailing slash that the path's routes ignore."""
         if not path.endswith("/"):
             return path
         routes = self.at(path[:-1]) or {}
@@ -77,7 +77,7 @@ class RouteTable:
         return route
 
     def errors(self, path: str) -> Errors | None:
-        """Return the function that renders errors at a path; None: OpenAI's format. The path needs no route."""
+        """Return the function that renders the errors of a path, which may have no route; None: OpenAI's format."""
         for route in (self.at(path) or {}).values():
             return route.errors
         return next(

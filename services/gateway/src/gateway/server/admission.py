@@ -1,9 +1,9 @@
-"""Admission control: each answer needs a slot, few requests wait for a slot, and the gateway refuses the others.
+"""Admission control: each answer needs a slot, a few requests wait for a slot, and the gateway refuses the others.
 
-An admitted request must be answered nearly as fast as without load. Therefore the queue has at most a quarter as
-many places as there are slots. By Little's law, the mean wait is then a quarter of an answer's duration. After a
-burst, slots also become free in bursts. Therefore the gateway estimates the wait from the ages of the running
-answers, and refuses a request whose expected wait is too long.
+The gateway must answer an admitted request nearly as fast as without load. Therefore the queue is limited to a
+quarter of the number of slots. By Little's law, the mean wait is then a quarter of an answer's duration. After a
+burst of requests, slots also become free in bursts. Therefore the gateway estimates the wait from the ages of the
+running answers, and refuses a request whose expected wait is too long.
 """
 
 import asyncio
@@ -42,15 +42,15 @@ _refused = metrics.counter(
 class Admission:
     """Refuses requests beyond the gateway's capacity with 503. Health checks are always admitted.
 
-    There is a limit of all concurrent requests. Requests that call a model or upload documents also need a slot.
-    Interactive requests may wait in a short queue. Batch requests get a slot only while a quarter of the slots are
+    The number of concurrent requests is limited. Requests that call a model or upload documents also need a slot.
+    Interactive requests may wait in a short queue. Batch requests get a slot only while a quarter of the slots is
     free.
 
     Args:
         app: The inner application.
-        measured: The metrics, which report the used slots and the queue.
+        measured: The metrics that report the used slots and the length of the queue.
         limit: The maximum number of concurrent requests.
-        places: The number of slots.
+        slots: The number of slots.
         wait: The maximum number of seconds in the queue.
         timeout: The time limit of an answer, in seconds. A client may set a shorter one.
     """
@@ -61,7 +61,7 @@ class Admission:
         measured: Metrics,
         *,
         limit: int,
-        places: int,
+        slots: int,
         wait: float,
         timeout: float,
     ) -> None:
@@ -70,9 +70,9 @@ class Admission:
         self._wait = wait
         self._timeout = timeout
         self._concurrent = 0
-        self._slots = places
-        self._queue_size = math.ceil(places * _QUEUE_SHARE)
-        self._batch_slots = max(1, int(places * _BATCH_SHARE))
+        self._slots = slots
+        self._queue_size = math.ceil(slots * _QUEUE_SHARE)
+        self._batch_slots = max(1, int(slots * _BATCH_SHARE))
         self._running = 0
         self._numbers = count()
         self._start_times: dict[int, float] = {}  # start of each answer, the oldest first
@@ -137,51 +137,51 @@ class Admission:
             return
         # The durations of past answers matter only while all slots are occupied. Otherwise the gateway could not
         # recover from a slow period.
-        patience = max(0.0, _deadline(scope, self._timeout) - self._mean_seconds)
+        longest_wait = max(0.0, _deadline(scope, self._timeout) - self._mean_seconds)
         now = time.perf_counter()
         ages = (now - begun for begun in self._start_times.values())
         expected = expected_wait(len(self._waiting), ages, self._mean_seconds, self._slots)
-        if expected > patience:
+        if expected > longest_wait:
             raise _refusal("deadline", "The answer would take longer than the client waits.", expected)
         if len(self._waiting) >= self._queue_size or expected > min(self._wait, self._mean_seconds * _WAIT_SHARE):
             raise _refusal("queue", "The gateway is at its limit of concurrent answers.", expected)
-        await self._queued(min(self._wait, patience))
+        await self._queued(min(self._wait, longest_wait))
 
     async def _queued(self, seconds: float) -> None:
-        place = asyncio.get_running_loop().create_future()
-        self._waiting.append(place)
+        slot = asyncio.get_running_loop().create_future()
+        self._waiting.append(slot)
         try:
             async with asyncio.timeout(seconds):
-                await place
+                await slot
         except BaseException as error:
-            if place in self._waiting:
-                self._waiting.remove(place)
-            elif not place.cancelled():
+            if slot in self._waiting:
+                self._waiting.remove(slot)
+            elif not slot.cancelled():
                 self._release()  # the slot became free at the last moment
             if isinstance(error, TimeoutError):
                 raise _refusal("wait", "No slot became free in time.") from None
             raise
 
     def _release(self) -> None:
-        """Pass the slot to the request that has waited longest, if any."""
-        for place in self._waiting:
-            if not place.done():  # a request that has just timed out is done
-                self._waiting.remove(place)
-                place.set_result(None)
+        """Give the slot to the request that has waited longest, or free the slot."""
+        for slot in self._waiting:
+            if not slot.done():  # a request that has just timed out is done
+                self._waiting.remove(slot)
+                slot.set_result(None)
                 return
         self._running -= 1
 
 
-def expected_wait(ahead: int, ages: Iterable[float], seconds: float, places: int) -> float:
+def expected_wait(ahead: int, ages: Iterable[float], seconds: float, slots: int) -> float:
     """Return the expected seconds until a waiting request gets a slot.
 
     Args:
         ahead: The number of requests that wait already.
         ages: The ages of the running answers in seconds, the oldest first.
         seconds: The duration of an answer.
-        places: The number of slots.
+        slots: The number of slots.
     """
-    mean_wait = (ahead + 1) * seconds / places
+    mean_wait = (ahead + 1) * seconds / slots
     return max(mean_wait, seconds - next(islice(ages, ahead, None), seconds))
 
 

@@ -17,11 +17,11 @@ from gateway.server.request_state import state_of
 
 
 class Identity:
-    """Gives every request the same caller, who has all roles. For a gateway without authentication.
+    """Gives every request the same caller, for a gateway without authentication.
 
     Args:
         app: The inner application.
-        caller: The caller.
+        caller: The caller. The default caller has all roles.
     """
 
     def __init__(self, app: ASGIApp, caller: Caller = LOOPBACK) -> None:
@@ -55,8 +55,8 @@ class Tokens(Protocol):
 class Authentication:
     """Identifies the caller.
 
-    An invalid credential gets 401, and a missing role or a wrong front end 403. Only identified callers learn
-    whether a path exists (404) and whether it accepts the method (405).
+    The layer refuses an invalid credential with 401, and a caller without the role or for another front end with
+    403. Only identified callers learn whether a path exists (404) and whether it accepts the method (405).
 
     Args:
         app: The inner application.

@@ -1,4 +1,4 @@
-"""The end of multipart forms, as pure ASGI."""
+"""The ASGI middleware that refuses incomplete multipart forms."""
 
 from python_multipart.multipart import parse_options_header
 from servicekit.errors import InvalidRequest
@@ -10,8 +10,8 @@ _FORM = b"multipart/form-data"
 class CompleteForms:
     """Refuses multipart forms without the last boundary.
 
-    The parsers of forms drop the part in which a form ends. So a form that was cut off would be accepted without
-    its last file.
+    The form parsers drop a part without an end. Without this layer, the gateway would accept a truncated form
+    without its last file.
 
     Args:
         app: The inner application.
@@ -31,7 +31,7 @@ class CompleteForms:
 
 
 class _Form:
-    """Reads a form.
+    """Reads the body of a form and searches it for the last boundary.
 
     Args:
         receive: ASGI's ``receive``.

@@ -51,7 +51,7 @@ class CorsHeaders:
 
 
 class Preflight:
-    """Answers preflight requests of browsers. It is outside authentication, because these have no credentials.
+    """Answers preflight requests of browsers, outside authentication, because preflights have no credentials.
 
     Args:
         app: The inner application.
@@ -93,5 +93,5 @@ def _headers(frontend: Frontend, origin: bytes) -> list[tuple[bytes, bytes]]:
     ]
 
 
-def _header(scope: Scope, searched: bytes) -> bytes:
-    return next((value for name, value in scope["headers"] if name == searched), b"")
+def _header(scope: Scope, name: bytes) -> bytes:
+    return next((value for each, value in scope["headers"] if each == name), b"")

@@ -37,7 +37,7 @@ _FIRST_REQUEST_SECONDS = 1.0
 
 @dataclass(frozen=True, slots=True)
 class HttpLimits:
-    """The limits of requests' heads, and the time limits of clients.
+    """The limits of request heads (request line and headers), and the time limits of clients.
 
     Attributes:
         size: The maximum number of bytes of the request line and the headers.
@@ -45,7 +45,7 @@ class HttpLimits:
         seconds: Maximum seconds from the start of the connection, or from the first byte of a later request, to the
             last header. The limit also applies to the rest of a request whose response has ended.
         idle: Maximum seconds from the end of a response to the first byte of the next request.
-        pause: Maximum seconds in which the client reads nothing of a response that waits to be sent.
+        pause: Maximum seconds for which the client reads nothing although the server has data to send.
     """
 
     size: int = 32 * 1024
@@ -201,14 +201,14 @@ class HttpProtocol(HttpToolsProtocol):
         super().on_body(body)
 
     def on_message_complete(self) -> None:
-        """End the request. Ignore the end of a head that requests an upgrade."""
+        """End the request. After the head of a request for an upgrade, the body still follows."""
         if self.parser.should_upgrade():
             return
         self._is_complete = True
         super().on_message_complete()
 
     def on_response_complete(self) -> None:
-        """End the response. Wait for a limited time for the rest of the request."""
+        """End the response. If the request is incomplete, wait a limited time for the rest of it."""
         super().on_response_complete()
         if not self.cycle.response_complete:
             return  # the next request has already begun

@@ -77,7 +77,7 @@ def listen(host: str, port: int) -> socket.socket:
 async def served(
     app: ASGIApp, host: str, port: int | None, grace: float, limits: HttpLimits, connections: Connections
 ) -> AsyncIterator[None]:
-    """Serve an application on its own port while the block runs. Do nothing if ``port`` is None."""
+    """Serve an application on its own port until the block ends. Do nothing if ``port`` is None."""
     if port is None:
         yield
         return

@@ -146,7 +146,7 @@ class _WithoutTenants(Collector):
 
 
 class Measured:
-    """Counts each request once, at its end, so that tokens cost nothing.
+    """Counts each request once, when it ends, so that the tokens of a stream cause no work.
 
     The request's state has the data: ``frontend`` (set by `ProfileLayer`), ``status`` (set by `Tracing`), and the
     ``done`` of a chat or the ``sources`` of a retrieval (set by the routes).

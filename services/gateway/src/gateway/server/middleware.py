@@ -1,6 +1,6 @@
 """ASGI middleware around every request: tracing, the last error boundary, and limits of bodies.
 
-A rule for all routes is ASGI middleware, because FastAPI's dependencies do not apply to raw ASGI routes.
+Rules for all routes are ASGI middleware, because FastAPI's dependencies do not apply to raw ASGI routes.
 `main.build` composes the layers. A layer refuses a request by raising a `CausewayError`. `Tracing` renders the
 error in the request's dialect.
 """
@@ -39,11 +39,11 @@ HEALTH = ("/health", "/healthz", "/readyz", "/metrics")
 
 
 class Tracing:
-    """Opens a span for each request, which continues the client's ``traceparent``, and renders uncaught errors.
+    """Opens a span for each request, as a child of the client's ``traceparent``, and renders uncaught errors.
 
     Every response has the trace id in ``x-trace-id``, and in ``x-request-id``, because OpenAI's clients show the
-    latter with each error. An uncaught exception becomes a 500 without internal details. If a request takes longer
-    than the grace period of a stopping server, it becomes a 503.
+    latter with each error. The response to an uncaught exception is a 500 without internal details. A request that
+    outlasts the grace period of a stopping server gets a 503.
 
     Args:
         app: The inner application.

@@ -17,7 +17,7 @@ _TAGS = {
     "users": "Stored data of users, for administrators.",
     "documents": "Files and texts to index, and their jobs.",
     "indexes": "Indexes, their settings, snapshots and rebuilds.",
-    "front ends": "Routes that chat pages call besides the chats.",
+    "front ends": "Routes that chat pages call in addition to the chat routes.",
     "health": "For probes and scrapers.",
 }
 """The tags of the routes that belong to no dialect, in the order of the document."""

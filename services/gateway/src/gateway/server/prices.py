@@ -13,7 +13,7 @@ _TOKENS_PER_PRICE = 1_000_000
 
 @dataclass(frozen=True, slots=True)
 class Price:
-    """The prices of a million tokens of prompts and of answers."""
+    """The prices of a million tokens of prompts (``input``) and of answers (``output``)."""
 
     input: float
     output: float

@@ -1,4 +1,4 @@
-"""The ASGI middleware for a gateway that a proxy offers below a path."""
+"""The ASGI middleware for a gateway that a proxy serves under a path prefix."""
 
 from starlette.types import ASGIApp, Message, Receive, Scope, Send
 

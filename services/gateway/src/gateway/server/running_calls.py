@@ -1,4 +1,4 @@
-"""Registers running calls, so that clients can cancel a call through any gateway."""
+"""Registers running calls (tool calls of agents, background responses), so that any gateway can cancel them."""
 
 import contextlib
 from collections.abc import Awaitable, Callable, Iterator
@@ -21,7 +21,7 @@ class RunningCalls:
 
     @contextlib.contextmanager
     def running(self, name: str, cancel: Callable[[], object]) -> Iterator[None]:
-        """Register a call while the block runs.
+        """Register a call until the block ends.
 
         Args:
             name: The name of the call, unique among all gateways.
@@ -35,7 +35,7 @@ class RunningCalls:
                 del self._running[name]
 
     async def cancel(self, name: str) -> None:
-        """Cancel a call on any gateway. Do nothing if the call does not run."""
+        """Cancel a call on any gateway. Do nothing if no gateway runs the call."""
         if not self.cancel_here(name):
             await self.notify(name)
 

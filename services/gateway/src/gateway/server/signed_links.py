@@ -21,8 +21,8 @@ class SignedLinks:
     signature from the query.
 
     Args:
-        app: The application inside authentication.
-        identified: The same application with authentication around it.
+        app: The application without authentication, for requests with a valid signature.
+        identified: The same application with authentication around it, for requests without a signature.
         keys: The keys that verify signatures.
         frontends: Returns the profiles.
         api_keys: The valid API keys; None: keys are not accepted.

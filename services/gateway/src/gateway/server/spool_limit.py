@@ -10,7 +10,7 @@ _RETRY_SECONDS = 5.0
 
 
 class SpoolLimit:
-    """Refuses uploads for which the disk space does not suffice.
+    """Refuses uploads for which the gateway has not enough disk space.
 
     Forms and batches are in temporary files without a name, which the limit of a Kubernetes `emptyDir` does not
     count. Therefore this layer reserves space for each upload before reading it: twice its length, or twice the
@@ -31,7 +31,7 @@ class SpoolLimit:
         """Serve one request.
 
         Raises:
-            RateLimited: The remaining space does not suffice.
+            RateLimited: The upload needs more than the remaining space.
         """
         route = state_of(scope).route
         if scope["type"] != "http" or route is None or not route.upload:
