@@ -52,7 +52,7 @@ async def other() -> AsyncIterator[Stub]:
 
 @pytest.fixture
 async def openai_model(stub: Stub) -> AsyncIterator[Callable[..., OpenAIModel]]:
-    """Give a function that makes models on the recording server, and close them at the end."""
+    """Yield a function that makes models on the recording server, and close them at the end."""
     async with contextlib.AsyncExitStack() as stack:
 
         def make(
@@ -76,7 +76,7 @@ Serve = Callable[..., contextlib.AbstractAsyncContextManager[Any]]
 
 @pytest.fixture
 def serve() -> Serve:
-    """Give a function that serves models over gRPC with the interceptor of production, and yields a stub."""
+    """Return a function that serves models over gRPC with the interceptor of production, and yields a stub."""
 
     @contextlib.asynccontextmanager
     async def run(*models: Model, most_events: int = 256, most_bytes: int = 65536) -> AsyncIterator[Any]:
@@ -93,7 +93,7 @@ def serve() -> Serve:
 
 @pytest.fixture
 def conversation() -> Callable[..., pb.GenerateRequest]:
-    """Give a function that makes a request with a conversation of one user message."""
+    """Return a function that makes a request with a conversation of one user message."""
 
     def make(text: str = "Hi", *, model: str = "", parameters: bytes = b"", **members: Any) -> pb.GenerateRequest:
         return pb.GenerateRequest(
@@ -109,7 +109,7 @@ def conversation() -> Callable[..., pb.GenerateRequest]:
 
 @pytest.fixture
 def openai_request() -> Callable[..., pb.GenerateRequest]:
-    """Give a function that makes a request with a body of the OpenAI API."""
+    """Return a function that makes a request with a body of the OpenAI API."""
 
     def make(body: bytes, *, model: str = "") -> pb.GenerateRequest:
         return pb.GenerateRequest(principal=LOCAL.to_proto(), model=model, openai_request_json=body)
@@ -193,7 +193,7 @@ def triton(tmp_path_factory: pytest.TempPathFactory) -> Iterator[Triton]:
 
 @pytest.fixture
 async def triton_model(triton: Triton) -> AsyncIterator[Callable[..., TritonModel]]:
-    """Give a function that makes models on the Triton server, and close them at the end."""
+    """Yield a function that makes models on the Triton server, and close them at the end."""
     async with contextlib.AsyncExitStack() as stack:
 
         def make(server_name: str = "words", **members: Any) -> TritonModel:

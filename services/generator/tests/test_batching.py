@@ -55,7 +55,7 @@ def test_all_events_arrive_in_order_within_the_bounds(
         assert len(batch) == 1 or sum(len(event.text) for event in batch) <= most_bytes
 
 
-async def test_what_has_arrived_goes_out_together() -> None:
+async def test_events_that_arrive_together_are_one_batch() -> None:
     """Events that arrive together are one batch. A single event is sent without delay."""
     steps: list[Event | Exception | float] = [
         text("a"),
@@ -83,8 +83,8 @@ async def test_the_first_event_does_not_wait() -> None:
         assert await anext(answer) == [text("a")]
 
 
-async def test_a_reader_who_stops_stops_the_model() -> None:
-    """If the reader stops, the model yields at most one batch more."""
+async def test_a_reader_that_stops_pauses_the_model() -> None:
+    """After the reader stops, the model yields at most one more batch."""
     model = FakeModel(script=[text("x")] * 1000)
     answer = batched(model.generate(PROMPT), most_events=10, most_bytes=MANY)
     async with contextlib.aclosing(answer):
@@ -93,7 +93,7 @@ async def test_a_reader_who_stops_stops_the_model() -> None:
         assert model.yielded <= 22
 
 
-async def test_bytes_bound_the_buffer_too() -> None:
+async def test_a_batch_has_a_limit_of_bytes() -> None:
     """The limit of bytes ends a batch. An event above the limit is a batch of its own."""
     model = FakeModel(script=[text("x" * 400)] * 3 + [text("y" * 5000), text("z")])
     sizes = [
@@ -103,7 +103,7 @@ async def test_bytes_bound_the_buffer_too() -> None:
     assert sizes == [800, 400, 5000, 1]
 
 
-async def test_a_failure_comes_after_what_was_good() -> None:
+async def test_a_failure_is_raised_after_the_earlier_events() -> None:
     """The failure is raised after the earlier events."""
     answer = batched(
         FakeModel(script=[text("a"), text("b"), ValueError("broken")]).generate(PROMPT),
@@ -125,15 +125,15 @@ async def test_a_failure_of_a_full_buffer_is_not_lost() -> None:
         await anext(answer)
 
 
-@pytest.mark.parametrize("taken", [0, 1, 2])
-async def test_leaving_stops_the_model_before_it_returns(taken: int) -> None:
+@pytest.mark.parametrize("count", [0, 1, 2])
+async def test_closing_returns_after_the_model_has_stopped(count: int) -> None:
     """Closing returns after the model has stopped, if it had started."""
     model = FakeModel(script=[text("a"), 0.0, text("b"), 30.0, text("c")])
     answer = batched(model.generate(PROMPT), most_events=1, most_bytes=MANY)
-    for _ in range(taken):
+    for _ in range(count):
         await anext(answer)
     await answer.aclose()
-    assert model.stopped == (1 if taken else 0)
+    assert model.stopped == (1 if count else 0)
 
 
 async def test_a_cancelled_reader_stops_the_model() -> None:

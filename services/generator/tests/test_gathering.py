@@ -17,7 +17,7 @@ class Clocks:
         return Gathering(longest, clock=lambda: self.now, cpu_clock=lambda: self.used)
 
     def work(self, gathering: Gathering, share: float, seconds: float = 5.0) -> None:
-        """Let streams ask for a tick every tenth of a second."""
+        """Let streams request a tick every tenth of a second."""
         for _ in range(round(seconds * 10)):
             self.now += 0.1
             self.used += 0.1 * share
@@ -36,8 +36,8 @@ async def test_the_interval_grows_with_the_share_of_a_core(share: float, interva
     assert (gathering.next_tick() is None) == (interval == 0)
 
 
-async def test_the_interval_follows_by_halves() -> None:
-    """The interval moves by halves, so that a short load does not delay all streams."""
+async def test_the_interval_changes_by_half_of_the_difference() -> None:
+    """The interval changes by half of the difference, so that a short load does not delay all streams."""
     clocks = Clocks()
     gathering = clocks.gathering()
     clocks.work(gathering, 1.0, seconds=0.3)
@@ -48,8 +48,8 @@ async def test_the_interval_follows_by_halves() -> None:
     assert gathering.next_tick() is None
 
 
-async def test_what_was_long_ago_does_not_count() -> None:
-    """A stream after a quiet time is read at once."""
+async def test_an_outdated_measurement_does_not_count() -> None:
+    """After an idle time, a stream is read without a pause."""
     clocks = Clocks()
     gathering = clocks.gathering()
     clocks.work(gathering, 1.0)
@@ -58,7 +58,7 @@ async def test_what_was_long_ago_does_not_count() -> None:
     assert gathering.next_tick() is None
 
 
-async def test_a_longest_interval_of_0_turns_it_off() -> None:
+async def test_a_longest_interval_of_0_turns_pauses_off() -> None:
     """A longest interval of 0 turns pauses off under any load."""
     clocks = Clocks()
     gathering = clocks.gathering(0.0)
@@ -88,7 +88,7 @@ async def test_all_streams_share_a_tick() -> None:
 
 
 @virtual_time
-async def test_a_stream_that_ends_its_pause_leaves_the_others_theirs() -> None:
+async def test_cancelling_one_pause_does_not_end_the_others() -> None:
     """Cancelling the pause of one stream does not end the pause of another stream."""
     clocks = Clocks()
     gathering = clocks.gathering()

@@ -71,11 +71,11 @@ async def running(**environment: str) -> AsyncIterator[Generator]:
         await process.communicate()
 
 
-def of_stub(stub: Stub) -> dict[str, str]:
+def environment_for(stub: Stub) -> dict[str, str]:
     return {"CAUSEWAY_OPENAI_BASE_URL": stub.url, "CAUSEWAY_OPENAI_MODELS": "big=stub,small=stub"}
 
 
-async def test_it_serves_the_extractive_model_with_nothing_configured(
+async def test_without_settings_the_process_serves_the_extractive_model(
     conversation: Callable[..., pb.GenerateRequest],
 ) -> None:
     """Without settings, the process serves the extractive model and ends with exit code 0."""
@@ -91,9 +91,9 @@ async def test_it_serves_the_extractive_model_with_nothing_configured(
         assert await asyncio.wait_for(generator.process.wait(), 60) == 0
 
 
-async def test_models_of_a_server_are_served_the_default_first(stub: Stub) -> None:
+async def test_the_default_model_is_listed_first(stub: Stub) -> None:
     """The default model is listed first, and the others in their configured order."""
-    async with running(**of_stub(stub), CAUSEWAY_MODEL="small") as generator:
+    async with running(**environment_for(stub), CAUSEWAY_MODEL="small") as generator:
         assert await generator.models() == ["small", "extractive", "big"]
 
 
@@ -102,7 +102,7 @@ async def test_a_running_stream_is_finished_after_sigterm(
 ) -> None:
     """After SIGTERM a running answer completes, and the exit code is 0."""
     stub.script(stream(["a"] * 50, pace=0.02))
-    async with running(**of_stub(stub)) as generator:
+    async with running(**environment_for(stub)) as generator:
         call = generator.stub.Generate(conversation(model="big"))
         texts = [event.text for event in (await call.read()).events]
         generator.process.send_signal(signal.SIGTERM)
@@ -112,7 +112,7 @@ async def test_a_running_stream_is_finished_after_sigterm(
         assert await asyncio.wait_for(generator.process.wait(), 60) == 0
 
 
-def file_of(model: str, *stubs: Stub) -> str:
+def models_file(model: str, *stubs: Stub) -> str:
     servers = "\n".join(
         f"  s{at}: {{kind: openai, url: '{stub.url}', api_key: {{env: KEY}}}}" for at, stub in enumerate(stubs)
     )
@@ -120,16 +120,16 @@ def file_of(model: str, *stubs: Stub) -> str:
     return f"servers:\n{servers}\nmodels:\n- name: {model}\n  deployments: [{places}]\n"
 
 
-async def test_models_of_a_file_are_served_and_follow_it(
+async def test_a_changed_models_file_takes_effect(
     stub: Stub, conversation: Callable[..., pb.GenerateRequest], tmp_path: Path
 ) -> None:
-    """The models of a file are served with fallback. A changed file takes effect within seconds, and a bad one is
+    """The models of a file are served with fallback. A changed file takes effect within seconds. An invalid file is
     logged and ignored.
     """
     path = tmp_path / "models.yaml"
     async with contextlib.AsyncExitStack() as stack:
         second = await stack.enter_async_context(Stub.started(tokens=2))
-        path.write_text(file_of("one", stub, second))
+        path.write_text(models_file("one", stub, second))
         running_one = running(CAUSEWAY_MODELS_FILE=str(path), KEY="s3cret")
         generator = await stack.enter_async_context(running_one)
 
@@ -140,12 +140,12 @@ async def test_models_of_a_file_are_served_and_follow_it(
         assert await text("one") == "word0 word1 word2 word3 "
         await stub.stop()
         assert await text("one") == "word0 word1 "
-        path.write_text(file_of("two", second))
+        path.write_text(models_file("two", second))
         async with asyncio.timeout(60):
             while await generator.models() != ["two"]:  # noqa: ASYNC110  # another process' file watch
                 await asyncio.sleep(0.05)
         assert await text("two") == "word0 word1 "
-        path.write_text(file_of("three", second).replace("tier: 1", "teir: 1"))
+        path.write_text(models_file("three", second).replace("tier: 1", "teir: 1"))
         await asyncio.sleep(2.5)
         assert await generator.models() == ["two"]
         generator.process.send_signal(signal.SIGTERM)
@@ -160,11 +160,11 @@ async def test_models_of_a_file_are_served_and_follow_it(
     [
         ("models: 1", "models.yaml, line 1, servers: this is missing"),
         (None, "No such file or directory"),
-        (file_of("a"), "models.yaml, line 1, servers"),
+        (models_file("a"), "models.yaml, line 1, servers"),
     ],
 )
-async def test_a_bad_file_ends_the_start(tmp_path: Path, text: str | None, message: str) -> None:
-    """A bad file ends the start with the file, the line and the key."""
+async def test_an_invalid_models_file_prevents_the_start(tmp_path: Path, text: str | None, message: str) -> None:
+    """An invalid models file prevents the start. The error names the file, the line and the key."""
     path = tmp_path / "models.yaml"
     if text is not None:
         path.write_text(text)
@@ -182,12 +182,12 @@ async def test_a_bad_file_ends_the_start(tmp_path: Path, text: str | None, messa
             {"CAUSEWAY_MODELS_FILE": "x.yaml", "CAUSEWAY_OPENAI_BASE_URL": "http://a"},
             "CAUSEWAY_MODELS_FILE cannot be combined with CAUSEWAY_OPENAI_BASE_URL",
         ),
-        ({"CAUSEWAY_MODEL": "nobody"}, "there is no model 'nobody'; there are: extractive"),
+        ({"CAUSEWAY_MODEL": "unknown"}, "there is no model 'unknown'; there are: extractive"),
         ({"CAUSEWAY_OPENAI_MODELS": "a"}, "CAUSEWAY_OPENAI_MODELS needs CAUSEWAY_OPENAI_BASE_URL"),
     ],
 )
-async def test_a_configuration_that_cannot_work_ends_the_start(environment: dict[str, str], message: str) -> None:
-    """Contradicting settings end the start with a message that names the variable."""
+async def test_contradicting_settings_prevent_the_start(environment: dict[str, str], message: str) -> None:
+    """Contradicting settings prevent the start. The error names the variable."""
     process = await start(environment, free_ports(1)[0])
     _, errors = await asyncio.wait_for(process.communicate(), 60)
     assert message in errors.decode()

@@ -81,14 +81,14 @@ def test_a_request_becomes_a_conversation() -> None:
         (b'{"messages":' + b"[" * 50_000, None),
     ],
 )
-def test_what_is_no_request_is_refused(document: bytes, field: str | None) -> None:
+def test_an_invalid_request_is_refused(document: bytes, field: str | None) -> None:
     """An invalid request is refused with the path of the wrong member."""
     with pytest.raises(InvalidRequest) as caught:
         parse(document)
     assert caught.value.field == field
 
 
-async def test_a_stream_is_chunks() -> None:
+async def test_a_stream_consists_of_chunks() -> None:
     """A stream has roles, texts and reasons. If the request asks for usage, the last chunk has it, and the others
     have null.
     """

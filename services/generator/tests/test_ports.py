@@ -53,7 +53,7 @@ async def test_a_conversation_is_answered_in_order(model: Model) -> None:
     assert usage.completion_tokens > 0
 
 
-async def test_a_request_is_answered_in_its_own_shape(model: Model) -> None:
+async def test_a_request_of_the_openai_api_is_answered_in_its_format(model: Model) -> None:
     """A request gets one COMPLETION, or CHUNKs for a stream. Each is a JSON object with choices."""
     for stream, kind in ((False, EventKind.COMPLETION), (True, EventKind.CHUNK)):
         body = f'{{{MESSAGES},"stream":{json.dumps(stream)}}}'.encode()
@@ -63,17 +63,17 @@ async def test_a_request_is_answered_in_its_own_shape(model: Model) -> None:
         assert (len(events) == 1) is not stream
 
 
-async def test_an_answer_may_be_left(model: Model) -> None:
+async def test_an_answer_can_be_closed_early(model: Model) -> None:
     """An answer can be closed after any number of events, and the next one is complete."""
-    for taken in range(3):
+    for count in range(3):
         answer = model.generate(CONVERSATION)
-        for _ in range(taken):
+        for _ in range(count):
             await anext(answer)
         await answer.aclose()
     assert [event async for event in model.generate(CONVERSATION)][-1].usage is not None
 
 
-async def test_answers_run_side_by_side(model: Model) -> None:
+async def test_concurrent_answers_do_not_mix(model: Model) -> None:
     """Two concurrent answers do not mix."""
     async with contextlib.AsyncExitStack() as stack:
         one = await stack.enter_async_context(contextlib.aclosing(model.generate(CONVERSATION)))
@@ -83,7 +83,7 @@ async def test_answers_run_side_by_side(model: Model) -> None:
 
 
 def test_tokens_are_counted(model: Model) -> None:
-    """An empty text has no tokens, a longer text no fewer, and a conversation at least those of its texts."""
+    """An empty text has no tokens. A longer text has more, and a conversation has at least those of its texts."""
     counter = model.tokens
     assert counter.count("") == 0
     assert 0 < counter.count("one two") <= counter.count("one two three four")
@@ -92,7 +92,7 @@ def test_tokens_are_counted(model: Model) -> None:
     )
 
 
-async def test_it_says_what_it_is(model: Model) -> None:
+async def test_a_model_describes_itself(model: Model) -> None:
     """A model has a name, an owner and a window, and is ready."""
     assert model.name
     assert model.owned_by
@@ -101,7 +101,7 @@ async def test_it_says_what_it_is(model: Model) -> None:
     assert await model.ready()
 
 
-async def test_it_can_be_closed_twice(model: Model) -> None:
+async def test_a_model_can_be_closed_twice(model: Model) -> None:
     """A model can be closed twice."""
     await model.aclose()
     await model.aclose()

@@ -48,7 +48,7 @@ def test_kinds_are_numbered_as_in_the_contract() -> None:
     assert ours | {"EVENT_KIND_UNSPECIFIED": 0} == dict(pb.EventKind.items())
 
 
-async def test_every_member_of_an_event_crosses(serve: Serve, conversation: Make) -> None:
+async def test_the_client_gets_every_member_of_an_event(serve: Serve, conversation: Make) -> None:
     """The client gets every member of the model's events."""
     script = [
         Event(EventKind.START, raw_json=b'{"id":"a"}'),
@@ -102,7 +102,7 @@ async def test_a_request_of_the_openai_api_reaches_the_model(serve: Serve, opena
     assert model.prompts == [OpenAIRequest(b'{ "x":1 }')]
 
 
-async def test_the_named_model_is_asked(serve: Serve, conversation: Make) -> None:
+async def test_the_named_model_answers(serve: Serve, conversation: Make) -> None:
     """The named model answers, or the first one without a name. An unknown name causes NotFound with its field."""
     one, two = FakeModel("one"), FakeModel("two")
     async with serve(one, two) as generator:
@@ -156,7 +156,7 @@ def user(**members: Any) -> dict[str, Any]:
         (user(parameters_json=b'{"stop":"\xff"}'), "conversation.parameters_json"),
     ],
 )
-async def test_a_bad_prompt_is_refused_before_any_model_is_asked(
+async def test_a_bad_prompt_is_refused_before_a_model_is_called(
     serve: Serve, members: dict[str, Any], field: str
 ) -> None:
     """A bad prompt is refused with its field before the model is called."""
@@ -193,7 +193,7 @@ async def test_tokens_are_counted_text_by_text(serve: Serve) -> None:
         assert (list(answer.counts), answer.messages_count) == ([1, 0, 3], 3)
         assert not answer.only_quotes
         assert (answer.context_window, answer.exact, answer.counting) == (777, True, "fake")
-        request = pb.CountTokensRequest(principal=LOCAL.to_proto(), model="nobody", texts=["a"])
+        request = pb.CountTokensRequest(principal=LOCAL.to_proto(), model="unknown", texts=["a"])
         with pytest.raises(NotFound):
             await rpc.unary(generator.CountTokens, request, Deadline.after(5))
         request = pb.CountTokensRequest(principal=LOCAL.to_proto(), messages=[pb.ChatMessage(text="a")])
@@ -201,8 +201,8 @@ async def test_tokens_are_counted_text_by_text(serve: Serve) -> None:
             await rpc.unary(generator.CountTokens, request, Deadline.after(5))
 
 
-async def test_models_are_listed_the_default_first(serve: Serve) -> None:
-    """Each model is listed with its window, owner, creation and readiness."""
+async def test_models_are_listed_with_the_default_first(serve: Serve) -> None:
+    """The list has the window, the owner, the time of creation and the readiness of each model."""
     async with serve(FakeModel("z", window=5, created=7), FakeModel("a", is_ready=False)) as generator:
         request = pb.ListModelsRequest(principal=LOCAL.to_proto())
         answer = await rpc.unary(generator.ListModels, request, Deadline.after(5))
@@ -214,7 +214,7 @@ async def test_models_are_listed_the_default_first(serve: Serve) -> None:
     ]
 
 
-async def test_events_come_as_they_arrive_and_together_when_they_do(serve: Serve, conversation: Make) -> None:
+async def test_events_that_arrive_together_are_one_message(serve: Serve, conversation: Make) -> None:
     """Events that arrive together are one message. A pause ends the message."""
     text = Event(EventKind.TEXT, text="a")
     async with serve(FakeModel(script=[text, text, text, 0.1, text])) as generator:
@@ -222,7 +222,7 @@ async def test_events_come_as_they_arrive_and_together_when_they_do(serve: Serve
 
 
 @pytest.mark.parametrize("most", [{"most_events": 10}, {"most_bytes": 400}])
-async def test_messages_are_bounded(serve: Serve, conversation: Make, most: dict[str, int]) -> None:
+async def test_messages_have_a_limited_size(serve: Serve, conversation: Make, most: dict[str, int]) -> None:
     """Messages are limited in number of events and bytes, and no event is lost."""
     script = [Event(EventKind.TEXT, text=f"word {number}") for number in range(200)]
     async with serve(FakeModel(script=script), **most) as generator:
@@ -252,7 +252,7 @@ async def test_messages_are_bounded(serve: Serve, conversation: Make, most: dict
         ("fault-503", UpstreamRejected),
     ],
 )
-async def test_a_model_servers_fault_ends_the_call_and_its_connection(
+async def test_a_fault_of_the_model_server_ends_the_call_and_its_connection(
     serve: Serve, stub: Stub, openai_model: MakeModel, conversation: Make, fault: str, error: type[CausewayError]
 ) -> None:
     """A fault of the model server ends the call in time with a message for the client, and no connection stays
@@ -276,7 +276,7 @@ async def test_a_model_servers_fault_ends_the_call_and_its_connection(
     await eventually(lambda: request.finished_at is not None or request.closed_at is not None)
 
 
-async def test_a_defect_of_a_model_tells_nothing(serve: Serve, conversation: Make) -> None:
+async def test_an_unexpected_exception_does_not_reach_the_client(serve: Serve, conversation: Make) -> None:
     """An unexpected exception becomes Internal without the exception's text."""
     async with serve(FakeModel(script=[Event(EventKind.START), ValueError("secret path")])) as generator:
         with pytest.raises(Internal) as caught:
@@ -285,7 +285,7 @@ async def test_a_defect_of_a_model_tells_nothing(serve: Serve, conversation: Mak
 
 
 @contextlib.asynccontextmanager
-async def left(call: Any, stub: Stub) -> AsyncIterator[None]:
+async def cancelled_at_the_end(call: Any, stub: Stub) -> AsyncIterator[None]:
     """Cancel the call when the block ends, and check that the model server sees it."""
     yield
     call.cancel()
@@ -293,19 +293,19 @@ async def left(call: Any, stub: Stub) -> AsyncIterator[None]:
 
 
 @pytest.mark.parametrize("streamed", [True, False])
-async def test_leaving_before_the_first_token_closes_the_request(
+async def test_a_client_that_leaves_before_the_first_token_closes_the_connection(
     serve: Serve, stub: Stub, openai_model: MakeModel, openai_request: Make, streamed: bool
 ) -> None:
     """A client that leaves before the first token closes the model server's connection, streamed or not."""
     stub.script(FAULTS["fault-hang-before"]())
     async with serve(openai_model(limits=Limits())) as generator:
         call = generator.Generate(openai_request(json.dumps({"stream": streamed}).encode()))
-        async with left(call, stub):
+        async with cancelled_at_the_end(call, stub):
             await eventually(lambda: len(stub.requests) == 1)
             await asyncio.sleep(0.02)
 
 
-async def test_leaving_after_the_first_token_closes_the_request(
+async def test_a_client_that_leaves_after_the_first_token_closes_the_connection(
     serve: Serve, stub: Stub, openai_model: MakeModel, conversation: Make
 ) -> None:
     """A client that leaves after the first token closes the connection, also while the model is silent."""
@@ -314,23 +314,23 @@ async def test_leaving_after_the_first_token_closes_the_request(
         stub.script(answer)
         async with serve(openai_model(limits=Limits())) as generator:
             call = generator.Generate(conversation())
-            async with left(call, stub):
+            async with cancelled_at_the_end(call, stub):
                 assert (await call.read()).events
 
 
-async def test_leaving_in_the_middle_of_a_body_closes_the_request(
+async def test_a_client_that_leaves_within_a_body_closes_the_connection(
     serve: Serve, stub: Stub, openai_model: MakeModel, openai_request: Make
 ) -> None:
     """A client that leaves in the middle of an unstreamed answer closes the connection."""
     stub.script(Answer((b'{"choices":', Fault.HANG)))
     async with serve(openai_model(limits=Limits())) as generator:
         call = generator.Generate(openai_request(b"{}"))
-        async with left(call, stub):
+        async with cancelled_at_the_end(call, stub):
             await eventually(lambda: bool(stub.requests) and stub.requests[0].written > 0)
             await asyncio.sleep(0.02)
 
 
-async def test_a_deadline_closes_the_request(
+async def test_the_clients_deadline_closes_the_connection(
     serve: Serve, stub: Stub, openai_model: MakeModel, conversation: Make
 ) -> None:
     """The client's deadline closes the model server's connection."""
@@ -365,7 +365,7 @@ async def test_a_client_that_stops_reading_stops_the_model(
     assert read == count + 1
 
 
-async def test_the_trace_goes_on_to_the_model_server(
+async def test_the_model_server_gets_the_callers_trace(
     serve: Serve, stub: Stub, openai_model: MakeModel, conversation: Make
 ) -> None:
     """The model server gets a traceparent of the caller's trace."""

@@ -5,7 +5,7 @@ from generator.settings import Settings
 from pydantic import ValidationError
 
 
-def test_models_are_named_publicly_and_for_the_server(monkeypatch: pytest.MonkeyPatch) -> None:
+def test_a_model_may_have_another_name_on_the_server(monkeypatch: pytest.MonkeyPatch) -> None:
     """A model has its public name, and may have another one at the server. Spaces are ignored."""
     monkeypatch.setenv("CAUSEWAY_OPENAI_MODELS", " llama3:8b , small = org/model-7b=q4,")
     assert Settings().openai_model_names() == [("llama3:8b", "llama3:8b"), ("small", "org/model-7b=q4")]

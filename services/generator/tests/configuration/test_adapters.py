@@ -65,8 +65,8 @@ async def ask(model: Model) -> None:
 
 
 async def test_an_openai_server_gets_key_headers_and_query(stub: Stub) -> None:
-    """A request has the key, the headers and the query of the server. A deployment's headers come first, and the
-    body has the server's name of the model.
+    """A request has the key, the headers and the query of the server. A deployment's headers replace the server's,
+    and the body has the server's name of the model.
     """
     server = "kind: openai, api_key: {env: KEY}, headers: {X-A: a, X-B: {env: HEADER}}, query: {q: {env: QUERY}}"
     await ask(opened(on(stub, server, "model: org/llm, headers: {X-A: other}")))
@@ -121,7 +121,7 @@ async def test_azure_gets_its_own_path_version_and_key_header(stub: Stub) -> Non
     assert "authorization" not in request.headers
 
 
-async def test_an_authorization_header_of_ones_own_takes_the_keys_place(stub: Stub) -> None:
+async def test_a_configured_authorization_header_replaces_the_key(stub: Stub) -> None:
     """A configured Authorization header replaces the key, in any spelling."""
     await ask(opened(on(stub, "kind: openai, api_key: {env: KEY}, headers: {AUTHORIZATION: mine, User-Agent: me}")))
     (request,) = stub.requests
@@ -173,8 +173,8 @@ async def test_no_secret_is_shown_for_a_server_without_http() -> None:
     assert "s3cret" not in messages
 
 
-async def test_timeouts_of_the_file_go_before_the_settings(stub: Stub) -> None:
-    """Each time-out of the file takes precedence over that of the settings."""
+async def test_timeouts_of_the_file_take_precedence(stub: Stub) -> None:
+    """A time-out in the file takes precedence over the setting."""
     for timeouts, message in (("", "within 0.3 s"), ("timeouts: {whole: 0.1}", "within 0.1 s")):
         stub.script(FAULTS["fault-hang-before"]())
         with pytest.raises(DeadlineExceeded, match=message):
@@ -194,7 +194,7 @@ async def test_a_redirection_is_not_followed(stub: Stub) -> None:
     assert len(stub.requests) == 1
 
 
-async def test_a_window_of_the_file_goes_before_the_servers(stub: Stub) -> None:
+async def test_the_window_of_the_file_takes_precedence(stub: Stub) -> None:
     """The window of the file takes precedence over the server's. An extractive model has its own window."""
     stub.models = {"public": {"max_model_len": 4096}}
     openai, reported = (opened(on(stub, "kind: openai", model=model)) for model in ("context_window: 7,", ""))
@@ -206,7 +206,7 @@ async def test_a_window_of_the_file_goes_before_the_servers(stub: Stub) -> None:
     assert (here.name, await here.context_window()) == ("a", 32_768)
 
 
-def test_a_triton_deployment_gets_what_the_file_says(tmp_path: Path) -> None:
+def test_a_triton_deployment_has_the_values_of_the_file(tmp_path: Path) -> None:
     """A Triton deployment gets the address, names and limits of the file. It uses the chat template beside the
     tokenizer unless the file names another one.
     """
@@ -233,7 +233,7 @@ def test_a_triton_deployment_gets_what_the_file_says(tmp_path: Path) -> None:
     assert triton_config(named, place, server, Defaults()).chat_template == "{{ messages }}"
 
 
-async def test_a_triton_deployment_is_made() -> None:
+async def test_a_triton_deployment_is_created_without_a_connection() -> None:
     """A Triton deployment is created without a connection."""
     model = opened(
         "servers: {s: {kind: triton, url: 'host:8001'}}\nmodels: [{name: a, deployments: [{server: s}]}]"

@@ -49,32 +49,32 @@ async def served(tmp_path: Path) -> AsyncIterator[Served]:
     await made.catalogue.aclose()
 
 
-def on(*stubs: Stub, model: str = "a", deployment: str = "", more: str = "") -> str:
+def models_file(*stubs: Stub, model: str = "a", deployment: str = "", more: str = "") -> str:
     servers = ", ".join(f"s{at}: {{kind: openai, url: '{stub.url}'}}" for at, stub in enumerate(stubs))
     places = ", ".join(f"{{server: s{at}, model: stub, {deployment}}}" for at in range(len(stubs)))
     return f"servers: {{{servers}}}\nmodels: [{{name: {model}, deployments: [{places}]}}]\n{more}"
 
 
-async def test_models_come_and_go(served: Served, stub: Stub) -> None:
+async def test_a_new_file_takes_effect_at_once(served: Served, stub: Stub) -> None:
     """A new file takes effect at once: new names are found and removed ones are not. The first model is the
     default.
     """
-    served.put(on(stub))
+    served.put(models_file(stub))
     assert await served.ask("a") == await served.ask()
-    served.put(on(stub, model="b"))
+    served.put(models_file(stub, model="b"))
     assert served.names() == ["b"]
     assert await served.ask("b")
     with pytest.raises(NotFound):
         await served.ask("a")
 
 
-async def test_a_running_answer_is_not_disturbed(served: Served, stub: Stub, other: Stub) -> None:
+async def test_a_running_answer_completes_after_a_change(served: Served, stub: Stub, other: Stub) -> None:
     """A running answer completes on its server, whose connections close afterwards."""
-    served.put(on(stub))
+    served.put(models_file(stub))
     stub.script(stream(["a"] * 30, pace=0.01))
     answer = asyncio.create_task(served.ask())
     await eventually(lambda: bool(stub.requests))
-    served.put(on(other, model="b"))
+    served.put(models_file(other, model="b"))
     assert await served.ask("b")
     assert not answer.done()
     assert (stub.open_connections, len(other.requests)) == (1, 1)
@@ -84,7 +84,7 @@ async def test_a_running_answer_is_not_disturbed(served: Served, stub: Stub, oth
 
 async def test_a_request_can_start_with_the_models_that_it_holds(served: Served, stub: Stub) -> None:
     """A request can start with the models that it holds, also after a change."""
-    served.put(on(stub))
+    served.put(models_file(stub))
     with served.catalogue.lease() as models:
         events = models.get("a").generate(PROMPT)
         served.put("servers: {s: {kind: extractive}}\nmodels: [{name: b, deployments: [{server: s}]}]")
@@ -97,48 +97,54 @@ async def test_an_unchanged_deployment_keeps_its_state(served: Served, stub: Stu
     """A deployment keeps its circuit and connections if only weights, tiers or other servers change. A change of
     its limits makes a new one.
     """
-    served.put(on(stub, more="circuit: {failures: 1, seconds: 60}"))
+    served.put(models_file(stub, more="circuit: {failures: 1, seconds: 60}"))
     await served.ask()
     stub.script(FAULTS["fault-500"]())
     with pytest.raises(CausewayError):
         await served.ask()
     before = served.deployment()
     assert before.circuit.state is State.OPEN
-    served.put(on(stub, other, deployment="weight: 5, tier: 2", more="circuit: {failures: 1, seconds: 60}"))
+    served.put(
+        models_file(stub, other, deployment="weight: 5, tier: 2", more="circuit: {failures: 1, seconds: 60}")
+    )
     assert served.deployment() is before
     assert await served.ask()
-    served.put(on(stub, deployment="max_concurrency: 2", more="circuit: {failures: 1, seconds: 60}"))
+    served.put(models_file(stub, deployment="max_concurrency: 2", more="circuit: {failures: 1, seconds: 60}"))
     assert served.deployment() is not before
     await served.ask()
     assert {request.connection for request in stub.requests} == {1}
     await eventually(lambda: other.open_connections == 0)
 
 
-async def test_a_changed_server_is_another_one(served: Served, stub: Stub) -> None:
+async def test_a_changed_server_gets_new_connections(served: Served, stub: Stub) -> None:
     """A change of a server opens new connections and closes the old ones."""
-    served.put(on(stub))
+    served.put(models_file(stub))
     await served.ask()
-    served.put(on(stub).replace("kind: openai,", "kind: openai, headers: {X-A: b},"))
+    served.put(models_file(stub).replace("kind: openai,", "kind: openai, headers: {X-A: b},"))
     await served.ask()
     assert [request.headers.get("x-a") for request in stub.requests] == [None, "b"]
     await eventually(lambda: stub.open_connections == 1)
 
 
-async def test_closing_closes_everything(served: Served, stub: Stub, other: Stub) -> None:
+async def test_closing_closes_all_connections(served: Served, stub: Stub, other: Stub) -> None:
     """Closing closes the connections of the current and of older configurations."""
-    served.put(on(stub))
+    served.put(models_file(stub))
     await served.ask()
     with served.catalogue.lease():
-        served.put(on(other))
+        served.put(models_file(other))
         await served.ask()
         assert (stub.open_connections, other.open_connections) == (1, 1)
         await served.catalogue.aclose()
     await eventually(lambda: (stub.open_connections, other.open_connections) == (0, 0))
 
 
-async def test_reloading_under_load_loses_nothing(served: Served, stub: Stub, other: Stub) -> None:
-    """Every answer is complete while the configuration changes all the time."""
-    files: list[Callable[[], str]] = [lambda: on(stub), lambda: on(other), lambda: on(stub, other)]
+async def test_reloading_under_load_loses_no_answer(served: Served, stub: Stub, other: Stub) -> None:
+    """Every answer is complete, although the configuration changes continuously."""
+    files: list[Callable[[], str]] = [
+        lambda: models_file(stub),
+        lambda: models_file(other),
+        lambda: models_file(stub, other),
+    ]
     served.put(files[0]())
     tasks = []
     for number in range(60):
@@ -149,17 +155,17 @@ async def test_reloading_under_load_loses_nothing(served: Served, stub: Stub, ot
     assert set(texts) == {"word0 word1 word2 word3 stop"}
 
 
-async def test_what_takes_pictures_says_so(served: Served, stub: Stub) -> None:
+async def test_the_file_determines_whether_a_model_accepts_pictures(served: Served, stub: Stub) -> None:
     """The key `pictures` of a model determines whether the model accepts pictures."""
     for expected in (True, False):
-        served.put(on(stub).replace("{name: a,", f"{{name: a, pictures: {str(expected).lower()},"))
+        served.put(models_file(stub).replace("{name: a,", f"{{name: a, pictures: {str(expected).lower()},"))
         with served.catalogue.lease() as models:
             assert [model.takes_pictures for model in models] == [expected]
 
 
-async def test_what_calls_tools_says_so(served: Served, stub: Stub) -> None:
+async def test_the_file_determines_whether_a_model_calls_tools(served: Served, stub: Stub) -> None:
     """The key `tools` of a model says whether it calls tools."""
     for expected in (True, False):
-        served.put(on(stub).replace("{name: a,", f"{{name: a, tools: {str(expected).lower()},"))
+        served.put(models_file(stub).replace("{name: a,", f"{{name: a, tools: {str(expected).lower()},"))
         with served.catalogue.lease() as models:
             assert [model.calls_tools for model in models] == [expected]

@@ -77,7 +77,7 @@ def test_no_secret_is_shown(tmp_path: Path) -> None:
 
 
 def test_each_model_has_its_counter(tmp_path: Path) -> None:
-    """Each model has the tokenizer that it names, or that of its kind. An unchanged one is reused."""
+    """Each model has the configured tokenizer, or else that of its kind of server. Unchanged ones are reused."""
     reader = Reader(tmp_path / "models.yaml", ENVIRON)
     (tmp_path / "team.txt").write_text("x")
     first = reader(GOOD.encode()).counters
@@ -118,8 +118,8 @@ def test_each_model_has_its_counter(tmp_path: Path) -> None:
         ("url: http://127.0.0.1:8000/v1", "url: http://a:b@c/v1", "line 5, servers.vllm.url: "),
         (
             "{env: VLLM_KEY}",
-            "{env: NOBODY}",
-            "line 6, servers.vllm.api_key: the variable NOBODY is not set, or empty",
+            "{env: UNSET}",
+            "line 6, servers.vllm.api_key: the variable UNSET is not set, or empty",
         ),
         (
             "{env: VLLM_KEY}",
@@ -132,16 +132,16 @@ def test_each_model_has_its_counter(tmp_path: Path) -> None:
             "line 6, servers.vllm.api_key: this must be {env: NAME} or {file: PATH}",
         ),
         ("{env: VLLM_KEY}", "{env: VLLM_KEY, file: x}", "line 6, servers.vllm.api_key: this must be {env: NAME}"),
-        ("team.txt", "nobody.txt", "line 9, servers.vllm.headers.X-Team: the file nobody.txt cannot be read"),
+        ("team.txt", "missing.txt", "line 9, servers.vllm.headers.X-Team: the file missing.txt cannot be read"),
         ("acme\n", '"a\\nb"\n', "line 8, servers.vllm.headers.X-Org: this contains characters that a header"),
         ("X-Org:", '"X Org":', "line 8, servers.vllm.headers.X Org: "),
         (", api_version: 2024-10-21", "", "line 11, servers.cloud.api_version: this is missing"),
         ("connect: 1,", "connect: 0,", "line 10, servers.vllm.timeouts.connect: Input should be greater than 0"),
-        ("tokenizer: estimate", "tokenizer: nobody", "line 17, models[0].tokenizer: model 'assistant': "),
+        ("tokenizer: estimate", "tokenizer: missing", "line 17, models[0].tokenizer: model 'assistant': "),
         (
             "tokenizer: estimate",
-            "chat_template: nobody.jinja",
-            "line 17, models[0].chat_template: model 'assistant': The chat template nobody.jinja cannot be read",
+            "chat_template: missing.jinja",
+            "line 17, models[0].chat_template: model 'assistant': The chat template missing.jinja cannot be read",
         ),
         ("retries:", "retrys:", "line 24, retrys: there is no such key"),
         (GOOD, "", "line 1, servers: this is missing; "),
@@ -162,11 +162,11 @@ def test_errors_name_the_file_the_line_and_the_key(tmp_path: Path, old: str, new
         error = error.__cause__
 
 
-def test_a_default_has_to_be_there(tmp_path: Path) -> None:
+def test_the_default_model_must_exist(tmp_path: Path) -> None:
     """The environment may select the default model, which must exist."""
     assert read(tmp_path, default="extractive").default == "extractive"
-    with pytest.raises(ValueError, match="there is no model 'nobody', which CAUSEWAY_MODEL names"):
-        read(tmp_path, default="nobody")
+    with pytest.raises(ValueError, match="there is no model 'missing', which CAUSEWAY_MODEL names"):
+        read(tmp_path, default="missing")
 
 
 def test_paths_are_relative_to_the_file(tmp_path: Path) -> None:

@@ -6,14 +6,14 @@ from pydantic import SecretStr
 from servicekit.errors import InvalidRequest
 
 
-def test_without_anything_there_is_the_extractive_model() -> None:
+def test_without_settings_there_is_only_the_extractive_model() -> None:
     """Without settings, there is only the extractive model, with its own tokenizer."""
     configuration = simple_configuration()
     assert [model.name for model in configuration.file.models] == ["extractive"]
     assert configuration.counters["extractive"].count("one two") == 2
 
 
-def test_a_servers_models_have_a_deployment_each() -> None:
+def test_each_model_of_the_server_has_a_deployment() -> None:
     """Each configured model of the server has a deployment with the server's name, the window and a tokenizer."""
     configuration = simple_configuration(
         base_url="http://127.0.0.1:8000/v1",
@@ -39,14 +39,14 @@ def test_a_servers_models_have_a_deployment_each() -> None:
     ("members", "message"),
     [
         ({"names": [("a", "a")]}, "CAUSEWAY_OPENAI_MODELS needs CAUSEWAY_OPENAI_BASE_URL"),
-        ({"default": "nobody"}, "there is no model 'nobody'; there are: extractive"),
+        ({"default": "unknown"}, "there is no model 'unknown'; there are: extractive"),
         (
             {"base_url": "http://a", "names": [("extractive", "a")]},
             "the name 'extractive' belongs to the built-in model",
         ),
     ],
 )
-def test_contradictions_are_named(members: dict[str, object], message: str) -> None:
+def test_contradicting_settings_are_refused(members: dict[str, object], message: str) -> None:
     """Contradicting settings are refused, and the error names them."""
     with pytest.raises(InvalidRequest, match=message):
         simple_configuration(**members)  # type: ignore[arg-type]  # as parametrized

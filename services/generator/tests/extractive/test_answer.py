@@ -17,14 +17,14 @@ def test_the_best_sentence_is_given_with_its_citation() -> None:
     )
 
 
-def test_a_sentence_that_leans_on_another_brings_it_along() -> None:
+def test_a_sentence_with_a_pronoun_is_quoted_with_its_neighbour() -> None:
     """A sentence with a pronoun is quoted together with its neighbour."""
     expected = "Residents can have an Islander Card. It takes 40 % off fares. [cards.pdf#page=2]"
     assert answer("How much does the Islander Card take off?", [CARDS]) == expected
     assert answer("Who are the residents that can have an Islander Card?", [CARDS]) == expected
 
 
-def test_what_was_said_is_not_said_again() -> None:
+def test_a_sentence_is_quoted_once() -> None:
     """A sentence of two sources is quoted once. An answer has at most three passages."""
     copy = Source("copy.md", FREIGHT.text, 0.1)
     assert answer("How heavy may a pallet be?", [copy, FREIGHT]).count("pallet") == 1
@@ -45,14 +45,14 @@ TABLE = (
     [(ROWS, "Item: Audio; Loan: 3 weeks; Fine: 30p"), (TABLE, "Audio (Loan: 3 weeks, Fine: 30p)")],
     ids=["ingest", "markdown"],
 )
-def test_of_a_table_the_row_that_answers_is_quoted(text: str, row: str) -> None:
+def test_the_matching_row_of_a_table_is_quoted(text: str, row: str) -> None:
     """The answer quotes the matching row of a table with its header, or all rows if they match equally."""
     source = Source("items.csv", text, 1.0)
     assert answer("What is the fine for audio?", [source]) == f"{row} [items.csv]"
     assert answer("What is the loan and the fine of each item?", [source]).count("[items.csv]") == 3
 
 
-def test_it_does_not_know_what_the_sources_do_not_say() -> None:
+def test_a_source_with_few_common_words_does_not_answer() -> None:
     """A source that shares only one word of several does not answer the question."""
     assert (
         answer("What is the capital of France?", [Source("a", "The capital of the fund is 3 million pounds.")])
@@ -63,7 +63,7 @@ def test_it_does_not_know_what_the_sources_do_not_say() -> None:
     assert answer("", [FREIGHT]) == NOT_FOUND
 
 
-def test_without_sources_it_says_that_it_needs_them() -> None:
+def test_without_sources_the_answer_says_that_it_needs_them() -> None:
     """Without sources, or with empty ones, the answer says that it needs sources."""
     assert answer("How heavy may a pallet be?", []) == NO_SOURCES
     assert answer("How heavy may a pallet be?", [Source("a", " \n ")]) == NO_SOURCES

@@ -33,7 +33,7 @@ def answer(events: list[Event], choice: int = 0) -> str:
     return "".join(event.text for event in events if event.kind is EventKind.TEXT and event.choice == choice)
 
 
-async def test_it_answers_word_by_word() -> None:
+async def test_the_model_yields_one_event_for_each_word() -> None:
     """The model yields a TEXT event for each word, the end, and the counted tokens."""
     events = await events_of(prompt())
     assert answer(events) == ANSWER
@@ -43,7 +43,7 @@ async def test_it_answers_word_by_word() -> None:
     assert (usage.prompt_tokens, usage.completion_tokens, usage.exact) == (3, 9, True)
 
 
-async def test_without_a_question_the_last_user_message_is_it() -> None:
+async def test_without_a_question_the_last_user_message_is_the_question() -> None:
     """Without a question, the last user message is the question."""
     prompt_or_request = Conversation(
         (ChatMessage("user", "How heavy may a pallet be?"), ChatMessage("assistant", "Light.")), (SOURCE,)
@@ -51,7 +51,7 @@ async def test_without_a_question_the_last_user_message_is_it() -> None:
     assert answer(await events_of(prompt_or_request)) == ANSWER
 
 
-async def test_parameters_are_kept() -> None:
+async def test_parameters_are_respected() -> None:
     """The model respects the limit of tokens, stop strings and the number of choices. Each choice has the same text
     and its own end.
     """
@@ -76,7 +76,7 @@ async def test_bad_parameters_are_refused_by_name(parameters: bytes, field: str)
 
 
 async def test_a_request_gets_a_completion_of_the_openai_api() -> None:
-    """A request gets a valid completion with the number of tokens. It says that there are no sources."""
+    """A request gets a valid completion with the number of tokens. The text says that the model has no sources."""
     (event,) = await events_of({**HI, "n": 2})
     completion = ChatCompletion.model_validate_json(event.raw_json, strict=True)
     assert [choice.message.content for choice in completion.choices] == [NO_SOURCES] * 2
@@ -137,7 +137,7 @@ async def test_a_bad_request_is_refused_by_its_parameter(prompt_or_request: dict
     ],
 )
 async def test_a_call_that_the_model_cannot_make_is_refused(member: str, value: Any) -> None:
-    """A request that requires a tool call gets no text instead, with sources and without."""
+    """A request that requires a tool call is refused, with and without sources."""
     with pytest.raises(InvalidRequest, match="calls no tools") as refused:
         await events_of(HI | {member: value})
     assert refused.value.field == member
@@ -148,14 +148,14 @@ async def test_a_call_that_the_model_cannot_make_is_refused(member: str, value: 
 @pytest.mark.parametrize(
     "choice", ["auto", "none", None, {"type": "allowed_tools", "allowed_tools": {"mode": "auto", "tools": []}}]
 )
-async def test_tools_that_need_not_be_called_are_offered_in_vain(choice: Any) -> None:
-    """The model may answer with text, so it does."""
+async def test_optional_tools_are_not_called(choice: Any) -> None:
+    """If the choice of tools allows a text, the model answers with a text."""
     [completion] = await events_of(HI | {"tool_choice": choice, "tools": [{"type": "function"}]})
     assert NO_SOURCES in completion.raw_json.decode()
 
 
 async def test_an_unknown_role_is_refused() -> None:
-    """The roles are those of the OpenAI API."""
+    """Messages may have the roles of the OpenAI API; other roles are refused."""
     for role in ("developer", "system", "user", "assistant", "tool", "function"):
         assert await events_of({"messages": [{"role": role, "content": "Hi"}]})
     with pytest.raises(InvalidRequest, match="must be one of developer, system") as refused:

@@ -9,13 +9,13 @@ def texts(source: str) -> list[str]:
     return [passage.text for passage in passages(source)]
 
 
-def one(source: str, beginning: str) -> Passage:
+def passage_with_beginning(source: str, beginning: str) -> Passage:
     (found,) = [passage for passage in passages(source) if passage.text.startswith(beginning)]
     return found
 
 
 @given(st.text(max_size=200))
-def test_no_text_breaks_it_and_nothing_is_invented(text: str) -> None:
+def test_passages_contain_only_characters_of_the_text(text: str) -> None:
     """The passages of any text consist of its own characters."""
     for passage in passages(text):
         assert passage.text
@@ -24,13 +24,11 @@ def test_no_text_breaks_it_and_nothing_is_invented(text: str) -> None:
 
 def test_wrapped_lines_are_joined_and_paragraphs_kept_apart() -> None:
     """A sentence may span lines but not paragraphs. A hyphen at the end of a line stays."""
-    source = (
-        "The boat leaves at ten and is\nback by noon with a high-\nvisibility flag. It\nwaits.\n\nNobody swims."
-    )
+    source = "The boat leaves at ten and is\nback by noon with a high-\nvisibility flag. It\nwaits.\n\nNo swimming."
     assert texts(source) == [
         "The boat leaves at ten and is back by noon with a high-visibility flag.",
         "It waits.",
-        "Nobody swims.",
+        "No swimming.",
     ]
 
 
@@ -48,12 +46,12 @@ def test_headings_are_context_not_passages() -> None:
 def test_numbered_headings_of_a_page_are_context() -> None:
     """A numbered heading of a page is the context of the text below it."""
     source = (
-        "4. Person overboard\r\n4.1 The first minute\r\nShout and keep pointing at the person whatever people\r\n"
-        "ask of you, and do nothing else.\r\n4.2 Rescue boat\r\nIt is in the water within five minutes.\r\n"
+        "4. Person overboard\r\n4.1 The first minute\r\nShout and keep pointing at the person even if people\r\n"
+        "speak to you, and do nothing else.\r\n4.2 Rescue boat\r\nIt is in the water within five minutes.\r\n"
     )
     assert [(passage.text, passage.context) for passage in passages(source)] == [
         (
-            "Shout and keep pointing at the person whatever people ask of you, and do nothing else.",
+            "Shout and keep pointing at the person even if people speak to you, and do nothing else.",
             "4. Person overboard 4.1 The first minute",
         ),
         ("It is in the water within five minutes.", "4. Person overboard 4.2 Rescue boat"),
@@ -70,7 +68,7 @@ def test_a_short_line_without_an_end_is_a_label() -> None:
     ]
 
 
-def test_items_of_a_list_are_passages_under_what_introduces_them() -> None:
+def test_items_of_a_list_have_the_introducing_line_as_context() -> None:
     """Each item of a list is a passage, without its bullet or number. Its context is the introducing line."""
     source = (
         "Bring along:\n\n- a letter of the\n  hospital;\n* your card. It is free.\n\n1. Then wait.\n2) Then go."
@@ -99,7 +97,7 @@ def test_rows_of_tables_carry_their_headings() -> None:
         "## Fares\n\n| Ticket | Route 1 | Route 2 |\n|--|--:|:--|\n| Adult | £18.40 | £7.20 |\n| Child | free | |"
     )
     assert texts(source) == ["Adult (Route 1: £18.40, Route 2: £7.20)", "Child (Route 1: free)"]
-    assert one(source, "Adult").context == "Fares Ticket Route 1 Route 2"
+    assert passage_with_beginning(source, "Adult").context == "Fares Ticket Route 1 Route 2"
     assert texts("| a | b |\n| c | d |") == ["a (b)", "c (d)"]
 
 

@@ -23,7 +23,7 @@ def test_a_heading_counts_for_its_sentences() -> None:
     assert best("What is the fare for bicycles?", text) == "The fare is £5 each way."
 
 
-def test_a_pronoun_takes_up_the_sentence_before_it() -> None:
+def test_the_previous_sentence_counts_for_a_sentence_with_a_pronoun() -> None:
     """The words of the previous sentence count for a sentence with a pronoun."""
     text = "Residents can have an Islander Card. It takes 40 % off all fares. Parking takes ten minutes."
     assert best("What discount does the Islander Card give?", text) == "It takes 40 % off all fares."
@@ -42,8 +42,10 @@ def test_a_pronoun_takes_up_the_sentence_before_it() -> None:
         ),
     ],
 )
-def test_a_passage_of_the_kind_that_is_asked_for_is_better(question: str, answer: str, other: str) -> None:
-    """Questions with how many, when, what cost and who prefer numbers, times, sums and names."""
+def test_a_passage_of_the_requested_kind_is_better(question: str, answer: str, other: str) -> None:
+    """For questions with "how many", "when", "what cost" and "who", passages with numbers, times, sums and names
+    win.
+    """
     assert best(question, f"{other} {answer}") == answer
     assert best(question, f"{answer} {other}") == answer
 
@@ -54,13 +56,13 @@ def test_a_number_of_the_question_is_not_its_answer() -> None:
     assert best("What does a 10 m yacht pay a night?", text) == "A yacht pays £24 a night."
 
 
-def test_between_equals_the_more_relevant_source_is_better() -> None:
+def test_equal_passages_are_ordered_by_the_scores_of_their_sources() -> None:
     """Equal passages are ordered by the scores of the retrieval."""
     sources = [Source("b", "Dogs are free.", 0.2), Source("a", "Dogs are free.", 0.9)]
     assert [ranked.source for ranked in rank("Are dogs free?", sources)] == ["a", "b"]
 
 
-def test_passages_that_share_nothing_are_left_out() -> None:
+def test_passages_without_a_word_of_the_question_are_left_out() -> None:
     """A passage without a word of the question is left out. A question without such words finds nothing."""
     source = Source("a", "Dogs are free. Cats are not.")
     assert [ranked.passage.text for ranked in rank("Where are the cats?", [source])] == ["Cats are not."]
@@ -68,7 +70,7 @@ def test_passages_that_share_nothing_are_left_out() -> None:
     assert rank("Dogs?", []) == []
 
 
-def test_adjectives_behind_how_are_not_what_a_question_is_about() -> None:
+def test_an_adjective_after_how_is_not_part_of_the_subject() -> None:
     """An adjective after "how" is not part of the question's subject."""
     assert subject("How heavy may a pallet be?") == ["pallet"]
     assert subject("How long is the bridge, the long bridge?") == ["bridg", "long"]

@@ -33,7 +33,7 @@ SOURCES = st.lists(
 QUESTIONS = st.lists(st.sampled_from([*WORDS, "How", "What", "heavy", "Everest"]), max_size=7).map(" ".join)
 
 
-def speaks(question: str, source: Source) -> bool:
+def is_supported(question: str, source: Source) -> bool:
     return supports(question, source, passages(source.text))
 
 
@@ -52,47 +52,49 @@ def test_more_sources_never_turn_an_answer_into_a_refusal(
 def test_an_answer_quotes_a_source_that_supports_it(question: str, sources: list[Source]) -> None:
     """There is an answer if and only if a source supports it."""
     answered = answer(question, sources) not in (NOT_FOUND, NO_SOURCES)
-    assert answered == any(speaks(question, source) for source in sources)
+    assert answered == any(is_supported(question, source) for source in sources)
 
 
-def test_a_name_that_is_missing_speaks_against_a_source() -> None:
+def test_a_source_without_a_name_of_the_question_does_not_support_it() -> None:
     """A source without a name of the question does not support it, unless the name of the source has it."""
     source = Source("bridge.md", "The bridge is 412 metres long and was opened in 1974.", 1.0, 0.6)
-    assert speaks("How long is the bridge?", source)
-    assert not speaks("How long is the Golden Gate bridge?", source)
-    assert not speaks("How long is the A380?", source)
-    assert speaks("How long is the Brannoch bridge?", dataclasses.replace(source, name="brannoch-plan.pdf#page=3"))
+    assert is_supported("How long is the bridge?", source)
+    assert not is_supported("How long is the Golden Gate bridge?", source)
+    assert not is_supported("How long is the A380?", source)
+    assert is_supported(
+        "How long is the Brannoch bridge?", dataclasses.replace(source, name="brannoch-plan.pdf#page=3")
+    )
 
 
-def test_the_first_word_of_a_sentence_is_no_name() -> None:
-    """The capital at the beginning of a sentence does not make a word a name."""
+def test_the_first_word_of_a_sentence_is_not_a_name() -> None:
+    """A capital letter at the beginning of a sentence does not make a word a name."""
     source = Source("a.md", "The toll is paid until midnight. Drivers who forget pay £35.", 1.0, 0.4)
-    assert speaks("I forgot the toll. Drivers pay what?", source)
+    assert is_supported("I forgot the toll. Drivers pay what?", source)
 
 
-@pytest.mark.parametrize(("cosine", "spoken_of"), [(0.1, False), (0.25, True), (None, True)])
-def test_words_need_a_cosine_beside_them_where_it_is_known(cosine: float | None, *, spoken_of: bool) -> None:
+@pytest.mark.parametrize(("cosine", "expected"), [(0.1, False), (0.25, True), (None, True)])
+def test_few_common_words_need_a_sufficient_cosine_if_it_is_known(cosine: float | None, *, expected: bool) -> None:
     """Two of four words support a question only if the cosine is unknown or not close to 0."""
     source = Source("a.md", "The deck crew checks each lashing.", 1.0, cosine)
-    assert speaks("Which crew paints the deck in autumn?", source) is spoken_of
+    assert is_supported("Which crew paints the deck in autumn?", source) is expected
 
 
-@pytest.mark.parametrize(("cosine", "spoken_of"), [(0.3, False), (0.55, True), (None, False)])
-def test_a_source_may_answer_by_its_meaning(cosine: float | None, *, spoken_of: bool) -> None:
+@pytest.mark.parametrize(("cosine", "expected"), [(0.3, False), (0.55, True), (None, False)])
+def test_a_high_cosine_supports_a_question_without_common_words(cosine: float | None, *, expected: bool) -> None:
     """A source without a word of the question supports it if the cosine is high."""
     source = Source("a.md", "Subject access requests are settled within one month.", 1.0, cosine)
-    assert speaks("How quickly must a customer hear what we store?", source) is spoken_of
-    assert (answer("How quickly must a customer hear what we store?", [source]) != NOT_FOUND) is spoken_of
+    assert is_supported("How quickly must a customer hear what we store?", source) is expected
+    assert (answer("How quickly must a customer hear what we store?", [source]) != NOT_FOUND) is expected
 
 
 def test_words_of_one_stem_are_related() -> None:
     """Words of one stem count as related with any ending."""
     source = Source("a.md", "Members hold the election in November.", 1.0, 0.2)
-    assert speaks("Who elects the electors?", source)
-    assert not speaks("Who elopes with whom?", source)
+    assert is_supported("Who elects the electors?", source)
+    assert not is_supported("Who elopes with whom?", source)
 
 
 def test_a_source_of_headings_has_nothing_to_quote() -> None:
-    """A source that consists of headings does not answer, for any cosine."""
-    assert not speaks("Dogs?", Source("a.md", "# Dogs", 1.0, 0.9))
+    """A source that consists of headings does not answer a question, even with a high cosine."""
+    assert not is_supported("Dogs?", Source("a.md", "# Dogs", 1.0, 0.9))
     assert answer("Dogs?", [Source("a.md", "# Dogs", 1.0, 0.9)]) == NOT_FOUND

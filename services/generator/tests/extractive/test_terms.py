@@ -1,4 +1,4 @@
-"""Normalised words, by which texts are compared."""
+"""Normalised words for the comparison of texts."""
 
 import pytest
 from generator.extractive.terms import terms, words
@@ -45,7 +45,7 @@ def test_other_words_are_different(left: str, right: str) -> None:
     assert words(left) != words(right)
 
 
-def test_words_that_say_nothing_are_no_terms() -> None:
+def test_stop_words_are_not_terms() -> None:
     """The terms of a question are its words without stop words."""
     assert terms("How much does it cost for me to take the dog on board?") == ["cost", "take", "dog", "board"]
     assert terms("What is this?") == []

@@ -47,7 +47,7 @@ def test_content_becomes_text() -> None:
     assert events[1:] == [Event(EventKind.TEXT, 2, text) for text in texts]
 
 
-def test_unmodelled_members_of_a_delta_cross_as_their_json() -> None:
+def test_other_members_of_a_delta_become_a_delta_event() -> None:
     """Other members of a delta become a DELTA event with their JSON, before the text of the chunk."""
     calls = [{"index": 0, "id": "call_1", "function": {"name": "f", "arguments": '{"a": 1}'}}]
     for delta in (
@@ -63,14 +63,14 @@ def test_unmodelled_members_of_a_delta_cross_as_their_json() -> None:
     assert (before.kind, raw(before), text.text) == (EventKind.DELTA, {"reasoning": "hm"}, "So")
 
 
-def test_values_cross_byte_for_byte() -> None:
-    """Numbers, escapes and spaces of an unmodelled value stay byte for byte."""
+def test_other_values_stay_byte_for_byte() -> None:
+    """Numbers, escapes and spaces of a value that the platform does not read stay byte for byte."""
     reader = ChunkReader()
     _, event = reader.read(b'{"id":"a","choices":[{"index":0,"delta":{"v": {"n": 1.0e+2 , "s":"\\u00e9"}}}]}')
     assert event.raw_json == b'{"v":{"n": 1.0e+2 , "s":"\\u00e9"}}'
 
 
-def test_other_members_of_a_choice_ride_on_its_text_or_its_end() -> None:
+def test_other_members_of_a_choice_are_on_its_text_or_finish_event() -> None:
     """Other members of a choice, such as logprobs, are on its TEXT event or else on its FINISH event."""
     logprobs = {"content": [{"token": "a", "logprob": -0.5}]}
     one, two, three = (chunk({"content": "a"}), chunk({}), chunk({}, "stop"))
@@ -112,7 +112,7 @@ def test_usage_is_counted_by_the_server() -> None:
     assert (odd.usage.prompt_tokens, odd.usage.completion_tokens) == (0, 0)
 
 
-def test_members_that_come_later_start_again_with_only_those() -> None:
+def test_later_members_of_the_answer_cause_another_start() -> None:
     """Later members of the answer cause another START with only these. A new time or padding does not."""
     first = {"id": "", "created": 0, "model": "", "choices": [], "prompt_filter_results": [1]}
     events = read(
@@ -182,7 +182,7 @@ def test_an_answer_is_complete_when_every_choice_has_ended(make: type[ChunkReade
     assert reader.complete
 
 
-NO_TEXT = [
+INVALID_PAYLOADS = [
     b'{"choices":[{"delta":{"content":"\xff"}}]}',
     b'{"choices":[{"delta":{"content":"a"},"finish_reason":"\xc3"}]}',
     b'{"choices":[{"delta":{"reasoning":"\xff"}}]}',
@@ -206,10 +206,10 @@ NO_TEXT = [
         b'{"choices":[{"delta":{"content":"a"},"logprobs":"high"}]}',
         b'{"choices":[{"delta":{"content":"a"},"logprobs":{"content":["a"]}}]}',
         b'{"choices":[{"delta":{"content":"a"},"logprobs":{"content":[{"top_logprobs":["a"]}]}}]}',
-        *NO_TEXT,
+        *INVALID_PAYLOADS,
     ],
 )
-def test_what_is_no_chunk_ends_the_answer(payload: bytes) -> None:
+def test_an_invalid_chunk_is_unavailable(payload: bytes) -> None:
     """A payload that is not a chunk raises Unavailable, before and after the first event."""
     for before in ([], [encoded(chunk({"content": "a"}))]):
         reader = ChunkReader()
@@ -271,7 +271,7 @@ def test_the_relay_passes_payloads_untouched(payload: bytes) -> None:
 
 @pytest.mark.parametrize("payload", [b"[1, 2]", b'{"choices": {"odd": 1}}', b'{"error":{"code":429}}', b'"x"'])
 def test_the_relay_passes_json_of_any_shape(payload: bytes) -> None:
-    """The relay passes any JSON, also a later error. An error as the first payload is a refusal."""
+    """The relay passes any JSON on, even a later error. An error as the first payload is a refusal."""
     relay = ChunkRelay()
     relay.read(b"{}")
     assert relay.read(payload) == [Event(EventKind.CHUNK, raw_json=payload)]
@@ -281,7 +281,7 @@ def test_the_relay_passes_json_of_any_shape(payload: bytes) -> None:
         assert caught.value.status == 429
 
 
-@pytest.mark.parametrize("payload", [b'{"choices":[}', b"nope", b"", b'[1, {"a"]', *NO_TEXT])
+@pytest.mark.parametrize("payload", [b'{"choices":[}', b"nope", b"", b'[1, {"a"]', *INVALID_PAYLOADS])
 def test_the_relay_passes_no_broken_json(payload: bytes) -> None:
     """The relay refuses invalid JSON."""
     relay = ChunkRelay()
@@ -290,7 +290,7 @@ def test_the_relay_passes_no_broken_json(payload: bytes) -> None:
         relay.read(payload)
 
 
-def test_choices_of_a_text_completion_have_their_text_beside_them() -> None:
+def test_the_text_of_a_text_completion_becomes_a_text_event() -> None:
     """The text of a text completion's choice becomes a TEXT event with the choice's other members."""
     events = read(
         {

@@ -148,7 +148,7 @@ async def events_of(model: OpenAIModel, prompt: Conversation | OpenAIRequest) ->
 
 
 @pytest.mark.parametrize("name", DIALECTS)
-async def test_a_streamed_conversation_keeps_everything(stub: Stub, openai_model: MakeModel, name: str) -> None:
+async def test_a_streamed_conversation_keeps_all_members(stub: Stub, openai_model: MakeModel, name: str) -> None:
     """Text, finish reason and usage are read, and all other members arrive with their choice."""
     dialect = DIALECTS[name]
     stub.script(Answer((*map(sse, dialect.chunks), DONE), content_type=STREAM))
@@ -186,7 +186,7 @@ async def test_a_streamed_request_is_relayed_untouched(stub: Stub, openai_model:
     assert [event.raw_json for event in events] == payloads
 
 
-async def test_what_a_client_asks_for_goes_out_unchanged(stub: Stub, openai_model: MakeModel) -> None:
+async def test_messages_and_parameters_reach_the_server_unchanged(stub: Stub, openai_model: MakeModel) -> None:
     """The server gets the client's messages and parameters unchanged, for a conversation and for a request."""
     parts = (
         b'[{"type":"text","text":"What is this?"},'
@@ -262,7 +262,7 @@ REFUSALS = {
 
 
 @pytest.mark.parametrize("name", REFUSALS)
-async def test_a_refusal_keeps_status_body_and_time(stub: Stub, openai_model: MakeModel, name: str) -> None:
+async def test_a_refusal_keeps_status_body_and_retry_time(stub: Stub, openai_model: MakeModel, name: str) -> None:
     """A refusal keeps the server's status, body and retry time."""
     status, document, headers, retry_after = REFUSALS[name]
     stub.script(Answer((json.dumps(document).encode(),), status=status, headers=headers))
@@ -284,7 +284,7 @@ async def test_a_refusal_keeps_status_body_and_time(stub: Stub, openai_model: Ma
         ({"error": {"message": "The server had an error", "type": "server_error", "code": None}}, 502),  # OpenAI
     ],
 )
-async def test_an_error_inside_of_a_stream_is_an_error(
+async def test_an_error_in_a_stream_is_raised(
     stub: Stub, openai_model: MakeModel, error: dict[str, Any], status: int
 ) -> None:
     """An error in a stream raises UpstreamRejected, also if the stream then ends normally."""

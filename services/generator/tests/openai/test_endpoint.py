@@ -4,7 +4,7 @@ from generator.openai.endpoint import Endpoint
 from pydantic import SecretStr
 
 
-def test_the_path_is_the_same_for_all_models_but_on_azure() -> None:
+def test_only_azures_path_contains_the_deployment() -> None:
     """Only Azure's path has the escaped name of the deployment."""
     plain = Endpoint("http://a/v1")
     assert plain.completions_path("a b/c") == plain.completions_path("") == "/chat/completions"
@@ -14,7 +14,7 @@ def test_the_path_is_the_same_for_all_models_but_on_azure() -> None:
     assert azure.completions_path("a", plain=True) == "/openai/deployments/a/completions"
 
 
-def test_azure_takes_its_key_in_a_header_of_its_own() -> None:
+def test_azure_gets_its_key_in_its_own_header() -> None:
     """Azure's key is in its own header, which a configured header replaces. No secret is shown."""
     key, other = SecretStr("s3cret-a"), SecretStr("s3cret-b")
     endpoint = Endpoint.azure("https://a", "2024-10-21", key, {}, {"x": other})

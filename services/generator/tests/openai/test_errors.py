@@ -1,4 +1,4 @@
-"""The errors that failures of a model server become."""
+"""The conversion of a model server's failures to errors of the platform."""
 
 import email.utils
 import time
@@ -11,12 +11,12 @@ from servicekit.errors import DeadlineExceeded, Unavailable
 @pytest.mark.parametrize(
     ("value", "seconds"), [("7", 7.0), ("0.5", 0.5), ("-3", 0.0), ("soon", None), ("inf", None), ("", None)]
 )
-def test_retry_after_in_seconds(value: str, seconds: float | None) -> None:
-    """A number is taken as seconds. Any other text is ignored."""
+def test_retry_after_may_be_a_number_of_seconds(value: str, seconds: float | None) -> None:
+    """A number means seconds. Any other text is ignored."""
     assert refused(429, {"retry-after": value}, b"").retry_after == seconds
 
 
-def test_retry_after_as_a_date() -> None:
+def test_retry_after_may_be_a_date() -> None:
     """A date becomes the seconds until then."""
     header = email.utils.formatdate(time.time() + 30, usegmt=True)
     wait = refused(503, {"retry-after": header}, b"").retry_after
@@ -30,7 +30,7 @@ def test_status_and_body_are_kept() -> None:
     assert (error.status, error.body) == (418, "\ufffdteapot")
 
 
-def test_a_time_out_beneath_is_told_from_a_refusal() -> None:
+def test_a_time_out_is_distinguished_from_a_refused_connection() -> None:
     """The cause of the library's error distinguishes a time-out from a refused connection."""
     slow, down = RuntimeError("library"), RuntimeError("library")
     slow.__cause__ = TimeoutError()

@@ -41,7 +41,7 @@ async def test_a_streamed_conversation_becomes_events(stub: Stub, openai_model: 
     assert stub.requests[0].json()["model"] == "server-name"
 
 
-async def test_a_request_goes_out_as_it_came_but_for_the_name(stub: Stub, openai_model: MakeModel) -> None:
+async def test_only_the_model_name_in_a_request_changes(stub: Stub, openai_model: MakeModel) -> None:
     """The server gets the client's request byte for byte, except for the name of the model."""
     body = b'{ "messages":[{"role":"user","content":"caf\xc3\xa9"}],"model": "public","x_own":1.50 }'
     await events_of(openai_model("stub/v2"), OpenAIRequest(body))
@@ -58,7 +58,7 @@ async def test_an_answer_in_one_piece_is_a_completion_byte_for_byte(stub: Stub, 
     assert await events_of(openai_model(), OpenAIRequest(b"{}")) == [Event(EventKind.COMPLETION, raw_json=body)]
 
 
-async def test_a_conversation_that_is_answered_in_one_piece(stub: Stub, openai_model: MakeModel) -> None:
+async def test_a_conversation_can_be_answered_in_one_piece(stub: Stub, openai_model: MakeModel) -> None:
     """A conversation can get a COMPLETION event with the body. A streamed answer becomes the usual events."""
     body = b'{"id" : "x","choices":[ ],\n "vendor":null}'
     prompt = Conversation((ChatMessage("user", "Hi"),), in_one_piece=True)
@@ -69,7 +69,7 @@ async def test_a_conversation_that_is_answered_in_one_piece(stub: Stub, openai_m
 
 
 async def test_a_unary_conversation_has_the_events_of_a_stream(stub: Stub, openai_model: MakeModel) -> None:
-    """A unary conversation asks for no stream and yields the events of a stream, for a streamed answer too."""
+    """A unary conversation requests no stream and yields the events of a stream, even for a streamed answer."""
     prompt = Conversation((ChatMessage("user", "Hi"),), unary=True)
     stub.script(completion("Hello there"), stream(["Hello", " there"]))
     kinds, texts = [], []
@@ -93,7 +93,7 @@ async def test_a_unary_conversation_has_the_events_of_a_stream(stub: Stub, opena
         (b'{"error": {"code": 7}}', UpstreamRejected),
     ],
 )
-async def test_invalid_answers_in_one_piece(
+async def test_an_invalid_answer_in_one_piece_is_an_error(
     stub: Stub, openai_model: MakeModel, body: bytes, wrong: type[Exception]
 ) -> None:
     """A body that is not a JSON object, or an error with status 200, raises an error."""
@@ -110,8 +110,8 @@ async def test_a_streamed_answer_is_chunks_byte_for_byte(stub: Stub, openai_mode
     assert events == [Event(EventKind.CHUNK, raw_json=payload) for payload in (first, second)]
 
 
-async def test_the_answers_form_decides_not_the_requests(stub: Stub, openai_model: MakeModel) -> None:
-    """An unstreamed answer is understood although the request asks for a stream."""
+async def test_the_form_of_the_answer_determines_the_events(stub: Stub, openai_model: MakeModel) -> None:
+    """An answer in one piece is accepted, although the request asks for a stream."""
     stub.script(completion("whole"), completion("whole"))
     texts = [event.text for event in await events_of(openai_model(), CONVERSATION) if event.kind is EventKind.TEXT]
     assert texts == ["whole"]
@@ -131,10 +131,10 @@ async def test_the_answers_form_decides_not_the_requests(stub: Stub, openai_mode
         "fault-huge-chunk",
     ],
 )
-async def test_what_was_good_comes_before_the_failure(
+async def test_the_events_before_a_failure_are_yielded(
     stub: Stub, openai_model: MakeModel, fault: str, prompt: Prompt
 ) -> None:
-    """A broken stream yields its good events and then raises Unavailable."""
+    """A broken stream yields its earlier events and then raises Unavailable."""
     stub.script(FAULTS[fault]())
     got: list[Event] = []
     with pytest.raises(Unavailable, match="The model server"):
@@ -145,7 +145,7 @@ async def test_what_was_good_comes_before_the_failure(
         assert [event.text for event in got] == ["", "Good so far"]
 
 
-async def test_a_stream_may_end_without_its_mark_when_it_is_complete(stub: Stub, openai_model: MakeModel) -> None:
+async def test_a_complete_stream_may_end_without_its_end_marker(stub: Stub, openai_model: MakeModel) -> None:
     """A stream without [DONE] is complete if each choice has a finish reason."""
     begun, other, ended = (
         sse(chunk({"content": "a"})),
@@ -183,7 +183,7 @@ async def test_the_window_is_the_configured_one_else_the_servers(stub: Stub, ope
     assert await openai_model().ready()
 
 
-async def test_a_model_was_created_when_its_server_says(stub: Stub, openai_model: MakeModel) -> None:
+async def test_the_time_of_creation_is_the_servers(stub: Stub, openai_model: MakeModel) -> None:
     """The time of creation is the server's. 0 means unknown."""
     stub.models = {"stub": {"created": 1_700_000_000}, "odd": {"created": "today"}, "huge": {"created": 10**30}}
     assert await openai_model().created() == 1_700_000_000
@@ -191,7 +191,7 @@ async def test_a_model_was_created_when_its_server_says(stub: Stub, openai_model
     assert [await openai_model(name).created() for name in ("odd", "huge", "other")] == [0, 0, 0]
 
 
-async def test_a_text_to_go_on_with_is_asked_for_as_a_text_completion(stub: Stub, openai_model: MakeModel) -> None:
+async def test_a_plain_prompt_is_sent_as_a_text_completion(stub: Stub, openai_model: MakeModel) -> None:
     """A plain prompt uses the path of text completions and yields the usual events."""
     payloads = [{"choices": [{"index": 0, "text": text, "finish_reason": None}]} for text in ("up", "on")]
     end = {"choices": [{"index": 0, "text": "", "finish_reason": "length"}]}

@@ -23,8 +23,8 @@ def test_a_request_asks_for_a_stream_with_usage() -> None:
 
 
 @pytest.mark.parametrize("flag", ["in_one_piece", "unary"])
-def test_an_answer_in_one_piece_is_asked_for_as_such(flag: str) -> None:
-    """A request without a stream has no options of streams."""
+def test_a_request_for_an_answer_in_one_piece_has_no_stream(flag: str) -> None:
+    """A request without a stream has no stream options."""
     parameters = b'{"n":2,"stream_options":{"x":1}}'
     prompt = Conversation((ChatMessage("user", "Hi"),), parameters_json=parameters, **{flag: True})  # type: ignore[arg-type]  # a flag
     assert json.loads(request_body(prompt, "m")) == {
@@ -34,8 +34,8 @@ def test_an_answer_in_one_piece_is_asked_for_as_such(flag: str) -> None:
     }
 
 
-def test_parameters_cross_byte_for_byte() -> None:
-    """Unmodelled values are in the request as the caller wrote them."""
+def test_parameters_stay_byte_for_byte() -> None:
+    """The request has the caller's values byte for byte."""
     parameters = b'{"temperature": 0.70, "tools":[ {"x": 1e3} ], "logit_bias":{"50256": -100}}'
     made = request_body(Conversation((ChatMessage("user", "Hi"),), parameters_json=parameters), "m")
     for piece in (b"0.70", b'[ {"x": 1e3} ]', b'{"50256": -100}'):
@@ -50,7 +50,7 @@ def test_other_stream_options_are_kept() -> None:
     assert sent["stream_options"] == {"include_usage": True}
 
 
-def test_parts_and_further_members_of_messages_cross() -> None:
+def test_parts_and_other_members_of_messages_are_kept() -> None:
     """Parts, names and tool calls are in the messages. A message with tool calls only has null content."""
     parts = b'[{"type":"text","text":"a"},{"type":"image_url","image_url":{"url":"data:,"}}]'
     made = body(
@@ -67,7 +67,7 @@ def test_parts_and_further_members_of_messages_cross() -> None:
     ]
 
 
-def test_earlier_reasoning() -> None:
+def test_earlier_reasoning_is_in_the_configured_member() -> None:
     """Earlier reasoning is in the configured member, or is omitted."""
     message = ChatMessage("assistant", "At nine.", extra_json=b'{"earlier_reasoning":"Hm."}')
     for member, more in (("reasoning_content", {"reasoning_content": "Hm."}), ("", {})):
@@ -75,7 +75,7 @@ def test_earlier_reasoning() -> None:
         assert made["messages"] == [{"role": "assistant", "content": "At nine."} | more]
 
 
-def test_a_text_to_go_on_with_is_a_prompt() -> None:
+def test_a_plain_conversation_becomes_a_text_completion() -> None:
     """A plain conversation becomes a text completion with its parameters."""
     prompt = Conversation((ChatMessage("user", "Once"),), parameters_json=b'{"echo":true}', plain=True)
     assert json.loads(request_body(prompt, "m")) == {

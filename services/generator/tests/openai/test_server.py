@@ -65,8 +65,10 @@ class Ticks(Gathering):
         return self.tick
 
 
-async def test_tokens_gather_while_the_stream_is_left_unread(stub: Stub) -> None:
-    """The first tokens arrive at once. Those of a pause arrive together as separate payloads."""
+async def test_tokens_that_arrive_in_a_pause_are_read_together(stub: Stub) -> None:
+    """The first tokens arrive at once. The tokens that arrive in a pause are returned together, as separate
+    payloads.
+    """
     ticks = Ticks()
     server = ModelServer(Endpoint(stub.url), LIMITS, ticks)
     texts = [sse(chunk({"content": text})) for text in "abcdef"]
@@ -90,7 +92,7 @@ async def test_tokens_gather_while_the_stream_is_left_unread(stub: Stub) -> None
     await server.aclose()
 
 
-async def test_a_reader_that_leaves_in_a_pause_closes_the_connection(stub: Stub) -> None:
+async def test_a_reader_that_is_cancelled_in_a_pause_closes_the_connection(stub: Stub) -> None:
     """A reader that is cancelled in a pause closes the connection."""
     server = ModelServer(Endpoint(stub.url), LIMITS, Ticks())
     stub.script(stream(["a"] * 10_000, pace=0.001))
@@ -108,7 +110,7 @@ async def test_a_reader_that_leaves_in_a_pause_closes_the_connection(stub: Stub)
     await server.aclose()
 
 
-async def test_the_body_goes_out_byte_for_byte_with_the_key(stub: Stub, server: ModelServer) -> None:
+async def test_the_body_is_sent_byte_for_byte_with_the_key(stub: Stub, server: ModelServer) -> None:
     """The request has the body byte for byte, the key in its header, and no description of the client's machine."""
     body = b'{ "x" :1.0,\n"y":"\xc3\xa9" }'
     await whole(server, body)
@@ -129,7 +131,7 @@ class RenewedKey(SecretStr):
         return f"{super().get_secret_value()}-{self.calls}"
 
 
-async def test_a_renewed_key_goes_with_the_next_request(stub: Stub) -> None:
+async def test_the_next_request_has_the_renewed_key(stub: Stub) -> None:
     """Each request reads the keys of headers and of the query anew."""
     endpoint = Endpoint(stub.url, RenewedKey("b"), headers={"x-key": RenewedKey("h")}, query={"k": RenewedKey("q")})
     server = ModelServer(endpoint, LIMITS)
@@ -150,7 +152,7 @@ async def test_without_a_key_no_credentials_are_sent(stub: Stub) -> None:
     await server.aclose()
 
 
-async def test_a_query_of_the_base_url_stays(stub: Stub) -> None:
+async def test_the_query_of_the_base_url_is_kept(stub: Stub) -> None:
     """A request keeps the query of the base URL."""
     server = ModelServer(Endpoint(f"{stub.url}/?api-version=2024-10-21"), LIMITS)
     await whole(server)
@@ -168,7 +170,7 @@ async def test_the_key_is_not_logged(stub: Stub, server: ModelServer, caplog: py
     assert "s3cret" not in caplog.text + str(caught.value) + repr(server)
 
 
-async def test_a_connection_is_used_again(stub: Stub, server: ModelServer) -> None:
+async def test_a_connection_is_reused(stub: Stub, server: ModelServer) -> None:
     """Complete answers and refusals leave the connection for the next request. An abandoned stream closes it."""
     for answer in (completion("a"), stream(["a", "b"]), refusal(400, "no"), stream(["a"], burst=True)):
         stub.script(answer)
@@ -188,7 +190,7 @@ async def test_a_connection_is_used_again(stub: Stub, server: ModelServer) -> No
     assert stub.requests[-1].connection == 2
 
 
-async def test_a_refusal_keeps_status_body_and_time(stub: Stub, server: ModelServer) -> None:
+async def test_a_refusal_keeps_status_body_and_retry_time(stub: Stub, server: ModelServer) -> None:
     """A refusal has the server's status, body and Retry-After."""
     stub.script(refusal(429, "slow down", retry_after=7))
     with pytest.raises(UpstreamRejected) as caught:
@@ -218,7 +220,7 @@ async def test_a_refused_connection_is_unavailable() -> None:
     await server.aclose()
 
 
-async def test_a_silent_server_is_given_up(stub: Stub, server: ModelServer) -> None:
+async def test_a_silent_server_exceeds_its_time_out(stub: Stub, server: ModelServer) -> None:
     """A server that is silent before or within its answer raises DeadlineExceeded, and the connection is closed."""
     for fault, message in (("fault-hang-before", "begin to answer"), ("fault-hang-mid", "nothing further")):
         stub.script(FAULTS[fault]())
@@ -227,7 +229,7 @@ async def test_a_silent_server_is_given_up(stub: Stub, server: ModelServer) -> N
         await eventually(lambda: stub.requests[-1].closed_at is not None)
 
 
-async def test_silence_in_a_stream_has_its_own_patience(stub: Stub) -> None:
+async def test_silence_in_a_stream_has_its_own_time_out(stub: Stub) -> None:
     """The time-out between two pieces is independent of that for the first one."""
     server = ModelServer(Endpoint(stub.url), Limits(first_byte=600.0, idle=0.3))
     stub.script(FAULTS["fault-hang-mid"]())
@@ -236,7 +238,7 @@ async def test_silence_in_a_stream_has_its_own_patience(stub: Stub) -> None:
     await server.aclose()
 
 
-async def test_a_proxy_of_the_environment_is_asked(stub: Stub, monkeypatch: pytest.MonkeyPatch) -> None:
+async def test_a_proxy_of_the_environment_is_used(stub: Stub, monkeypatch: pytest.MonkeyPatch) -> None:
     """Requests use the proxy of the environment, except for the hosts in `no_proxy`."""
     for name in ("http_proxy", "no_proxy"):
         monkeypatch.delenv(name.upper(), raising=False)
@@ -253,7 +255,7 @@ async def test_a_proxy_of_the_environment_is_asked(stub: Stub, monkeypatch: pyte
         await server.aclose()
 
 
-async def test_a_slow_reader_is_no_silent_server(stub: Stub, server: ModelServer) -> None:
+async def test_the_time_out_does_not_count_the_time_of_the_reader(stub: Stub, server: ModelServer) -> None:
     """The time-out does not count the time that the reader takes."""
     stub.script(stream(["a", "b", "c"]))
     async with server.chat(BODY) as reply:
@@ -282,7 +284,7 @@ async def test_sizes_are_bounded(stub: Stub, server: ModelServer) -> None:
     await eventually(lambda: stub.open_connections == 0)
 
 
-async def test_the_servers_list_tells_windows_and_readiness(stub: Stub, server: ModelServer) -> None:
+async def test_windows_come_from_the_servers_list(stub: Stub, server: ModelServer) -> None:
     """The window is in the server's list under any of the known keys. A model without one has 0."""
     stub.models = {
         "a": {"max_model_len": 4096},
@@ -294,7 +296,7 @@ async def test_the_servers_list_tells_windows_and_readiness(stub: Stub, server: 
 
 
 @pytest.mark.parametrize("listed", [b"no json", b'{"data":[{"id":"\xff"}]}', b'{"data":[{"id":' + b"[" * 50_000])
-async def test_a_list_that_cannot_be_read_names_no_window(listed: bytes) -> None:
+async def test_an_invalid_list_contains_no_windows(listed: bytes) -> None:
     """A server with an invalid list is reachable, and its models have no known window."""
     async with Rubbish.started() as rubbish:
         rubbish.says = b"HTTP/1.1 200 OK\r\nContent-Length: %d\r\n\r\n%b" % (len(listed), listed)
@@ -304,8 +306,8 @@ async def test_a_list_that_cannot_be_read_names_no_window(listed: bytes) -> None
         await server.aclose()
 
 
-async def test_a_list_that_never_ends_is_given_up(monkeypatch: pytest.MonkeyPatch) -> None:
-    """A server that does not complete its list within the time of a check is unreachable, for any idle time-out."""
+async def test_a_server_whose_list_never_ends_is_unreachable(monkeypatch: pytest.MonkeyPatch) -> None:
+    """A server that does not complete its list in time for a check is unreachable, for any idle time-out."""
     monkeypatch.setattr("generator.openai.server._CHECK_SECONDS", 0.2)
 
     async def begin(reader: asyncio.StreamReader, writer: asyncio.StreamWriter) -> None:
@@ -331,7 +333,7 @@ async def test_only_the_first_call_waits_for_a_window() -> None:
         await server.aclose()
 
 
-async def test_a_server_without_a_list_is_there(stub: Stub) -> None:
+async def test_a_server_without_a_list_is_reachable(stub: Stub) -> None:
     """A server that answers 404 for its list is reachable."""
     server = ModelServer(Endpoint(stub.url.removesuffix("/v1") + "/other"), LIMITS)
     assert await server.reachable()

@@ -48,7 +48,7 @@ def test_every_other_byte_stays(body: bytes, expected: bytes) -> None:
     assert set_member(body, "model", b'"NEW"') == expected
 
 
-def test_a_large_body() -> None:
+def test_a_member_of_a_large_body_is_set() -> None:
     """A member behind a text of ten megabytes is set."""
     body = b'{"messages":[{"content":"' + b"A" * 10_000_000 + b'"}],"model":"a"}'
     made = set_member(body, "model", b'"b"')

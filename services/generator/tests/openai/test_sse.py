@@ -48,7 +48,7 @@ def test_every_single_cut_of_a_real_stream_gives_the_same_events() -> None:
     assert parsed([bytes([byte]) for byte in stream]) == expected
 
 
-def test_events_are_given_as_soon_as_their_blank_line_is_there() -> None:
+def test_an_event_is_returned_with_its_blank_line() -> None:
     """An event is returned with the read that has its blank line, also after bare carriage returns."""
     parser = SseParser(LIMIT)
     assert parser.feed(b"data: a\n\ndata: b") == [b"a"]
@@ -56,7 +56,7 @@ def test_events_are_given_as_soon_as_their_blank_line_is_there() -> None:
     assert parser.feed(b"\ndata: c\n\n") == [b"c"]
 
 
-def test_an_event_without_its_blank_line_is_given_at_the_end() -> None:
+def test_an_event_without_its_blank_line_is_returned_at_the_end() -> None:
     """The end of the stream returns the last event, also without its blank line."""
     parser = SseParser(LIMIT)
     assert parser.feed(b"data: [DONE]\n") == []

@@ -21,7 +21,7 @@ MakeRoute = Callable[..., Route]
 
 @pytest.fixture
 def route() -> MakeRoute:
-    """Give a function that makes routes of deployments or models. ``tiers`` puts each into its own tier."""
+    """Return a function that makes routes of deployments or models. ``tiers`` puts each into its own tier."""
 
     def make(
         *served: Deployment | Model,
@@ -49,7 +49,7 @@ def route() -> MakeRoute:
 
 @pytest.fixture
 async def deployment() -> AsyncIterator[Callable[..., Deployment]]:
-    """Give a function that makes deployments on recording servers, and close their connections at the end."""
+    """Yield a function that makes deployments on recording servers, and close their connections at the end."""
     async with contextlib.AsyncExitStack() as stack:
 
         def make(

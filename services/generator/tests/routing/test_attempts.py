@@ -12,12 +12,12 @@ from hypothesis import strategies as st
 from servicekit.deadline import Deadline
 from servicekit.errors import CausewayError, DeadlineExceeded, InvalidRequest, RateLimited, Unavailable
 
-DICE = random.Random(7)
+RNG = random.Random(7)
 DOWN = Unavailable("down")
 
 
 def attempts(*deployments: Deployment, retries: Retries | None = None, deadline: Deadline = UNBOUNDED) -> Attempts:
-    return Attempts("public", [Target(each) for each in deployments], retries or Retries(most=0), deadline, DICE)
+    return Attempts("public", [Target(each) for each in deployments], retries or Retries(most=0), deadline, RNG)
 
 
 def three() -> list[Deployment]:
@@ -32,7 +32,7 @@ def test_the_least_busy_deployment_of_the_lowest_tier_is_chosen(places: list[tup
         deployment = deployed(FakeModel())
         deployment.slots.busy = busy
         targets.append(Target(deployment, weight, tier))
-    chosen = least_busy(targets, DICE)
+    chosen = least_busy(targets, RNG)
     assert chosen is not None
     rivals = [each for each in targets if each.tier == min(target.tier for target in targets)]
     assert chosen in rivals
@@ -41,22 +41,22 @@ def test_the_least_busy_deployment_of_the_lowest_tier_is_chosen(places: list[tup
 
 
 @given(st.lists(st.integers(1, 9), min_size=1, max_size=4))
-def test_load_comes_to_follow_weights(weights: list[int]) -> None:
-    """As many answers as the sum of the weights are spread exactly by weight."""
+def test_load_is_spread_by_weight(weights: list[int]) -> None:
+    """If the number of answers is the sum of the weights, each deployment gets as many answers as its weight."""
     targets = [Target(deployed(FakeModel()), weight) for weight in weights]
     for _ in range(sum(weights)):
-        chosen = least_busy(targets, DICE)
+        chosen = least_busy(targets, RNG)
         assert chosen is not None
         chosen.deployment.slots.busy += 1
     assert [each.deployment.slots.busy for each in targets] == weights
 
 
-def test_no_deployment_to_choose() -> None:
+def test_without_deployments_the_choice_is_none() -> None:
     """Without deployments the choice is None."""
-    assert least_busy([], DICE) is None
+    assert least_busy([], RNG) is None
 
 
-def test_each_deployment_is_tried_once_then_again_within_bounds() -> None:
+def test_each_deployment_is_tried_once_and_then_again_within_the_limits() -> None:
     """Each deployment is tried once without a pause, and then again with growing pauses up to the limit."""
     tracker, seen, pauses = attempts(*three(), retries=Retries(most=3, within=60)), [], []
     for _ in range(6):
@@ -74,7 +74,7 @@ def test_each_deployment_is_tried_once_then_again_within_bounds() -> None:
 
 def test_a_full_deployment_is_not_tried_again() -> None:
     """A full deployment is not tried again. If all are full, the error has a retry time. A passed deadline ends the
-    tries.
+    attempts.
     """
     first, second, third = three()
     tracker = attempts(first, second, third, retries=Retries(most=9))
@@ -86,13 +86,13 @@ def test_a_full_deployment_is_not_tried_again() -> None:
     assert not tracker.note_failure(first, DeadlineExceeded("late"), admitted=False)
 
 
-def test_the_callers_fault_ends_the_way() -> None:
-    """An error of the caller ends the tries."""
+def test_an_error_of_the_caller_ends_the_attempts() -> None:
+    """An error of the caller ends the attempts."""
     first, second, _ = three()
     assert not attempts(first, second).note_failure(first, InvalidRequest("bad"), admitted=True)
 
 
-def test_no_pause_reaches_past_the_deadline() -> None:
+def test_without_time_for_a_pause_the_last_error_is_raised() -> None:
     """If the pause would exceed the deadline, the last error is raised at once."""
     (only, *_) = three()
     tracker = attempts(only, retries=Retries(most=9), deadline=Deadline.after(0.05))

@@ -33,7 +33,7 @@ def fail(circuit: CircuitBreaker, times: int = 1) -> None:
         circuit.call().failed()
 
 
-def test_it_opens_after_failures_in_a_row(circuit: CircuitBreaker) -> None:
+def test_the_circuit_opens_after_consecutive_failures(circuit: CircuitBreaker) -> None:
     """The circuit opens after consecutive failures. A complete answer resets the count."""
     fail(circuit, 2)
     circuit.call().completed()
@@ -46,7 +46,7 @@ def test_it_opens_after_failures_in_a_row(circuit: CircuitBreaker) -> None:
     assert caught.value.retry_after == 10
 
 
-def test_tries_of_one_request_are_one_failure(circuit: CircuitBreaker) -> None:
+def test_all_attempts_of_one_request_count_as_one_failure(circuit: CircuitBreaker) -> None:
     """All attempts of one request count as one failure."""
     for _ in range(9):
         circuit.call("one").failed()
@@ -56,8 +56,8 @@ def test_tries_of_one_request_are_one_failure(circuit: CircuitBreaker) -> None:
     assert circuit.state is State.OPEN
 
 
-def test_a_begun_answer_is_no_whole_one(circuit: CircuitBreaker) -> None:
-    """An answer that breaks off counts as a failure."""
+def test_an_incomplete_answer_counts_as_a_failure(circuit: CircuitBreaker) -> None:
+    """An answer that ends early counts as a failure."""
     for _ in range(3):
         call = circuit.call()
         call.responded()
@@ -65,7 +65,7 @@ def test_a_begun_answer_is_no_whole_one(circuit: CircuitBreaker) -> None:
     assert circuit.state is State.OPEN
 
 
-def test_one_request_tries_when_the_time_is_over(circuit: CircuitBreaker, clock: Clock) -> None:
+def test_after_the_pause_one_test_request_passes(circuit: CircuitBreaker, clock: Clock) -> None:
     """After the pause the circuit admits one request. The start of its answer closes the circuit."""
     fail(circuit, 3)
     clock.now += 9.9
@@ -80,15 +80,15 @@ def test_one_request_tries_when_the_time_is_over(circuit: CircuitBreaker, clock:
     assert (circuit.state, circuit.admits) == (State.CLOSED, True)
 
 
-def test_a_failed_try_keeps_it_open(circuit: CircuitBreaker, clock: Clock) -> None:
-    """A failed try opens the circuit for the full time again."""
+def test_a_failed_test_request_opens_the_circuit_again(circuit: CircuitBreaker, clock: Clock) -> None:
+    """A failed test request opens the circuit for the full time again."""
     fail(circuit, 3)
     clock.now += 10
     fail(circuit)
     assert (circuit.state, circuit.retry_after) == (State.OPEN, 10)
 
 
-def test_after_a_try_the_next_failure_opens_it_again(circuit: CircuitBreaker, clock: Clock) -> None:
+def test_after_a_test_request_one_failure_opens_the_circuit_again(circuit: CircuitBreaker, clock: Clock) -> None:
     """After a test request, one failure opens the circuit again until an answer is complete."""
     fail(circuit, 3)
     clock.now += 10
@@ -102,15 +102,15 @@ def test_after_a_try_the_next_failure_opens_it_again(circuit: CircuitBreaker, cl
     assert circuit.admits
 
 
-def test_a_try_that_is_left_gives_its_place_to_the_next(circuit: CircuitBreaker, clock: Clock) -> None:
-    """A try that the caller abandons leaves the circuit half-open for the next request."""
+def test_after_an_abandoned_test_request_another_one_passes(circuit: CircuitBreaker, clock: Clock) -> None:
+    """If the caller abandons the test request, the circuit stays half-open for the next request."""
     fail(circuit, 3)
     clock.now += 10
     circuit.call().abandoned()
     assert (circuit.state, circuit.admits) == (State.HALF_OPEN, True)
 
 
-def test_calls_from_before_do_not_move_an_open_circuit(circuit: CircuitBreaker, clock: Clock) -> None:
+def test_earlier_calls_do_not_change_an_open_circuit(circuit: CircuitBreaker, clock: Clock) -> None:
     """The results of calls that began before the circuit opened do not change it."""
     before = [circuit.call() for _ in range(6)]
     for call in before[:3]:
@@ -126,7 +126,7 @@ def test_calls_from_before_do_not_move_an_open_circuit(circuit: CircuitBreaker, 
     probe.abandoned()
 
 
-def test_it_says_once_that_it_opens_and_closes(circuit: CircuitBreaker, clock: Clock) -> None:
+def test_opening_and_closing_are_logged_once(circuit: CircuitBreaker, clock: Clock) -> None:
     """The circuit logs once that it opens and closes, with the deployment's name."""
     with capture_logs() as log:
         fail(circuit, 3)
@@ -140,10 +140,12 @@ def test_it_says_once_that_it_opens_and_closes(circuit: CircuitBreaker, clock: C
 
 @given(
     st.lists(
-        st.tuples(st.sampled_from(["begin", "answering", "completed", "failed", "left", "wait"]), st.integers(0, 9))
+        st.tuples(
+            st.sampled_from(["begin", "responded", "completed", "failed", "abandoned", "wait"]), st.integers(0, 9)
+        )
     )
 )
-def test_it_never_gets_stuck(steps: list[tuple[str, int]]) -> None:
+def test_the_circuit_admits_a_request_after_any_calls(steps: list[tuple[str, int]]) -> None:
     """After any calls in any order and the full time, the circuit admits the next request."""
     clock = Clock()
     circuit = CircuitBreaker("a", failures=2, seconds=10, clock=clock)

@@ -21,7 +21,7 @@ async def hold(slots: ConcurrencyLimiter, seconds: float = 3600, deadline: Deadl
 
 
 @contextlib.asynccontextmanager
-async def held(slots: ConcurrencyLimiter, count: int):  # type: ignore[no-untyped-def]  # a context manager of tasks
+async def holding_slots(slots: ConcurrencyLimiter, count: int):  # type: ignore[no-untyped-def]  # a context manager of tasks
     tasks = [asyncio.create_task(hold(slots)) for _ in range(count)]
     await asyncio.sleep(0)
     try:
@@ -32,10 +32,10 @@ async def held(slots: ConcurrencyLimiter, count: int):  # type: ignore[no-untype
         await asyncio.wait(tasks)
 
 
-async def test_so_many_run_and_so_many_wait() -> None:
+async def test_a_request_above_the_limit_and_the_queue_is_refused() -> None:
     """A request above the limit and the queue is refused at once with a retry time."""
     slots = ConcurrencyLimiter(2, 3)
-    async with held(slots, 5):
+    async with holding_slots(slots, 5):
         assert (slots.busy, slots.waiting, slots.full) == (2, 3, True)
         with pytest.raises(RateLimited) as caught:
             await hold(slots)
@@ -45,7 +45,7 @@ async def test_so_many_run_and_so_many_wait() -> None:
 
 
 async def test_the_queue_is_in_order_of_arrival() -> None:
-    """The queue has the order of arrival."""
+    """Waiting requests get slots in the order of their arrival."""
     slots, order = ConcurrencyLimiter(1, 10), []
 
     async def note(number: int) -> None:
@@ -62,7 +62,7 @@ async def test_the_queue_is_in_order_of_arrival() -> None:
 async def test_a_cancelled_request_leaves_the_queue() -> None:
     """A cancelled request frees its place in the queue."""
     slots = ConcurrencyLimiter(1, 1)
-    async with held(slots, 2) as (first, second):
+    async with holding_slots(slots, 2) as (first, second):
         second.cancel()
         await eventually(lambda: slots.waiting == 0)
         third = asyncio.create_task(hold(slots, 0))
@@ -75,19 +75,19 @@ async def test_a_cancelled_request_leaves_the_queue() -> None:
 async def test_a_deadline_ends_the_wait() -> None:
     """A deadline ends the wait in the queue."""
     slots = ConcurrencyLimiter(1, 1)
-    async with held(slots, 1):
+    async with holding_slots(slots, 1):
         with pytest.raises(DeadlineExceeded):
             await hold(slots, deadline=Deadline.after(0.05))
         assert slots.waiting == 0
 
 
-async def test_a_wait_that_outlasts_the_deadline_is_not_begun() -> None:
+async def test_a_request_whose_wait_would_exceed_its_deadline_is_refused() -> None:
     """A request is refused at once if the expected wait exceeds its deadline."""
     now = 0.0
     slots = ConcurrencyLimiter(1, 10, clock=lambda: now)
     async with slots.acquire(LONG):
         now += 10.0
-    async with held(slots, 1):
+    async with holding_slots(slots, 1):
         with pytest.raises(RateLimited) as caught:
             await hold(slots, deadline=Deadline.after(1))
         assert caught.value.retry_after == 10
@@ -97,26 +97,26 @@ async def test_a_wait_that_outlasts_the_deadline_is_not_begun() -> None:
 @given(st.integers(0, 1_000_000), st.integers(1, 4), st.integers(0, 6))
 def test_no_slot_is_lost(seed: int, most: int, queue: int) -> None:
     """The limits hold while requests run, fail, expire and are cancelled. At the end all slots are free."""
-    dice = random.Random(seed)
+    rng = random.Random(seed)
 
-    async def visit(slots: ConcurrencyLimiter) -> None:
+    async def use_a_slot(slots: ConcurrencyLimiter) -> None:
         with contextlib.suppress(RateLimited, DeadlineExceeded, ValueError):
-            async with slots.acquire(Deadline.after(dice.choice([0.001, 5]))):
+            async with slots.acquire(Deadline.after(rng.choice([0.001, 5]))):
                 assert slots.busy <= most
                 assert slots.waiting <= queue
-                await asyncio.sleep(dice.choice([0, 0.0005, 0.001]))
-                if dice.random() < 0.2:
+                await asyncio.sleep(rng.choice([0, 0.0005, 0.001]))
+                if rng.random() < 0.2:
                     raise ValueError
 
     async def run() -> None:
         slots = ConcurrencyLimiter(most, queue)
         tasks = []
         for _ in range(60):
-            tasks.append(asyncio.create_task(visit(slots)))
-            if dice.random() < 0.5:
-                await asyncio.sleep(dice.choice([0, 0, 0.0005]))
-            if dice.random() < 0.4:
-                dice.choice(tasks).cancel()
+            tasks.append(asyncio.create_task(use_a_slot(slots)))
+            if rng.random() < 0.5:
+                await asyncio.sleep(rng.choice([0, 0, 0.0005]))
+            if rng.random() < 0.4:
+                rng.choice(tasks).cancel()
         await asyncio.wait(tasks)
         assert not [task for task in tasks if not task.cancelled() and task.exception()]
         assert (slots.busy, slots.waiting) == (0, 0)

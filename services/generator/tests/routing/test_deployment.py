@@ -1,4 +1,4 @@
-"""A deployment limits and observes the requests to a model."""
+"""A deployment limits the requests to a model and reports their results to the circuit."""
 
 import asyncio
 from collections.abc import Callable
@@ -37,7 +37,7 @@ def rejected(status: int) -> UpstreamRejected:
         (InvalidRequest("x"), False),
     ],
 )
-async def test_only_the_servers_faults_count(error: CausewayError, fault: bool) -> None:
+async def test_only_faults_of_the_server_open_the_circuit(error: CausewayError, fault: bool) -> None:
     """Errors of the caller and rate limits do not open the circuit."""
     assert is_fault(error) is fault
     deployment = deployed(FakeModel(), failures=1)
@@ -48,7 +48,7 @@ async def test_only_the_servers_faults_count(error: CausewayError, fault: bool) 
     assert deployment.admits is not fault
 
 
-async def _leave(deployment: Deployment) -> None:
+async def _cancel(deployment: Deployment) -> None:
     task = asyncio.current_task()
     assert task is not None
     async with deployment.attempt(UNBOUNDED):
@@ -56,14 +56,14 @@ async def _leave(deployment: Deployment) -> None:
         await asyncio.sleep(0)
 
 
-async def _stumble(deployment: Deployment) -> None:
+async def _raise_defect(deployment: Deployment) -> None:
     async with deployment.attempt(UNBOUNDED):
         raise ValueError
 
 
-@pytest.mark.parametrize("end", [_leave, _stumble])
+@pytest.mark.parametrize("end", [_cancel, _raise_defect])
 async def test_cancellations_and_defects_do_not_count(end: Callable[[Deployment], object]) -> None:
-    """A cancelled request and a defect leave the circuit half-open, with the try free again."""
+    """A cancelled request and a defect leave the circuit half-open for another test request."""
     deployment = deployed(FakeModel(), failures=1, seconds=0.001)
     deployment.circuit.call().failed()
     await asyncio.sleep(0.01)
@@ -73,8 +73,8 @@ async def test_cancellations_and_defects_do_not_count(end: Callable[[Deployment]
     assert (deployment.slots.busy, deployment.circuit.state, deployment.admits) == (0, State.HALF_OPEN, True)
 
 
-async def test_a_refusal_shows_that_the_server_is_there() -> None:
-    """A try with a refusal closes the circuit, because the server answers."""
+async def test_a_refusal_closes_the_circuit() -> None:
+    """A test request that the server refuses closes the circuit, because the server responds."""
     deployment = deployed(FakeModel(), failures=1, seconds=0.001)
     deployment.circuit.call().failed()
     await asyncio.sleep(0.01)

@@ -32,12 +32,12 @@ async def fault_of(route: Route, prompt: Prompt) -> tuple[int, CausewayError]:
                 count += 1
     except CausewayError as error:
         return count, error
-    raise AssertionError("it ended well")
+    raise AssertionError("the answer ended without an error")
 
 
 @pytest.mark.parametrize("prompt", PROMPTS, ids=["conversation", "request"])
 @pytest.mark.parametrize(
-    ("fault", "said", "error"),
+    ("fault", "has_events", "error"),
     [
         ("fault-hang-before", False, DeadlineExceeded),
         ("fault-close-before", False, Unavailable),
@@ -55,13 +55,13 @@ async def fault_of(route: Route, prompt: Prompt) -> tuple[int, CausewayError]:
         ("fault-503", False, UpstreamRejected),
     ],
 )
-async def test_a_fault_ends_as_its_error_and_leaves_nothing_busy(
+async def test_a_fault_raises_its_error_and_leaves_nothing_busy(
     stub: Stub,
     route: MakeRoute,
     deployment: MakeDeployment,
     prompt: Prompt,
     fault: str,
-    said: bool,
+    has_events: bool,
     error: type[CausewayError],
 ) -> None:
     """A fault leaves no slot and no connection busy. The circuit counts only faults of the server, and the next
@@ -71,7 +71,7 @@ async def test_a_fault_ends_as_its_error_and_leaves_nothing_busy(
     stub.script(FAULTS[fault]())
     count, raised = await fault_of(route(only), prompt)
     assert type(raised) is error
-    assert bool(count) is said
+    assert bool(count) is has_events
     if isinstance(raised, UpstreamRejected):
         times = {429: 7, 503: 2}
         assert raised.status == int(fault.removeprefix("fault-"))
@@ -97,10 +97,10 @@ async def test_a_refused_connection_is_unavailable_at_once(route: MakeRoute, dep
 
 
 @pytest.mark.parametrize("head", [b": waiting\n\n", b""])
-async def test_a_head_is_no_first_token(
+async def test_the_head_of_a_response_is_not_the_first_token(
     stub: Stub, route: MakeRoute, deployment: MakeDeployment, head: bytes
 ) -> None:
-    """The time-out for the first token holds until the first token, also after the response's head."""
+    """The time-out for the first token applies until the first token, even after the head of the response."""
     steps = (head, 0.3, sse(chunk({"content": "a"}, "stop")), DONE) if head else (0.3, sse(chunk({}, "stop")), DONE)
     stub.script(Answer(steps, content_type=STREAM), Answer((Fault.HANG,), content_type=STREAM))
     only = deployment(stub, limits=limits_for("fault-hang-before"))
@@ -111,7 +111,7 @@ async def test_a_head_is_no_first_token(
 
 
 async def test_large_pieces_under_the_limit_pass(stub: Stub, route: MakeRoute, deployment: MakeDeployment) -> None:
-    """A piece just below the limit is no fault."""
+    """A large piece below the limit is not a fault."""
     text = "x" * 1_000_000
     stub.script(Answer((sse(chunk({"content": text}, "stop")), DONE), content_type=STREAM))
     events = [event async for event in route(deployment(stub)).generate(PROMPTS[0])]

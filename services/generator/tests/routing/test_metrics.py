@@ -19,10 +19,10 @@ EVENTS = [
 ]
 
 
-def seen(name: str, deployment: str, **labels: str) -> float:
+def metric_sum(name: str, deployment: str, **labels: str) -> float:
     """Return the sum of a metric of a deployment, or 0 without a value."""
-    wanted = {"causeway_deployment": deployment, **labels}
-    return sum(value for found, value in measured(name) if wanted.items() <= found.items())
+    expected = {"causeway_deployment": deployment, **labels}
+    return sum(value for found, value in measured(name) if expected.items() <= found.items())
 
 
 async def test_an_answer_is_measured(route: MakeRoute) -> None:
@@ -36,25 +36,25 @@ async def test_an_answer_is_measured(route: MakeRoute) -> None:
         "client_operation_time_to_first_chunk",
         "server_time_per_output_token",
     ):
-        assert seen(f"gen_ai_{metric}_seconds_count", name, gen_ai_request_model=made.name) == 1, metric
+        assert metric_sum(f"gen_ai_{metric}_seconds_count", name, gen_ai_request_model=made.name) == 1, metric
     tokens = "gen_ai_client_token_usage_sum"
-    assert seen(tokens, name, gen_ai_token_type="input") == 7
-    assert seen(tokens, name, gen_ai_token_type="output") == 3
+    assert metric_sum(tokens, name, gen_ai_token_type="input") == 7
+    assert metric_sum(tokens, name, gen_ai_token_type="output") == 3
 
 
-async def test_what_failed_is_measured_by_its_error(route: MakeRoute) -> None:
+async def test_a_failed_attempt_is_measured_with_its_error(route: MakeRoute) -> None:
     """Each attempt of each deployment is measured. A failed attempt has its error."""
     measured("")
     made = route(FakeModel("broken", [Unavailable("down")]), FakeModel("whole", EVENTS))
     assert [event async for event in made.generate(PROMPT)] == EVENTS
     broken, whole = (target.deployment.name for target in made.targets)
     duration = "gen_ai_client_operation_duration_seconds_count"
-    assert seen(duration, broken, error_type="Unavailable") == 1
-    assert seen(duration, whole) == 1
-    assert seen("gen_ai_client_operation_time_to_first_chunk_seconds_count", broken) == 0
+    assert metric_sum(duration, broken, error_type="Unavailable") == 1
+    assert metric_sum(duration, whole) == 1
+    assert metric_sum("gen_ai_client_operation_time_to_first_chunk_seconds_count", broken) == 0
 
 
-async def test_circuits_and_load_are_seen(route: MakeRoute) -> None:
+async def test_circuits_and_load_are_measured(route: MakeRoute) -> None:
     """A scrape shows the state of the circuit, the running answers and the waiting requests of a deployment."""
     measured("")
     deployment: Deployment = deployed(FakeModel("watched"), most=1, queue=1)
@@ -62,25 +62,25 @@ async def test_circuits_and_load_are_seen(route: MakeRoute) -> None:
 
     def load() -> tuple[float, float]:
         name = deployment.name
-        return seen("causeway_deployment_busy", name), seen("causeway_deployment_waiting", name)
+        return metric_sum("causeway_deployment_busy", name), metric_sum("causeway_deployment_waiting", name)
 
-    async def visit() -> None:
+    async def use_a_slot() -> None:
         async with deployment.attempt(UNBOUNDED):
             pass
 
-    assert seen("causeway_deployment_circuit", deployment.name) == 0
+    assert metric_sum("causeway_deployment_circuit", deployment.name) == 0
     async with deployment.attempt(UNBOUNDED):
-        waiting = asyncio.create_task(visit())
+        waiting = asyncio.create_task(use_a_slot())
         await eventually(lambda: deployment.slots.waiting == 1)
         assert load() == (1, 1)
     await waiting
     assert load() == (0, 0)
     while deployment.circuit.admits:
         deployment.circuit.call().failed()
-    assert seen("causeway_deployment_circuit", deployment.name) == 2
+    assert metric_sum("causeway_deployment_circuit", deployment.name) == 2
 
 
-async def test_an_answer_is_a_span(route: MakeRoute) -> None:
+async def test_an_answer_has_a_span(route: MakeRoute) -> None:
     """The span has the attributes of the conventions for generative AI, and no text of the conversation."""
     traced("")
     prompt = Conversation(
@@ -115,7 +115,7 @@ async def test_an_answer_is_a_span(route: MakeRoute) -> None:
     }
 
 
-async def test_an_answer_in_one_piece_is_a_span(route: MakeRoute) -> None:
+async def test_an_answer_in_one_piece_has_a_span(route: MakeRoute) -> None:
     """The span of a relayed request has the valid attributes of the request and the answer. Values of a wrong type
     are left out.
     """

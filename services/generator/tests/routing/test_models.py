@@ -12,7 +12,7 @@ def route(name: str) -> Route:
     return Route(name, [Target(deployed(FakeModel()))], tokens=FakeTokenCounter())
 
 
-def test_a_model_is_found_by_its_name_the_first_without_one() -> None:
+def test_a_name_selects_its_model_and_an_empty_name_the_first() -> None:
     """A name selects its model, and an empty name the first model. The error contains an unknown name."""
     one, two = route("one"), route("two")
     models = Models([one, two])
@@ -23,7 +23,7 @@ def test_a_model_is_found_by_its_name_the_first_without_one() -> None:
     assert (caught.value.field, caught.value.resource) == ("model", "three")
 
 
-def test_names_are_used_once() -> None:
+def test_two_models_of_one_name_are_refused() -> None:
     """Two models of one name are refused."""
     with pytest.raises(ValueError, match="same name"):
         Models([route("a"), route("a")])

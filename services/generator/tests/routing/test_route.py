@@ -68,9 +68,9 @@ async def test_a_number_out_of_range_is_a_bad_request(route: MakeRoute, name: by
 
 
 @pytest.mark.parametrize("error", [DOWN, DeadlineExceeded("slow"), rejected(500), rejected(408), rejected(429, 3)])
-async def test_the_next_deployment_steps_in(route: MakeRoute, error: CausewayError) -> None:
-    """The next deployment answers after an error that is not the caller's, also after a START, which the caller
-    gets once. The error is logged.
+async def test_the_next_deployment_answers_after_a_failure(route: MakeRoute, error: CausewayError) -> None:
+    """After an error that is not the caller's, the next deployment answers, even after a START event. The caller
+    gets one START event, and the error is logged.
     """
     first, second = FakeModel("a", [START, error]), FakeModel("b")
     with capture_logs() as log:
@@ -80,14 +80,14 @@ async def test_the_next_deployment_steps_in(route: MakeRoute, error: CausewayErr
 
 
 @pytest.mark.parametrize("error", [InvalidRequest("bad", field="x"), rejected(400), rejected(404), rejected(413)])
-async def test_what_the_caller_did_wrong_is_not_repeated(route: MakeRoute, error: CausewayError) -> None:
-    """An error of the caller is raised as it is, and no other deployment is called."""
+async def test_an_error_of_the_caller_is_not_retried(route: MakeRoute, error: CausewayError) -> None:
+    """An error of the caller is raised unchanged, and no other deployment is called."""
     second = FakeModel("b")
     assert await failure(route(FakeModel("a", [error]), second, tiers=True, retries=Retries())) is error
     assert second.prompts == []
 
 
-async def test_a_question_that_always_fails_leaves_the_model_to_others(route: MakeRoute) -> None:
+async def test_failures_within_one_trace_count_as_one(route: MakeRoute) -> None:
     """All failures within one trace count as one for the circuit. Another trace's failure counts as another."""
     only = deployed(FakeModel("a", [DOWN]), failures=2)
     model = route(only, retries=Retries(most=1))
@@ -99,8 +99,8 @@ async def test_a_question_that_always_fails_leaves_the_model_to_others(route: Ma
     assert only.circuit.state is State.OPEN
 
 
-async def test_nothing_is_repeated_once_something_was_said(route: MakeRoute) -> None:
-    """A stream that breaks after a text ends with its good events and the error."""
+async def test_a_stream_that_fails_after_a_text_is_not_retried(route: MakeRoute) -> None:
+    """A stream that fails after a text yields its earlier events and then raises the error."""
     first, second = FakeModel("a", [START, Event(EventKind.TEXT, text="Good"), DOWN]), FakeModel("b")
     events = route(first, second, tiers=True, retries=Retries()).generate(PROMPT)
     assert [(await anext(events)).text for _ in range(2)] == ["", "Good"]
@@ -109,7 +109,7 @@ async def test_nothing_is_repeated_once_something_was_said(route: MakeRoute) -> 
     assert (len(first.prompts), second.prompts) == (1, [])
 
 
-async def test_one_deployment_is_asked_again_within_bounds(
+async def test_a_deployment_is_called_again_within_the_limits(
     stub: Stub, route: MakeRoute, deployment: MakeDeployment
 ) -> None:
     """A deployment is called again up to the limit, with pauses. Then its error is raised."""
@@ -139,7 +139,7 @@ async def test_one_deployment_is_asked_again_within_bounds(
         ("fault-429", Retries(most=9), 60),  # a rate limit is not repeated
     ],
 )
-async def test_asking_again_has_its_limits(
+async def test_retries_have_limits(
     stub: Stub, route: MakeRoute, deployment: MakeDeployment, fault: str, retries: Retries, seconds: float
 ) -> None:
     """A request is not repeated if the pause exceeds a limit, or after a time-out or a rate limit."""
@@ -157,7 +157,7 @@ async def test_a_rate_limit_is_passed_on(route: MakeRoute) -> None:
     assert (error.status, error.retry_after, error.body) == (429, 4, "body 429")
 
 
-async def test_a_failing_deployment_is_left_alone(route: MakeRoute) -> None:
+async def test_a_deployment_with_an_open_circuit_is_not_called(route: MakeRoute) -> None:
     """A deployment with an open circuit is not called. If all circuits are open, the error has a retry time."""
     first = deployed(FakeModel("a", [DOWN]), failures=2, seconds=600)
     second = FakeModel("b")
@@ -187,7 +187,9 @@ async def test_a_deployment_that_recovers_is_used_again(
 
 
 @pytest.mark.parametrize("streamed", [True, False])
-async def test_a_stream_that_does_not_begin_in_time_goes_elsewhere(route: MakeRoute, streamed: bool) -> None:
+async def test_a_stream_that_does_not_begin_in_time_goes_to_the_next_deployment(
+    route: MakeRoute, streamed: bool
+) -> None:
     """A stream without a text in time goes to the next deployment. An unstreamed answer has no such limit."""
     slow, second = deployed(FakeModel("a", [START, 0.3, *CONVERSATION_EVENTS]), first_token=0.1), FakeModel("b")
     prompt = OpenAIRequest(b'{"stream": %s}' % (b"true" if streamed else b"null"))
@@ -219,7 +221,7 @@ async def test_load_follows_weights(route: MakeRoute) -> None:
     assert idle(first, second)
 
 
-async def test_tiers_come_one_after_the_other(route: MakeRoute) -> None:
+async def test_the_second_tier_answers_if_the_first_is_full(route: MakeRoute) -> None:
     """The second tier answers if the first one is full."""
     first, second = deployed(FakeModel("a", [0.05, START]), most=1, queue=1), deployed(FakeModel("b"))
     both = route(first, second, tiers=True)
@@ -227,7 +229,7 @@ async def test_tiers_come_one_after_the_other(route: MakeRoute) -> None:
     assert [len(each.model.prompts) for each in (first, second)] == [2, 1]  # type: ignore[attr-defined]  # the fakes
 
 
-async def test_a_free_slot_goes_before_weight(route: MakeRoute) -> None:
+async def test_a_free_slot_takes_precedence_over_the_weight(route: MakeRoute) -> None:
     """A request uses a free deployment before it waits for a heavier one of the same tier."""
     first, second = (
         deployed(FakeModel("a", [0.05]), most=1, queue=9),
@@ -240,7 +242,7 @@ async def test_a_free_slot_goes_before_weight(route: MakeRoute) -> None:
     await asyncio.gather(*tasks)
 
 
-async def test_when_all_are_full_the_caller_is_told_at_once(route: MakeRoute) -> None:
+async def test_a_request_to_full_deployments_is_refused_at_once(route: MakeRoute) -> None:
     """A request to full deployments is refused at once with a retry time."""
     only = deployed(FakeModel("a", [600.0]), most=1, queue=1)
     tasks = [asyncio.create_task(ask(route(only))) for _ in range(2)]
@@ -255,7 +257,7 @@ async def test_when_all_are_full_the_caller_is_told_at_once(route: MakeRoute) ->
     assert idle(only)
 
 
-async def test_a_deadline_in_the_queue_is_a_deadline(route: MakeRoute) -> None:
+async def test_a_deadline_that_passes_in_the_queue_is_not_a_rate_limit(route: MakeRoute) -> None:
     """A deadline that passes in the queue raises DeadlineExceeded, not RateLimited."""
     only = deployed(FakeModel("a", [600.0]), most=1, queue=1)
     task = asyncio.create_task(ask(route(only)))
@@ -267,7 +269,7 @@ async def test_a_deadline_in_the_queue_is_a_deadline(route: MakeRoute) -> None:
 
 @pytest.mark.parametrize("streamed", [True, False])
 @pytest.mark.parametrize("fault", ["fault-hang-before", "fault-hang-mid"])
-async def test_closing_closes_the_request_at_once(
+async def test_a_cancelled_request_closes_the_connection(
     stub: Stub, route: MakeRoute, deployment: MakeDeployment, streamed: bool, fault: str
 ) -> None:
     """A cancelled request closes the connection to the server, before and after the first token."""
@@ -301,7 +303,7 @@ async def test_a_cancelled_request_never_reaches_the_server(
     assert len(stub.requests) == 2
 
 
-async def test_nothing_leaks_whatever_happens(
+async def test_no_slot_and_no_connection_stays_busy(
     stub: Stub, other: Stub, route: MakeRoute, deployment: MakeDeployment
 ) -> None:
     """After any mix of answers, faults and cancellations, no slot and no connection is busy."""

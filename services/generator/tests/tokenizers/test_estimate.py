@@ -17,7 +17,7 @@ TABLE = "| Adult | 18.40 | 7.20 | 4.10 |\n| Child | 9.20 | 3.60 | 2.05 |\n"
 
 @pytest.mark.parametrize("text", [PROSE, CODE, TABLE])
 @pytest.mark.parametrize("encoding", ["cl100k_base", "o200k_base"])
-def test_estimates_are_near(text: str, encoding: str) -> None:
+def test_estimates_are_close_to_openais_counts(text: str, encoding: str) -> None:
     """An estimate of English, code or a table is within a quarter of OpenAI's count."""
     exact, estimate = OpenAITokens(encoding).count(text), EstimatedTokens().count(text)
     assert 0.8 * exact <= estimate <= 1.25 * exact
@@ -25,6 +25,6 @@ def test_estimates_are_near(text: str, encoding: str) -> None:
 
 @given(st.text(), st.text())
 def test_estimates_grow_with_the_text(left: str, right: str) -> None:
-    """A longer text has no fewer tokens, for any text with lone surrogates too."""
+    """A longer text has at least as many tokens, even with lone surrogates."""
     counter = EstimatedTokens()
     assert counter.count(left) <= counter.count(left + right) <= counter.count(left) + counter.count(right)

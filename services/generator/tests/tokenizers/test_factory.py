@@ -27,14 +27,14 @@ MESSAGES = [ChatMessage("user", "the ferry")]
         (TokenizerSpec("llamacpp+https://example.com/x", "llm"), ServerTokens, True),
     ],
 )
-def test_the_specification_decides(spec: TokenizerSpec, kind: type, exact: bool) -> None:
+def test_the_specification_selects_the_tokenizer(spec: TokenizerSpec, kind: type, exact: bool) -> None:
     """The specification or the model's name selects the tokenizer. Only a model's own tokenizer is exact."""
     made = counter(spec)
     assert type(made) is kind
     assert made.exact is exact
 
 
-def test_a_file_brings_the_template_beside_it(tokenizer_directory: Path) -> None:
+def test_a_tokenizer_file_uses_the_template_beside_it(tokenizer_directory: Path) -> None:
     """A tokenizer file or its directory uses the chat template beside it, or the configured chat template."""
     beside = [
         counter(TokenizerSpec(str(path))) for path in (tokenizer_directory, tokenizer_directory / "tokenizer.json")
@@ -45,7 +45,7 @@ def test_a_file_brings_the_template_beside_it(tokenizer_directory: Path) -> None
     assert [each.count_messages(MESSAGES) for each in (*beside, other)] == [ferry + 4, ferry + 4, ferry]
 
 
-def test_equal_ways_of_counting_have_one_name(tokenizer_directory: Path, tmp_path: Path) -> None:
+def test_equal_tokenizers_have_the_same_name(tokenizer_directory: Path, tmp_path: Path) -> None:
     """Equal tokenizers have the same name, independent of the file's name. Different ones have different names."""
     file = (tokenizer_directory / "tokenizer.json").read_text()
     copy, other = tmp_path / "copy.json", tmp_path / "other.json"
@@ -58,7 +58,7 @@ def test_equal_ways_of_counting_have_one_name(tokenizer_directory: Path, tmp_pat
     assert counter(TokenizerSpec(model="gpt-4o")).counting == "o200k_base"
 
 
-def test_what_is_not_understood_is_named(tmp_path: Path) -> None:
+def test_an_unknown_specification_is_refused(tmp_path: Path) -> None:
     """The error of an unknown specification lists the known specifications."""
     with pytest.raises(ValueError, match=r"'o201k' is neither a file nor one of: estimate, words, cl100k_base"):
         counter(TokenizerSpec("o201k"))
@@ -68,8 +68,8 @@ def test_what_is_not_understood_is_named(tmp_path: Path) -> None:
 
 @pytest.mark.parametrize("name", ["words", "estimate", "o200k_base", "file"])
 def test_every_counter_keeps_the_contract(name: str, tokenizer_directory: Path) -> None:
-    """An empty text has no tokens, a longer one no fewer, a conversation at least those of its texts. Any
-    characters are counted.
+    """An empty text has no tokens. A longer text has at least as many tokens as a shorter one, and a conversation
+    at least those of its texts. Texts may contain any characters.
     """
     made: TokenCounter = counter(TokenizerSpec(str(tokenizer_directory) if name == "file" else name))
     assert made.count("") == 0

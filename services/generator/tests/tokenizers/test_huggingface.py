@@ -20,7 +20,7 @@ def counter(tokenizer_directory: Path) -> HuggingFaceTokens:
 
 
 def test_texts_are_counted_as_the_library_does(counter: HuggingFaceTokens, tokenizer_directory: Path) -> None:
-    """A text is counted to its end, also if the file asks for truncation."""
+    """A text is counted to its end, even if the file configures truncation."""
     own = tokenizers.Tokenizer.from_file(str(tokenizer_directory / "tokenizer.json"))
     own.no_truncation()
     text = "the ferry leaves at eight, and 42 more things happen. " * 50
@@ -29,7 +29,7 @@ def test_texts_are_counted_as_the_library_does(counter: HuggingFaceTokens, token
     assert counter.exact
 
 
-def test_spelled_special_tokens_are_text(counter: HuggingFaceTokens) -> None:
+def test_a_special_token_in_a_text_counts_as_text(counter: HuggingFaceTokens) -> None:
     """A special token in a text is counted as characters, and in a rendered conversation as one token."""
     assert counter.count("<|end|>") > 1
     # begin · (system … end) · (user … end) · assistant
@@ -52,7 +52,7 @@ def test_any_text_can_be_counted(counter: HuggingFaceTokens, text: str) -> None:
     assert counter.count(text + "\ud800") >= 1
 
 
-def test_threads_may_share_it(counter: HuggingFaceTokens) -> None:
+def test_threads_can_share_a_counter(counter: HuggingFaceTokens) -> None:
     """Concurrent threads get the same counts as a single one."""
     texts = ["the ferry leaves " * number for number in range(200)]
     with ThreadPoolExecutor(8) as pool:

@@ -77,7 +77,7 @@ def test_counting_is_fast() -> None:
     assert len(text) / (time.process_time() - start) > 4_000_000
 
 
-def test_the_encoding_goes_by_the_models_name() -> None:
+def test_the_models_name_selects_the_encoding() -> None:
     """A model of OpenAI has its encoding by its name, and any other model has none."""
     assert encoding_of("gpt-4o-mini-2024-07-18") == encoding_of("o3-mini") == encoding_of("gpt-4.1") == "o200k_base"
     assert encoding_of("gpt-3.5-turbo") == encoding_of("gpt-4") == "cl100k_base"

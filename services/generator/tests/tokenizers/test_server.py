@@ -1,4 +1,4 @@
-"""Tokenizers that ask the model server."""
+"""Token counters that call the model server."""
 
 import contextlib
 import json
@@ -22,14 +22,14 @@ class Tokenizing(ThreadingHTTPServer):
 
     Attributes:
         answers: The next bodies to return instead. None is a failure.
-        together: The largest number of concurrent requests.
+        max_concurrent: The largest number of concurrent requests.
         requests: The path, headers and body of each request.
     """
 
     def __init__(self) -> None:
         super().__init__(("127.0.0.1", 0), _Handler)
         self.answers: list[bytes | None] = []
-        self.now = self.together = 0
+        self.now = self.max_concurrent = 0
         self.lock = threading.Lock()
         self.requests: list[tuple[str, dict[str, str], Any]] = []
 
@@ -47,7 +47,7 @@ class _Handler(BaseHTTPRequestHandler):
         self.server.requests.append((self.path, dict(self.headers), body))
         with self.server.lock:
             self.server.now += 1
-            self.server.together = max(self.server.together, self.server.now)
+            self.server.max_concurrent = max(self.server.max_concurrent, self.server.now)
         answer = self.server.answers.pop(0) if self.server.answers else _counted(body)
         time.sleep(0.005)  # the time of a real count
         with self.server.lock:
@@ -88,7 +88,7 @@ def counting(server: Tokenizing, dialect: Dialect, **members: Any) -> Iterator[S
 
 @pytest.mark.parametrize("dialect", ["vllm", "llamacpp"])
 def test_the_server_counts(server: Tokenizing, dialect: Dialect) -> None:
-    """The server counts a text without special tokens, and an equal text only once."""
+    """The server counts a text without special tokens. It counts an equal text only once."""
     with counting(server, dialect, api_key=SecretStr("k")) as counter:
         assert counter.count("one two three") == counter.count("one two three") == 3
         assert counter.count("") == 0
@@ -102,7 +102,7 @@ def test_the_server_counts(server: Tokenizing, dialect: Dialect) -> None:
     )
 
 
-def test_a_renewed_key_goes_with_the_next_request(
+def test_the_next_request_has_the_renewed_key(
     server: Tokenizing, tmp_path: Path, monkeypatch: pytest.MonkeyPatch
 ) -> None:
     """A tokenizer of a models file reads the key's file again after a change."""
@@ -122,13 +122,13 @@ def test_a_renewed_key_goes_with_the_next_request(
     assert [headers["authorization"] for _, headers, _ in server.requests] == ["Bearer old", "Bearer renewed"]
 
 
-def test_many_texts_are_counted_side_by_side(server: Tokenizing) -> None:
+def test_many_texts_are_counted_concurrently(server: Tokenizing) -> None:
     """Each text gets its own count, with at most eight concurrent requests."""
     texts = ["word " * number for number in range(1, 40)]
     with counting(server, "vllm") as counter:
         assert counter.count_all(texts) == list(range(1, 40))
         assert counter.count_all([]) == []
-    assert 1 < server.together <= 8
+    assert 1 < server.max_concurrent <= 8
 
 
 def test_vllm_counts_conversations_with_their_template(server: Tokenizing) -> None:
@@ -146,7 +146,7 @@ def test_llama_cpp_counts_the_texts_of_conversations(server: Tokenizing) -> None
 
 
 @pytest.mark.parametrize("answer", [None, b"not json", b"{}", b'{"count":"x"}', b'{"count":"\xff"}', b"[" * 50_000])
-def test_a_server_that_does_not_count_is_left_alone(server: Tokenizing, answer: bytes | None) -> None:
+def test_a_server_that_does_not_count_is_not_called_for_a_while(server: Tokenizing, answer: bytes | None) -> None:
     """After an invalid answer, counts are marked as estimates, and the server is not called for a while."""
     now = [100.0]
     server.answers = [answer]
@@ -161,7 +161,7 @@ def test_a_server_that_does_not_count_is_left_alone(server: Tokenizing, answer: 
         assert [counter.exact] == [True]
 
 
-def test_text_that_is_no_unicode_is_estimated(server: Tokenizing) -> None:
+def test_a_text_with_a_lone_surrogate_is_estimated(server: Tokenizing) -> None:
     """A text with a lone surrogate is estimated, because JSON cannot encode it."""
     with counting(server, "vllm") as counter:
         assert counter.count("one \ud800") > 0

@@ -11,13 +11,13 @@ from servicekit.errors import InvalidRequest
 MESSAGES = [{"role": "system", "content": "Be kind."}, {"role": "user", "content": "Hi {{ 1 + 1 }}"}]
 
 
-def test_a_directory_gives_template_and_special_tokens(tokenizer_directory: Path) -> None:
+def test_a_directory_has_the_template_and_the_special_tokens(tokenizer_directory: Path) -> None:
     """A directory has the template and the special tokens. Template syntax in a message is plain text, and a prompt
     has no begin token.
     """
     text = "<|system|>Be kind.<|end|><|user|>Hi {{ 1 + 1 }}<|end|><|assistant|>"
-    for where in (tokenizer_directory, tokenizer_directory / "tokenizer_config.json"):
-        template = load_template(str(where))
+    for source in (tokenizer_directory, tokenizer_directory / "tokenizer_config.json"):
+        template = load_template(str(source))
         assert template.render(MESSAGES) == "<|begin|>" + text
         assert template.prompt(MESSAGES) == text
     assert template_beside(tokenizer_directory / "tokenizer.json") is not None
@@ -36,15 +36,15 @@ def test_a_template_may_be_a_file_or_the_source(tmp_path: Path) -> None:
     assert load_template("").render(MESSAGES[:1]) == "system: Be kind.\n\nassistant:"
 
 
-def test_of_several_templates_the_default_is_taken(tmp_path: Path) -> None:
+def test_the_default_of_several_templates_is_used(tmp_path: Path) -> None:
     """The default is used if a model has several templates."""
     several = [{"name": "tool_use", "template": "t"}, {"name": "default", "template": "d"}]
     (tmp_path / "tokenizer_config.json").write_text(json.dumps({"chat_template": several}))
     assert load_template(str(tmp_path)).render(MESSAGES) == "d"
 
 
-def test_what_templates_use_is_there() -> None:
-    """Templates have JSON, loop controls, the date, and exceptions with a message for clients."""
+def test_templates_have_their_usual_functions() -> None:
+    """Templates can use JSON, loop controls, the date, and exceptions with a message for clients."""
     source = (
         "{% for m in messages %}\n  {% if loop.index == 2 %}{% break %}{% endif %}\n{{ m | tojson }}\n{% endfor %}"
         "{{ strftime_now('%Y') | length }}"
@@ -64,7 +64,7 @@ def test_what_templates_use_is_there() -> None:
         "{{ messages[9].content.x }}",
     ],
 )
-def test_templates_are_kept_in_their_sandbox(source: str) -> None:
+def test_templates_cannot_leave_their_sandbox(source: str) -> None:
     """A template that accesses internals, changes the messages or fails causes InvalidRequest."""
     with pytest.raises(InvalidRequest, match="does not accept these messages") as caught:
         ChatTemplate(source).render(MESSAGES)

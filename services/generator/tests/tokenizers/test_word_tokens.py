@@ -7,7 +7,7 @@ from hypothesis import strategies as st
 
 
 @given(st.text())
-def test_pieces_are_the_text(text: str) -> None:
+def test_the_pieces_join_to_the_text(text: str) -> None:
     """The pieces join to the text, none is empty, and the count is their number."""
     cut = pieces(text)
     assert "".join(cut) == text

@@ -14,15 +14,15 @@ from openai.types.chat import ChatCompletion, ChatCompletionChunk
 from servicekit.errors import DeadlineExceeded, InvalidRequest, Unavailable
 
 MakeModel = Callable[..., TritonModel]
-EVERY = pytest.mark.parametrize("server_name", ["words", "ensemble"])
+BOTH_CONTRACTS = pytest.mark.parametrize("server_name", ["words", "ensemble"])
 
 
 def prompt(text: str, **parameters: Any) -> Conversation:
     return Conversation((ChatMessage("user", text),), parameters_json=json.dumps(parameters).encode())
 
 
-async def events_of(model: TritonModel, asked: Conversation | OpenAIRequest) -> list[Event]:
-    return [event async for event in model.generate(asked)]
+async def events_of(model: TritonModel, request: Conversation | OpenAIRequest) -> list[Event]:
+    return [event async for event in model.generate(request)]
 
 
 async def collect(events: AsyncIterator[Event], got: list[Event]) -> None:
@@ -30,7 +30,7 @@ async def collect(events: AsyncIterator[Event], got: list[Event]) -> None:
         got.append(event)  # noqa: PERF401  # kept when the loop fails
 
 
-def said(events: list[Event]) -> str:
+def text_of(events: list[Event]) -> str:
     return "".join(event.text for event in events if event.kind is EventKind.TEXT)
 
 
@@ -39,7 +39,7 @@ def reason(events: list[Event]) -> str:
     return finish
 
 
-@EVERY
+@BOTH_CONTRACTS
 async def test_an_answer_streams(triton_model: MakeModel, server_name: str) -> None:
     """An answer has a TEXT event for each token and then its reason. The model's configuration decides between both
     contracts.
@@ -49,15 +49,15 @@ async def test_an_answer_streams(triton_model: MakeModel, server_name: str) -> N
     assert reason(events) == "stop"
 
 
-@EVERY
+@BOTH_CONTRACTS
 async def test_tokens_are_limited(triton_model: MakeModel, server_name: str) -> None:
-    """The request limits the tokens, or else the configuration. The reason is `length` also if the server gives
-    none.
+    """The request limits the tokens, or else the configuration. The reason is `length` even if the server sends
+    no reason.
     """
     model = triton_model(server_name, answer_tokens=3)
     for parameters, text in (({"max_tokens": 2}, "a b"), ({"max_completion_tokens": 1}, "a"), ({}, "a b c")):
         events = await events_of(model, prompt("a b c d e", **parameters))
-        assert (said(events), reason(events)) == (text, "length")
+        assert (text_of(events), reason(events)) == (text, "length")
 
 
 @pytest.mark.parametrize("server_name", ["words", "ensemble", "deaf"])
@@ -66,51 +66,53 @@ async def test_stop_sequences_end_the_answer(triton_model: MakeModel, server_nam
     model = triton_model(server_name)
     for stop, text in ((" three", "one two"), (["ee fo", "never"], "one two thr"), ("two three fo", "one ")):
         events = await events_of(model, prompt("one two three four", stop=stop))
-        assert (said(events), reason(events)) == (text, "stop")
+        assert (text_of(events), reason(events)) == (text, "stop")
     events = await events_of(model, prompt("one two three", stop=["three four"]))
-    assert said(events) == "one two three"
+    assert text_of(events) == "one two three"
 
 
-async def test_a_server_that_counts_is_believed(triton_model: MakeModel) -> None:
-    """The vLLM backend's counts are exact. Without counts of the server, estimates are marked as such."""
+async def test_counts_of_the_server_are_exact(triton_model: MakeModel) -> None:
+    """The vLLM backend's counts are exact. If the server does not count, the counts are marked as estimates."""
     counted = await events_of(triton_model("words"), prompt("one two three", max_tokens=2))
     assert counted[-1].usage == Usage(3, 2, exact=True)
     ours = await events_of(triton_model("ensemble"), prompt("one two three", max_tokens=2))
     assert ours[-1].usage == Usage(4, 2, exact=False)
 
 
-@EVERY
-async def test_a_plain_prompt_stands_as_it_came(triton_model: MakeModel, server_name: str) -> None:
+@BOTH_CONTRACTS
+async def test_a_plain_prompt_uses_no_chat_template(triton_model: MakeModel, server_name: str) -> None:
     """A plain prompt uses no chat template, and accepts the parameters of a text completion."""
     model = triton_model(server_name, chat_template="<chat>{{ messages[0].content }}")
     parameters = json.dumps({"max_tokens": 2, "echo": False, "best_of": 1, "suffix": "", "logprobs": None}).encode()
-    asked = Conversation((ChatMessage("user", "one two three"),), parameters_json=parameters, plain=True)
-    events = await events_of(model, asked)
-    assert (said(events), reason(events)) == ("one two", "length")
+    request = Conversation((ChatMessage("user", "one two three"),), parameters_json=parameters, plain=True)
+    events = await events_of(model, request)
+    assert (text_of(events), reason(events)) == ("one two", "length")
     assert events[-1].usage is not None
     assert (events[-1].usage.prompt_tokens, events[-1].usage.completion_tokens) == (3, 2)
-    assert said(await events_of(model, prompt("one two three"))) == "<chat>one two three"
+    assert text_of(await events_of(model, prompt("one two three"))) == "<chat>one two three"
 
 
 @pytest.mark.parametrize(
     ("parameters", "field"), [({"echo": True}, "echo"), ({"best_of": 3}, "best_of"), ({"suffix": "."}, "suffix")]
 )
-async def test_what_a_plain_prompt_cannot_ask_for(
+async def test_an_unsupported_parameter_of_a_text_completion_is_refused(
     triton_model: MakeModel, parameters: dict[str, Any], field: str
 ) -> None:
     """An unsupported parameter of a text completion is refused by name."""
-    asked = Conversation((ChatMessage("user", "Hi"),), parameters_json=json.dumps(parameters).encode(), plain=True)
+    request = Conversation(
+        (ChatMessage("user", "Hi"),), parameters_json=json.dumps(parameters).encode(), plain=True
+    )
     with pytest.raises(InvalidRequest) as caught:
-        await events_of(triton_model(), asked)
+        await events_of(triton_model(), request)
     assert caught.value.field == field
 
 
 async def test_messages_go_through_the_chat_template(triton_model: MakeModel) -> None:
     """The model gets the messages as the template renders them."""
     template = "{% for message in messages %}<{{ message.role }}> {{ message.content }} {% endfor %}<assistant>"
-    asked = Conversation((ChatMessage("system", "Be kind."), ChatMessage("user", content_json=b'["Hi","there"]')))
-    events = await events_of(triton_model(chat_template=template), asked)
-    assert said(events) == "<system> Be kind. <user> Hi\nthere <assistant>"
+    request = Conversation((ChatMessage("system", "Be kind."), ChatMessage("user", content_json=b'["Hi","there"]')))
+    events = await events_of(triton_model(chat_template=template), request)
+    assert text_of(events) == "<system> Be kind. <user> Hi\nthere <assistant>"
 
 
 @pytest.mark.parametrize(
@@ -128,7 +130,7 @@ async def test_messages_go_through_the_chat_template(triton_model: MakeModel) ->
         ({"x_own": 1}, "x_own"),
     ],
 )
-async def test_what_cannot_be_done_is_refused_by_its_name(
+async def test_an_unsupported_parameter_is_refused_by_name(
     triton_model: MakeModel, parameters: dict[str, Any], field: str
 ) -> None:
     """A parameter that would change the answer and is not supported is refused by name."""
@@ -137,10 +139,10 @@ async def test_what_cannot_be_done_is_refused_by_its_name(
     assert caught.value.field == field
 
 
-async def test_what_changes_nothing_is_let_through(triton_model: MakeModel) -> None:
+async def test_parameters_without_an_effect_are_accepted(triton_model: MakeModel) -> None:
     """Parameters without an effect on the text are accepted."""
     parameters = {"user": "ann", "metadata": {"a": "b"}, "n": 1, "top_p": 1, "logprobs": False, "tools": None}
-    assert said(await events_of(triton_model("ensemble"), prompt("Hi", **parameters, temperature=0.2))) == "Hi"
+    assert text_of(await events_of(triton_model("ensemble"), prompt("Hi", **parameters, temperature=0.2))) == "Hi"
 
 
 @pytest.mark.parametrize(
@@ -151,9 +153,7 @@ async def test_what_changes_nothing_is_let_through(triton_model: MakeModel) -> N
         (ChatMessage("tool", "42", extra_json=b'{"tool_call_id":"1"}'), "messages[0].role"),
     ],
 )
-async def test_a_text_holds_no_pictures_and_no_tools(
-    triton_model: MakeModel, message: ChatMessage, field: str
-) -> None:
+async def test_pictures_and_tools_are_refused(triton_model: MakeModel, message: ChatMessage, field: str) -> None:
     """Pictures and tools are refused with their path before the server is called."""
     with pytest.raises(InvalidRequest) as caught:
         await events_of(triton_model(address="127.0.0.1:1"), Conversation((message,)))
@@ -180,20 +180,20 @@ async def test_a_streamed_request_gets_chunks_of_the_openai_api(triton_model: Ma
         "stream": True,
         "stream_options": {"include_usage": True},
     }
-    model, asked = triton_model(), OpenAIRequest(json.dumps(body).encode())
+    model, request = triton_model(), OpenAIRequest(json.dumps(body).encode())
     chunks = [
         ChatCompletionChunk.model_validate_json(event.raw_json, strict=True)
-        for event in await events_of(model, asked)
+        for event in await events_of(model, request)
     ]
     assert chunks[0].choices[0].delta.role == "assistant"
     assert "".join(chunk.choices[0].delta.content or "" for chunk in chunks[:-1]) == "one two"
     assert chunks[-2].choices[0].finish_reason == "stop"
     assert chunks[-1].usage is not None
     (identity,) = {chunk.id for chunk in chunks}
-    assert json.loads((await events_of(model, asked))[0].raw_json)["id"] != identity
+    assert json.loads((await events_of(model, request))[0].raw_json)["id"] != identity
 
 
-async def test_leaving_stops_the_model(triton_model: MakeModel, triton: Any) -> None:
+async def test_closing_the_answer_cancels_the_request(triton_model: MakeModel, triton: Any) -> None:
     """Closing the answer cancels the request on the server."""
     mark = uuid.uuid4().hex
     answer = triton_model("slow").generate(prompt(f"{mark} " + "word " * 500, max_tokens=500))
@@ -206,7 +206,7 @@ async def test_leaving_stops_the_model(triton_model: MakeModel, triton: Any) -> 
     assert end["count"] < 200
 
 
-async def test_cancelling_the_reader_stops_the_model(triton_model: MakeModel, triton: Any) -> None:
+async def test_cancelling_the_reader_cancels_the_request(triton_model: MakeModel, triton: Any) -> None:
     """A cancelled task cancels the request on the server."""
     mark = uuid.uuid4().hex
     reading = asyncio.create_task(
@@ -223,8 +223,8 @@ async def test_cancelling_the_reader_stops_the_model(triton_model: MakeModel, tr
 async def test_an_unsupported_stop_sequence_stops_the_model(triton_model: MakeModel, triton: Any) -> None:
     """A stop sequence that the server does not support ends the answer and cancels the request."""
     mark = uuid.uuid4().hex
-    asked = prompt(f"{mark} a b c d e " + "word " * 300, max_tokens=400, stop="c d")
-    assert said(await events_of(triton_model("deaf"), asked)) == f"{mark} a b "
+    request = prompt(f"{mark} a b c d e " + "word " * 300, max_tokens=400, stop="c d")
+    assert text_of(await events_of(triton_model("deaf"), request)) == f"{mark} a b "
     await eventually(lambda: bool(ends(triton, mark)), what="the end of the request")
     assert ends(triton, mark)[0]["event"] == "cancelled"
     assert ends(triton, mark)[0]["count"] < 200
@@ -236,7 +236,7 @@ def ends(triton: Any, mark: str) -> list[dict[str, Any]]:
 
 async def test_a_model_that_is_not_loaded_is_unavailable(triton_model: MakeModel) -> None:
     """An unknown or unloaded model raises Unavailable, is not ready, and has no known window."""
-    for name in ("nobody", "unloaded"):
+    for name in ("unknown", "unloaded"):
         model = triton_model(name)
         with pytest.raises(Unavailable, match=f"not loaded the model '{name}'"):
             await events_of(model, prompt("Hi"))
@@ -244,23 +244,23 @@ async def test_a_model_that_is_not_loaded_is_unavailable(triton_model: MakeModel
         assert await model.context_window() == 0
 
 
-async def test_a_server_that_is_away_is_unavailable(triton_model: MakeModel) -> None:
-    """A server that does not run raises a repeatable error, and the model is not ready."""
+async def test_a_server_that_does_not_run_is_unavailable(triton_model: MakeModel) -> None:
+    """If the server does not run, the error allows a retry, and the model is not ready."""
     model = triton_model(address=f"127.0.0.1:{free_ports(1)[0]}", connect=1.0)
     with pytest.raises((Unavailable, DeadlineExceeded)):
         await events_of(model, prompt("Hi"))
     assert not await model.ready()
 
 
-async def test_what_was_good_comes_before_the_failure(triton_model: MakeModel) -> None:
-    """A model that fails midway yields its words first and then raises Unavailable."""
+async def test_the_events_before_a_failure_are_yielded(triton_model: MakeModel) -> None:
+    """A model that fails within an answer yields the earlier words and then raises Unavailable."""
     got: list[Event] = []
     with pytest.raises(Unavailable, match="broke off"):
         await collect(triton_model("broken").generate(prompt("one two three")), got)
-    assert said(got) in ("one", "one two")
+    assert text_of(got) in ("one", "one two")
 
 
-async def test_a_slow_beginning_and_a_long_silence_end_in_time(triton_model: MakeModel) -> None:
+async def test_the_waits_for_tokens_have_time_outs(triton_model: MakeModel) -> None:
     """The waits for the first and for the next token have time-outs. The error keeps its cause."""
     with pytest.raises(DeadlineExceeded, match="did not begin to answer within") as caught:
         await events_of(triton_model("slow", first_byte=0.001), prompt("Hi"))
@@ -268,10 +268,10 @@ async def test_a_slow_beginning_and_a_long_silence_end_in_time(triton_model: Mak
     got: list[Event] = []
     with pytest.raises(DeadlineExceeded, match="sent nothing further within"):
         await collect(triton_model("slow", idle=0.001).generate(prompt("a b c")), got)
-    assert said(got) == "a"
+    assert text_of(got) == "a"
 
 
-async def test_the_model_refuses_with_its_own_words(triton_model: MakeModel) -> None:
+async def test_a_refusal_has_the_models_message(triton_model: MakeModel) -> None:
     """An invalid argument of the model raises InvalidRequest with the model's message."""
     with pytest.raises(InvalidRequest, match="max_tokens must be at least 1"):
         await events_of(triton_model(answer_tokens=0), prompt("Hi"))
@@ -285,9 +285,9 @@ async def test_the_window_is_the_configured_one_else_the_models(triton_model: Ma
     assert await triton_model().ready()
 
 
-async def test_many_answers_run_side_by_side(triton_model: MakeModel) -> None:
+async def test_concurrent_requests_get_their_own_answers(triton_model: MakeModel) -> None:
     """Concurrent requests get their own answers."""
     model = triton_model()
     texts = [f"answer number {number}" for number in range(50)]
     answers = await asyncio.gather(*(events_of(model, prompt(text)) for text in texts))
-    assert [said(events) for events in answers] == texts
+    assert [text_of(events) for events in answers] == texts

@@ -12,7 +12,7 @@ def read(**parameters: Any) -> Any:
     return sampling(json.dumps(parameters).encode(), 100)
 
 
-def test_what_is_given_is_kept() -> None:
+def test_given_parameters_keep_their_names() -> None:
     """Given parameters keep their names, and the length of an answer is always limited."""
     assert read().given == {"max_tokens": 100}
     given = {"temperature": 0.5, "top_k": 3, "seed": 7, "max_tokens": 5, "repetition_penalty": 1.1}
@@ -35,7 +35,7 @@ def test_what_changes_nothing_is_known() -> None:
         {"response_format": {"type": "text"}, "reasoning_effort": None, "n": 1, "parallel_tool_calls": True},
     ],
 )
-def test_the_harmless_is_passed_over(harmless: dict[str, Any]) -> None:
+def test_parameters_without_an_effect_are_ignored(harmless: dict[str, Any]) -> None:
     """Parameters without an effect on the text are ignored."""
     assert read(**harmless).given == {"max_tokens": 100}
 
@@ -55,7 +55,7 @@ def test_the_harmless_is_passed_over(harmless: dict[str, Any]) -> None:
         ({"top_k": 1.5}, "top_k"),
     ],
 )
-def test_the_rest_is_refused_by_its_name(parameters: dict[str, Any], field: str) -> None:
+def test_other_parameters_are_refused_by_name(parameters: dict[str, Any], field: str) -> None:
     """Any other parameter is refused by name."""
     with pytest.raises(InvalidRequest) as caught:
         read(**parameters)

@@ -34,11 +34,11 @@ VLLM = {"text_input": BYTES, "stream": BOOL, "sampling_parameters": BYTES, "excl
 
 
 class Recording(service_pb2_grpc.GRPCInferenceServiceServicer):  # type: ignore[misc]  # Triton's client has no types
-    """Answer every request with the same words.
+    """A Triton server that answers every request with the same words.
 
     Attributes:
         failure: The status and message after the words.
-        outputs_of_all: Further outputs of each response: name, type, bytes.
+        outputs_of_all: The name, type and bytes of each further output of a response.
         written: The number of bytes that the connection accepted.
     """
 
@@ -51,11 +51,11 @@ class Recording(service_pb2_grpc.GRPCInferenceServiceServicer):  # type: ignore[
         self.error_message = ""
         self.requests: list[Any] = []
         self.metadata: list[dict[str, str]] = []
-        self.described = 0
+        self.description_count = 0
         self.written = 0
 
     async def ModelConfig(self, request: Any, context: Any) -> Any:  # noqa: N802  # the contract's name
-        self.described += 1
+        self.description_count += 1
         return service_pb2.ModelConfigResponse(
             config=model_config_pb2.ModelConfig(
                 name=request.name,
@@ -109,8 +109,8 @@ async def recording() -> AsyncIterator[tuple[Recording, Callable[..., TritonMode
 
 
 async def answered(model: TritonModel, **parameters: Any) -> list[Event]:
-    asked = Conversation((ChatMessage("user", "Hi"),), parameters_json=json.dumps(parameters).encode())
-    return [event async for event in model.generate(asked)]
+    conversation = Conversation((ChatMessage("user", "Hi"),), parameters_json=json.dumps(parameters).encode())
+    return [event async for event in model.generate(conversation)]
 
 
 async def test_the_vllm_backend_gets_its_contract(recording: Any) -> None:
@@ -140,13 +140,13 @@ async def test_the_model_is_described_once(recording: Any) -> None:
     model = make()
     await answered(model)
     await answered(model)
-    assert servicer.described == 1
+    assert servicer.description_count == 1
     servicer.failure = (grpc.StatusCode.INVALID_ARGUMENT, "unexpected inference input")
     with pytest.raises(CausewayError):
         await answered(model)
     servicer.failure = None
     await answered(model)
-    assert servicer.described == 2
+    assert servicer.description_count == 2
 
 
 async def test_the_key_is_in_the_metadata(recording: Any) -> None:
@@ -168,7 +168,7 @@ async def test_the_key_is_in_the_metadata(recording: Any) -> None:
         (grpc.StatusCode.INTERNAL, UpstreamRejected),
     ],
 )
-async def test_failures_are_told_apart_before_the_answer(
+async def test_a_failure_before_the_answer_has_the_error_of_its_status(
     recording: Any, code: grpc.StatusCode, error: type[CausewayError]
 ) -> None:
     """A failure before the answer becomes the error of its status, with the model's message."""
@@ -182,7 +182,7 @@ async def test_failures_are_told_apart_before_the_answer(
         assert caught.value.status == 500
 
 
-async def test_a_failure_in_the_answer_is_the_servers(recording: Any) -> None:
+async def test_a_failure_within_the_answer_is_unavailable(recording: Any) -> None:
     """Any failure within the answer raises Unavailable without the server's message."""
     servicer, make = recording
     servicer.failure = (grpc.StatusCode.INVALID_ARGUMENT, "late")
@@ -194,7 +194,7 @@ async def test_a_failure_in_the_answer_is_the_servers(recording: Any) -> None:
     assert "CUDA" not in str(caught.value)
 
 
-async def test_an_answer_without_a_response_is_no_answer(recording: Any) -> None:
+async def test_a_stream_without_a_response_is_unavailable(recording: Any) -> None:
     """A stream that ends without a response raises Unavailable."""
     servicer, make = recording
     servicer.words = []
@@ -210,7 +210,7 @@ async def test_an_answer_without_a_response_is_no_answer(recording: Any) -> None
         ({"text_input": UINT32}, {"text_output": BYTES}),
     ],
 )
-async def test_a_model_of_another_kind_is_named(
+async def test_a_model_that_does_not_generate_text_is_refused(
     recording: Any, inputs: dict[str, int], outputs: dict[str, int]
 ) -> None:
     """A model that does not generate text is refused by name."""
@@ -230,9 +230,7 @@ async def test_a_model_of_another_kind_is_named(
         ("num_output_tokens", "BYTES", b"\x01\x00\x00\x007"),
     ],
 )
-async def test_tensors_that_are_none_are_the_servers_failure(
-    recording: Any, output: tuple[str, str, bytes]
-) -> None:
+async def test_an_invalid_tensor_is_unavailable(recording: Any, output: tuple[str, str, bytes]) -> None:
     """A truncated tensor, or one of a wrong type, raises Unavailable."""
     servicer, make = recording
     servicer.outputs_of_all = [output]
@@ -240,7 +238,7 @@ async def test_tensors_that_are_none_are_the_servers_failure(
         await answered(make())
 
 
-async def test_counts_that_are_none_are_not_believed(recording: Any) -> None:
+async def test_invalid_counts_are_replaced(recording: Any) -> None:
     """Invalid counts are replaced by the generator's own, and invalid bytes by a replacement character."""
     servicer, make = recording
     servicer.words = [b"one \xff two"]
@@ -258,7 +256,7 @@ async def test_counts_that_are_none_are_not_believed(recording: Any) -> None:
     assert usage.usage.completion_tokens == 3
 
 
-async def test_characters_cut_between_responses_come_whole(recording: Any) -> None:
+async def test_a_character_cut_between_responses_arrives_complete(recording: Any) -> None:
     """A character that is cut between responses arrives complete. An incomplete last one is replaced."""
     servicer, make = recording
     servicer.words = ["für".encode()[:2], "für".encode()[2:], b"\xe2\x82"]
@@ -267,11 +265,11 @@ async def test_characters_cut_between_responses_come_whole(recording: Any) -> No
 
 
 async def test_a_reader_that_stops_reading_stops_the_server(recording: Any) -> None:
-    """The server writes no more than the connection's windows beyond what is read."""
+    """The server writes at most as much unread data as the flow-control windows of the connection allow."""
     servicer, make = recording
     servicer.words = [b"x" * 4096] * 20_000  # 80 MB
-    asked = Conversation((ChatMessage("user", "Hi"),))
-    answer = make().generate(asked)
+    conversation = Conversation((ChatMessage("user", "Hi"),))
+    answer = make().generate(conversation)
     for _ in range(3):
         await anext(answer)
     last = -1
@@ -282,7 +280,7 @@ async def test_a_reader_that_stops_reading_stops_the_server(recording: Any) -> N
     await answer.aclose()
 
 
-async def test_a_piece_has_a_largest_size(recording: Any) -> None:
+async def test_a_response_above_the_limit_is_refused(recording: Any) -> None:
     """A response above the limit is refused."""
     servicer, make = recording
     servicer.words = [b"x" * 200_000]

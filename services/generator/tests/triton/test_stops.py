@@ -23,8 +23,8 @@ LETTERS = st.text("abc", max_size=6)
 
 
 @given(st.lists(LETTERS, max_size=12), st.lists(st.text("abc", min_size=1, max_size=5), max_size=4))
-def test_the_pieces_do_not_matter(pieces: list[str], stops: list[str]) -> None:
-    """The text ends before the first complete stop sequence, however it is cut into pieces."""
+def test_the_result_does_not_depend_on_the_pieces(pieces: list[str], stops: list[str]) -> None:
+    """For every split into pieces, the text ends before the first complete stop sequence."""
     text = "".join(pieces)
     assert cut(pieces, stops) == cut(list(text), stops) == expected(text, stops)
 
@@ -33,10 +33,10 @@ def test_the_pieces_do_not_matter(pieces: list[str], stops: list[str]) -> None:
 def test_nothing_of_a_stop_sequence_leaks(pieces: list[str], stops: list[str]) -> None:
     """The text so far is always the beginning of the final text."""
     whole = expected("".join(pieces), stops)
-    cutter, said = StopCutter(stops), ""
+    cutter, released = StopCutter(stops), ""
     for piece in pieces:
-        said += cutter.feed(piece)
-        assert whole.startswith(said)
+        released += cutter.feed(piece)
+        assert whole.startswith(released)
 
 
 def test_only_what_may_be_a_stop_sequence_is_held_back() -> None:

@@ -6,7 +6,7 @@ from generator.domain import Source
 from generator.extractive.ranking import Ranked, rank, refers_back
 from generator.extractive.terms import words
 
-NO_SOURCES = "I answer only from sources, and there are none for this question."
+NO_SOURCES = "I answer only from sources, and I have none for this question."
 NOT_FOUND = "I don't know: the sources do not say."
 
 _MAX_PASSAGES = 3
