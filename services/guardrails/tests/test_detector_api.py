@@ -1,4 +1,6 @@
-"""guardrails.detector_api: the built-in detectors over the detector API, called by our client and by hand."""
+"""guardrails.detector_api: the built-in detectors over HTTP, called by the platform's client and with plain
+requests.
+"""
 
 from collections.abc import AsyncIterator
 from typing import Any
@@ -49,17 +51,17 @@ async def server() -> AsyncIterator[DetectorServer]:
 
 async def _post(server: DetectorServer, path: str, body: Any, detector: str | None = "regex") -> tuple[int, Any]:
     headers = {} if detector is None else {"detector-id": detector}
-    said: dict[str, Any] = {"data": body} if isinstance(body, bytes) else {"json": body}
+    payload: dict[str, Any] = {"data": body} if isinstance(body, bytes) else {"json": body}
     if isinstance(body, bytes):
         headers["content-type"] = "application/json"
     async with (
         aiohttp.ClientSession() as session,
-        session.post(f"http://127.0.0.1:{server.port}{path}", headers=headers, **said) as response,
+        session.post(f"http://127.0.0.1:{server.port}{path}", headers=headers, **payload) as response,
     ):
         return response.status, await response.json()
 
 
-async def test_contents(server: DetectorServer) -> None:
+async def test_each_content_has_its_detections(server: DetectorServer) -> None:
     """Each content has its own list of detections, with spans in code points."""
     body = {"contents": ["🔑 a@b.co", "none"], "detector_params": {"regex": ["email"]}}
     status, answer = await _post(server, "/api/v1/text/contents", body)
@@ -74,8 +76,8 @@ async def test_contents(server: DetectorServer) -> None:
     assert (status, answer) == (200, [[found], []])
 
 
-async def test_our_own_client(server: DetectorServer) -> None:
-    """Our own client reads the answers of our server, with evidence and metadata."""
+async def test_the_platforms_client_reads_the_answers(server: DetectorServer) -> None:
+    """The platform's client of remote detectors reads the answers, with evidence and metadata."""
     async with aiohttp.ClientSession() as session:
         url = URL(f"http://127.0.0.1:{server.port}")
         factory = RemoteFactory(RemoteConfig("file_type", DetectorKind.CONTENTS, url), session)
@@ -83,10 +85,10 @@ async def test_our_own_client(server: DetectorServer) -> None:
         assert (found.name, found.start, found.end) == ("invalid_json", 0, 1)
         assert b"reason" in found.extra
         grounded = RemoteFactory(RemoteConfig("groundedness", DetectorKind.CONTEXT_DOC, url), session)
-        ((away,),) = await slow(grounded).judge(
+        ((ungrounded,),) = await slow(grounded).judge(
             ["Elephants eat grass daily."], DetectionContext(passages=("The pump.",))
         )
-        assert away.name == "ungrounded"
+        assert ungrounded.name == "ungrounded"
         assert (await factory.health()).healthy
 
 
@@ -94,7 +96,7 @@ async def test_our_own_client(server: DetectorServer) -> None:
     ("path", "body", "detector", "status", "message"),
     [
         ("contents", {"contents": ["x"]}, None, 400, "detector-id"),
-        ("contents", {"contents": ["x"]}, "nobody", 404, "detector `nobody` not found"),
+        ("contents", {"contents": ["x"]}, "unknown", 404, "detector `unknown` not found"),
         ("generation", {"prompt": "p", "generated_text": "g"}, "regex", 422, "not supported by this endpoint"),
         ("chat", {"messages": []}, "regex", 422, "not supported by this endpoint"),
         ("contents", {"contents": ["x"], "detector_params": {"regex": ["("]}}, "regex", 422, "params.regex[0]"),
@@ -110,7 +112,7 @@ async def test_our_own_client(server: DetectorServer) -> None:
         ("context/doc", _DOC, "groundedness", 422, "passages"),
     ],
 )  # fmt: skip
-async def test_errors(
+async def test_an_error_has_a_status_and_the_body_of_the_api(
     server: DetectorServer, path: str, body: Any, detector: str | None, status: int, message: str
 ) -> None:
     """An error is a status and the API's body, which names the wrong part."""
@@ -119,7 +121,7 @@ async def test_errors(
     assert message in error["message"]
 
 
-async def test_the_port_is_taken(server: DetectorServer) -> None:
+async def test_a_port_in_use_is_an_error(server: DetectorServer) -> None:
     """A port that another process uses is an error with a message."""
     workers = ThreadPool(1)
     other = DetectorServer(Catalogue([], 1), workers, 10, 0.1)

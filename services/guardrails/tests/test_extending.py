@@ -40,7 +40,7 @@ def _load(name: str, source: str, folder: Path) -> ModuleType:
 
 @pytest.fixture
 def registered(tmp_path: Path, monkeypatch: pytest.MonkeyPatch) -> ModuleType:
-    """Return the registry with the example's lines, with the example's module beside the other modules."""
+    """Return the registry with the lines of the example, after importing the module of the example."""
     module, registration, _ = _blocks("python")
     for name in (f"guardrails.detectors.{_NAME}", "registry_with_the_example", "test_of_the_example"):
         monkeypatch.setitem(sys.modules, name, ModuleType(name))  # so that it is gone after the test
@@ -72,7 +72,7 @@ def test_the_tests_of_the_example_pass(registered: ModuleType, tmp_path: Path) -
         function()
 
 
-def test_the_row_fits_the_table() -> None:
+def test_the_documented_row_has_the_columns_of_the_table() -> None:
     """The row that the page shows has the columns of the table of detectors."""
     [row] = _blocks("markdown")
     header = next(line for line in (_DOCS / "guardrails.md").read_text().splitlines() if line.startswith("| id |"))

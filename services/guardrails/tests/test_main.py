@@ -20,7 +20,7 @@ _SERVICE = pb.DESCRIPTOR.services_by_name["GuardrailsService"]
 
 
 @pytest.mark.parametrize("sign", [signal.SIGTERM, signal.SIGINT])
-async def test_process(sign: signal.Signals, tmp_path: Path) -> None:
+async def test_the_process_serves_until_a_signal(sign: signal.Signals, tmp_path: Path) -> None:
     """The process serves the detectors of its files on its ports, and a signal ends it with 0."""
     port, api = free_ports(2)
     detectors, policy = tmp_path / "detectors.yaml", tmp_path / "policy.yaml"
@@ -44,8 +44,8 @@ async def test_process(sign: signal.Signals, tmp_path: Path) -> None:
             )
             assert [each.detector_id for each in listed.detectors if each.remote] == ["hap"]
             assert len(listed.detectors) > 1
-            said = await stub.GetPolicy(pb.GetPolicyRequest(principal=principal))
-            assert [each.detector_id for each in said.output] == ["secrets"]
+            served_policy = await stub.GetPolicy(pb.GetPolicyRequest(principal=principal))
+            assert [each.detector_id for each in served_policy.output] == ["secrets"]
         async with aiohttp.ClientSession() as session, session.get(f"http://127.0.0.1:{api}/health") as health:
             assert health.status == 200
         process.send_signal(sign)
@@ -56,7 +56,7 @@ async def test_process(sign: signal.Signals, tmp_path: Path) -> None:
             await process.wait()
 
 
-async def test_wrong_settings() -> None:
+async def test_a_wrong_setting_ends_the_process() -> None:
     """A wrong setting ends the process at once, with the exit code that means that a restart does not help."""
     environment = {**os.environ, "CAUSEWAY_GUARDRAILS_PORT": "many"}
     process = await asyncio.create_subprocess_exec(
@@ -67,7 +67,7 @@ async def test_wrong_settings() -> None:
     assert b"CAUSEWAY_GUARDRAILS_PORT" in errors
 
 
-async def test_wrong_files(tmp_path: Path) -> None:
+async def test_a_wrong_file_ends_the_process(tmp_path: Path) -> None:
     """A wrong configuration file ends the process, and the message names the place."""
     path = tmp_path / "detectors.yaml"
     path.write_text("detectors:\n  hap: {kind: text_contents}\n")

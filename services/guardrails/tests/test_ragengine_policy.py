@@ -21,7 +21,7 @@ from servicekit.errors import InvalidRequest
 from servicekit.yaml_file import BadFile
 
 _LIMITS = Limits()
-_PROCESSES = CheckProcesses(CheckLimits())  # no text here is checked by one
+_PROCESSES = CheckProcesses(CheckLimits())  # no test here checks a text with them
 _CATALOGUE = Catalogue(
     [
         regex(_LIMITS), ban_substrings(_LIMITS), secrets(_LIMITS), invisible_text(_LIMITS), file_type(_PROCESSES),
@@ -57,13 +57,13 @@ def _parse(raw: bytes) -> Policy:
     return parse(raw, "policy.yaml", _CATALOGUE.rules)
 
 
-def test_all_scanners() -> None:
+def test_each_scanner_becomes_detectors() -> None:
     """Each scanner of the reference becomes a detector, with the file's action or the scanner's own."""
     policy = _parse(_FILE)
     assert policy.block_message == "Not this."
-    asked = [(spec.detector_id, spec.action, json.loads(spec.params)) for spec in policy.output]
+    requested = [(spec.detector_id, spec.action, json.loads(spec.params)) for spec in policy.output]
     redact, block = Action.REDACT, Action.BLOCK
-    assert asked == [
+    assert requested == [
         ("regex", redact, {"regex": ["\\d{5}"]}),
         (
             "ban_substrings",
@@ -82,21 +82,21 @@ def test_all_scanners() -> None:
 
 
 @pytest.mark.parametrize("key", ["action", "action_on_hit", "actionOnHit"])
-def test_a_scanner_has_an_action_of_its_own(key: str) -> None:
+def test_a_scanner_can_have_its_own_action(key: str) -> None:
     """A scanner's own action has the reference's name or the name that earlier versions of this service used."""
     raw = f"action: redact\nscanners:\n  - {{type: secrets, {key}: block}}\n  - {{type: invisible_text}}\n"
     assert [spec.action for spec in _parse(raw.encode()).output] == [Action.BLOCK, Action.REDACT]
 
 
-def test_the_default_file_of_the_references_chart() -> None:
-    """The reference's default file asks for nothing. Source: kaito-project/kaito, charts/kaito/ragengine,
+def test_the_default_file_of_the_reference_requests_no_detectors() -> None:
+    """The default file of the reference requests no detectors. Source: kaito-project/kaito, charts/kaito/ragengine,
     guardrails-policy-configmap.
     """
     raw = b"action: block\nblockMessage: The model output was blocked by output guardrails.\nscanners: []\n"
     assert _parse(raw) == Policy((), "The model output was blocked by output guardrails.")
 
 
-async def test_what_it_does() -> None:
+async def test_the_detectors_of_a_policy_redact_and_block() -> None:
     """The detectors of a policy redact and block as configured. A text that is too long cannot be redacted."""
     workers = ThreadPool(1)
     rules = _CATALOGUE.rules(_parse(_FILE).output)
@@ -124,7 +124,7 @@ async def test_what_it_does() -> None:
         ("{type: reading_time, max_time: 0}", "scanners[0].max_time"),
     ],
 )
-def test_wrong_files(scanner: str, place: str) -> None:
+def test_a_wrong_policy_file_is_refused(scanner: str, place: str) -> None:
     """A wrong rule, or a rule that would protect less than in the reference, is refused with file, line and key."""
     with pytest.raises(BadFile) as raised:
         _parse(f"action: block\nscanners:\n  - {scanner}\n".encode())
@@ -132,8 +132,8 @@ def test_wrong_files(scanner: str, place: str) -> None:
     assert place in str(raised.value)
 
 
-def test_load(tmp_path: Path) -> None:
-    """At the start a wrong file is an error. Later, a wrong file keeps the old policy."""
+def test_a_wrong_file_is_an_error_only_at_the_start(tmp_path: Path) -> None:
+    """At the start, a wrong file is an error. After a wrong change, the service keeps the earlier policy."""
     path = tmp_path / "policy.yaml"
     with pytest.raises(InvalidRequest, match=r"policy\.yaml"):
         load(path, _CATALOGUE.rules)

@@ -97,7 +97,7 @@ def _text_request(*detectors: pb.DetectorConfig, texts: list[str]) -> pb.DetectT
     return pb.DetectTextRequest(principal=_PRINCIPAL, detectors=detectors, texts=texts)
 
 
-async def test_detect_text(stub: Stub) -> None:
+async def test_each_text_has_a_verdict(stub: Stub) -> None:
     """Each text has its verdict, with findings in code points and the redacted text."""
     request = _text_request(_regex("email"), texts=["clean", "🔑 a@b.co!"])
     response = await stub.DetectText(request)
@@ -120,7 +120,7 @@ async def test_detect_text(stub: Stub) -> None:
     assert not response.failures
 
 
-async def test_actions(stub: Stub) -> None:
+async def test_a_detector_without_an_action_reports(stub: Stub) -> None:
     """A detector without an action reports. The verdict has the strictest action."""
     request = _text_request(
         _regex("a", action=pb.ACTION_UNSPECIFIED), _regex("b", action=pb.ACTION_BLOCK), texts=["a", "ab"]
@@ -129,14 +129,14 @@ async def test_actions(stub: Stub) -> None:
     assert [verdict.action for verdict in response.verdicts] == [pb.ACTION_REPORT, pb.ACTION_BLOCK]
 
 
-async def test_a_long_text_is_judged_beside_the_loop(stub: Stub) -> None:
+async def test_a_long_text_has_the_same_verdict_as_a_short_one(stub: Stub) -> None:
     """A long text has the same verdict as a short one."""
     text = "clean words, " * 7000 + "a@b.co"
     response = await stub.DetectText(_text_request(_regex("email"), texts=[text]))
     assert response.verdicts[0].redacted_text == "clean words, " * 7000 + "[REDACTED]"
 
 
-async def test_a_failure(stub: Stub) -> None:
+async def test_a_failing_detector_blocks_unless_failures_are_allowed(stub: Stub) -> None:
     """A failing detector blocks the text, or is skipped if that is allowed. The answer names the detector."""
     text = "a" * 20_000
     for on_error, action in ((pb.ON_ERROR_BLOCK, pb.ACTION_BLOCK), (pb.ON_ERROR_ALLOW, pb.ACTION_UNSPECIFIED)):
@@ -151,7 +151,7 @@ async def _refused(call: object) -> CausewayError:
     return unpack(raised.value)
 
 
-async def test_text_requests_that_are_refused(stub: Stub) -> None:
+async def test_a_bad_text_request_is_refused(stub: Stub) -> None:
     """A bad request gets a status and a message that names the wrong part."""
     error = await _refused(stub.DetectText(_text_request(pb.DetectorConfig(detector_id="x"), texts=["a"])))
     assert isinstance(error, NotFound)
@@ -177,7 +177,7 @@ async def _detect(stub: Stub, *requests: pb.DetectRequest) -> list[pb.DetectResp
     return [response async for response in stub.Detect(iter(requests))]
 
 
-async def test_detect(stub: Stub) -> None:
+async def test_each_piece_has_a_response(stub: Stub) -> None:
     """Each piece has a response with the cleared position before the client sends the next piece."""
     call = stub.Detect()
     await call.write(_config(_regex("email")))
@@ -211,7 +211,7 @@ async def test_a_block_ends_the_stream(stub: Stub) -> None:
     assert await call.code() is grpc.StatusCode.OK
 
 
-async def test_a_burst(stub: Stub) -> None:
+async def test_many_pieces_at_once_are_cleared_in_order(stub: Stub) -> None:
     """Many pieces that arrive at once are all cleared, in order."""
     pieces = [_piece("some words ") for _ in range(500)]
     responses = await _detect(stub, _config(_regex("email")), *pieces, _piece("", last=True))
@@ -229,13 +229,13 @@ async def test_waiting_pieces_are_answered_together(servicer: GuardrailsServicer
             yield _piece("some words ")
         yield _piece("", last=True)
 
-    context = cast("grpc.aio.ServicerContext[Any, Any]", None)  # not looked at
+    context = cast("grpc.aio.ServicerContext[Any, Any]", None)  # not used
     responses = [response async for response in servicer.Detect(requests(), context)]
     assert responses[-1] == pb.DetectResponse(cleared_until=1100, judged=True)
     assert len(responses) < 5
 
 
-async def test_streams_that_are_refused(stub: Stub) -> None:
+async def test_a_bad_stream_is_refused(stub: Stub) -> None:
     """A stream must be one config and then pieces. Anything else is refused, and so are long or late pieces."""
     config = _config(_regex("abc"))
     for requests, field in (
@@ -257,7 +257,7 @@ async def test_streams_that_are_refused(stub: Stub) -> None:
     assert isinstance(unpack(raised.value), Unauthenticated)
 
 
-async def test_a_client_that_leaves(stub: Stub) -> None:
+async def test_a_client_that_cancels_ends_the_work_for_its_stream(stub: Stub) -> None:
     """When the client cancels, all work for its stream ends in the server."""
     before = len(asyncio.all_tasks())
     call = stub.Detect()
@@ -269,13 +269,13 @@ async def test_a_client_that_leaves(stub: Stub) -> None:
     await eventually(lambda: len(asyncio.all_tasks()) <= before, what="the end of the stream's tasks")
 
 
-async def test_a_client_that_ends_early(stub: Stub) -> None:
+async def test_the_held_text_of_an_incomplete_choice_is_never_cleared(stub: Stub) -> None:
     """If a choice is never completed, its held text is never cleared."""
     (response,) = await _detect(stub, _config(_regex("abc")), _piece("xab"))
     assert response.cleared_until == 1
 
 
-async def test_list_detectors(stub: Stub) -> None:
+async def test_detectors_are_listed_by_id(stub: Stub) -> None:
     """The detectors are listed by id, each with the schema of its parameters."""
     response = await stub.ListDetectors(pb.ListDetectorsRequest(principal=_PRINCIPAL))
     assert [detector.detector_id for detector in response.detectors] == ["ban_substrings", "groundedness", "regex"]
@@ -284,9 +284,7 @@ async def test_list_detectors(stub: Stub) -> None:
         assert json.loads(detector.params_schema_json)
 
 
-async def test_who_wants_to_know_them_only_does_not_wait_for_their_health(
-    stub: Stub, detector: DetectorStub
-) -> None:
+async def test_the_list_omits_the_health_on_request(stub: Stub, detector: DetectorStub) -> None:
     """On request, the list omits the health."""
     detector.status = 503
     request = pb.ListDetectorsRequest(principal=_PRINCIPAL, without_health=True)
@@ -299,8 +297,8 @@ def _hap(action: pb.Action.ValueType = pb.ACTION_REDACT) -> pb.DetectorConfig:
     return pb.DetectorConfig(detector_id="hap", action=action)
 
 
-async def test_a_remote_detector_in_a_stream(stub: Stub, detector: DetectorStub) -> None:
-    """A remote detector judges sentences of a growing text beside the built-in ones; allowed headers reach it."""
+async def test_a_remote_detector_judges_sentences_of_a_stream(stub: Stub, detector: DetectorStub) -> None:
+    """Remote and built-in detectors judge a growing text together. The remote detector gets the allowed headers."""
     around = pb.Surroundings(headers={"x-tenant": "t", "cookie": "c"})
     config = pb.DetectConfig(principal=_PRINCIPAL, detectors=[_hap(), _regex("email")], surroundings=around)
     pieces = [_piece("A sec"), _piece("ret. Mail a@b.co no"), _piece("w", last=True)]
@@ -312,7 +310,7 @@ async def test_a_remote_detector_in_a_stream(stub: Stub, detector: DetectorStub)
     assert "cookie" not in detector.asked[0].headers
 
 
-async def test_a_remote_detector_that_fails(stub: Stub, detector: DetectorStub) -> None:
+async def test_the_failure_of_a_remote_detector_blocks(stub: Stub, detector: DetectorStub) -> None:
     """The failure of a remote detector blocks, and is reported with its server's status."""
     detector.status = 429
     response = await stub.DetectText(_text_request(_hap(pb.ACTION_REPORT), texts=["x"]))
@@ -321,8 +319,8 @@ async def test_a_remote_detector_that_fails(stub: Stub, detector: DetectorStub) 
     assert (failure.status, failure.message) == (429, "detector request failed for `hap`: told to")
 
 
-async def test_who_leaves_stops_remote_detectors(stub: Stub, detector: DetectorStub) -> None:
-    """A client that cancels its call also cancels the question to the remote server."""
+async def test_a_client_that_cancels_stops_the_remote_detector(stub: Stub, detector: DetectorStub) -> None:
+    """A client that cancels its call also cancels the request to the remote server."""
     detector.gate.clear()
     call = stub.Detect()
     await call.write(_config(_hap()))
@@ -332,7 +330,7 @@ async def test_who_leaves_stops_remote_detectors(stub: Stub, detector: DetectorS
     await eventually(lambda: detector.cancelled == 1)
 
 
-async def test_release_by_sentences(stub: Stub) -> None:
+async def test_text_is_released_by_sentences_on_request(stub: Stub) -> None:
     """On request, each response releases one sentence."""
     config = pb.DetectConfig(principal=_PRINCIPAL, detectors=[_regex("email")], chunking=pb.CHUNKING_SENTENCE)
     pieces = [_piece("One. Two. Thr"), _piece("ee", last=True)]
@@ -340,16 +338,16 @@ async def test_release_by_sentences(stub: Stub) -> None:
     assert [response.cleared_until for response in responses] == [4, 9, 15]
 
 
-async def test_passages(stub: Stub) -> None:
-    """Passages reach the comparing detectors."""
+async def test_comparing_detectors_get_the_passages(stub: Stub) -> None:
+    """Detectors that compare texts with passages get the passages."""
     request = _text_request(pb.DetectorConfig(detector_id="groundedness"), texts=["Elephants eat grass daily."])
     request.passages.append("The pump is green.")
     response = await stub.DetectText(request)
     assert [finding.detection for finding in response.verdicts[0].findings] == ["ungrounded"]
 
 
-async def test_surroundings_that_are_refused(stub: Stub) -> None:
-    """A value that is not JSON of the right kind, or is unknown, is refused by its name."""
+async def test_invalid_surroundings_are_refused(stub: Stub) -> None:
+    """A value that is not JSON of the right kind is refused by its name."""
     for around, field in (
         (pb.Surroundings(messages_json=b"{}"), "surroundings.messages_json"),
         (pb.Surroundings(tools_json=b"["), "surroundings.tools_json"),
@@ -362,7 +360,7 @@ async def test_surroundings_that_are_refused(stub: Stub) -> None:
     assert (await _refused(stub.DetectText(request))).field == "replies_json[0]"
 
 
-async def test_list_with_health(stub: Stub, detector: DetectorStub) -> None:
+async def test_the_list_has_the_kind_and_the_health(stub: Stub, detector: DetectorStub) -> None:
     """The list names each detector's kind of input and its health."""
     detector.status = 503
     listed = await stub.ListDetectors(pb.ListDetectorsRequest(principal=_PRINCIPAL))
@@ -377,12 +375,12 @@ async def test_list_with_health(stub: Stub, detector: DetectorStub) -> None:
     )
 
 
-async def test_policy(stub: Stub) -> None:
+async def test_get_policy_returns_the_policy_of_the_file(stub: Stub) -> None:
     """`GetPolicy` returns the detectors of the policy file and the message for blocked answers."""
     policy = await stub.GetPolicy(pb.GetPolicyRequest(principal=_PRINCIPAL))
     assert policy.block_message == "Not this."
-    (asked,) = policy.output
-    assert (asked.detector_id, asked.action) == ("regex", pb.ACTION_BLOCK)
+    (requested,) = policy.output
+    assert (requested.detector_id, requested.action) == ("regex", pb.ACTION_BLOCK)
     response = await stub.DetectText(_text_request(*policy.output, texts=["a@b.co"]))
     assert response.verdicts[0].action == pb.ACTION_BLOCK
 
@@ -391,22 +389,22 @@ class _Source:
     """Yields numbers as fast as they are requested, up to a count; may fail or wait at the end."""
 
     def __init__(self, count: int, *, error: Exception | None = None, endless: bool = False) -> None:
-        self.given = 0
+        self.yielded = 0
         self._count = count
         self._error = error
         self._endless = endless
 
     async def __call__(self) -> AsyncIterator[int]:
-        while self.given < self._count:
-            self.given += 1
-            yield self.given
+        while self.yielded < self._count:
+            self.yielded += 1
+            yield self.yielded
         if self._error is not None:
             raise self._error
         if self._endless:
             await asyncio.Event().wait()
 
 
-async def test_all_items_in_order() -> None:
+async def test_all_items_arrive_in_order() -> None:
     """Every item comes once and in order. Many waiting items come in few batches."""
     found = [batch async for batch in batches(_Source(100)(), 16)]
     assert [item for batch in found for item in batch] == list(range(1, 101))
@@ -420,13 +418,13 @@ async def test_an_item_does_not_wait_for_others() -> None:
 
 
 async def test_a_slow_consumer_stops_the_source() -> None:
-    """At most the limit is read ahead."""
+    """The source is read ahead by at most the limit."""
     source = _Source(1000)
     async with contextlib.aclosing(batches(source(), 8)) as waiting:
         await anext(waiting)
         for _ in range(100):
             await asyncio.sleep(0)
-        assert source.given <= 17
+        assert source.yielded <= 17
 
 
 async def test_an_error_comes_after_the_items() -> None:
@@ -437,7 +435,7 @@ async def test_an_error_comes_after_the_items() -> None:
         await anext(waiting)
 
 
-async def test_leaving_stops_the_reading() -> None:
+async def test_a_consumer_that_leaves_stops_the_reading() -> None:
     """A consumer that leaves ends the reading, whether the source waits for items or at the limit."""
     for source in (_Source(1, endless=True), _Source(1000)):
         async with contextlib.aclosing(batches(source(), 4)) as waiting:
@@ -446,6 +444,6 @@ async def test_leaving_stops_the_reading() -> None:
         assert len(asyncio.all_tasks()) == 1
 
 
-async def test_no_items() -> None:
+async def test_a_source_without_items_has_no_batches() -> None:
     """A source without items has no batches."""
     assert [batch async for batch in batches(_Source(0)(), 4)] == []

@@ -6,7 +6,7 @@ from hypothesis import given
 from hypothesis import strategies as st
 
 
-def test_sentences_side_by_side_with_the_whole() -> None:
+def test_the_kinds_of_chunkers_are_independent() -> None:
     """Each kind of chunker cuts the same text independently of the other kind."""
     sentences, whole = Windows(Chunking.SENTENCE.chunker(), 100), Windows(Chunking.WHOLE.chunker(), 100)
     assert sentences.feed("One. Two. Th", last=False) == [Window(0, "One."), Window(4, " Two.")]
@@ -17,7 +17,7 @@ def test_sentences_side_by_side_with_the_whole() -> None:
 
 @pytest.mark.parametrize("chunking", Chunking)
 @given(pieces=st.lists(st.text("aA. \n。", max_size=6), min_size=1, max_size=6))
-def test_windows_are_the_text(chunking: Chunking, pieces: list[str]) -> None:
+def test_the_windows_join_to_the_text(chunking: Chunking, pieces: list[str]) -> None:
     """Windows follow each other without gaps. They are the same as the windows of the whole text."""
     windows = Windows(chunking.chunker(), 100)
     found = [

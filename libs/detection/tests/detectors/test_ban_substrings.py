@@ -22,7 +22,7 @@ def _found(text: str, substrings: list[str], **params: object) -> list[str]:
     return [each.text for each in _make(substrings, **params).detect(text)]
 
 
-def test_detections() -> None:
+def test_the_characters_of_a_phrase_have_no_special_meaning() -> None:
     """The characters of a phrase have no special meaning. Case matters only if the parameters say so."""
     found = _make(["a.c(", "Größe"]).detect("abc( A.C( GRÖSSE größe")
     assert [(each.type, each.name, each.text) for each in found] == [
@@ -32,7 +32,7 @@ def test_detections() -> None:
     assert _found("Secret secret", ["secret"], case_sensitive=True) == ["secret"]
 
 
-def test_overlapping_phrases() -> None:
+def test_overlapping_phrases_are_found() -> None:
     """Every start of a phrase is found. If several phrases begin at the same place, the finding is the longest."""
     assert _found("foo bar baz", ["foo bar", "bar baz", "foo"]) == ["foo bar", "bar baz"]
     assert _found("foobar", ["Foo", "fooBAR"]) == ["foobar"]
@@ -45,16 +45,16 @@ def test_overlapping_phrases() -> None:
         ("a foo.", ["foo"]),
         ("foo foo", ["foo", "foo"]),
         ("foot afoo _foo foo_ foo1", []),
-        ("fooé éfoo foo\u0301", []),  # letters and marks of all scripts are of words
+        ("fooé éfoo foo\u0301", []),  # letters and marks of all scripts are parts of words
         ("foo-bar", ["foo"]),
-        ("foo bat", ["foo"]),  # the longer phrase is no whole word, the shorter is
+        ("foo bat", ["foo"]),  # the longer phrase is not a whole word, but the shorter one is
         ("foo ba", ["foo ba"]),
         ("über", ["über"]),
         ("(c++)", ["c++"]),
         ("c++11", []),
     ],
 )
-def test_whole_words(text: str, found: list[str]) -> None:
+def test_only_whole_words_are_found_on_request(text: str, found: list[str]) -> None:
     """With `word`, a phrase is found only if no letter, digit, mark or underscore is next to it."""
     assert _found(text, ["foo", "foo ba", "über", "c++"], match_type="word") == found
 
@@ -75,7 +75,9 @@ def test_no_phrase_is_missed(substrings: list[str], text: str) -> None:
 
 
 @given(_WORDS, st.booleans(), st.sampled_from(["str", "word"]), st.lists(st.text("abAé .", max_size=5), min_size=1))
-def test_growing_texts(substrings: list[str], case_sensitive: bool, match_type: str, pieces: list[str]) -> None:
+def test_a_stream_has_the_detections_of_the_whole_text(
+    substrings: list[str], case_sensitive: bool, match_type: str, pieces: list[str]
+) -> None:
     """For every split of a text, the detections are those of the whole text. None begins in decided text."""
     detector = _make(substrings, case_sensitive=case_sensitive, match_type=match_type)
     stream, found, decided = detector.stream(), [], 0
@@ -89,7 +91,7 @@ def test_growing_texts(substrings: list[str], case_sensitive: bool, match_type: 
 
 
 @given(_WORDS, st.text("abAé .", max_size=10))
-def test_minimal_hold_back(substrings: list[str], text: str) -> None:
+def test_only_a_possible_beginning_of_a_phrase_is_held(substrings: list[str], text: str) -> None:
     """The held text is exactly the text that can still be the beginning of a phrase."""
     stream, decided = _make(substrings, case_sensitive=True).stream(), 0
     for character in text:
@@ -102,7 +104,7 @@ def test_minimal_hold_back(substrings: list[str], text: str) -> None:
     assert decided == min(can_grow, default=len(text))
 
 
-def test_a_long_list() -> None:
+def test_a_long_list_becomes_one_pattern() -> None:
     """A list of a thousand phrases becomes one pattern."""
     words = [f"phrase number {index}" for index in range(1000)]
     assert _found("my phrase number 999!", words) == ["phrase number 999"]
@@ -121,7 +123,7 @@ def test_a_long_list() -> None:
         ({"substrings": ["a"], "contains_all": True}, "contains_all"),
     ],
 )
-def test_bad_params(params: dict[str, object], path: str) -> None:
+def test_bad_parameters_are_refused(params: dict[str, object], path: str) -> None:
     """Empty, unbounded and misspelt parameters are refused by name."""
     with pytest.raises(BadParam) as raised:
         _KIND.make(json.dumps(params).encode())

@@ -23,7 +23,7 @@ _DETECTOR = quick(invisible_text(Limits()))
         "\u3164",
     ],
 )
-def test_hidden(hidden: str) -> None:
+def test_hidden_characters_are_found(hidden: str) -> None:
     """Spaces without width, tags, turned directions, private characters and selectors are found as one span."""
     (found,) = _DETECTOR.detect(f"a{hidden}b")
     assert (found.start, found.end, found.text) == (1, 1 + len(hidden), hidden)
@@ -43,12 +43,12 @@ def test_hidden(hidden: str) -> None:
         "Line\nline\ttab\r\n",
     ],
 )
-def test_needed(text: str) -> None:
+def test_needed_characters_are_not_found(text: str) -> None:
     """Emoji, joining scripts, hyphenation, directions, flags and a byte order mark are not findings."""
     assert _DETECTOR.detect(text) == []
 
 
-def test_replacement() -> None:
+def test_a_redaction_removes_invisible_text() -> None:
     """Redaction removes invisible text. A replacement in the parameters takes its place."""
     kind = invisible_text(Limits())
     assert kind.make(b"").replacement == ""

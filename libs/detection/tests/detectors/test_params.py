@@ -8,8 +8,8 @@ class _Some(Params, frozen=True):
     names: list[int]
 
 
-def test_defaults() -> None:
-    """A missing parameter has its default. No bytes are an empty object."""
+def test_a_missing_parameter_has_its_default() -> None:
+    """A missing parameter has its default. Empty input counts as an empty object."""
     assert decode(b'{"names": [1]}', _Some) == _Some(names=[1], replacement=REPLACEMENT)
     assert decode(b"", Params).replacement == "[REDACTED]"
 
@@ -27,7 +27,7 @@ def test_defaults() -> None:
         (b'{"names": [], "replacement": "\xff"}', "", "not JSON: "),
     ],
 )
-def test_wrong_params(raw: bytes, path: str, message: str) -> None:
+def test_the_error_names_the_wrong_parameter(raw: bytes, path: str, message: str) -> None:
     """The error names the wrong parameter and its path."""
     with pytest.raises(BadParam) as raised:
         decode(raw, _Some)

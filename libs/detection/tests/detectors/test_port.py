@@ -28,7 +28,7 @@ def detector(request: pytest.FixtureRequest) -> Detector:
     return _MAKERS[request.param]()
 
 
-def test_whole_text(detector: Detector) -> None:
+def test_detections_of_a_whole_text_are_ordered(detector: Detector) -> None:
     """Detections are ordered, their spans are code points, and their text is the text of the span."""
     text = f"🔑 {_PHRASE}, {_PHRASE}"
     found = detector.detect(text)
@@ -37,7 +37,7 @@ def test_whole_text(detector: Detector) -> None:
     assert detector.detect("") == []
 
 
-def test_streams_are_apart(detector: Detector) -> None:
+def test_streams_are_independent(detector: Detector) -> None:
     """Two growing texts of one detector do not affect each other."""
     first, second = detector.stream(), detector.stream()
     first.feed("aba", False)
@@ -52,7 +52,7 @@ def test_an_empty_text_is_decided(detector: Detector) -> None:
 
 
 @given(pieces=st.lists(st.text("abé ", max_size=6), min_size=1, max_size=8))
-def test_growing_text(detector: Detector, pieces: list[str]) -> None:
+def test_a_stream_has_the_detections_of_the_whole_text(detector: Detector, pieces: list[str]) -> None:
     """For every split, the detections are those of the whole text, each once. None begins in text that was already
     decided.
     """
@@ -75,7 +75,7 @@ def test_a_detector_of_whole_texts_holds_within_its_limit() -> None:
         stream.feed("a", False)
 
 
-def test_the_fake_fails_where_it_was_told() -> None:
+def test_the_fake_fails_as_configured() -> None:
     """The fake fails with the port's error."""
     with pytest.raises(DetectorFailed):
         ScriptedDetector("x", poison="p").detect("a p")

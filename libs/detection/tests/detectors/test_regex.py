@@ -14,7 +14,7 @@ def _make(*patterns: str) -> Detector:
     return quick(_KIND, regex=patterns)
 
 
-def test_named_and_own_patterns() -> None:
+def test_named_and_custom_patterns_have_their_names() -> None:
     """Named patterns give their own names, all others give `custom_regex`. Detections are ordered by start, with
     score 1.
     """
@@ -41,7 +41,7 @@ def test_named_and_own_patterns() -> None:
         (["a"] * 33, "regex", "length <= 32"),
     ],
 )
-def test_bad_patterns(patterns: list[str], path: str, message: str) -> None:
+def test_a_bad_pattern_is_refused(patterns: list[str], path: str, message: str) -> None:
     """A pattern that the engine cannot run in linear time and bounded memory is refused by name."""
     with pytest.raises(BadParam) as raised:
         _make(*patterns)
@@ -49,7 +49,7 @@ def test_bad_patterns(patterns: list[str], path: str, message: str) -> None:
     assert message in raised.value.message
 
 
-def test_no_pattern_hangs() -> None:
+def test_no_pattern_takes_exponential_time() -> None:
     """A pattern that takes exponential time in other engines finds its matches."""
     detector = _make("(a+)+$")
     text = "a" * 100_000

@@ -19,7 +19,7 @@ def _catalogue(size: int = 8) -> Catalogue:
 _EMAIL = json.dumps({"regex": ["email"], "replacement": "<EMAIL>"}).encode()
 
 
-def test_rules() -> None:
+def test_the_detectors_of_a_request_become_rules() -> None:
     """A request's detectors become rules, with their actions and replacements."""
     rules = _catalogue().rules([DetectorSpec("regex", Action.REDACT, OnError.ALLOW, _EMAIL)])
     assert [(rule.detector_id, rule.action, rule.replacement) for rule in rules] == [
@@ -30,7 +30,7 @@ def test_rules() -> None:
     assert rules[0].detector.detect("a@b.co")
 
 
-def test_unknown_detector() -> None:
+def test_an_unknown_detector_is_not_found() -> None:
     """A detector that does not exist is NOT_FOUND, with its name."""
     with pytest.raises(NotFound, match=r"^detector `pii` not found$") as raised:
         _catalogue().rules([DetectorSpec("regex", params=_EMAIL), DetectorSpec("pii")])
@@ -46,7 +46,7 @@ def test_unknown_detector() -> None:
         (b"[", "detectors[1].params"),
     ],
 )
-def test_wrong_params(params: bytes, field: str) -> None:
+def test_a_wrong_parameter_is_refused(params: bytes, field: str) -> None:
     """Each wrong parameter is refused with its path in the request, on every request."""
     catalogue = _catalogue()
     for _ in range(2):
@@ -56,13 +56,13 @@ def test_wrong_params(params: bytes, field: str) -> None:
 
 
 @pytest.mark.parametrize("count", [0, 33])
-def test_number_of_detectors(count: int) -> None:
+def test_the_number_of_detectors_is_limited(count: int) -> None:
     """A request has at least one detector, and at most the limit."""
     with pytest.raises(InvalidRequest, match="1 to 32"):
         _catalogue().rules([DetectorSpec("regex", params=_EMAIL)] * count)
 
 
-def test_the_latest_are_kept() -> None:
+def test_recently_used_detectors_are_cached() -> None:
     """The catalogue keeps recently used detectors, and removes the least recently used detector first."""
     catalogue = _catalogue(size=2)
 
@@ -77,7 +77,7 @@ def test_the_latest_are_kept() -> None:
     assert detector("b") is not b
 
 
-def test_infos() -> None:
+def test_detectors_are_listed_by_id() -> None:
     """The detectors are listed by id, with the schema of their parameters."""
     infos = _catalogue().infos()
     assert [info.detector_id for info in infos] == ["ban_substrings", "regex"]

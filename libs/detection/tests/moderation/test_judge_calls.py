@@ -15,7 +15,7 @@ def _rule(judge: ScriptedJudge, action: Action = Action.REPORT) -> Rule:
     return Rule("judge", judge, action, OnError.BLOCK, "#")
 
 
-async def test_places() -> None:
+async def test_findings_have_positions_in_the_whole_text() -> None:
     """Findings have their positions in the whole text. Blank windows are not sent to the detector."""
     judge = ScriptedJudge("secret")
     found = await call_judge(_rule(judge), _WINDOWS, DetectionContext())
@@ -25,14 +25,14 @@ async def test_places() -> None:
     assert len(judge.asked) == 1
 
 
-async def test_conversations() -> None:
+async def test_a_message_without_words_is_judged() -> None:
     """A message of a conversation is judged even without words, because it may call tools."""
     judge = ScriptedJudge("secret", kind=DetectorKind.CHAT)
     assert await call_judge(_rule(judge), [Window(0, "")], DetectionContext()) == [[]]
     assert judge.asked == [[""]]
 
 
-async def test_time() -> None:
+async def test_a_detector_that_exceeds_its_time_limit_fails() -> None:
     """A detector that exceeds its time limit fails and is stopped."""
     judge = ScriptedJudge("secret", seconds=0.05)
     judge.gate.clear()
@@ -42,7 +42,7 @@ async def test_time() -> None:
 
 
 @pytest.mark.parametrize("passages", [(), ("", " \n")])
-async def test_nothing_to_compare_with(passages: tuple[str, ...]) -> None:
+async def test_a_comparing_detector_is_not_called_without_passages(passages: tuple[str, ...]) -> None:
     """A detector that compares with passages is not called without passages, nor for blank windows."""
     judge = ScriptedJudge("secret", kind=DetectorKind.CONTEXT_DOC)
     with pytest.raises(NotAsked, match="no passages") as raised:

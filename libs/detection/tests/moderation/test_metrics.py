@@ -68,18 +68,18 @@ async def test_a_growing_text_is_counted_once(name: str) -> None:
     assert total(f"{HELD}_count") > held
 
 
-async def test_questions_are_counted(name: str) -> None:
+async def test_calls_are_counted(name: str) -> None:
     """Each call counts once with its outcome. A cancelled call is not a failure."""
     judge_ = ScriptedJudge("secret", poison="poison", kind=DetectorKind.CONTEXT_DOC)
-    around = DetectionContext(passages=("p",))
+    context = DetectionContext(passages=("p",))
     for text in ("clean", "secret", "secret"):
-        await call_judge(rule(name, judge_), [Window(0, text)], around)
+        await call_judge(rule(name, judge_), [Window(0, text)], context)
     with pytest.raises(DetectorFailed):
-        await call_judge(rule(name, judge_), [Window(0, "poison")], around)
+        await call_judge(rule(name, judge_), [Window(0, "poison")], context)
     with pytest.raises(NotAsked):
         await call_judge(rule(name, judge_), [Window(0, "x")], DetectionContext())
     judge_.gate.clear()
-    stopped = asyncio.create_task(call_judge(rule(name, judge_), [Window(0, "x")], around))
+    stopped = asyncio.create_task(call_judge(rule(name, judge_), [Window(0, "x")], context))
     await asyncio.sleep(0)
     stopped.cancel()
     await asyncio.wait([stopped])

@@ -24,27 +24,27 @@ def _finding(start: int, end: int, action: Action = Action.REDACT, replacement: 
     return Finding(Detection("t", "n", "", start, end), "d", action, replacement)
 
 
-def test_findings() -> None:
+def test_findings_have_the_action_of_the_rule() -> None:
     """A rule gives its detections its action. Only a redacted finding has a replacement."""
     detection = Detection("t", "n", "x", 0, 1)
     assert list(_rule(Action.REDACT).findings([detection])) == [Finding(detection, "d", Action.REDACT, "#")]
     assert list(_rule(Action.REPORT).findings([detection])) == [Finding(detection, "d", Action.REPORT, "")]
 
 
-def test_what_has_no_span_cannot_be_redacted() -> None:
+def test_a_finding_without_a_span_blocks_instead_of_redacting() -> None:
     """If the rule redacts, a finding about the whole text blocks, because it has no span."""
     (finding,) = _rule(Action.REDACT).findings([Detection("t", "n")])
     assert finding.action is Action.BLOCK
 
 
-def test_failure() -> None:
+def test_a_failure_has_no_internal_details() -> None:
     """The client gets the message of a detector's failure, but no internal details of a defect."""
     rule = _rule(Action.REPORT)
     assert rule.failure(DetectorFailed("too slow")) == Failure("d", "too slow")
     assert rule.failure(ZeroDivisionError("secret")) == Failure("d", "the detector met an unexpected error")
 
 
-def test_strictest() -> None:
+def test_the_strictest_action_applies() -> None:
     """Block is stricter than redact, and redact is stricter than report. Without findings there is no action."""
     report, redact, block = (_finding(0, 1, action) for action in (Action.REPORT, Action.REDACT, Action.BLOCK))
     assert strictest([report, block, redact]) is Action.BLOCK
@@ -52,7 +52,7 @@ def test_strictest() -> None:
     assert strictest([]) is Action.NONE
 
 
-def test_place() -> None:
+def test_findings_are_ordered_by_position() -> None:
     """Findings are ordered by start and end. Findings without a span come last."""
     whole = Finding(Detection("t", "n"), "d", Action.REPORT)
     assert sorted([whole, _finding(3, 5), _finding(3, 4), _finding(0, 9)], key=sort_key) == [
@@ -87,7 +87,7 @@ _SPANS = st.lists(
 
 
 @given(st.text(min_size=26, max_size=30), _SPANS)
-def test_redaction(text: str, spans: list[tuple[int, int, Action]]) -> None:
+def test_a_redaction_changes_only_the_redacted_spans(text: str, spans: list[tuple[int, int, Action]]) -> None:
     """Redacted spans are gone and all other text is unchanged. Replacing the findings one by one gives the same
     text.
     """
@@ -125,7 +125,7 @@ def test_redaction(text: str, spans: list[tuple[int, int, Action]]) -> None:
         ("é tern, b", "***", "é ***, b"),
     ],
 )
-def test_what_is_left_of_a_word_is_no_word(text: str, replacement: str, expected: str) -> None:
+def test_the_rest_of_a_cut_word_is_not_a_word(text: str, replacement: str, expected: str) -> None:
     """If a redaction cuts a word, the rest of the word does not become a finding."""
     start = text.index("tern")
     assert redacted(text, [_finding(start, start + 4, replacement=replacement)]) == expected

@@ -91,7 +91,7 @@ class _Client:
                 assert start is not None
                 assert end is not None
                 within = self._text[start:end]
-                rest = iter(within)  # a finding in what is left has less than its span
+                rest = iter(within)  # the text of a finding of the second pass lacks the replaced parts of its span
                 assert all(character in rest for character in finding.detection.text)
                 assert end <= step.cleared_until
                 if finding.action is Action.REDACT:
@@ -110,8 +110,8 @@ def test_clean_text_is_cleared_at_once() -> None:
     assert client.released == "Hello, world! "
 
 
-def test_nothing_is_said_where_nothing_changes() -> None:
-    """A held piece has its step later. The last piece always has a step."""
+def test_a_piece_without_an_effect_has_no_step() -> None:
+    """A held piece has no step until its text is cleared. The last piece always has a step."""
     client = _Client(_rules(_regex(Action.BLOCK, "us-social-security-number")))
     assert client.feed("1") == []
     assert client.feed("") == []
@@ -120,8 +120,8 @@ def test_nothing_is_said_where_nothing_changes() -> None:
     assert _Client(_rules(_regex(Action.BLOCK, "email"))).feed("", last=True) == [Progress(0, 0, judged=True)]
 
 
-def test_redact() -> None:
-    """A redacting finding comes together with the text that contains it."""
+def test_a_redacting_finding_comes_with_its_text() -> None:
+    """A redacting finding is reported together with the text that contains it."""
     client = _Client(_rules(_regex(Action.REDACT, "email", replacement="<EMAIL>")))
     for piece in ("to a", "@b.", "com", "m, now"):
         client.feed(piece)
@@ -130,8 +130,8 @@ def test_redact() -> None:
     assert client.released == "to <EMAIL>, now"
 
 
-def test_block() -> None:
-    """A blocking finding comes at once, and the waiting text is not cleared."""
+def test_a_blocking_finding_comes_at_once() -> None:
+    """A blocking finding is reported at once, and the waiting text is not cleared."""
     client = _Client(_rules(_regex(Action.BLOCK, "us-social-security-number")))
     client.feed("Hello ")
     (step,) = client.feed("there, 123-45-6789 is")
@@ -141,7 +141,7 @@ def test_block() -> None:
     assert client.released == "Hello "
 
 
-def test_report_holds_nothing() -> None:
+def test_a_reporting_rule_holds_no_text() -> None:
     """A rule that only reports holds no text. Its findings are reported when they are certain."""
     client = _Client(_rules(_regex(Action.REPORT, "us-social-security-number")))
     for character in "123-45-6789":
@@ -152,7 +152,7 @@ def test_report_holds_nothing() -> None:
     assert [finding.detection.start for finding in step.findings] == [0]
 
 
-def test_a_report_waits_for_the_text_it_is_in() -> None:
+def test_a_reporting_finding_waits_for_its_text() -> None:
     """If other rules hold the text of a reporting finding, the finding is reported when its text is cleared."""
     client = _Client(_rules(_regex(Action.REPORT, "b"), _regex(Action.BLOCK, "abc")))
     assert client.feed("ab") == []
@@ -160,7 +160,7 @@ def test_a_report_waits_for_the_text_it_is_in() -> None:
     assert (step.cleared_until, len(step.findings)) == (3, 1)
 
 
-def test_the_slowest_rule_decides() -> None:
+def test_text_waits_for_the_slowest_rule() -> None:
     """Text is cleared when every rule that protects it has decided it."""
     client = _Client(_rules(_regex(Action.REDACT, "foobar"), _regex(Action.BLOCK, "oobarbaz")))
     client.feed("xfoobar")
@@ -182,7 +182,7 @@ def test_a_redacted_span_is_cleared_as_a_whole() -> None:
     assert client.released == "x1y"
 
 
-def test_choices_are_apart() -> None:
+def test_choices_are_judged_separately() -> None:
     """Each choice is judged separately and does not wait for another. A block ends all choices."""
     session = Session(_rules(_regex(Action.BLOCK, "abc")))
     steps = session.feed([Piece(0, "ab"), Piece(1, "x"), Piece(0, "d"), Piece(2, "a")])
@@ -193,7 +193,7 @@ def test_choices_are_apart() -> None:
     assert session.blocked
 
 
-def test_what_is_fed_to_a_complete_choice() -> None:
+def test_a_complete_choice_refuses_further_text() -> None:
     """A complete choice refuses further text, both in the same batch and later."""
     rules = _rules(_regex(Action.BLOCK, "abc"))
     session = Session(rules)
@@ -204,7 +204,7 @@ def test_what_is_fed_to_a_complete_choice() -> None:
         Session(rules).feed([Piece(3, "x", last=True), Piece(3, "")])
 
 
-def test_number_of_choices() -> None:
+def test_the_number_of_choices_is_limited() -> None:
     """The number of choices is limited."""
     session = Session(_rules(_regex(Action.BLOCK, "abc")))
     session.feed([Piece(number, "x") for number in range(128)])
@@ -227,7 +227,7 @@ def test_a_failure_blocks(error: Exception | None) -> None:
 
 
 def test_a_failure_may_be_allowed() -> None:
-    """If the rule allows failures, the text continues under the other rules, with one warning."""
+    """If the rule allows failures, the other rules still judge the text, and the failure is reported once."""
     client = _Client([_failing(OnError.ALLOW), *_rules(_regex(Action.REDACT, "email"))])
     client.feed("poison a@b.co")
     assert client.released == ""
@@ -236,8 +236,8 @@ def test_a_failure_may_be_allowed() -> None:
     assert [failure.detector_id for failure in client.failures] == ["scripted"]
 
 
-def test_the_hold_back_limit() -> None:
-    """A reached limit is a failure, and never releases text."""
+def test_a_reached_hold_back_limit_is_a_failure() -> None:
+    """A reached limit is a failure and releases no text, unless the rule allows failures."""
     blocked = _Client(_rules(_regex(Action.REDACT, "x.*z")))
     allowed = _Client(_rules(_spec("regex", Action.REDACT, {"regex": ["x.*z"]}, OnError.ALLOW)))
     for client in (blocked, allowed):
@@ -251,7 +251,7 @@ def test_the_hold_back_limit() -> None:
     ]
 
 
-def test_a_finding_without_a_span() -> None:
+def test_a_finding_about_the_whole_text_comes_with_the_last_piece() -> None:
     """A finding about the whole text is reported with the last piece. If the rule redacts, the finding blocks."""
     detector = ScriptedDetector("rude", spans=False)
     client = _Client([Rule("tone", detector, Action.REDACT, OnError.BLOCK, "#")])
@@ -264,7 +264,7 @@ def test_a_finding_without_a_span() -> None:
     assert [finding.detection.start for finding in step.findings] == [None]
 
 
-def test_inline() -> None:
+def test_long_pieces_are_judged_in_a_thread() -> None:
     """The event loop judges short pieces itself. Long pieces, and text that is judged again, go to a thread."""
     rule = Rule("d", ScriptedDetector("x", inline_limit=10), Action.BLOCK, OnError.BLOCK, "#")
     session = Session([rule])
@@ -356,7 +356,7 @@ async def _judged(text: str, rules: Sequence[Rule]) -> Verdict:
 
 
 @given(_FRAGMENTS, st.lists(st.integers(0, 60), max_size=6), _MIXES, st.data())
-def test_what_is_released_is_the_verdict_of_the_whole(
+def test_the_released_text_is_that_of_the_verdict_on_the_whole_text(
     text: str, cuts: list[int], mix: list[tuple[str, dict[str, object]]], data: st.DataObject
 ) -> None:
     """For every split, the released text, the findings and the block are those of the whole text."""
@@ -405,8 +405,8 @@ def test_texts_beside_the_content_are_judged_by_detectors_of_texts() -> None:
     assert (step.cleared_until, step.action, step.judged) == (len(text), Action.REPORT, True)
 
 
-def test_texts_beside_the_content_are_bounded() -> None:
-    """These texts have a limit of their own, so an answer with many choices has room for them."""
+def test_the_number_of_texts_beside_the_content_is_limited() -> None:
+    """These texts have their own limit, so that an answer with many choices can still have them."""
     session = Session(_rules(_regex(Action.REDACT, "email")))
     session.feed([Piece(at, "a", last=True) for at in range(128)])
     session.feed([Piece(1000 + at, "a", last=True, beside=True) for at in range(1024)])
@@ -414,7 +414,7 @@ def test_texts_beside_the_content_are_bounded() -> None:
         session.feed([Piece(5000, "a", last=True, beside=True)])
 
 
-def _leaky() -> tuple[Rule, ...]:
+def _rules_that_join_text() -> tuple[Rule, ...]:
     return _rules(
         _spec("ban_substrings", Action.REDACT, {"substrings": ["ab"], "replacement": ""}),
         _spec("invisible_text", Action.REDACT, {}),
@@ -423,11 +423,11 @@ def _leaky() -> tuple[Rule, ...]:
 
 
 @pytest.mark.parametrize("hidden", ["ab", "\ue000", "\u202e"], ids=ascii)
-def test_what_a_replacement_joins_is_judged(hidden: str) -> None:
+def test_text_that_a_replacement_joins_is_judged(hidden: str) -> None:
     """In every split, and in a whole text, the text that remains after a redaction contains no secret."""
     text = f"It is 234-{hidden}56-7891. "
     for cut in range(len(text) + 1):
-        client = _Client(_leaky())
+        client = _Client(_rules_that_join_text())
         client.feed(text[:cut])
         client.feed(text[cut:], last=True)
         assert client.released == "It is [REDACTED]. "
@@ -435,7 +435,7 @@ def test_what_a_replacement_joins_is_judged(hidden: str) -> None:
 
 async def _redacted(text: str) -> str:
     workers = ThreadPool(1)
-    [verdict], _ = await judge([text], _leaky(), DetectionContext(), workers)
+    [verdict], _ = await judge([text], _rules_that_join_text(), DetectionContext(), workers)
     workers.close()
     return redacted(text, verdict.findings, joint="")
 
@@ -444,23 +444,23 @@ async def _redacted(text: str) -> str:
     st.lists(st.sampled_from(["a", "b", "ab", "2", "34-", "234-56-", "7891", "\ue000", " "]), max_size=12),
     st.data(),
 )
-def test_what_a_client_reads_holds_no_finding(words: list[str], data: st.DataObject) -> None:
+def test_the_text_that_a_client_reads_has_no_finding(words: list[str], data: st.DataObject) -> None:
     """For every split, the text that a client reads has no finding, and is the same as for the whole text."""
     text = "".join(words)
-    client = _Client(_leaky())
+    client = _Client(_rules_that_join_text())
     done = 0
     for cut in sorted(data.draw(st.lists(st.integers(0, len(text)), max_size=4))):
         client.feed(text[done:cut])
         done = cut
     client.feed(text[done:], last=True)
     assert client.released == asyncio.run(_redacted(text))
-    found = [rule for rule in _leaky() if rule.detector.detect(client.released)]  # type: ignore[union-attr]  # none is a judge
+    found = [rule for rule in _rules_that_join_text() if rule.detector.detect(client.released)]  # type: ignore[union-attr]  # none is a judge
     assert found == []
 
 
-def test_words_of_a_replacement_are_no_finding() -> None:
-    """The words of a replacement are the operator's and no finding. Words that they form with other text can be a
-    finding.
+def test_a_replacement_is_not_a_finding() -> None:
+    """The words of a replacement come from the operator and are not a finding. Words that they form with other text
+    can be a finding.
     """
     rules = _rules(_spec("ban_substrings", Action.REDACT, {"substrings": ["cat"], "replacement": "cats and"}))
     client = _Client(rules)
@@ -475,11 +475,11 @@ def test_words_of_a_replacement_are_no_finding() -> None:
     assert client.blocked
 
 
-def test_findings_of_both_looks_are_told_with_their_places() -> None:
+def test_findings_of_both_passes_have_positions_in_the_original_text() -> None:
     """The findings of both passes are reported: the redacted text, and findings in the rest. No finding is reported
     twice.
     """
-    client = _Client(_leaky())
+    client = _Client(_rules_that_join_text())
     client.feed("ab 234-\ue00056-7891 ab", last=True)
     found = [(f.detector_id, f.detection.start, f.detection.end, f.replacement) for f in client.findings]
     assert found == [
@@ -492,8 +492,8 @@ def test_findings_of_both_looks_are_told_with_their_places() -> None:
 
 
 @pytest.mark.parametrize("slow", [0, 1, 2], ids=["quick", "slow detector", "slow detector that replaces"])
-def test_a_thread_judges_all_of_a_long_piece(monkeypatch: pytest.MonkeyPatch, slow: int) -> None:
-    """A long piece never blocks the event loop, also where the resulting text is judged again."""
+def test_both_passes_over_a_long_piece_run_in_a_thread(monkeypatch: pytest.MonkeyPatch, slow: int) -> None:
+    """A long piece never blocks the event loop, not even in the second pass."""
     threads: set[threading.Thread] = set()
     feed = PatternStream.feed
 

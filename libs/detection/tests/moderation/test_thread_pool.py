@@ -7,7 +7,7 @@ import pytest
 from detection.moderation.thread_pool import ThreadPool
 
 
-async def test_where_work_runs() -> None:
+async def test_short_work_runs_on_the_thread_of_the_event_loop() -> None:
     """Short work runs at once on the event loop's thread. Other work runs on another thread."""
     workers = ThreadPool(1)
     here = threading.get_ident()
@@ -16,7 +16,7 @@ async def test_where_work_runs() -> None:
     workers.close()
 
 
-async def test_the_loop_goes_on() -> None:
+async def test_the_event_loop_continues_while_a_thread_works() -> None:
     """The event loop serves other tasks while a thread works. Results and errors reach the caller."""
     workers = ThreadPool(1)
     release = threading.Event()

@@ -31,7 +31,7 @@ def _rule(
     return Rule(phrase, detector, action, on_error, replacement)
 
 
-async def test_each_text_is_judged_by_itself(workers: ThreadPool) -> None:
+async def test_each_text_has_one_verdict(workers: ThreadPool) -> None:
     """Each text has one verdict, in order. Without findings, a text has no action."""
     verdicts, failures = await judge(
         ["clean", "a ssn", "ssn name"],
@@ -52,7 +52,7 @@ async def test_findings_are_ordered(workers: ThreadPool) -> None:
     assert [finding.detector_id for finding in verdict.findings] == ["b", "a", "x"]
 
 
-async def test_overlapping_redaction(workers: ThreadPool) -> None:
+async def test_overlapping_spans_are_replaced_as_one(workers: ThreadPool) -> None:
     """Overlapping spans are replaced as one, and the findings show this."""
     rules = [_rule("cd", Action.REDACT, replacement="2"), _rule("abc", Action.REDACT, replacement="1")]
     (verdict,), _ = await judge(["xabcdx"], rules, DetectionContext(), workers)

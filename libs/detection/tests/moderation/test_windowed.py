@@ -40,7 +40,7 @@ class _Client:
 
     Attributes:
         released: The text of each choice.
-        taken: The pieces that the session has taken.
+        pieces_read: The number of pieces that the session has read.
     """
 
     def __init__(self, session: Session, workers: ThreadPool) -> None:
@@ -52,7 +52,7 @@ class _Client:
         self.released: dict[int, str] = {}
         self.steps: list[Progress] = []
         self.blocked = False
-        self.taken = 0
+        self.pieces_read = 0
         self._task = asyncio.create_task(self._run())
 
     def feed(self, text: str, last: bool = False, choice: int = 0, reply: bytes = b"") -> None:
@@ -73,7 +73,7 @@ class _Client:
 
     async def _pieces(self) -> AsyncIterator[Sequence[Piece]]:
         while (piece := await self._queue.get()) is not None:
-            self.taken += 1
+            self.pieces_read += 1
             self._texts[piece.choice] = self._texts.get(piece.choice, "") + piece.text
             yield [piece]
 
@@ -120,7 +120,7 @@ async def test_text_waits_for_the_verdict_of_its_sentence(workers: ThreadPool) -
     assert (finding.detection.start, finding.detection.end) == (17, 23)
 
 
-async def test_sentences_that_wait_are_asked_about_together(workers: ThreadPool) -> None:
+async def test_waiting_sentences_are_judged_in_one_call(workers: ThreadPool) -> None:
     """The session makes one call at a time. The next call has all windows that became complete, except blank
     ones.
     """
@@ -137,7 +137,7 @@ async def test_sentences_that_wait_are_asked_about_together(workers: ThreadPool)
     assert client.released[0] == "One. Two. Three. Four。 "
 
 
-async def test_a_report_holds_nothing(workers: ThreadPool) -> None:
+async def test_a_reporting_rule_holds_no_text(workers: ThreadPool) -> None:
     """A detector that only reports holds no text. Its findings follow before the last step."""
     detector = ScriptedJudge("secret", chunking=Chunking.WHOLE)
     client = _Client(Session([_rule(detector, Action.REPORT)]), workers)
@@ -150,7 +150,7 @@ async def test_a_report_holds_nothing(workers: ThreadPool) -> None:
     assert [finding.detection.text for finding in client.steps[-1].findings] == ["secret"]
 
 
-async def test_different_windows_side_by_side(workers: ThreadPool) -> None:
+async def test_text_waits_for_the_slowest_detector(workers: ThreadPool) -> None:
     """Text is released up to the slowest detector, for any combination of windows."""
     sentences, quick = ScriptedJudge("one"), ScriptedDetector("zwei")
     whole = ScriptedJudge("two", chunking=Chunking.WHOLE)
@@ -163,7 +163,7 @@ async def test_different_windows_side_by_side(workers: ThreadPool) -> None:
     assert client.released[0] == "Say #. Say #. Say #."
 
 
-async def test_a_block_ends_all(workers: ThreadPool) -> None:
+async def test_a_block_ends_all_choices(workers: ThreadPool) -> None:
     """A blocking finding releases nothing and also ends the other choices."""
     detector = ScriptedJudge("secret")
     client = _Client(Session([_rule(detector, Action.BLOCK)]), workers)
@@ -175,7 +175,7 @@ async def test_a_block_ends_all(workers: ThreadPool) -> None:
 
 
 @pytest.mark.parametrize("on_error", OnError)
-async def test_a_failure(workers: ThreadPool, on_error: OnError) -> None:
+async def test_a_failure_blocks_unless_the_rule_allows_it(workers: ThreadPool, on_error: OnError) -> None:
     """A failing detector blocks the text, or the text is released with a warning if the rule allows failures."""
     detector = ScriptedJudge("secret", poison="poison")
     client = _Client(Session([_rule(detector, on_error=on_error)]), workers)
@@ -191,8 +191,8 @@ async def test_a_failure(workers: ThreadPool, on_error: OnError) -> None:
     assert failures == [Failure("judge", "the detector was told to fail")]
 
 
-async def test_a_clock_that_runs_out_releases_nothing(workers: ThreadPool) -> None:
-    """A reached time limit is a failure. The limit counts the detector's time and not the model's."""
+async def test_a_reached_time_limit_releases_no_text(workers: ThreadPool) -> None:
+    """A reached time limit is a failure. The limit counts the time of the detector, not that of the model."""
     detector = ScriptedJudge("secret", seconds=0.2)
     client = _Client(Session([_rule(detector)]), workers)
     client.feed("A se")
@@ -209,7 +209,7 @@ async def test_a_clock_that_runs_out_releases_nothing(workers: ThreadPool) -> No
 
 
 @pytest.mark.parametrize("chunking", Chunking)
-async def test_the_hold_back_limit(workers: ThreadPool, chunking: Chunking) -> None:
+async def test_a_window_above_the_hold_back_limit_is_a_failure(workers: ThreadPool, chunking: Chunking) -> None:
     """A window longer than the limit is a failure and releases nothing."""
     detector = ScriptedJudge("secret", chunking=chunking)
     client = _Client(Session([_rule(detector)], holding=HoldLimits(window=50, whole=50)), workers)
@@ -233,7 +233,7 @@ async def test_a_slow_detector_slows_the_stream(workers: ThreadPool) -> None:
         client.feed(sentence)
     for _ in range(400):
         await asyncio.sleep(0)
-    assert client.taken <= 4096 // len(sentence) + 3
+    assert client.pieces_read <= 4096 // len(sentence) + 3
     detector.gate.set()
     client.feed("", last=True)
     await client.end()
@@ -241,7 +241,7 @@ async def test_a_slow_detector_slows_the_stream(workers: ThreadPool) -> None:
     assert all(len(windows) <= 32 for windows in detector.asked)
 
 
-async def test_who_leaves_stops_the_detectors(workers: ThreadPool) -> None:
+async def test_a_caller_that_leaves_stops_the_detectors(workers: ThreadPool) -> None:
     """A caller that leaves cancels the running calls of detectors."""
     detector = ScriptedJudge("secret")
     detector.gate.clear()
@@ -253,7 +253,7 @@ async def test_who_leaves_stops_the_detectors(workers: ThreadPool) -> None:
     assert detector.cancelled == 1
 
 
-async def test_a_conversation(workers: ThreadPool) -> None:
+async def test_a_detector_of_conversations_is_called_at_the_end(workers: ThreadPool) -> None:
     """A detector of conversations is called at the end, with the reply, even for an answer without text."""
     detector = ScriptedJudge("x", chunking=Chunking.WHOLE, kind=DetectorKind.CHAT)
     client = _Client(Session([_rule(detector, Action.REPORT)], DetectionContext(messages=b"[]")), workers)
@@ -264,7 +264,7 @@ async def test_a_conversation(workers: ThreadPool) -> None:
     assert detector.context.replies == (b'{"tool_calls":[]}',)
 
 
-async def test_release_by_sentences(workers: ThreadPool) -> None:
+async def test_text_is_released_by_sentences_on_request(workers: ThreadPool) -> None:
     """On request, text is released sentence by sentence, one step for each, with the findings of the sentence."""
     rule = Rule("q", quick(regex(Limits()), regex=["!"]), Action.REPORT, OnError.BLOCK, "#")
     client = _Client(Session([rule], chunking=Chunking.SENTENCE), workers)
@@ -277,7 +277,7 @@ async def test_release_by_sentences(workers: ThreadPool) -> None:
     assert [len(step.findings) for step in client.steps] == [0, 1, 0]
 
 
-async def test_the_end_is_always_told(workers: ThreadPool) -> None:
+async def test_the_last_step_is_always_reported(workers: ThreadPool) -> None:
     """The last step comes when everything is judged, even for an empty text."""
     client = _Client(Session([_rule(ScriptedJudge("x"))]), workers)
     client.feed("", last=True)
@@ -306,7 +306,7 @@ _TEXTS = st.lists(
     action=st.sampled_from([Action.REPORT, Action.REDACT]),
     chunking=st.sampled_from([None, *Chunking]),
 )
-def test_a_stream_says_what_the_whole_text_says(
+def test_a_stream_has_the_findings_of_the_whole_text(
     pieces: list[str], action: Action, chunking: Chunking | None
 ) -> None:
     """For every split, the released text and the findings are those of the whole text."""
@@ -329,7 +329,7 @@ def test_a_stream_says_what_the_whole_text_says(
     asyncio.run(run())
 
 
-async def test_across_choices(workers: ThreadPool) -> None:
+async def test_a_detector_across_choices_is_called_once(workers: ThreadPool) -> None:
     """A detector across choices is called once. Its findings count for each choice, with a span in that choice
     only.
     """
@@ -340,7 +340,7 @@ async def test_across_choices(workers: ThreadPool) -> None:
 
 
 @pytest.mark.parametrize("order", [(0, 1), (1, 0)])
-async def test_growing_choices_are_asked_about_together(workers: ThreadPool, order: tuple[int, int]) -> None:
+async def test_growing_choices_are_judged_in_one_call(workers: ThreadPool, order: tuple[int, int]) -> None:
     """The detector is called once, when all choices are complete. No choice is released before, and findings count
     for each.
     """
@@ -354,12 +354,12 @@ async def test_growing_choices_are_asked_about_together(workers: ThreadPool, ord
     assert detector.asked == []
     await client.end()
     assert detector.asked == [["a secret here", " here"]]
-    # In the other choice there is nothing to be replaced, so that redacting it means to block.
+    # The other choice has no span to replace, so the rule blocks it.
     assert client.blocked
     assert client.released == {0: "a # here"}
 
 
-async def test_growing_choices_that_are_judged_together_and_found_clean(workers: ThreadPool) -> None:
+async def test_clean_choices_that_are_judged_in_one_call_are_released(workers: ThreadPool) -> None:
     """Clean choices are released. A choice that is too long is not judged, and fails alone."""
     detector = ScriptedJudge("secret", chunking=Chunking.WHOLE, cross_choice=True)
     rule = _rule(detector, on_error=OnError.ALLOW)
@@ -373,8 +373,8 @@ async def test_growing_choices_that_are_judged_together_and_found_clean(workers:
     assert [step.failures[0].detector_id for step in client.steps if step.failures] == ["judge"]
 
 
-async def test_leaving_stops_what_is_asked_about_all_choices(workers: ThreadPool) -> None:
-    """A client that leaves cancels the call, as for any other detector."""
+async def test_a_caller_that_leaves_stops_the_call_for_all_choices(workers: ThreadPool) -> None:
+    """A caller that leaves cancels the call, as for any other detector."""
     detector = ScriptedJudge("secret", chunking=Chunking.WHOLE, cross_choice=True)
     detector.gate.clear()
     client = _Client(Session([_rule(detector)]), workers)
@@ -400,8 +400,8 @@ async def test_leaving_stops_what_is_asked_about_all_choices(workers: ThreadPool
 async def test_an_answer_without_passages(
     workers: ThreadPool, action: Action, on_error: OnError, blocks: bool
 ) -> None:
-    """Without passages, a comparing detector is not called, and this is reported. If it protects the text, its
-    ``on_error`` decides whether the text passes. The same holds for growing and for whole texts.
+    """Without passages, a comparing detector is not called, and this is reported. If its rule protects the text,
+    ``on_error`` decides whether the text passes. This applies to growing and to whole texts.
     """
     scripted = ScriptedJudge("secret", kind=DetectorKind.CONTEXT_DOC)
     rule = _rule(scripted, action, on_error)
@@ -413,6 +413,6 @@ async def test_an_answer_without_passages(
     assert (failure.not_asked, failure.status, scripted.asked) == (True, 422, [])
     assert client.blocked is blocks
     assert client.released.get(0, "") == ("" if blocks else "Nine years. Or ten.")
-    (verdict,), (told,) = await judge(["Nine years."], [rule], DetectionContext(), workers)
-    assert told == failure
+    (verdict,), (reported,) = await judge(["Nine years."], [rule], DetectionContext(), workers)
+    assert reported == failure
     assert verdict.action is (Action.BLOCK if blocks else Action.NONE)

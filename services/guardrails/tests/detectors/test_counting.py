@@ -6,7 +6,7 @@ from detection.detectors.params import BadParam
 from guardrails.detectors.counting import reading_time, token_limit
 
 
-def test_token_limit() -> None:
+def test_a_text_above_the_token_limit_is_a_finding() -> None:
     """A text with more tokens than the limit is a finding, a text with exactly the limit is not. Special tokens are
     text.
     """
@@ -17,25 +17,25 @@ def test_token_limit() -> None:
     assert detector.detect("<|endoftext|>") != []
 
 
-def test_reading_time() -> None:
+def test_a_text_above_the_reading_time_is_a_finding() -> None:
     """The reading time is 200 words a minute."""
     detector = quick(reading_time(), max_time=0.5)
     assert detector.detect("word " * 100) == []
     assert [found.name for found in detector.detect("word " * 101)] == ["too_long_to_read"]
 
 
-def test_what_is_beyond_is_held() -> None:
+def test_text_that_may_exceed_the_limit_is_held() -> None:
     """No text is held until the text may be too long. Then the text that may exceed the limit is held."""
     stream = quick(token_limit(), limit=10).stream()
     assert stream.feed("one two three four five six", last=False) == (27, [])
-    assert stream.feed(" seven", last=False) == (27, [])  # it may go on, into many tokens
+    assert stream.feed(" seven", last=False) == (27, [])  # the word may continue with many tokens
     assert stream.feed(" eight", last=False) == (33, [])
     assert len(stream.feed(" nine ten eleven twelve", last=False)[1]) == 1
-    assert stream.feed(" thirteen", last=True)[1] == []  # told once
+    assert stream.feed(" thirteen", last=True)[1] == []  # reported once
 
 
 @pytest.mark.parametrize(("params", "path"), [({"limit": 0}, "limit"), ({"encoding": "x"}, "encoding")])
-def test_wrong_parameters(params: dict[str, object], path: str) -> None:
+def test_wrong_parameters_are_refused(params: dict[str, object], path: str) -> None:
     """Limits below 1 and unknown encodings are refused."""
     with pytest.raises(BadParam) as raised:
         quick(token_limit(), **params)

@@ -51,7 +51,9 @@ async def processes() -> AsyncIterator[CheckProcesses]:
         (f"yaml-with-schema:{_SCHEMA}", ["a: xx"], ["a: 1", "b: x"]),
     ],
 )
-async def test_types(kind: str, good: list[str], bad: list[str], processes: CheckProcesses) -> None:
+async def test_a_text_in_the_wrong_format_is_a_finding(
+    kind: str, good: list[str], bad: list[str], processes: CheckProcesses
+) -> None:
     """A text of the wrong type is one detection over all of it, with the reason. No text makes the check slow."""
     detector = slow(file_type(processes), file_type=[kind])
     assert await detector.judge(good, DetectionContext()) == [[]] * len(good)
@@ -61,8 +63,8 @@ async def test_types(kind: str, good: list[str], bad: list[str], processes: Chec
         assert json.loads(found.extra)["metadata"]["reason"]
 
 
-async def test_required_elements(processes: CheckProcesses) -> None:
-    """The parameters can require that some objects occur in the text."""
+async def test_a_number_of_objects_can_be_required(processes: CheckProcesses) -> None:
+    """The parameters can require a number of objects in the text."""
     detector = slow(file_type(processes), file_type=["json-within"], required_elements=2)
     enough, few = await detector.judge(['{"a": 1} {"b": 2}', '{"a": 1}'], DetectionContext())
     assert enough == []
@@ -84,14 +86,14 @@ async def test_required_elements(processes: CheckProcesses) -> None:
         (f"yaml-with-schema:{_SCHEMA}", "- " * 50_000),
     ],
 )
-async def test_what_is_nested_too_deeply(kind: str, text: str, processes: CheckProcesses) -> None:
+async def test_a_text_with_too_deep_nesting_is_a_finding(kind: str, text: str, processes: CheckProcesses) -> None:
     """A text that would overflow a parser's stack, or take minutes, is a finding like any other invalid text."""
     ((found,),) = await slow(file_type(processes), file_type=[kind]).judge([text], DetectionContext())
     assert "nested deeper than 200 levels" in json.loads(found.extra)["metadata"]["reason"]
 
 
 @pytest.mark.parametrize("text", ["", " \n"])
-async def test_blank_texts(text: str, processes: CheckProcesses) -> None:
+async def test_a_blank_text_is_not_json(text: str, processes: CheckProcesses) -> None:
     """A blank text is not JSON, whether it arrives whole or in pieces."""
     rule = Rule("file_type", slow(file_type(processes), file_type=["json"]), Action.BLOCK, OnError.BLOCK, "")
     workers = ThreadPool(1)
@@ -117,7 +119,7 @@ async def test_blank_texts(text: str, processes: CheckProcesses) -> None:
         'json-with-schema:{"pattern": "((x{999}){999}){999}"}',
     ],
 )  # fmt: skip
-async def test_wrong_parameters(wrong: str, processes: CheckProcesses) -> None:
+async def test_wrong_parameters_are_refused(wrong: str, processes: CheckProcesses) -> None:
     """Unknown types and unusable schemas are refused with their path. Nothing is fetched."""
     with pytest.raises(BadParam) as raised:
         slow(file_type(processes), file_type=["json", wrong])

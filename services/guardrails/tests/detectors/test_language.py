@@ -15,7 +15,7 @@ _TEXTS = {
 
 
 @pytest.mark.parametrize("spoken", _TEXTS)
-def test_languages(spoken: str) -> None:
+def test_only_a_language_that_is_not_allowed_is_a_finding(spoken: str) -> None:
     """An allowed language is no finding. Another language is a finding without a span, named by its code."""
     assert quick(_KIND, languages=[spoken]).detect(_TEXTS[spoken]) == []
     other = "it" if spoken != "it" else "en"
@@ -24,13 +24,13 @@ def test_languages(spoken: str) -> None:
     assert found.score > 0.6
 
 
-def test_short_texts() -> None:
+def test_a_short_text_has_no_language() -> None:
     """A text of a few letters has no language. A parameter changes the limit."""
     assert quick(_KIND, languages=["fr"]).detect("OK, thanks!") == []
     assert quick(_KIND, languages=["fr"], shortest=0).detect("the house is here") != []
 
 
-def test_unknown_languages() -> None:
+def test_an_unknown_language_is_refused() -> None:
     """A language code that the detector cannot recognise is refused with its path."""
     with pytest.raises(BadParam) as raised:
         quick(_KIND, languages=["en", "xx"])

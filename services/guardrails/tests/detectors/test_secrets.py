@@ -25,7 +25,7 @@ _KEY = "-----BEGIN RSA PRIVATE KEY-----\nProc-Type: 4,ENCRYPTED\nMIIEowIBAAKCAQE
         (_KEY, "private_key"),
     ],
 )
-def test_secrets(text: str, name: str) -> None:
+def test_secrets_are_found(text: str, name: str) -> None:
     """Each secret in the middle of a text is found completely."""
     found = _DETECTOR.detect(f"See {text} there.")
     assert (name, text) in [(each.name, each.text) for each in found]
@@ -41,11 +41,11 @@ def test_secrets(text: str, name: str) -> None:
         "The commit 3f2a9c1 has the secret of success: work.",
     ],
 )
-def test_what_is_no_secret(text: str) -> None:
+def test_harmless_text_is_not_a_secret(text: str) -> None:
     """Plain words, addresses and names are not secrets."""
     assert _DETECTOR.detect(text) == []
 
 
-def test_time() -> None:
+def test_a_long_text_takes_linear_time() -> None:
     """A long text takes linear time. With quadratic time, this text would take a day."""
     _DETECTOR.detect("a1" * 500_000)

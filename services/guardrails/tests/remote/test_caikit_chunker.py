@@ -27,24 +27,24 @@ from hypothesis import strategies as st
 
 @dataclass
 class Stub(chunkers_pb2_grpc.ChunkersServiceServicer):
-    """Ends a chunk behind each full stop, as existing servers do: white space at the text's end is in no chunk.
+    """Ends a chunk after each full stop. As with existing servers, white space at the text's end is in no chunk.
 
     Attributes:
-        says: The answers that replace the right ones.
-        deaf: The server does not answer before this is set.
-        asked: The model name of each call.
+        responses: The responses that replace the right ones.
+        may_respond: The server does not respond before this is set.
+        model_names: The model name of each call.
         pieces: The numbers of the received pieces.
-        ended: Calls that have ended.
-        whole: The texts of unary calls.
+        ended: The number of calls that have ended.
+        unary_texts: The texts of unary calls.
         status: The status with which unary calls fail.
     """
 
-    says: list[pb.ChunkerTokenizationStreamResult] | None = None
-    deaf: asyncio.Event = field(default_factory=asyncio.Event)
-    asked: list[str] = field(default_factory=list)
+    responses: list[pb.ChunkerTokenizationStreamResult] | None = None
+    may_respond: asyncio.Event = field(default_factory=asyncio.Event)
+    model_names: list[str] = field(default_factory=list)
     pieces: list[int] = field(default_factory=list)
     ended: int = 0
-    whole: list[str] = field(default_factory=list)
+    unary_texts: list[str] = field(default_factory=list)
     status: grpc.StatusCode | None = None
 
     async def BidiStreamingChunkerTokenizationTaskPredict(  # noqa: N802  # the contract's name
@@ -52,21 +52,21 @@ class Stub(chunkers_pb2_grpc.ChunkersServiceServicer):
         request_iterator: AsyncIterator[pb.BidiStreamingChunkerTokenizationTaskRequest],
         context: Any,  # gRPC's signature
     ) -> AsyncGenerator[pb.ChunkerTokenizationStreamResult, None]:
-        self.asked.append(dict(context.invocation_metadata())["mm-model-id"])
+        self.model_names.append(dict(context.invocation_metadata())["mm-model-id"])
         text, end = "", 0
         try:
             async for request in request_iterator:
                 self.pieces.append(request.input_index_stream)
                 text += request.text_stream
-                await self.deaf.wait()
-                if self.says is not None:
-                    for said in self.says:
-                        yield said
+                await self.may_respond.wait()
+                if self.responses is not None:
+                    for response in self.responses:
+                        yield response
                     return
                 for match in re.finditer(r"[^.]*\.", text[end:]):
                     yield self._chunk(end, end + len(match[0]), match[0])
                     end += len(match[0])
-            await self.deaf.wait()
+            await self.may_respond.wait()
             if text[end:].strip():
                 yield self._chunk(end, len(text), text[end:])
         finally:
@@ -75,13 +75,15 @@ class Stub(chunkers_pb2_grpc.ChunkersServiceServicer):
     async def ChunkerTokenizationTaskPredict(  # noqa: N802  # as above
         self, request: pb.ChunkerTokenizationTaskRequest, context: Any
     ) -> pb.TokenizationResults:
-        self.asked.append(dict(context.invocation_metadata())["mm-model-id"])
-        self.whole.append(request.text)
-        await self.deaf.wait()
+        self.model_names.append(dict(context.invocation_metadata())["mm-model-id"])
+        self.unary_texts.append(request.text)
+        await self.may_respond.wait()
         if self.status is not None:
             await context.abort(self.status, "told to")
-        if self.says is not None:
-            return pb.TokenizationResults(results=[pb.Token(end=said.processed_index) for said in self.says])
+        if self.responses is not None:
+            return pb.TokenizationResults(
+                results=[pb.Token(end=response.processed_index) for response in self.responses]
+            )
         found = re.finditer(r"[^.]*\.|[^.]*[^.\s][^.]*$", request.text)
         tokens = [pb.Token(start=match.start(), end=match.end(), text=match[0]) for match in found]
         return pb.TokenizationResults(results=tokens)
@@ -92,10 +94,10 @@ class Stub(chunkers_pb2_grpc.ChunkersServiceServicer):
 
 
 @contextlib.asynccontextmanager
-async def serving(stub: Stub, *, is_deaf: bool = False) -> AsyncIterator[str]:
+async def serving(stub: Stub, *, silent: bool = False) -> AsyncIterator[str]:
     """Serve a chunker on a real server; yield the target."""
-    if not is_deaf:
-        stub.deaf.set()
+    if not silent:
+        stub.may_respond.set()
     [port] = free_ports(1)
     server = grpc.aio.server()
     chunkers_pb2_grpc.add_ChunkersServiceServicer_to_server(stub, server)
@@ -135,8 +137,8 @@ async def cut(
 
 @given(st.lists(st.text("a. \U0001f511é", max_size=5), min_size=1, max_size=6))
 @settings(max_examples=20)
-def test_chunks_are_as_the_server_says(pieces: list[str]) -> None:
-    """For every split, the chunks are the server's, and the rest of the text is the last chunk. Together they are
+def test_the_chunks_are_those_of_the_server(pieces: list[str]) -> None:
+    """For every split, the chunks are the server's, and the rest of the text is the last chunk. They join to
     the text.
     """
 
@@ -146,7 +148,7 @@ def test_chunks_are_as_the_server_says(pieces: list[str]) -> None:
             found = await cut(target, *pieces)
         assert found == re.findall(r"[^.]*\.|[^.]+$", "".join(pieces))
         assert stub.pieces == list(range(len(stub.pieces)))
-        assert set(stub.asked) <= {"dots"}
+        assert set(stub.model_names) <= {"dots"}
 
     asyncio.run(run())
 
@@ -156,15 +158,15 @@ async def test_a_complete_text_is_one_unary_call() -> None:
     stub = Stub()
     async with serving(stub) as target:
         assert await cut(target, "One. Two.  ") == ["One.", " Two.", "  "]
-        assert (stub.whole, stub.pieces) == (["One. Two.  "], [])
+        assert (stub.unary_texts, stub.pieces) == (["One. Two.  "], [])
         await cut(target, "One.", " Two.")
-    assert (len(stub.whole), bool(stub.pieces)) == (1, True)
+    assert (len(stub.unary_texts), bool(stub.pieces)) == (1, True)
 
 
 @pytest.mark.parametrize(
     ("code", "status"), [(grpc.StatusCode.INTERNAL, 500), (grpc.StatusCode.UNAVAILABLE, 503)], ids=str
 )
-async def test_its_failure_keeps_its_status(code: grpc.StatusCode, status: int) -> None:
+async def test_a_failure_keeps_its_status(code: grpc.StatusCode, status: int) -> None:
     """The status of a failure becomes the same status in HTTP."""
     async with serving(Stub(status=code)) as target:
         with pytest.raises(DetectorFailed, match="chunker request failed for `dots`") as error:
@@ -172,16 +174,16 @@ async def test_its_failure_keeps_its_status(code: grpc.StatusCode, status: int) 
     assert error.value.status == status
 
 
-async def test_the_model_is_named() -> None:
+async def test_the_request_names_the_chunker() -> None:
     """The request names the chunker's id if the file has one."""
     stub = Stub()
     async with serving(stub) as target:
         assert await cut(target, "One. Two", chunker_id="sentence_chunker") == ["One.", " Two"]
-    assert stub.asked == ["sentence_chunker"]
+    assert stub.model_names == ["sentence_chunker"]
 
 
 @pytest.mark.parametrize(
-    ("says", "reason"),
+    ("responses", "reason"),
     [
         ([pb.ChunkerTokenizationStreamResult(processed_index=9)], "an impossible position"),
         (
@@ -193,17 +195,19 @@ async def test_the_model_is_named() -> None:
         ),
     ],
 )
-async def test_what_cannot_be_is_its_failure(says: list[pb.ChunkerTokenizationStreamResult], reason: str) -> None:
-    """An impossible answer is a 502 with the chunker's name."""
-    async with serving(Stub(says=says)) as target:
+async def test_an_impossible_response_is_a_failure(
+    responses: list[pb.ChunkerTokenizationStreamResult], reason: str
+) -> None:
+    """An impossible response is a failure with status 502 and the chunker's name."""
+    async with serving(Stub(responses=responses)) as target:
         with pytest.raises(DetectorFailed, match=f"chunker request failed for `dots`: .*{reason}") as error:
             await cut(target, "abc")
     assert error.value.status == 502
 
 
-async def test_an_early_end_is_its_failure() -> None:
+async def test_a_call_that_ends_early_is_a_failure() -> None:
     """A call that ends before the text is a failure, because the server has not processed the remaining text."""
-    async with serving(Stub(says=[])) as target:
+    async with serving(Stub(responses=[])) as target:
         chunkers, ready = Chunkers(), asyncio.Event()
         chunker = chunkers.chunker(config(target), ready.set)
         chunker.feed("abc", last=False)
@@ -220,30 +224,30 @@ async def test_an_early_end_is_its_failure() -> None:
         await chunkers.aclose()
 
 
-async def test_its_time_counts_from_the_end_of_the_text() -> None:
-    """A silent server is late after the text's end, with a 504. A text that grows slowly is not late."""
-    async with serving(Stub(), is_deaf=True) as target:
+async def test_the_time_limit_counts_from_the_end_of_the_text() -> None:
+    """The time limit applies after the end of the text. A silent server is then a failure with status 504."""
+    async with serving(Stub(), silent=True) as target:
         with pytest.raises(DetectorFailed, match="longer than") as error:
             await cut(target, "One.", seconds=0.2)
     assert error.value.status == 504
 
 
-async def test_a_chunk_that_does_not_end_meets_the_limit() -> None:
-    """Text that the server accepts and does not cut has the same limit as any window."""
-    async with serving(Stub(), is_deaf=True) as target:
+async def test_a_chunk_that_does_not_end_has_the_limit_of_a_window() -> None:
+    """Text that the server accepts and does not cut has the limit of a window."""
+    async with serving(Stub(), silent=True) as target:
         with pytest.raises(TooLong):
             await cut(target, "a" * 600, "b" * 600, limit=1000)
 
 
-async def test_one_that_cannot_be_reached() -> None:
-    """A server that cannot be reached is a 503."""
+async def test_an_unreachable_server_is_a_failure() -> None:
+    """A server that cannot be reached is a failure with status 503."""
     [port] = free_ports(1)
     with pytest.raises(DetectorFailed, match="cannot be reached") as error:
         await cut(f"127.0.0.1:{port}", "abc")
     assert error.value.status == 503
 
 
-async def test_leaving_stops_the_call() -> None:
+async def test_closing_a_chunker_stops_its_call() -> None:
     """When the client leaves, the call ends, and the server does not wait for more text."""
     stub = Stub()
     async with serving(stub) as target:
@@ -256,7 +260,7 @@ async def test_leaving_stops_the_call() -> None:
         await chunkers.aclose()
 
 
-async def test_a_detector_of_the_file_is_asked_about_its_chunks(tmp_path: Path) -> None:
+async def test_a_detector_of_the_file_judges_the_chunks(tmp_path: Path) -> None:
     """The file names the protocol of the server. The server also cuts whole texts."""
     async with (
         serving(Stub()) as target,

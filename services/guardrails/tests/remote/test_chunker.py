@@ -39,15 +39,15 @@ class Stub(chunker_pb2_grpc.ChunkerServiceServicer):
     """Ends a chunk after each bar, and fails as the test configures.
 
     Attributes:
-        says: The answers that replace the right ones.
-        deaf: The server does not answer before this is set.
-        asked: The chunker of each call.
-        ended: Calls that have ended.
+        responses: The responses that replace the right ones.
+        may_respond: The server does not respond before this is set.
+        chunker_ids: The chunker's ID in each call.
+        ended: The number of calls that have ended.
     """
 
-    says: list[pb.ChunkResponse] | None = None
-    deaf: asyncio.Event = field(default_factory=asyncio.Event)
-    asked: list[str] = field(default_factory=list)
+    responses: list[pb.ChunkResponse] | None = None
+    may_respond: asyncio.Event = field(default_factory=asyncio.Event)
+    chunker_ids: list[str] = field(default_factory=list)
     ended: int = 0
 
     async def Chunk(  # noqa: N802  # the contract's name
@@ -59,10 +59,10 @@ class Stub(chunker_pb2_grpc.ChunkerServiceServicer):
         try:
             async for request in request_iterator:
                 if not taken:
-                    self.asked.append(request.chunker_id)
-                await self.deaf.wait()
-                if self.says is not None:
-                    for response in self.says:
+                    self.chunker_ids.append(request.chunker_id)
+                await self.may_respond.wait()
+                if self.responses is not None:
+                    for response in self.responses:
                         yield response
                     return
                 ends = [taken + match.end() for match in re.finditer(r"\|", request.text)]
@@ -77,7 +77,7 @@ class Stub(chunker_pb2_grpc.ChunkerServiceServicer):
 @contextlib.asynccontextmanager
 async def serving(stub: Stub) -> AsyncIterator[Callable[..., RemoteChunker]]:
     """Serve the chunker; yield a function that opens chunkers on the server."""
-    stub.deaf.set()
+    stub.may_respond.set()
 
     def add(server: grpc.aio.Server) -> None:
         chunker_pb2_grpc.add_ChunkerServiceServicer_to_server(stub, server)
@@ -110,8 +110,8 @@ async def cut(chunker: RemoteChunker, *pieces: str, ready: asyncio.Event) -> lis
 
 @given(st.lists(st.text("a|\U0001f511é", max_size=5), min_size=1, max_size=8))
 @settings(max_examples=25)
-def test_chunks_are_as_the_server_says(pieces: list[str]) -> None:
-    """For every split, the chunks are the server's. Together they are the text, in code points."""
+def test_the_chunks_are_those_of_the_server(pieces: list[str]) -> None:
+    """For every split, the chunks are the server's. They join to the text, in code points."""
 
     async def run() -> None:
         stub, ready = Stub(), asyncio.Event()
@@ -120,13 +120,13 @@ def test_chunks_are_as_the_server_says(pieces: list[str]) -> None:
         text = "".join(pieces)
         assert "".join(found) == text
         assert found == re.findall(r"[^|]*\||[^|]+$", text)
-        assert set(stub.asked) <= {"usual"}
+        assert set(stub.chunker_ids) <= {"usual"}
 
     asyncio.run(run())
 
 
 @pytest.mark.parametrize(
-    ("says", "reason"),
+    ("responses", "reason"),
     [
         ([], "before the end of the text"),
         ([pb.ChunkResponse(ends=[9], taken=3)], "an impossible position"),
@@ -135,16 +135,16 @@ def test_chunks_are_as_the_server_says(pieces: list[str]) -> None:
         ([pb.ChunkResponse(ends=[2], taken=1)], "more text than was sent"),
     ],
 )
-async def test_what_cannot_be_is_its_failure(says: list[pb.ChunkResponse], reason: str) -> None:
-    """An impossible answer is a 502 with the chunker's name."""
+async def test_an_impossible_response_is_a_failure(responses: list[pb.ChunkResponse], reason: str) -> None:
+    """An impossible response is a failure with status 502 and the chunker's name."""
     ready = asyncio.Event()
-    async with serving(Stub(says=says)) as chunker:
+    async with serving(Stub(responses=responses)) as chunker:
         with pytest.raises(DetectorFailed, match=f"chunker request failed for `bars`: .*{reason}") as error:
             await cut(chunker(ready.set), "abc", ready=ready)
     assert error.value.status == 502
 
 
-async def test_a_late_one_has_failed() -> None:
+async def test_a_late_response_is_a_failure() -> None:
     """The time limit counts the server's work on a piece, and not the wait for the text."""
     stub, ready = Stub(), asyncio.Event()
     async with serving(stub) as chunker:
@@ -153,7 +153,7 @@ async def test_a_late_one_has_failed() -> None:
         await eventually(lambda: not patient.waiting)
         await asyncio.sleep(0.5)
         assert patient.feed("", last=False) == [2]
-        stub.deaf.clear()
+        stub.may_respond.clear()
         patient.feed("b", last=False)
         ready.clear()
         await asyncio.wait_for(ready.wait(), 60)
@@ -163,8 +163,8 @@ async def test_a_late_one_has_failed() -> None:
     assert error.value.status == 504
 
 
-async def test_one_that_cannot_be_reached() -> None:
-    """A server that cannot be reached is a 503."""
+async def test_an_unreachable_server_is_a_failure() -> None:
+    """A server that cannot be reached is a failure with status 503."""
     [port] = free_ports(1)
     chunkers, ready = Chunkers(), asyncio.Event()
     chunker = chunkers.chunker(ChunkerConfig("bars", f"127.0.0.1:{port}"), ready.set)
@@ -175,16 +175,16 @@ async def test_one_that_cannot_be_reached() -> None:
 
 
 async def test_a_defect_fails_the_text_and_is_logged() -> None:
-    """A defect while asking or writing fails the text at once, and the log has the cause."""
+    """A defect in the call or in a write fails the text at once, and the log has the cause."""
 
     class Broken:
         def Chunk(self, **_: object) -> None:  # noqa: N802  # the contract's name
             raise RuntimeError("a bug")
 
     ready = asyncio.Event()
-    unasked = RemoteChunker(ChunkerConfig("bars", "here"), Broken(), ready.set)  # type: ignore[arg-type]  # no stub
+    uncallable = RemoteChunker(ChunkerConfig("bars", "here"), Broken(), ready.set)  # type: ignore[arg-type]  # no stub
     async with serving(Stub()) as chunker:
-        for broken, text in ((unasked, "abc"), (chunker(ready.set), "\ud800")):
+        for broken, text in ((uncallable, "abc"), (chunker(ready.set), "\ud800")):
             with (
                 capture_logs() as logs,
                 pytest.raises(DetectorFailed, match="`bars`: it failed unexpectedly") as error,
@@ -195,17 +195,17 @@ async def test_a_defect_fails_the_text_and_is_logged() -> None:
             assert failure["exc_info"] is True
 
 
-async def test_text_that_was_not_looked_at_does_not_count_as_a_long_chunk() -> None:
+async def test_unprocessed_text_does_not_count_as_a_long_chunk() -> None:
     """Text that the server has not processed waits and stops the stream. Only processed text can be too
     long.
     """
     stub, ready = Stub(), asyncio.Event()
     async with serving(stub) as chunker:
-        stub.deaf.clear()
+        stub.may_respond.clear()
         cutting = Windows(chunker(ready.set), 10)
         assert cutting.feed("123456789|" * 3, last=False) == []
         assert cutting.waiting == 30
-        stub.deaf.set()
+        stub.may_respond.set()
         await asyncio.wait_for(ready.wait(), 60)
         assert [window.text for window in cutting.feed("", last=False)] == ["123456789|"] * 3
         ready.clear()
@@ -216,7 +216,7 @@ async def test_text_that_was_not_looked_at_does_not_count_as_a_long_chunk() -> N
         cutting.close()
 
 
-async def test_leaving_stops_the_call() -> None:
+async def test_closing_a_chunker_stops_its_call() -> None:
     """When the client leaves, the call ends, and the server does not wait for more text."""
     stub = Stub()
     async with serving(stub) as chunker:
@@ -227,10 +227,10 @@ async def test_leaving_stops_the_call() -> None:
         await eventually(lambda: stub.ended == 1)
 
 
-async def test_a_detector_of_the_file_is_asked_about_its_chunks(tmp_path: Path) -> None:
-    """The chunker cuts growing and whole texts. Text that it cannot cut follows ``on_error`` and stays held."""
+async def test_a_detector_of_the_file_judges_the_chunks(tmp_path: Path) -> None:
+    """The chunker cuts growing and whole texts. If it fails, ``on_error`` applies, and the text stays held."""
     stub, workers = Stub(), ThreadPool(1)
-    stub.deaf.set()
+    stub.may_respond.set()
 
     def add(server: grpc.aio.Server) -> None:
         chunker_pb2_grpc.add_ChunkerServiceServicer_to_server(stub, server)
@@ -255,9 +255,9 @@ async def test_a_detector_of_the_file_is_asked_about_its_chunks(tmp_path: Path) 
         assert isinstance(judge, Judge)
         assert [window.text for window in await windows(judge, "a|b")] == ["a|", "b"]
         found = await growing(judge, workers, "one|a sec", "ret|tw", "o")
-        assert [asked.body["contents"] for asked in detector.asked] == [["one|"], ["a secret|"], ["two"]]
+        assert [request.body["contents"] for request in detector.asked] == [["one|"], ["a secret|"], ["two"]]
         assert found == [(4, ()), (13, ("secret",)), (16, ())]
-        stub.deaf.clear()
+        stub.may_respond.clear()
         assert await growing(judge, workers, "one|") == [(0, ("chunker request failed for `bars`",))]
         await chunkers.aclose()
     await server.stop(0)

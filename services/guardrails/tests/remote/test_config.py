@@ -34,7 +34,7 @@ chunkers:
 """
 
 
-def test_file() -> None:
+def test_the_file_lists_the_detectors() -> None:
     """The file gives its detectors, with the values that apply to all of them."""
     hap, relevance, whole, cut = parse(_FILE, "detectors.yaml")
     assert (hap.detector_id, hap.kind, str(hap.url)) == ("hap", DetectorKind.CONTENTS, "https://hap:8000/base")
@@ -67,7 +67,7 @@ def test_file() -> None:
         ("{kind: text_contents, url: 'http://x', tls: {ca: /nowhere}}", "detectors.a.tls"),
     ],
 )
-def test_wrong_files(entry: str, place: str) -> None:
+def test_a_wrong_file_is_refused(entry: str, place: str) -> None:
     """An error in the file is reported with file, line and key."""
     with pytest.raises(BadFile) as raised:
         parse(f"detectors:\n  a: {entry}\n".encode(), "d.yaml")
@@ -75,21 +75,21 @@ def test_wrong_files(entry: str, place: str) -> None:
     assert place in str(raised.value)
 
 
-def test_taken_names() -> None:
+def test_the_name_of_a_built_in_detector_is_refused() -> None:
     """The name of a built-in detector is refused."""
     with pytest.raises(BadFile, match="built-in"):
         parse(b"detectors:\n  regex: {kind: text_contents, url: 'http://x'}\n", "d.yaml", {"regex"})
 
 
 @pytest.mark.parametrize(
-    ("entry", "said"),
+    ("entry", "message"),
     [
         ("sentence: {target: 'a:1'}", "built-in"),
         ("b: {target: 'a:1', tls: {ca: /nowhere}}", "certificates"),
         ("b: {}", "target: this is missing"),
     ],
 )
-def test_wrong_chunkers(entry: str, said: str) -> None:
+def test_a_wrong_chunker_is_refused(entry: str, message: str) -> None:
     """An error in the chunkers of the file is reported with file, line and key."""
-    with pytest.raises(BadFile, match=said):
+    with pytest.raises(BadFile, match=message):
         parse(f"chunkers:\n  {entry}\n".encode(), "d.yaml")

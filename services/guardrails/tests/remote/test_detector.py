@@ -1,4 +1,4 @@
-"""guardrails.remote.detector: detectors of a real HTTP server, and their possible failures."""
+"""guardrails.remote.detector: detectors on a real HTTP server, and their possible failures."""
 
 import asyncio
 from collections.abc import AsyncIterator
@@ -35,26 +35,28 @@ async def session() -> AsyncIterator[aiohttp.ClientSession]:
         yield opened
 
 
-def _factory(session: aiohttp.ClientSession, url: str, **said: Any) -> RemoteFactory:
-    config: dict[str, Any] = {"kind": DetectorKind.CONTENTS, "seconds": 5.0} | said
+def _factory(session: aiohttp.ClientSession, url: str, **values: Any) -> RemoteFactory:
+    config: dict[str, Any] = {"kind": DetectorKind.CONTENTS, "seconds": 5.0} | values
     return RemoteFactory(RemoteConfig("hap", url=URL(url), **config), session)
 
 
-async def test_contents(stub: DetectorStub, session: aiohttp.ClientSession) -> None:
+async def test_all_texts_are_one_request(stub: DetectorStub, session: aiohttp.ClientSession) -> None:
     """The texts are one request with the detector's name and parameters, without the platform's parameters."""
     judge = slow(_factory(session, stub.url), threshold=0.5, replacement="#", level=3)
     found = await judge.judge(["a secret", "none", "🔑 secret"], DetectionContext())
-    (asked,) = stub.asked
-    assert asked.path == "/api/v1/text/contents"
-    assert asked.headers["detector-id"] == "hap"
-    assert asked.body == {"contents": ["a secret", "none", "🔑 secret"], "detector_params": {"level": 3}}
+    (request,) = stub.asked
+    assert request.path == "/api/v1/text/contents"
+    assert request.headers["detector-id"] == "hap"
+    assert request.body == {"contents": ["a secret", "none", "🔑 secret"], "detector_params": {"level": 3}}
     assert [[(each.start, each.end, each.text) for each in each_text] for each_text in found] == [
         [(2, 8, "secret")], [], [(2, 8, "secret")],
     ]  # fmt: skip
     assert msgspec.json.decode(found[0][0].extra) == {"evidence": [{"name": "why"}]}
 
 
-async def test_what_is_made(stub: DetectorStub, session: aiohttp.ClientSession) -> None:
+async def test_the_threshold_comes_from_the_request_or_the_configuration(
+    stub: DetectorStub, session: aiohttp.ClientSession
+) -> None:
     """The threshold is the request's, otherwise from the configuration. Wrong thresholds are refused by name."""
     factory = _factory(session, stub.url, threshold=0.3)
     assert factory.make(b"").threshold == 0.3
@@ -65,14 +67,16 @@ async def test_what_is_made(stub: DetectorStub, session: aiohttp.ClientSession) 
         assert raised.value.path == path
 
 
-async def test_conversations(stub: DetectorStub, session: aiohttp.ClientSession) -> None:
+async def test_an_answer_is_judged_as_the_latest_message(
+    stub: DetectorStub, session: aiohttp.ClientSession
+) -> None:
     """An answer is judged as the conversation's latest message, with its tool calls. A question is judged
     unchanged.
     """
     stub.flat = [{"detection_type": "risk", "detection": "Yes", "score": 0.9}]
     judge = slow(_factory(session, stub.url, kind=DetectorKind.CHAT))
-    around = DetectionContext(messages=b'[{"role":"user","content":"Hi"}]', tools=b'[{"type":"function"}]')
-    output = DetectionContext(messages=around.messages, tools=around.tools, replies=(b'{"tool_calls":[1]}',))
+    context = DetectionContext(messages=b'[{"role":"user","content":"Hi"}]', tools=b'[{"type":"function"}]')
+    output = DetectionContext(messages=context.messages, tools=context.tools, replies=(b'{"tool_calls":[1]}',))
     ((found,),) = await judge.judge([""], output)
     assert (found.name, found.start) == ("Yes", None)
     assert stub.asked[0].path == "/api/v1/text/chat"
@@ -81,15 +85,17 @@ async def test_conversations(stub: DetectorStub, session: aiohttp.ClientSession)
         "detector_params": {},
         "tools": [{"type": "function"}],
     }
-    asked = DetectionContext(Direction.INPUT, messages=around.messages)
-    assert [len(each) for each in await judge.judge(["old", "new"], asked)] == [0, 1]
+    request = DetectionContext(Direction.INPUT, messages=context.messages)
+    assert [len(each) for each in await judge.judge(["old", "new"], request)] == [0, 1]
     assert stub.asked[1].body == {"messages": [{"role": "user", "content": "Hi"}], "detector_params": {}}
     with pytest.raises(DetectorFailed, match="conversation"):
         await judge.judge(["x"], DetectionContext())
 
 
-async def test_context_and_generation(stub: DetectorStub, session: aiohttp.ClientSession) -> None:
-    """Passages, addresses and prompts go into the fields of the API. Without them the detector fails."""
+async def test_passages_urls_and_prompts_reach_the_server(
+    stub: DetectorStub, session: aiohttp.ClientSession
+) -> None:
+    """Passages, URLs and prompts are in the fields of the API. Without them, the detector fails."""
     stub.flat = [{"detection_type": "risk", "detection": "Yes", "score": 0.9, "start": None, "text": None}]
     context = slow(_factory(session, stub.url, kind=DetectorKind.CONTEXT_DOC))
     await context.judge(["answer"], DetectionContext(passages=("p",)))
@@ -97,7 +103,7 @@ async def test_context_and_generation(stub: DetectorStub, session: aiohttp.Clien
     generation = slow(_factory(session, stub.url, kind=DetectorKind.GENERATION))
     assert len((await generation.judge(["answer"], DetectionContext(prompt="question")))[0]) == 1
     own: dict[str, Any] = {"detector_params": {}}
-    assert [(asked.path, asked.body) for asked in stub.asked] == [
+    assert [(request.path, request.body) for request in stub.asked] == [
         ("/api/v1/text/context/doc", {"content": "answer", "context_type": "docs", "context": ["p"], **own}),
         ("/api/v1/text/context/doc", {"content": "answer", "context_type": "url", "context": ["http://x"], **own}),
         ("/api/v1/text/generation", {"prompt": "question", "generated_text": "answer", **own}),
@@ -107,7 +113,7 @@ async def test_context_and_generation(stub: DetectorStub, session: aiohttp.Clien
             await judge.judge(["x"], DetectionContext())
 
 
-async def test_headers(stub: DetectorStub, session: aiohttp.ClientSession) -> None:
+async def test_only_allowed_headers_are_passed_on(stub: DetectorStub, session: aiohttp.ClientSession) -> None:
     """Only the allowed headers of the caller are passed on."""
     judge = slow(_factory(session, stub.url, headers=frozenset(["x-request-id"])))
     await judge.judge(["x"], DetectionContext(headers={"x-request-id": "7", "authorization": "Bearer x"}))
@@ -115,8 +121,8 @@ async def test_headers(stub: DetectorStub, session: aiohttp.ClientSession) -> No
     assert "authorization" not in stub.asked[0].headers
 
 
-def _span(**said: Any) -> bytes:
-    result = {"start": 0, "end": 1, "text": "x", "detection_type": "t", "detection": "d", "score": 1.0} | said
+def _span(**values: Any) -> bytes:
+    result = {"start": 0, "end": 1, "text": "x", "detection_type": "t", "detection": "d", "score": 1.0} | values
     return msgspec.json.encode([[result]])
 
 
@@ -136,7 +142,9 @@ def _span(**said: Any) -> bytes:
         (b" " * (9 * 1024 * 1024), "too long"),
     ],
 )
-async def test_wrong_answers(stub: DetectorStub, session: aiohttp.ClientSession, raw: bytes, message: str) -> None:
+async def test_an_invalid_answer_is_a_failure(
+    stub: DetectorStub, session: aiohttp.ClientSession, raw: bytes, message: str
+) -> None:
     """An invalid answer, or an answer with spans outside the text, is a failure and not a detection."""
     stub.raw = raw
     with pytest.raises(DetectorFailed, match=message) as raised:
@@ -144,7 +152,7 @@ async def test_wrong_answers(stub: DetectorStub, session: aiohttp.ClientSession,
     assert str(raised.value).startswith("detector request failed for `hap`: ")
 
 
-async def test_an_empty_span_is_none(stub: DetectorStub, session: aiohttp.ClientSession) -> None:
+async def test_an_empty_span_means_the_whole_text(stub: DetectorStub, session: aiohttp.ClientSession) -> None:
     """An empty span means the whole text. Such a finding has no span, so it cannot be redacted."""
     stub.raw = _span(start=0, end=0)
     ((found,),) = await slow(_factory(session, stub.url)).judge(["short"], DetectionContext())
@@ -160,7 +168,7 @@ async def test_errors_keep_their_status(stub: DetectorStub, session: aiohttp.Cli
     assert raised.value.status == status
 
 
-async def test_a_server_that_is_not_there(session: aiohttp.ClientSession) -> None:
+async def test_a_refused_connection_fails_quickly(session: aiohttp.ClientSession) -> None:
     """A refused connection fails quickly, and the detector is unhealthy."""
     (port,) = free_ports(1)
     factory = _factory(session, f"http://127.0.0.1:{port}")
@@ -170,7 +178,9 @@ async def test_a_server_that_is_not_there(session: aiohttp.ClientSession) -> Non
     assert not (await factory.health()).healthy
 
 
-async def test_a_server_that_hangs(stub: DetectorStub, session: aiohttp.ClientSession) -> None:
+async def test_a_server_that_exceeds_the_time_limit_is_a_failure(
+    stub: DetectorStub, session: aiohttp.ClientSession
+) -> None:
     """A server that does not answer in time is a failure with status 504, and its call ends."""
     stub.gate.clear()
     rule = Rule("hap", slow(_factory(session, stub.url, seconds=0.2)), Action.REPORT, OnError.BLOCK, "")
@@ -180,8 +190,8 @@ async def test_a_server_that_hangs(stub: DetectorStub, session: aiohttp.ClientSe
     await eventually(lambda: stub.cancelled == 1)
 
 
-async def test_a_connection_that_was_closed(stub: DetectorStub, session: aiohttp.ClientSession) -> None:
-    """If the server closes a connection without an answer, the question is sent once more, and not again."""
+async def test_a_closed_connection_is_retried_once(stub: DetectorStub, session: aiohttp.ClientSession) -> None:
+    """If the server closes a connection without an answer, the client sends the request once more."""
     judge = slow(_factory(session, stub.url))
     stub.drops = 1
     assert await judge.judge(["x"], DetectionContext()) == [[]]
@@ -190,19 +200,19 @@ async def test_a_connection_that_was_closed(stub: DetectorStub, session: aiohttp
         await judge.judge(["x"], DetectionContext())
 
 
-async def test_concurrency(stub: DetectorStub, session: aiohttp.ClientSession) -> None:
-    """At most the configured number of questions runs at the same time, for any number of requests."""
+async def test_concurrent_requests_are_limited(stub: DetectorStub, session: aiohttp.ClientSession) -> None:
+    """At most the configured number of calls runs at the same time."""
     factory = _factory(session, stub.url, concurrency=2)
     stub.gate.clear()
-    asked = [asyncio.create_task(slow(factory).judge(["x"], DetectionContext())) for _ in range(6)]
+    tasks = [asyncio.create_task(slow(factory).judge(["x"], DetectionContext())) for _ in range(6)]
     await eventually(lambda: stub.running == 2)
     stub.gate.set()
-    await asyncio.gather(*asked)
+    await asyncio.gather(*tasks)
     assert (stub.most, len(stub.asked)) == (2, 6)
 
 
-async def test_who_leaves_stops_the_question(stub: DetectorStub, session: aiohttp.ClientSession) -> None:
-    """A cancelled question also ends at the server."""
+async def test_a_cancelled_request_ends_at_the_server(stub: DetectorStub, session: aiohttp.ClientSession) -> None:
+    """A cancelled request also ends at the server."""
     stub.gate.clear()
     task = asyncio.create_task(slow(_factory(session, stub.url)).judge(["x"], DetectionContext()))
     await eventually(lambda: stub.running == 1)
@@ -210,7 +220,7 @@ async def test_who_leaves_stops_the_question(stub: DetectorStub, session: aiohtt
     await eventually(lambda: stub.cancelled == 1)
 
 
-async def test_info_and_health(stub: DetectorStub, session: aiohttp.ClientSession) -> None:
+async def test_the_list_describes_a_remote_detector(stub: DetectorStub, session: aiohttp.ClientSession) -> None:
     """The list describes a remote detector and the health that its server reports."""
     factory = _factory(session, stub.url, kind=DetectorKind.CHAT)
     assert (factory.info().kind, factory.info().remote) == (DetectorKind.CHAT, True)

@@ -15,7 +15,7 @@ _HAP = "  hap: {kind: text_contents, url: 'http://a'}\n"
 _TONE = "  tone: {kind: text_chat, url: 'http://b'}\n"
 
 
-async def test_changes(tmp_path: Path) -> None:
+async def test_the_detectors_follow_the_file(tmp_path: Path) -> None:
     """The detectors follow the file: new ones appear, removed ones disappear, unchanged ones stay the same."""
     path = tmp_path / "detectors.yaml"
     path.write_text(f"detectors:\n{_HAP}")
@@ -36,7 +36,7 @@ async def test_changes(tmp_path: Path) -> None:
                 catalogue.rules([DetectorSpec("tone")])
 
 
-async def test_wrong_at_the_start(tmp_path: Path) -> None:
+async def test_a_wrong_file_at_the_start_is_an_error(tmp_path: Path) -> None:
     """A wrong or missing file at the start is an error with its place."""
     path = tmp_path / "detectors.yaml"
     async with aiohttp.ClientSession() as session:

@@ -83,7 +83,7 @@ def test_a_stream_finds_what_the_whole_text_has(
     assert sorted(found) == sorted(map(_key, detector.detect(text)))
 
 
-# Tokens that put together at random give RE2's syntax with its corners, and much that it refuses.
+# Random sequences of these tokens cover RE2's syntax with its special cases, and much that RE2 refuses.
 _TOKENS = re.findall(
     r"\S+",
     r"""
@@ -98,7 +98,7 @@ _TOKENS = re.findall(
     st.lists(st.sampled_from(_TOKENS), min_size=1, max_size=7).map("".join).filter(_usable),
     st.text("abAé{}]1,2\n 🔑.0-EQ\\", max_size=9),
 )
-def test_all_of_the_syntax(expression: str, text: str) -> None:
+def test_a_stream_interprets_patterns_as_re2_does(expression: str, text: str) -> None:
     """A stream of single characters interprets every pattern as RE2 interprets it for the whole text."""
     detector = _detector([expression])
     stream, found, decided = detector.stream(), [], 0
@@ -127,12 +127,12 @@ def _uncertain(
 def test_nothing_uncertain_is_decided(expression: str, overlapping: bool, text: str) -> None:
     """For every continuation, only detections that were already reported begin in decided text."""
     detector = _detector([expression], overlapping)
-    stream, told, decided = detector.stream(), set(), 0
+    stream, reported, decided = detector.stream(), set(), 0
     for character in text:
         decided, detections = stream.feed(character, False)
-        told |= set(map(_key, detections))
+        reported |= set(map(_key, detections))
     certain, uncertain = _uncertain(detector, text, 2, "abé " + _READ_DIFFERENTLY)
-    assert told <= certain
+    assert reported <= certain
     assert decided <= uncertain
 
 
@@ -192,7 +192,7 @@ def test_offsets_are_code_points() -> None:
         ("²123-45", "123-45"),  # in the text itself; in the view a digit is before it
     ],
 )
-def test_what_people_read_is_found(text: str, found: str) -> None:
+def test_look_alike_text_is_found(text: str, found: str) -> None:
     """Spans refer to the original text, whole or in single characters. No character of a detection is cleared too
     early.
     """
@@ -215,7 +215,7 @@ def test_both_spellings_of_a_letter_are_found() -> None:
         assert [each.text for each in detector.detect("caf\u00e9 cafe\u0301 cafe")] == ["caf\u00e9", "cafe\u0301"]
 
 
-def test_a_pattern_of_what_the_view_has_not_is_found() -> None:
+def test_a_match_that_only_the_original_text_has_is_found() -> None:
     """A match of the original text is found, even if the view of the text does not contain it."""
     assert [each.text for each in _detector(["\u2013|\u200b+"]).detect("a\u2013b\u200b\u200bc")] == [
         "\u2013",
@@ -223,7 +223,7 @@ def test_a_pattern_of_what_the_view_has_not_is_found() -> None:
     ]
 
 
-def test_a_run_that_nobody_sees_meets_the_hold_back_limit() -> None:
+def test_invisible_text_has_the_hold_back_limit() -> None:
     """Text without width is held only where it may be inside a match. Beyond the limit the detector fails."""
     run = "\u200b" * 150
     stream = _detector(["ab"], limits=Limits(held=100)).stream()
@@ -233,14 +233,14 @@ def test_a_run_that_nobody_sees_meets_the_hold_back_limit() -> None:
         stream.feed("b", False)
 
 
-def test_only_what_reads_otherwise_costs_a_second_search() -> None:
-    """The second search, in the view, ends as soon as both searches find the same again."""
+def test_only_a_different_view_needs_a_second_search() -> None:
+    """The second search, in the view, ends as soon as both searches find the same matches again."""
     stream = _detector([r"\d{3}-\d{2}"]).stream()
-    beside = []
+    has_second_search = []
     for character in "123\u201145 é\u2013 x":
         stream.feed(character, False)
-        beside.append(stream._reading is not None)  # type: ignore[attr-defined]  # the cost that is tested
-    assert "".join("x" if each else "." for each in beside) == "...xxx..x.."
+        has_second_search.append(stream._reading is not None)  # type: ignore[attr-defined]  # the cost that is tested
+    assert "".join("x" if each else "." for each in has_second_search) == "...xxx..x.."
 
 
 def test_whole_texts_longer_than_a_slice() -> None:
@@ -259,7 +259,7 @@ def test_the_hold_back_limit_is_a_failure() -> None:
 
 
 def test_the_hold_back_limit_hides_no_detection() -> None:
-    """If one pattern holds text for long, another pattern's detection in it is reported before the failure."""
+    """If one pattern holds much text, the detections of other patterns in it are reported before the failure."""
     stream = _detector(["a(?s:.)*z", "secret"], limits=Limits(held=1000)).stream()
     decided, detections = stream.feed("a secret" + "b" * 2000, False)
     assert (decided, [each.text for each in detections]) == (0, ["secret"])
@@ -291,14 +291,14 @@ def test_searches_of_many_matches_are_limited() -> None:
         detector.detect("a" * 500_000)
 
 
-def test_too_many_detections() -> None:
+def test_too_many_detections_are_a_failure() -> None:
     """A whole text with more detections than the limit is a failure, even if no single slice has that many."""
     detector = _detector(["a{50}"], limits=Limits(detections=1400))
     with pytest.raises(DetectorFailed, match="more than 1400 spans"):
         detector.detect("a" * 130_000)
 
 
-def test_a_costly_pattern_leaves_the_event_loop_alone() -> None:
+def test_a_large_pattern_lowers_the_inline_limit() -> None:
     """The larger a caller's pattern is, the shorter are the texts that the event loop judges itself."""
     small = PatternDetector([Matcher(Pattern("t", "n", "ab", custom=True))], Limits())
     large = PatternDetector([Matcher(Pattern("t", "n", "(?:a?){500}b", custom=True))], Limits())
@@ -306,7 +306,7 @@ def test_a_costly_pattern_leaves_the_event_loop_alone() -> None:
     assert large.inline_limit < 10_000
 
 
-def test_a_piece_costs_the_same_however_long_the_text() -> None:
+def test_the_state_of_a_stream_does_not_grow() -> None:
     """The state of a stream is the held text and one character. Earlier text is not part of it."""
     stream = _detector(["secret"]).stream()
     held = []

@@ -13,21 +13,21 @@ def test_search_sees_what_is_before_the_start() -> None:
     assert Regex("ö", memory=_MEMORY).search("aöb".encode(), 0) == (1, 3)
 
 
-def test_group_at() -> None:
+def test_group_at_returns_the_first_group() -> None:
     """`group_at` returns the first group of the match that begins exactly at the position."""
     regex = Regex("(a+)(?:b|$)", memory=_MEMORY, group=True)
     assert regex.group_at(b"xaab", 1) == (1, 3)
 
 
 @pytest.mark.parametrize("pattern", [r"(?=a)", r"(a)\1", "(", "a{2000}", r"[\pL\pN]{1,900}"])
-def test_unsupported(pattern: str) -> None:
+def test_an_unsupported_pattern_is_refused(pattern: str) -> None:
     """A pattern that RE2 does not support, or that needs too much memory, is refused with a reason."""
     with pytest.raises(Unsupported, match=r"\w"):
         Regex(pattern, memory=_MEMORY)
 
 
 @pytest.mark.parametrize(
-    ("pattern", "nothing"),
+    ("pattern", "expected"),
     [
         ("a*", True),
         (r"\b", True),
@@ -38,9 +38,9 @@ def test_unsupported(pattern: str) -> None:
         (r"\ba", False),
     ],
 )
-def test_matches_nothing(pattern: str, nothing: bool) -> None:
+def test_the_engine_knows_which_patterns_match_the_empty_text(pattern: str, expected: bool) -> None:
     """Whether a pattern matches the empty text depends on the neighbours, so all kinds of neighbours are tried."""
-    assert Regex(pattern, memory=_MEMORY).matches_empty() is nothing
+    assert Regex(pattern, memory=_MEMORY).matches_empty() is expected
 
 
 def test_time_is_linear() -> None:

@@ -29,36 +29,36 @@ def test_a_growing_text_compiles_nothing(monkeypatch: pytest.MonkeyPatch) -> Non
     assert matcher.scan(data, 0, 5, Limits(), math.inf) == ([(0, 3)], 4)
 
 
-def test_a_refused_match_hides_no_other() -> None:
-    """If the check refuses a match, a match that begins inside it is still found."""
+def test_a_rejected_match_hides_no_other_match() -> None:
+    """If the check rejects a match, a match that begins inside it is still found."""
     pattern = Pattern("t", "n", r"\d{3}", accept=lambda text, start, end: text[start:end] == b"234")
     assert _spans(pattern, "1234") == ["234"]
 
 
-def test_overlapping() -> None:
+def test_overlapping_matches_are_found_on_request() -> None:
     """Overlapping matches are found if the pattern asks for them."""
     assert _spans(Pattern("t", "n", "aéa"), "aéaéa") == ["aéa"]
     assert _spans(Pattern("t", "n", "aéa", overlapping=True), "aéaéa") == ["aéa", "aéa"]
 
 
-def test_grouped() -> None:
+def test_the_next_match_may_use_the_text_after_the_group() -> None:
     """The text after the group is part of the pattern, and the next match may use it."""
     assert _spans(Pattern("t", "n", "(ab)(?:a|$)", grouped=True), "ababab") == ["ab", "ab", "ab"]
 
 
-def test_empty_matches_are_none() -> None:
+def test_empty_matches_are_ignored() -> None:
     """A match without characters is ignored and does not stop the search."""
     assert _spans(Pattern("t", "n", "a*"), "baéa") == ["a", "a"]
 
 
-def test_growing_text() -> None:
+def test_a_scan_of_a_growing_text_returns_only_certain_matches() -> None:
     """With the sentinel at the end, a scan returns only certain matches, and the start of the undecided text."""
     matcher = Matcher(Pattern("t", "n", "ab+"))
     assert matcher.scan(b"abxab\xff", 0, 5, Limits(), math.inf) == ([(0, 2)], 3)
     assert matcher.scan(b"abx\xff", 0, 3, Limits(), math.inf) == ([(0, 2)], 3)
 
 
-def test_limits() -> None:
+def test_a_reached_limit_fails_the_detector() -> None:
     """If there are too many matches, or the search takes too long, the detector fails."""
     with pytest.raises(DetectorFailed, match="more than 2 spans"):
         _spans(Pattern("t", "n", "a"), "aaa", Limits(detections=2))
@@ -66,7 +66,7 @@ def test_limits() -> None:
         Matcher(Pattern("t", "n", "a")).scan(b"a", 0, 1, Limits(), -math.inf)
 
 
-def test_neighbours() -> None:
+def test_steps_to_a_neighbour_count_characters() -> None:
     """Steps to a neighbour count characters instead of bytes, and stay inside the text."""
     text = "a🔑é".encode()
     assert [following(text, 0), following(text, 1), following(text, 5)] == [1, 5, 7]

@@ -80,13 +80,13 @@ _DETECTORS = {name: PatternDetector(list(map(Matcher, patterns)), Limits()) for 
         ("uk-post-code", "SW1A 1CC sw1a 1aa", []),
     ],
 )
-def test_named(name: str, text: str, found: list[str] | None) -> None:
+def test_each_named_pattern_finds_what_its_name_says(name: str, text: str, found: list[str] | None) -> None:
     """Each named pattern finds what its name says, and nothing that looks similar. None means every word."""
     expected = text.split() if found is None else found
     assert [each.text for each in _DETECTORS[name].detect(text)] == expected
 
 
-def test_names() -> None:
+def test_the_names_of_detections_are_part_of_the_interface() -> None:
     """The names of the detections are part of the interface. All are personal data."""
     assert {name: {pattern.name for pattern in patterns} for name, patterns in NAMED.items()} == {
         "credit-card": {"credit_card"},
@@ -103,7 +103,7 @@ def test_names() -> None:
 
 
 @given(st.integers(min_value=1, max_value=10**18))
-def test_luhn(number: int) -> None:
+def test_the_check_accepts_exactly_one_last_digit(number: int) -> None:
     """Exactly one of the ten possible last digits passes the check, and a number with one changed digit never
     passes.
     """
@@ -113,7 +113,7 @@ def test_luhn(number: int) -> None:
     assert not luhn((str((int(digits[0]) + 1) % 10) + digits[1:]).encode())
 
 
-# A continuation that makes a detection of anything that can become one is the end of one of these.
+# Every text that can become a detection becomes one if the end of one of these samples follows it.
 _SAMPLES = {
     "credit-card": [
         "4111111111111111",
@@ -155,9 +155,9 @@ _SAMPLES = {
 
 @pytest.mark.parametrize("name", _SAMPLES)
 @given(data=st.data())
-def test_minimal_hold_back(name: str, data: st.DataObject) -> None:
-    """Held text can still become part of a detection that begins with the first held character. Card numbers that
-    lack only the character after them are an exception: their check digits are not checked before it arrives.
+def test_only_text_of_a_possible_detection_is_held(name: str, data: st.DataObject) -> None:
+    """Held text can still become part of a detection that begins with the first held character. A complete card
+    number is an exception: its check digit is checked only when the next character arrives.
     """
     alphabet = "".join(sorted(set("".join(_SAMPLES[name])))) + " x,"
     fragments = [sample[:end] for sample in _SAMPLES[name] for end in range(1, len(sample) + 1)]
@@ -176,7 +176,7 @@ def test_minimal_hold_back(name: str, data: st.DataObject) -> None:
         if len(held) >= 13:
             return
         ends = {end[:-1] + digit for end in ends if end for digit in "0123456789"} | ends
-    ended = detector.detect(text + "\n")  # of what follows a number nothing is part of it, but may say what it is
+    ended = detector.detect(text + "\n")  # the text after a number may identify it
     witnesses = [text + end + after for end in ends for after in ("", " ")]
     assert any(
         each.start == decided and each.end is not None and (each.end >= len(text) or each not in ended)
@@ -186,7 +186,7 @@ def test_minimal_hold_back(name: str, data: st.DataObject) -> None:
 
 
 @pytest.mark.parametrize("name", NAMED)
-def test_holding_is_bounded(name: str) -> None:
+def test_the_held_text_is_limited(name: str) -> None:
     """For words of any length, no named pattern holds more than a few hundred characters."""
     for text in ("a" * 3000, "1" * 3000, "a@" + "a" * 3000, "a@" + "a." * 1500, "1:" * 1500, "1." * 1500):
         stream, decided = _DETECTORS[name].stream(), 0

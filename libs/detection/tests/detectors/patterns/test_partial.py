@@ -17,9 +17,9 @@ def _match(pattern: str, text: str) -> tuple[str, bool]:
     [
         ("abc", "xab", "ab", True),
         ("abc", "xabc", "abc", False),  # nothing can change it
-        ("abc", "xabd", "", True),  # what begins at the end is nothing yet
+        ("abc", "xabd", "", True),  # a match may begin at the end
         ("ab|a", "a", "a", True),  # the longer one is preferred and may still come
-        ("a|ab", "a", "a", False),  # the shorter one is preferred, whatever comes
+        ("a|ab", "a", "a", False),  # the shorter one is preferred for any further text
         ("a.*?b", "axxb", "axxb", False),
         ("a.*b", "axxb", "axxb", True),
         (r"a{2,3}", "aa", "aa", True),
@@ -46,7 +46,7 @@ def _match(pattern: str, text: str) -> tuple[str, bool]:
         (r"\x{1F511}k", "🔑", "🔑", True),
         (r"\x41b", "A", "A", True),
         (r"\101b", "A", "A", True),
-        (r"a{,2}b", "a{", "a{", True),  # no count to RE2, but text
+        (r"a{,2}b", "a{", "a{", True),  # RE2 reads this as text, not as a count
         (r"a{01}b", "a{0", "a{0", True),
         (r"x{y", "x{", "x{", True),
         ("(?i:AB)c", "ab", "ab", True),
@@ -58,12 +58,14 @@ def _match(pattern: str, text: str) -> tuple[str, bool]:
         ("é+🔑", "éé", "éé", True),
     ],
 )
-def test_partial(pattern: str, text: str, matched: str, open_: bool) -> None:
+def test_a_match_that_further_text_can_change_reaches_the_end(
+    pattern: str, text: str, matched: str, open_: bool
+) -> None:
     """A match reaches the end exactly if further text can change it. Otherwise it is the pattern's own match."""
     assert _match(pattern, text) == (matched, open_)
 
 
-def test_bytes_are_refused() -> None:
+def test_a_pattern_of_single_bytes_is_refused() -> None:
     """A pattern of single bytes is refused, because it could split characters."""
     with pytest.raises(ValueError, match="split a character"):
         partial(r"a\C")

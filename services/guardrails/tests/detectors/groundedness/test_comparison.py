@@ -1,4 +1,4 @@
-"""detectors.groundedness.comparison: how a statement differs from a passage."""
+"""detectors.groundedness.comparison: the differences between a statement and the passages."""
 
 import pytest
 from guardrails.detectors.groundedness.comparison import Place, Sources
@@ -33,7 +33,7 @@ _SOURCES = Sources(
         ("It lasts 5 days.", "number", "5", None),
     ],
 )
-def test_differences(text: str, name: str, value: str, start: int | None) -> None:
+def test_the_first_difference_is_reported(text: str, name: str, value: str, start: int | None) -> None:
     """The first difference is reported with the words of the sentence and with the passage's sentence."""
     first = _SOURCES.differences(text)[0]
     assert (first.name, first.value, first.place and first.place.start) == (name, value, start)
@@ -50,7 +50,7 @@ def test_differences(text: str, name: str, value: str, start: int | None) -> Non
         "Nothing of this was ever asked.",
     ],
 )
-def test_the_same_in_other_words(text: str) -> None:
+def test_equal_statements_have_no_differences(text: str) -> None:
     """A different order, a different form, and opposites that cancel each other out are no difference."""
     assert _SOURCES.differences(text) == []
 
@@ -73,7 +73,7 @@ def test_the_work_on_one_sentence_is_bounded(monkeypatch: pytest.MonkeyPatch) ->
 
 
 @pytest.mark.parametrize(
-    ("word", "others", "is_there"),
+    ("word", "others", "expected"),
     [
         ("open", {"the", "closed"}, True),
         ("paid", {"unpaid"}, True),
@@ -82,6 +82,6 @@ def test_the_work_on_one_sentence_is_bounded(monkeypatch: pytest.MonkeyPatch) ->
         ("open", {"open"}, False),
     ],
 )
-def test_opposites(word: str, others: set[str], is_there: bool) -> None:
+def test_opposites_are_recognised(word: str, others: set[str], expected: bool) -> None:
     """Listed pairs are opposites, and so are a word and the same word with a negating prefix."""
-    assert has_opposite(word, others) is is_there
+    assert has_opposite(word, others) is expected

@@ -28,7 +28,7 @@ async def _judge(judge: Judge, text: str, passages: tuple[str, ...] = _PASSAGES)
     return [found for each in await judge.judge(windows, DetectionContext(passages=passages)) for found in each]
 
 
-async def test_sentences() -> None:
+async def test_a_sentence_unlike_all_passages_is_a_finding() -> None:
     """A sentence that is like a sentence of a passage is grounded. Another sentence is a finding with the nearest
     passage.
     """
@@ -45,7 +45,7 @@ async def test_sentences() -> None:
     assert json.loads(found.extra)["evidence"][0]["name"] == "nearest_passage"
 
 
-async def test_numbers() -> None:
+async def test_an_unsupported_number_is_a_finding() -> None:
     """A number that no passage has is a finding, even in a sentence near to a passage. Numbers of citations are
     ignored.
     """
@@ -69,7 +69,7 @@ async def test_numbers() -> None:
         ("The pump is not painted green.", "negations", "contradicted_negation"),
     ],
 )
-async def test_each_sort_can_be_left_out(text: str, parameter: str, name: str) -> None:
+async def test_each_kind_of_difference_can_be_disabled(text: str, parameter: str, name: str) -> None:
     """The name of a finding is the kind of the difference. A parameter disables each kind."""
     (found,) = await _judge(slow(groundedness(_open, 10)), text)
     assert found.name == name
@@ -77,24 +77,22 @@ async def test_each_sort_can_be_left_out(text: str, parameter: str, name: str) -
 
 
 @pytest.mark.parametrize("passages", [(), ("", " ")])
-async def test_without_passages(passages: tuple[str, ...]) -> None:
-    """Without passages the detector fails and reports that the request is wrong."""
+async def test_without_passages_the_detector_fails(passages: tuple[str, ...]) -> None:
+    """Without passages, the detector fails with status 422, because the request is wrong."""
     with pytest.raises(DetectorFailed, match="passages") as failed:
         await _judge(slow(groundedness(_open, 10)), "The bearing will be renewed.", passages)
     assert failed.value.status == 422
 
 
-async def test_addresses_instead_of_passages() -> None:
-    """The detector does not fetch documents. A request with addresses of documents is wrong, and the server is not
-    at fault.
-    """
-    around = DetectionContext(passages=("https://example.org/so",), urls=True)
+async def test_urls_instead_of_passages_are_refused() -> None:
+    """The detector does not fetch documents. It refuses URLs with status 422, because the request is wrong."""
+    context = DetectionContext(passages=("https://example.org/so",), urls=True)
     with pytest.raises(DetectorFailed, match="not their URLs") as failed:
-        await slow(groundedness(_open, 10)).judge(["The bearing will be renewed."], around)
+        await slow(groundedness(_open, 10)).judge(["The bearing will be renewed."], context)
     assert failed.value.status == 422
 
 
-async def test_without_a_model() -> None:
+async def test_without_the_model_the_detector_fails() -> None:
     """Without the model the detector fails and is unhealthy."""
     kind = groundedness(_missing, 10)
     with pytest.raises(DetectorFailed, match="embedding model"):

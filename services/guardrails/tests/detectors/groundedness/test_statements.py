@@ -16,7 +16,7 @@ from guardrails.detectors.groundedness.statements import Kind, names_of, stateme
         ("1" * 500, [{"inf"}]),
     ],
 )
-def test_numbers(text: str, keys: list[set[str]]) -> None:
+def test_numbers_in_digits_and_in_words_are_equal(text: str, keys: list[set[str]]) -> None:
     """A number in digits and the same number in words are the same fact. Parts of names and citations are not
     numbers.
     """
@@ -31,12 +31,12 @@ def test_numbers(text: str, keys: list[set[str]]) -> None:
         ("On 3 Oct the valve was blue.", ["oct"]),
     ],
 )
-def test_dates(text: str, facts: list[str]) -> None:
+def test_months_weekdays_and_seasons_are_dates(text: str, facts: list[str]) -> None:
     """Months, weekdays and seasons are dates. A verb with the same spelling is not."""
     assert [key for fact in statement(text).facts if fact.kind is Kind.DATE for key in fact.keys] == facts
 
 
-def test_names() -> None:
+def test_capitalised_words_are_names() -> None:
     """Capitalised words are names. The first word of a sentence needs a second sign: a name elsewhere, or a
     following name.
     """
@@ -48,13 +48,13 @@ def test_names() -> None:
     assert [fact.text for fact in statement("Karin Olsson leads.").facts] == ["Karin", "Olsson"]
 
 
-def test_units() -> None:
+def test_all_spellings_of_a_unit_are_equal() -> None:
     """Each spelling of a unit after a number is the same unit."""
     texts = ("5 kg", "5kg", "five kilograms", "5 apples")
     assert [statement(text).facts[0].unit for text in texts] == ["kilogram", "kilogram", "kilogram", ""]
 
 
-def test_clauses_and_stems() -> None:
+def test_a_sentence_is_split_into_clauses_and_stems() -> None:
     """Signs and words between statements separate them. All forms of a word have one stem."""
     clauses = statement("Anna leads sales, and Tom, who is ill, led nothing.").clauses()
     assert [" ".join(token.word for token in clause.tokens) for clause in clauses] == [

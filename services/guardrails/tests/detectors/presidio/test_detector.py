@@ -13,7 +13,7 @@ from guardrails.detectors.presidio.detector import pii, pii_processes
 from guardrails.detectors.registry import built_in
 
 PYTHON = Path(sys.prefix) / "pii" / "bin" / "python"
-_AROUND = DetectionContext()
+_CONTEXT = DetectionContext()
 
 
 @pytest.fixture
@@ -25,11 +25,11 @@ async def processes() -> AsyncIterator[ChildProcesses]:
     await processes.aclose()
 
 
-async def test_names_and_places(processes: ChildProcesses) -> None:
+async def test_each_window_has_its_own_findings(processes: ChildProcesses) -> None:
     """Each window has its own findings, in code points. Entities that were not requested are not reported."""
     judge = slow(pii(processes, 60))
     texts = ["\U0001f511 Anna Meyer lives in Berlin.", "The pump is green.", "She asked John Smith."]
-    found = await judge.judge(texts, _AROUND)
+    found = await judge.judge(texts, _CONTEXT)
     assert [[(each.name, each.text) for each in one] for one in found] == [
         [("person", "Anna Meyer"), ("location", "Berlin")],
         [],
@@ -39,37 +39,37 @@ async def test_names_and_places(processes: ChildProcesses) -> None:
         for each in detections:
             assert each.text == text[each.start : each.end]
             assert (each.type, each.score) == ("pii", 0.85)
-    [places] = await slow(pii(processes, 60), entities=["LOCATION"]).judge(texts[:1], _AROUND)
+    [places] = await slow(pii(processes, 60), entities=["LOCATION"]).judge(texts[:1], _CONTEXT)
     assert [each.text for each in places] == ["Berlin"]
 
 
-async def test_many_windows_are_several_questions(processes: ChildProcesses) -> None:
+async def test_many_windows_are_several_requests(processes: ChildProcesses) -> None:
     """The requests are sent one after the other, and the results are in order."""
     green = "The pump is green. " * 500
     texts = [green, "Anna Meyer came.", green, green, "John Smith left."]
-    found = await slow(pii(processes, 60)).judge(texts, _AROUND)
+    found = await slow(pii(processes, 60)).judge(texts, _CONTEXT)
     assert [[each.text for each in one] for one in found] == [[], ["Anna Meyer"], [], [], ["John Smith"]]
 
 
-async def test_a_process_that_ends_while_it_is_idle_fails_no_question(processes: ChildProcesses) -> None:
-    """The next question starts another process."""
+async def test_a_process_that_ends_while_it_is_idle_fails_no_request(processes: ChildProcesses) -> None:
+    """The next request starts another process."""
     judge = slow(pii(processes, 60))
-    await judge.judge(["Anna"], _AROUND)
+    await judge.judge(["Anna"], _CONTEXT)
     [idle] = processes._processes._idle
     await idle.kill()
-    assert (await judge.judge(["Anna Meyer came."], _AROUND))[0]
+    assert (await judge.judge(["Anna Meyer came."], _CONTEXT))[0]
 
 
-async def test_a_late_answer_is_a_failure() -> None:
+async def test_a_late_response_is_a_failure() -> None:
     """A late answer is a failure with status 504. The process is killed together with its forks."""
     late = pii_processes(PYTHON, 0.001, 1)
     with pytest.raises(DetectorFailed, match="longer than") as failed:
-        await slow(pii(late, 0.001)).judge(["Anna " * 3000], _AROUND)
+        await slow(pii(late, 0.001)).judge(["Anna " * 3000], _CONTEXT)
     assert failed.value.status == 504
     assert late._processes._idle == []
 
 
-async def test_health(processes: ChildProcesses, tmp_path: Path) -> None:
+async def test_the_health_names_the_reason(processes: ChildProcesses, tmp_path: Path) -> None:
     """The detector is healthy if the model answers. Otherwise its health names the reason."""
     assert (await pii(processes, 60).health()).healthy
     missing = await pii(pii_processes(tmp_path / "python", 60, 1), 60).health()
@@ -78,7 +78,7 @@ async def test_health(processes: ChildProcesses, tmp_path: Path) -> None:
     assert (other.healthy, other.reason) == (False, "the process that checks texts does not start")
 
 
-def test_it_is_offered_where_there_is_a_python_for_it() -> None:
+def test_the_detector_exists_only_with_a_python_for_it() -> None:
     """The detector exists only if a Python is configured for it. The other detectors do not need it."""
     there = [each.detector_id for each in built_in(resources())]
     assert "pii" not in there

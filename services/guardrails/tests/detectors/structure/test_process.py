@@ -44,7 +44,7 @@ async def processes(tmp_path: Path) -> AsyncIterator[CheckProcesses]:
 
 
 @pytest.mark.parametrize(
-    ("text", "says", "status"),
+    ("text", "message", "status"),
     [
         ("hang", "longer than 3 s", 504),
         ("spin", "longer than 3 s", 504),
@@ -53,15 +53,17 @@ async def processes(tmp_path: Path) -> AsyncIterator[CheckProcesses]:
         ("defect", "failed on the text", 0),
     ],
 )
-async def test_a_text_that_ends_its_check(text: str, says: str, status: int, processes: CheckProcesses) -> None:
+async def test_a_text_that_ends_its_check_fails_the_detector(
+    text: str, message: str, status: int, processes: CheckProcesses
+) -> None:
     """The detector fails on the text that ends its check, and the next text is checked."""
-    with pytest.raises(DetectorFailed, match=says) as raised:
+    with pytest.raises(DetectorFailed, match=message) as raised:
         await processes.reasons(text, ["json"], 0)
     assert raised.value.status == status
     assert await processes.reasons("good", ["json"], 0)
 
 
-async def test_the_process_is_kept(processes: CheckProcesses) -> None:
+async def test_one_process_checks_many_texts(processes: CheckProcesses) -> None:
     """One process forks for many texts, even after a crash. The output of libraries does not change the answers."""
     first = await processes.reasons("good", ["json"], 0)
     with pytest.raises(DetectorFailed):
@@ -69,14 +71,14 @@ async def test_the_process_is_kept(processes: CheckProcesses) -> None:
     assert await processes.reasons("noise", ["json"], 0) == first
 
 
-async def test_secrets_stay_outside(processes: CheckProcesses, monkeypatch: pytest.MonkeyPatch) -> None:
+async def test_the_process_gets_no_secrets(processes: CheckProcesses, monkeypatch: pytest.MonkeyPatch) -> None:
     """The process gets no environment variable of the service."""
     monkeypatch.setenv("CAUSEWAY_NATS_URL", "nats://guardrails:secret@127.0.0.1")
     (names,) = await processes.reasons("environment", ["json"], 0)
     assert "CAUSEWAY_NATS_URL" not in names
 
 
-async def test_a_process_that_does_not_start() -> None:
+async def test_a_process_that_does_not_start_fails_the_detector() -> None:
     """If the process does not start, the detector fails with a message."""
     broken = CheckProcesses(CheckLimits(), (sys.executable, "-c", "raise SystemExit(1)"))
     with pytest.raises(DetectorFailed, match="does not start"):
