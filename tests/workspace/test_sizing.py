@@ -115,7 +115,7 @@ def test_admission_limits_are_those_of_the_settings(rows: dict[str, list[list[st
         "`max_concurrency` of a deployment, for each generator": DeploymentEntry.model_fields[
             "max_concurrency"
         ].default,
-        "gRPC calls at once of generator, retriever and guardrails": inspect.signature(GrpcServer.__init__)
+        "concurrent gRPC calls of generator, retriever and guardrails": inspect.signature(GrpcServer.__init__)
         .parameters["max_concurrent_calls"]
         .default,
     }
