@@ -321,6 +321,11 @@ def mark_point_id(collection_name: str, document: str) -> uuid.UUID:
     return document_point_id(f"{collection_name}/mark", document)
 
 
+def creation_point_id(collection_name: str) -> uuid.UUID:
+    """Return the id of the point with the lease for creating a collection."""
+    return document_point_id(f"{collection_name}/creation", "")
+
+
 def index_point_id(collection_name: str) -> uuid.UUID:
     """Return the id of a collection's own record on a server."""
     return document_point_id(f"{collection_name}/index", "")

@@ -22,6 +22,7 @@ from retriever.stores.qdrant.connection import Connection
 from retriever.stores.qdrant.incarnation import Incarnation
 from retriever.stores.qdrant.kind import QDRANT, QdrantSettings
 from retriever.stores.qdrant.layout import Layout
+from retriever.stores.qdrant.space import Space
 from retriever.stores.qdrant.store import QdrantStore
 from servicekit import keys
 from servicekit.errors import InvalidRequest, NotFound, Unavailable
@@ -328,3 +329,20 @@ async def test_a_prefix_of_shared_collections_is_refused() -> None:
     made = QdrantSettings(qdrant_url="http://127.0.0.1:1", qdrant_prefix="causeway-space")
     with pytest.raises(InvalidRequest, match="CAUSEWAY_QDRANT_PREFIX"):
         await QDRANT.open(made, Scheduler())
+
+
+async def test_a_slow_process_creates_no_second_incarnation(monkeypatch: pytest.MonkeyPatch) -> None:
+    """A process that pauses before it creates the index does not create another incarnation."""
+    async with serving() as server, opened(server) as slow, opened(server) as other:
+        look_up = slow._begun  # the only place to pause
+
+        async def pause(space: Space, spec: IndexSpec) -> uuid.UUID | None:
+            found = await look_up(space, spec)
+            await asyncio.sleep(0.2)
+            return found
+
+        monkeypatch.setattr(slow, "_begun", pause)
+        for number in range(6):
+            spec = replace(SPEC, name=str(number))
+            first, second = await asyncio.gather(slow.create(spec), other.create(spec))
+            assert first.location.key == second.location.key

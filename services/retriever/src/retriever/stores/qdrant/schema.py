@@ -15,6 +15,8 @@ from retriever.stores import payload
 from retriever.stores.payload import DENSE, FACTS, NUMBERS, SPARSE
 
 INDEX = "index"
+CREATION = "creation"
+"""The kind of the point with the lease for creating an index."""
 GENERATION = "generation"
 UNTIL = "until"
 GIVEN_UP = 1.0

@@ -7,26 +7,33 @@ import asyncio
 import contextlib
 import time
 import uuid
-from collections.abc import Mapping, Sequence
+from collections.abc import AsyncIterator, Mapping, Sequence
 from pathlib import Path
 
 from servicekit import keys
 from servicekit.errors import CausewayError, Unavailable
 
 from retriever.domain.index import IndexSpec
+from retriever.stores import payload
 from retriever.stores.qdrant import leases, schema, snapshots
 from retriever.stores.qdrant.aliases import Entry
 from retriever.stores.qdrant.collection import QdrantCollection
 from retriever.stores.qdrant.connection import Connection
+from retriever.stores.qdrant.copies import Copies
 from retriever.stores.qdrant.failures import Missing
+from retriever.stores.qdrant.incarnation import Incarnation
 from retriever.stores.qdrant.layout import Layout
-from retriever.stores.qdrant.leases import Leases
+from retriever.stores.qdrant.leases import Lease, Leases
 from retriever.stores.qdrant.location import Location
 from retriever.stores.qdrant.locations import Locations
 from retriever.stores.qdrant.renewals import RENEWAL
 from retriever.stores.qdrant.shared_location import SharedLocation
 from retriever.stores.qdrant.space import Space
 from retriever.stores.qdrant.tidying import Tidying
+
+_CREATION_SECONDS = 10.0
+"""Duration of the lease for creating an index, and the maximum time to wait for it."""
+_CREATION_POLL_SECONDS = 0.05
 
 
 class QdrantStore:
@@ -119,15 +126,9 @@ class QdrantStore:
         await space.make_once(spec.dimension)
         if beside:
             return await self._begin(self._locations.incarnation(space, spec, uuid.uuid4()), spec, beside=True)
-        begun = await self._begun(space, spec)
-        incarnation = begun or uuid.uuid4()
-        collection = await self._begin(self._locations.incarnation(space, spec, incarnation), spec, beside=False)
-        # Two processes may have created an incarnation each. Then both continue with the same one.
-        first = incarnation if begun else await self._begun(space, spec)
-        if first in (None, incarnation):
-            return collection
-        await collection.drop()
-        return await self._begin(self._locations.incarnation(space, spec, first), spec, beside=False)
+        async with self._only_creator(space, spec):
+            incarnation = await self._begun(space, spec) or uuid.uuid4()
+            return await self._begin(self._locations.incarnation(space, spec, incarnation), spec, beside=False)
 
     async def restore(self, spec: IndexSpec, directory: Path) -> QdrantCollection:
         """Create an unpublished collection from a snapshot."""
@@ -202,6 +203,31 @@ class QdrantStore:
         # If another process holds the lease, that process renews or publishes it.
         await collection.leases.take(location.lease(spec, beside=beside))
         return collection
+
+    @contextlib.asynccontextmanager
+    async def _only_creator(self, space: Space, spec: IndexSpec) -> AsyncIterator[None]:
+        """Hold the lease for creating an index, so that all processes create the same incarnation.
+
+        Raises:
+            Unavailable: Another process holds the lease for too long.
+        """
+        # The lease is the only point of an incarnation of its own.
+        point = keys.creation_point_id(keys.collection(spec.tenant, spec.name))
+        calls, id_ = Incarnation(self._connection, point), str(point)
+        copies = Copies(calls, space.name, space.replicas)
+        creators = Leases(calls, copies, space.name, self._holder, _CREATION_SECONDS)
+        lease = Lease(id_, {}, (payload.kind(schema.CREATION),), 0.0)
+        end = time.monotonic() + _CREATION_SECONDS
+        while not await creators.take(lease):
+            if time.monotonic() > end:
+                raise Unavailable(f"Another process is creating index '{spec.name}'.", retry_after=1)
+            await asyncio.sleep(_CREATION_POLL_SECONDS)
+        try:
+            yield
+            lease.check()
+        finally:
+            with contextlib.suppress(CausewayError):  # the lease expires soon
+                await creators.give_up(id_)
 
     async def _begun(self, space: Space, spec: IndexSpec) -> uuid.UUID | None:
         """Return the incarnation that a process is creating for an index, or None."""
