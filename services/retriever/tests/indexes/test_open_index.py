@@ -11,8 +11,8 @@ class _Counted:
     """A collection with documents in every language or in none.
 
     Attributes:
-        index: The index that the other collection takes over during the count.
-        other: The other collection.
+        index: The index whose collection is replaced during the count.
+        other: The new collection.
     """
 
     remote = None
@@ -31,9 +31,9 @@ class _Counted:
 
 async def test_a_count_belongs_to_the_collection_that_was_counted() -> None:
     """If the collection is replaced during a count, the new one is counted, even if its revision is the same."""
-    former, later = _Counted(1), _Counted(0)
-    index = Index(cast("Collection", former), published=True)
-    former.index, former.other = index, cast("Collection", later)
+    old, new = _Counted(1), _Counted(0)
+    index = Index(cast("Collection", old), published=True)
+    old.index, old.other = index, cast("Collection", new)
     assert await index.languages()
     index.note_language("a new one")
     assert await index.languages() == {}

@@ -123,10 +123,10 @@ class GroupCommit:
 
         async def stage() -> Document:
             # The failed write of the group may have written the new record. Restore the previous state.
-            if whole.former is None:
+            if whole.previous is None:
                 await index.collection.remove_record(whole.document.document_id)
             else:
-                await index.collection.put_record(whole.former)
+                await index.collection.put_record(whole.previous)
             await index.collection.add_chunks(whole.document, whole.points)
             return whole.document
 

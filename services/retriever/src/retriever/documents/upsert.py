@@ -159,10 +159,10 @@ class Upserts:
         return Upserted(Outcome.REPLACED if stored else Outcome.CREATED, record)
 
     async def _whole_document(
-        self, index: Index, document: Document, chunks: Sequence[Chunk], former: Document | None
+        self, index: Index, document: Document, chunks: Sequence[Chunk], previous: Document | None
     ) -> WholeDocument:
         document = await self._with_language(index, replace(document, chunk_count=len(chunks)), chunks)
-        return WholeDocument(document, await self._points(index, document, chunks), former)
+        return WholeDocument(document, await self._points(index, document, chunks), previous)
 
     async def _stage(self, index: Index, begin: Begin, steps: AsyncIterator[UpsertStep]) -> Document:
         document, count = begin.document, 0

@@ -50,10 +50,10 @@ class Backups:
             Unavailable: The index cannot be read, or the disk has no space for its snapshot.
         """
         index = await self._indexes.get(tenant, name)
-        async with self._lock, self._temporary_directory() as place:
-            await index.collection.persist(place)
-            manifest = await asyncio.to_thread((place / MANIFEST).read_bytes)
-            points = place / snapshot_reader.read_manifest(place).points
+        async with self._lock, self._temporary_directory() as directory:
+            await index.collection.persist(directory)
+            manifest = await asyncio.to_thread((directory / MANIFEST).read_bytes)
+            points = directory / snapshot_reader.read_manifest(directory).points
             yield manifest
             with points.open("rb") as file:
                 while piece := await asyncio.to_thread(file.read, _PIECE_BYTES):
@@ -69,17 +69,17 @@ class Backups:
         """
         if len(manifest) > _MAX_MANIFEST_BYTES:
             raise InvalidRequest("The snapshot's manifest is too long.", field="manifest")
-        async with self._lock, self._temporary_directory() as place:
-            (place / MANIFEST).write_bytes(manifest)
-            parsed = snapshot_reader.read_manifest(place)
+        async with self._lock, self._temporary_directory() as directory:
+            (directory / MANIFEST).write_bytes(manifest)
+            parsed = snapshot_reader.read_manifest(directory)
             check_vectors(parsed, self._models)
             spec = IndexSpec(
                 tenant, name, parsed.embedding_model, parsed.dimension, parsed.settings, parsed.language
             )
             await self._check_absent(tenant, name)
-            with (place / parsed.points).open("xb") as file:
+            with (directory / parsed.points).open("xb") as file:
                 await _receive(file, pieces, parsed.size)
-            await self._indexes.load(spec, place, _check_no_index)
+            await self._indexes.load(spec, directory, _check_no_index)
             return parsed.contents
 
     async def _check_absent(self, tenant: str, name: str) -> None:
@@ -93,15 +93,15 @@ class Backups:
     async def _temporary_directory(self) -> AsyncIterator[Path]:
         try:
             self._directory.mkdir(parents=True, exist_ok=True)
-            place = Path(tempfile.mkdtemp(dir=self._directory))
+            directory = Path(tempfile.mkdtemp(dir=self._directory))
         except OSError as error:
             raise Unavailable("A snapshot cannot be created on the retriever's disk.") from error
         try:
-            yield place
+            yield directory
         except OSError as error:
             raise Unavailable("The snapshot cannot be written or read on the retriever's disk.") from error
         finally:
-            shutil.rmtree(place, ignore_errors=True)
+            shutil.rmtree(directory, ignore_errors=True)
 
 
 async def _receive(file: BinaryIO, pieces: AsyncIterator[bytes], size: int) -> None:

@@ -85,12 +85,12 @@ class Snapshots:
         """
         _check_administrator(principal, "delete")
         root = self._root(principal.tenant)
-        place = await asyncio.to_thread(self._directory_of, root, path)
+        directory = await asyncio.to_thread(self._directory_of, root, path)
         async with self._counting:
-            if place in self._writing:
+            if directory in self._writing:
                 raise Conflict("The snapshot is being written.", resource=path)
             try:
-                existed = await asyncio.to_thread(snapshot_shelf.delete, place, root)
+                existed = await asyncio.to_thread(snapshot_shelf.delete, directory, root)
             except OSError as error:
                 raise Unavailable("The snapshot directory cannot be written to.") from error
         if not existed:
@@ -108,7 +108,7 @@ class Snapshots:
             Unavailable: The load failed; nothing changed.
         """
         keys.index_name(index_name)
-        places = await asyncio.to_thread(self._snapshot_directories, principal.tenant, path, index_name)
+        directories = await asyncio.to_thread(self._snapshot_directories, principal.tenant, path, index_name)
 
         async def check(existing: Index | None) -> None:
             if existing is not None and not overwrite:
@@ -117,10 +117,10 @@ class Snapshots:
                 await existing.check_sees_all(principal)
 
         try:
-            manifest, directory = await asyncio.to_thread(_find, *places)
+            manifest, directory = await asyncio.to_thread(_find, *directories)
         except snapshot_reader.NoSnapshot:
-            place = posixpath.join(path, index_name)
-            raise NotFound(f"Path does not exist: {place}", resource=place) from None
+            snapshot_path = posixpath.join(path, index_name)
+            raise NotFound(f"Path does not exist: {snapshot_path}", resource=snapshot_path) from None
         if manifest.index != index_name:
             message = f"The path has a snapshot of the index '{manifest.index}', not of '{index_name}'."
             raise InvalidRequest(message, field="path")
@@ -154,10 +154,10 @@ class Snapshots:
         """Return the directory of an index's snapshot below a path, and the path's own directory."""
         root = self._root(tenant)
         parent = self._directory_of(root, path)
-        place = self._directory_of(root, str(parent / index_name))
-        if place == root:  # reached through a link
+        directory = self._directory_of(root, str(parent / index_name))
+        if directory == root:  # reached through a link
             raise InvalidRequest("The path lies outside the snapshot directory.", field="path")
-        return place, parent
+        return directory, parent
 
     def _directory_of(self, root: Path, path: str) -> Path:
         """Return the directory of a path below a tenant's root."""
@@ -167,10 +167,10 @@ class Snapshots:
             raise InvalidRequest(f"A name in a path has at most {_MAX_NAME_BYTES} bytes.", field="path")
         try:
             # An absolute path replaces the root. `resolve` follows links, so the check applies to their targets.
-            place = (root / path).resolve()
-            if not place.is_relative_to(root):
+            directory = (root / path).resolve()
+            if not directory.is_relative_to(root):
                 raise InvalidRequest("The path lies outside the snapshot directory.", field="path")
-            return place
+            return directory
         except (OSError, RuntimeError) as error:  # a link to itself
             raise InvalidRequest("The path is not valid.", field="path") from error
 

@@ -18,12 +18,12 @@ class WholeDocument:
     Attributes:
         document: The record.
         points: The chunks.
-        former: The record of the stored version; None for a new document.
+        previous: The record of the stored version; None for a new document.
     """
 
     document: Document
     points: Sequence[ChunkPoint]
-    former: Document | None
+    previous: Document | None
 
 
 @runtime_checkable

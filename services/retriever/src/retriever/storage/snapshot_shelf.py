@@ -44,42 +44,42 @@ def snapshot_directories(root: Path) -> Iterator[Path]:
 def stored(root: Path) -> list[StoredSnapshot]:
     """Return the snapshots below the root, ordered by path."""
     found: list[StoredSnapshot] = []
-    for place in snapshot_directories(root):
+    for directory in snapshot_directories(root):
         with contextlib.suppress(FileNotFoundError, snapshot_reader.NoSnapshot):  # it is being deleted
-            found.append(_described(place, place.relative_to(root).as_posix()))
+            found.append(_described(directory, directory.relative_to(root).as_posix()))
     return sorted(found, key=lambda each: each.path)
 
 
-def _described(place: Path, path: str) -> StoredSnapshot:
-    manifest = place / MANIFEST
+def _described(directory: Path, path: str) -> StoredSnapshot:
+    manifest = directory / MANIFEST
     written = datetime.fromtimestamp(manifest.stat().st_mtime, UTC)
-    own_files = [manifest, *(each for each in place.iterdir() if POINTS.fullmatch(each.name))]
+    own_files = [manifest, *(each for each in directory.iterdir() if POINTS.fullmatch(each.name))]
     size = sum(each.stat().st_blocks * 512 for each in own_files)
     try:
-        read = snapshot_reader.read_manifest(place)
+        read = snapshot_reader.read_manifest(directory)
     except InvalidRequest:
         return StoredSnapshot(path, "", 0, 0, size, written)
     return StoredSnapshot(path, read.index, read.documents, read.chunks, size, read.created_at)
 
 
-def delete(place: Path, root: Path) -> bool:
+def delete(directory: Path, root: Path) -> bool:
     """Delete the snapshot in a directory atomically and durably, and parent directories that become empty.
 
     Args:
-        place: The directory. Other snapshots below it are kept.
+        directory: The directory of the snapshot. Other snapshots below it are kept.
         root: The root, which is kept.
 
     Returns:
         Whether there was a snapshot.
     """
-    if not (place / MANIFEST).is_file():
+    if not (directory / MANIFEST).is_file():
         return False
-    files.unlink(place / MANIFEST)
-    for each in place.iterdir():
+    files.unlink(directory / MANIFEST)
+    for each in directory.iterdir():
         if POINTS.fullmatch(each.name):
             each.unlink(missing_ok=True)
     with contextlib.suppress(OSError):  # the directory is not empty
-        while place != root:
-            place.rmdir()
-            place = place.parent
+        while directory != root:
+            directory.rmdir()
+            directory = directory.parent
     return True

@@ -200,8 +200,8 @@ class EdgeCollection:
         async with self._live.writing(*ids), self._scheduler.slice():
             self._check_free_space()
             visible = self._marks.visible_generations
-            former = {each.document.document_id for each in documents if each.former is not None}
-            replacing = [each for each in ids if each in former or each in visible]
+            previous = {each.document.document_id for each in documents if each.previous is not None}
+            replacing = [each for each in ids if each in previous or each in visible]
             points = schema.whole_documents(self._live.name, documents, replacing)
             for each in documents:
                 self._reads.forget_chunks(point.id for point in each.points)

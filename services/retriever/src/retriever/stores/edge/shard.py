@@ -80,7 +80,7 @@ class LiveShard:
         self._opened, self._indexed = opened, bool(shard.info().payload_schema)
         self._parked = self._replaced = False
         self.used_at = time.monotonic()
-        self._former: Path | None = None
+        self._previous: Path | None = None
         self._unflushed = 0
         added = shard.info().points_count - manifest.built + manifest.removed
         self.tally = Tally(max(added, 0), manifest.removed)
@@ -310,8 +310,8 @@ class LiveShard:
             raise
         if old is None:
             # The collection was dropped meanwhile. `drop` waits for the locks. Then it removes the manifest, the
-            # shard that the manifest names, and the former shard.
-            self._former = old_directory
+            # shard that the manifest names, and the previous shard.
+            self._previous = old_directory
             new.close()
             raise self._removed()
         old.close()
@@ -320,8 +320,8 @@ class LiveShard:
     def _move_in(self, built: Path, points: int) -> Manifest:
         directory = files.numbered(self.directory)
         built.replace(directory)
-        generation, former = int(directory.name), self._manifest
-        return msgspec.structs.replace(former, generation=generation, built=points, removed=0)
+        generation, previous = int(directory.name), self._manifest
+        return msgspec.structs.replace(previous, generation=generation, built=points, removed=0)
 
     async def _replay(self, new: edge.EdgeShard) -> None:
         touched, self._touched = self._touched or set(), set()
@@ -334,8 +334,8 @@ class LiveShard:
 
     def _remove_files(self) -> None:
         shutil.rmtree(self._path(self._manifest))
-        if self._former is not None:
-            shutil.rmtree(self._former)
+        if self._previous is not None:
+            shutil.rmtree(self._previous)
         with contextlib.suppress(OSError):  # another shard of the same name exists
             self.directory.rmdir()
 
