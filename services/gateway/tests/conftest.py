@@ -61,7 +61,7 @@ def passage(number: int, text: str, sourcepage: str = "") -> Passage:
 
 @pytest.fixture(autouse=True)
 def allowed_hosts(monkeypatch: pytest.MonkeyPatch) -> None:
-    """Let clients in the same process call the gateway by the names that they have for it."""
+    """Allow the host names under which clients in the same process call the gateway."""
     monkeypatch.setenv("CAUSEWAY_ALLOWED_HOSTS", '["gateway", "g", "health"]')
 
 
@@ -139,13 +139,13 @@ class Issuer:
 
     Attributes:
         url: The issuer of its tokens.
-        asked: The requested paths.
-        status: The status of its answers.
+        requested_paths: The requested paths.
+        status: The status of its responses.
     """
 
     def __init__(self, url: str = "https://id.example.com") -> None:
         self.url = url
-        self.asked: list[str] = []
+        self.requested_paths: list[str] = []
         self.status = 200
         self._private: dict[str, Any] = {}
         self._public: list[dict[str, Any]] = []
@@ -174,8 +174,8 @@ class Issuer:
         name = key_id or self.newest
         key, algorithm = self._private[name]
         all_claims = {"iss": self.url, "aud": "causeway", "sub": "ann", "iat": now, "exp": now + 300, **claims}
-        said = {claim: value for claim, value in all_claims.items() if value is not None}
-        return jwt.encode(said, key, algorithm, {"kid": name, **(headers or {})})
+        present = {claim: value for claim, value in all_claims.items() if value is not None}
+        return jwt.encode(present, key, algorithm, {"kid": name, **(headers or {})})
 
     def document(self, path: str) -> bytes:
         """Return the document of a path."""
@@ -185,13 +185,13 @@ class Issuer:
 
     async def fetch(self, url: str) -> bytes:
         """Return a document without a network."""
-        self.asked.append(url.removeprefix(self.url))
+        self.requested_paths.append(url.removeprefix(self.url))
         if self.status != 200:
-            raise OSError(f"it answers with status {self.status}")
+            raise OSError(f"the status is {self.status}")
         return self.document(url)
 
     async def __call__(self, scope: Any, receive: Any, send: Any) -> None:
-        self.asked.append(scope["path"])
+        self.requested_paths.append(scope["path"])
         headers = [(b"location", b"/elsewhere")] if self.status == 302 else []
         await send({"type": "http.response.start", "status": self.status, "headers": headers})
         await send({"type": "http.response.body", "body": self.document(scope["path"])})
@@ -237,13 +237,13 @@ async def _ready(link: NatsLink) -> None:
 
 @pytest.fixture
 def ready() -> Callable[[NatsLink], Awaitable[None]]:
-    """Return a function that waits until a link is ready."""
+    """Return a function that waits until a connection to NATS is ready."""
     return _ready
 
 
 @pytest.fixture
 async def link(url: str) -> AsyncIterator[NatsLink]:
-    """Return a link that is ready."""
+    """Return a connection to NATS that is ready."""
     async with NatsLink(url) as link:
         await _ready(link)
         yield link
@@ -261,7 +261,7 @@ def settings() -> Settings:
 
 @pytest.fixture
 def draining() -> asyncio.Event:
-    """Return the event that tells the application that its process is about to stop."""
+    """Return the event that signals the application that its process is about to stop."""
     return asyncio.Event()
 
 

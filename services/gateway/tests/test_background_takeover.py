@@ -18,30 +18,30 @@ pytestmark = [pytest.mark.slow, pytest.mark.timeout(180)]  # it starts processes
 
 PATH = "/v1/responses"
 SILENT, QUOTING, SPEAKING = "silent", "quoting", "speaking"
-"""Models: `silent` stops before the first word of its first answer, the others after it. `quoting` only quotes."""
+"""Models: `silent` hangs before the first word of its first answer, the others after it. `quoting` only quotes."""
 READY_SECONDS = 60.0
 TAKEOVER_SECONDS = 30.0
 WORDS = ("At ", "nine ", "sharp.")
 
 
 class Generator(generator_pb2_grpc.GeneratorServiceServicer):
-    """Stops in the first answer of each model, and completes the others.
+    """Hangs in the first answer of each model, and completes the later answers.
 
     Attributes:
-        asked: The models in the order in which they were asked.
+        called_models: The models in the order of the calls.
     """
 
     def __init__(self) -> None:
-        self.asked: list[str] = []
+        self.called_models: list[str] = []
 
     async def Generate(self, request: Any, context: Any) -> AsyncGenerator[pb.GenerateResponse, None]:  # noqa: N802  # the contract's name
-        self.asked.append(request.model)
-        stops = self.asked.count(request.model) == 1
-        if stops and request.model == SILENT:
+        self.called_models.append(request.model)
+        hangs = self.called_models.count(request.model) == 1
+        if hangs and request.model == SILENT:
             await asyncio.Event().wait()
         events = [pb.GenerateEvent(kind=pb.EVENT_KIND_TEXT, text=word) for word in WORDS]
         yield pb.GenerateResponse(events=[pb.GenerateEvent(kind=pb.EVENT_KIND_START), events[0]])
-        if stops:
+        if hangs:
             await asyncio.Event().wait()
         usage = pb.GenerateEvent(kind=pb.EVENT_KIND_USAGE, usage=pb.Usage(prompt_tokens=7, completion_tokens=3))
         finish = pb.GenerateEvent(kind=pb.EVENT_KIND_FINISH, text="stop")
@@ -68,7 +68,7 @@ def client_of(port: int) -> httpx.AsyncClient:
     return httpx.AsyncClient(base_url=f"http://127.0.0.1:{port}", trust_env=False, timeout=TAKEOVER_SECONDS)
 
 
-async def accepted(client: httpx.AsyncClient, model: str) -> str:
+async def create_background_response(client: httpx.AsyncClient, model: str) -> str:
     """Return the id of a background response, as soon as the gateway is connected to NATS."""
     end = time.monotonic() + READY_SECONDS
     body = {"model": model, "input": "When?", "background": True}
@@ -99,8 +99,10 @@ async def test_another_gateway_continues_after_a_kill(generator: Generator, targ
     settings = {"generator_target": target}
     async with nats_server(tmp_path / "nats") as url, gateway(nats_url=url, **settings) as (process, port):
         async with client_of(port) as client:
-            names = {model: await accepted(client, model) for model in (SILENT, QUOTING, SPEAKING)}
-        await eventually(lambda: sorted(generator.asked) == sorted(names))
+            names = {
+                model: await create_background_response(client, model) for model in (SILENT, QUOTING, SPEAKING)
+            }
+        await eventually(lambda: sorted(generator.called_models) == sorted(names))
         async with gateway(nats_url=url, **settings) as (_, other), client_of(other) as client:
             seen: dict[str, list[str]] = {model: [] for model in names}
             readers = {
@@ -111,13 +113,13 @@ async def test_another_gateway_continues_after_a_kill(generator: Generator, targ
             await eventually(lambda: all(WORDS[0] in "".join(seen[model]) for model in (QUOTING, SPEAKING)))
             process.kill()
             async with asyncio.timeout(TAKEOVER_SECONDS):
-                found = {model: await reader for model, reader in readers.items()}
-            for model, body in found.items():
-                await replays_are_equal(client, names[model], body)
+                bodies = {model: await reader for model, reader in readers.items()}
+            for model, body in bodies.items():
+                await assert_equal_replays(client, names[model], body)
             ended = {
                 model: responses.response((await client.get(f"{PATH}/{names[model]}")).json()) for model in names
             }
-    assert sorted(generator.asked) == sorted([SILENT, SILENT, QUOTING, QUOTING, SPEAKING])
+    assert sorted(generator.called_models) == sorted([SILENT, SILENT, QUOTING, QUOTING, SPEAKING])
     assert {model: (each.status, each.output_text) for model, each in ended.items()} == {
         SILENT: ("completed", "".join(WORDS)),
         QUOTING: ("completed", "".join(WORDS)),
@@ -125,7 +127,7 @@ async def test_another_gateway_continues_after_a_kill(generator: Generator, targ
     }
 
 
-async def replays_are_equal(client: httpx.AsyncClient, name: str, body: str) -> None:
+async def assert_equal_replays(client: httpx.AsyncClient, name: str, body: str) -> None:
     """Assert that a replay from each cursor has the events after it, byte for byte."""
     pieces = [f"{block}\n\n" for block in body.split("\n\n")[:-1]]
     assert len(responses.events(body)) == len(pieces)

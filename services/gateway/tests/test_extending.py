@@ -72,7 +72,7 @@ def question(**more: Any) -> dict[str, Any]:
     return {"model": "m", "messages": [{"role": "user", "content": "When does it open?"}]} | more
 
 
-async def test_it_answers_line_by_line(client: httpx.AsyncClient, fakes: Any) -> None:
+async def test_the_example_answers_line_by_line(client: httpx.AsyncClient, fakes: Any) -> None:
     """Each piece of text is a line, the last line ends the answer, and the profile's index is searched."""
     response = await client.post(f"/local{PATH}", json=question())
     assert response.status_code == 200
@@ -83,7 +83,7 @@ async def test_it_answers_line_by_line(client: httpx.AsyncClient, fakes: Any) ->
     assert fakes.retriever.queries == ["When does it open?"]
 
 
-async def test_it_answers_in_one_piece(client: httpx.AsyncClient) -> None:
+async def test_the_example_answers_in_one_piece(client: httpx.AsyncClient) -> None:
     """A request with `stream: false` gets one object."""
     answer = (await client.post(PATH, json=question(stream=False))).json()
     assert (answer["message"]["content"], answer["done"]) == ("At nine.", True)
@@ -92,7 +92,9 @@ async def test_it_answers_in_one_piece(client: httpx.AsyncClient) -> None:
 @pytest.mark.parametrize(
     ("body", "named"), [({"messages": []}, "messages"), ({"messages": [{"role": "user", "content": 1}]}, "content")]
 )
-async def test_it_refuses_in_its_own_format(client: httpx.AsyncClient, body: dict[str, Any], named: str) -> None:
+async def test_the_example_refuses_in_its_own_format(
+    client: httpx.AsyncClient, body: dict[str, Any], named: str
+) -> None:
     """The message names the field, and a wrong method has the same format."""
     for refused in (await client.post(PATH, json=body), await client.get(PATH)):
         assert refused.status_code in (400, 405)
@@ -100,14 +102,14 @@ async def test_it_refuses_in_its_own_format(client: httpx.AsyncClient, body: dic
     assert named in (await client.post(PATH, json=body)).json()["error"]
 
 
-async def test_the_document_describes_it(client: httpx.AsyncClient) -> None:
+async def test_the_openapi_document_describes_the_example(client: httpx.AsyncClient) -> None:
     """The OpenAPI document has the route with its role and its tag."""
     document = (await client.get("/openapi.json")).json()
     assert "Role: `ask`." in document["paths"][PATH]["post"]["description"]
     assert "ollama" in [tag["name"] for tag in document["tags"]]
 
 
-def test_the_row_fits_the_table() -> None:
+def test_the_row_of_the_example_has_the_columns_of_the_table() -> None:
     """The page's row has the columns of the table of paths."""
     [row] = _blocks("markdown")
     header = next(line for line in (_DOCS / "protocols.md").read_text().splitlines() if line.startswith("| path |"))

@@ -23,15 +23,15 @@ STREAM = {"stream": True, "model": "m", "messages": []}
 
 
 class Generator(generator_pb2_grpc.GeneratorServiceServicer):
-    """Sends one chunk, waits for `goes_on`, and sends another one."""
+    """Sends one chunk, waits for `proceed`, and sends another one."""
 
     def __init__(self) -> None:
-        self.goes_on = asyncio.Event()
+        self.proceed = asyncio.Event()
 
     async def Generate(self, request: Any, context: Any) -> AsyncGenerator[pb.GenerateResponse, None]:  # noqa: N802  # the contract's name
         chunk = pb.GenerateEvent(kind=pb.EVENT_KIND_CHUNK, raw_json=b'{"a":1}')
         yield pb.GenerateResponse(events=[chunk])
-        await self.goes_on.wait()
+        await self.proceed.wait()
         yield pb.GenerateResponse(events=[chunk])
 
 
@@ -46,7 +46,7 @@ async def target(generator: Generator) -> AsyncIterator[str]:
         yield found
 
 
-async def test_it_starts_and_stops_without_services(tmp_path: Path) -> None:
+async def test_the_gateway_starts_and_stops_without_services(tmp_path: Path) -> None:
     """Without services and NATS, the process is not ready, refuses requests with 503, and stops normally."""
     async with gateway() as (process, port):
         async with httpx.AsyncClient(base_url=f"http://127.0.0.1:{port}", trust_env=False) as client:
@@ -71,8 +71,8 @@ async def test_it_starts_and_stops_without_services(tmp_path: Path) -> None:
 
 async def test_a_used_port_is_reported() -> None:
     """The process exits with code 1 and a line that names the port, without a stack."""
-    with listen("127.0.0.1", 0) as taken:
-        port = taken.getsockname()[1]
+    with listen("127.0.0.1", 0) as occupied:
+        port = occupied.getsockname()[1]
         process = await spawn(gateway_port=port)
         out, _ = await asyncio.wait_for(process.communicate(), 60)
     assert process.returncode == 1
@@ -103,7 +103,7 @@ async def test_a_running_answer_is_completed(generator: Generator, target: str) 
                 writer.close()
                 with pytest.raises(OSError, match=r"refused|Connect call failed"):
                     await asyncio.open_connection("127.0.0.1", port)
-                generator.goes_on.set()
+                generator.proceed.set()
                 rest = b"".join([piece async for piece in pieces])
         assert rest == b'data: {"a":1}\n\ndata: [DONE]\n\n'
         assert await asyncio.wait_for(process.wait(), 60) == 0

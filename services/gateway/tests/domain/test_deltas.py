@@ -78,14 +78,14 @@ def test_the_latest_filter_of_each_category_is_kept() -> None:
 
 
 @pytest.mark.parametrize("raw", [b'{"a":"\\ud800"}', b"[]", b"{", b'{"a":1e400}', b"[" * 100_000])
-def test_members_that_are_no_object_are_a_failure_of_the_model_server(raw: bytes) -> None:
+def test_invalid_members_are_a_failure_of_the_model_server(raw: bytes) -> None:
     """Invalid JSON, or another value than an object, raises `Unavailable`."""
     with pytest.raises(Unavailable):
         members_of(raw)
 
 
 def test_each_part_of_a_delta_has_its_type() -> None:
-    """Tool calls, reasoning, refusals and annotations are typed parts. Vendor members are no parts."""
+    """Tool calls, reasoning, refusals and annotations are typed parts. Vendor members are not parts."""
     citation = {"start_index": 4, "end_index": 9, "url": "https://example.org/a", "title": "A"}
     delta = {
         "content": None,

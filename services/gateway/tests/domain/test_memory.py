@@ -6,8 +6,8 @@ def turns(count: int, size: int = 1) -> list[Message]:
     return [each for _ in range(count) for each in (Message("user", "q" * size), Message("assistant", "a" * size))]
 
 
-def test_session_names() -> None:
-    """Names are random and unique, and a text of another form is no name."""
+def test_session_names_are_unique_and_recognized() -> None:
+    """Names are random and unique, and a text of another form is not a name."""
     names = {new_name() for _ in range(100)}
     assert len(names) == 100
     assert all(map(is_name, names))
@@ -16,13 +16,13 @@ def test_session_names() -> None:
 
 def test_only_texts_are_kept() -> None:
     """The memory keeps only texts of the user and the model, without other members."""
-    said = [
+    messages = [
         Message("system", "Be kind."),
         Message("user", "", b'[{"type":"image_url"}]'),
         Message("user", "Hi", extra_json=b'{"name":"Ann"}'),
         Message("assistant", "Hello"),
     ]
-    assert bounded(said) == (Message("user", "Hi"), Message("assistant", "Hello"))
+    assert bounded(messages) == (Message("user", "Hi"), Message("assistant", "Hello"))
 
 
 def test_the_memory_is_bounded() -> None:

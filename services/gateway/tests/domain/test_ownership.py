@@ -43,7 +43,7 @@ def test_metadata_with_another_owner_are_refused(metadata: bytes) -> None:
     ],
 )
 def test_other_metadata_are_accepted(metadata: bytes) -> None:
-    """The caller's own name, and the key inside of other values, are accepted."""
+    """The caller's own name, and the key inside other values, are accepted."""
     ownership.check(ANN, [metadata])
 
 
@@ -54,8 +54,8 @@ def test_own_metadata_are_accepted() -> None:
 
 def test_only_the_owner_has_the_id_of_the_owner() -> None:
     """Another user has no `own:` id, even with a shared id or with the owner's name among the ids."""
-    held = set(with_own(ANN).oids)
-    assert held - set(ANN.oids) == {"own:ann"}
+    oids = set(with_own(ANN).oids)
+    assert oids - set(ANN.oids) == {"own:ann"}
     assert "own:ann" not in with_own(Principal("north", "bob", ("crew", "ann"))).oids
 
 
@@ -77,13 +77,13 @@ async def test_every_route_checks_the_owner(fakes: Any) -> None:
     statuses: dict[str, list[int]] = {}
     async with httpx.AsyncClient(transport=transport, base_url="http://g", headers={"api-key": key}) as http:
         for owner in ("ann", "bob"):
-            said = {"uploaded_by": owner}
-            document = {"doc_id": "a", "text": "b", "metadata": said}
-            linked = {"index": "docs", "urls": ["https://example.com/a.md"], "metadata": said}
+            metadata = {"uploaded_by": owner}
+            document = {"doc_id": "a", "text": "b", "metadata": metadata}
+            linked = {"index": "docs", "urls": ["https://example.com/a.md"], "metadata": metadata}
             answers = [
                 await http.post(
                     "/documents",
-                    data={"index": "docs", "metadata": json.dumps(said)},
+                    data={"index": "docs", "metadata": json.dumps(metadata)},
                     files={"file": ("a.md", b"# A")},
                 ),
                 await http.post("/documents", json=linked),

@@ -5,7 +5,7 @@ from gateway.domain import Passage
 PASSAGE = Passage("p", "docs", "d", "a.pdf", "a.pdf#page=2", "One. Two. Three.", 0.4)
 
 
-def test_the_text_for_the_model() -> None:
+def test_the_model_gets_captions_or_the_whole_text() -> None:
     """The model gets the captions that the text still contains, or the whole text without captions."""
     assert PASSAGE.shown == "One. Two. Three."
     captioned = replace(PASSAGE, captions=("One.", "Three."))

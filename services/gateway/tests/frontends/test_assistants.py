@@ -20,7 +20,7 @@ def read(text: str) -> tuple[Frontend, ...]:
     return parse(text.encode(), "f.yaml", Frontend(default_index="base"), SERVED)
 
 
-def test_a_full_assistant() -> None:
+def test_every_key_of_an_assistant_is_read() -> None:
     """Every key is read. The deployment's assistants belong to every profile, including the default one."""
     help_, default = read(
         """
@@ -80,26 +80,26 @@ def test_invalid_assistants_are_refused(text: str, message: str) -> None:
     ],
 )
 def test_the_audience_of_an_assistant(audience: Audience, admitted: bool) -> None:
-    """An assistant is for all callers, or for those in one of its lists."""
+    """An assistant is available to all callers, or to those in one of its lists."""
     assert audience.admits(Principal("t", "u", groups=("g",), roles=("ask",))) is admitted
 
 
 async def test_names_of_models_are_loaded_in_the_background() -> None:
     """The gateway starts while the generator is unavailable, and reads the names later."""
 
-    class Away:
-        there = False
+    class UnavailableGenerator:
+        available = False
 
         async def models(self, *_: Any) -> tuple[Model, ...]:
-            if not self.there:
-                raise Unavailable("away")
+            if not self.available:
+                raise Unavailable("down")
             return (Model("small", 1, "tests", 0, ready=True),)
 
-    generator: Any = Away()
+    generator: Any = UnavailableGenerator()
     names = ModelNames(generator, interval=0.01)
     async with names:
         assert names() == frozenset()
-        generator.there = True
+        generator.available = True
         await eventually(lambda: names() == {"small"})
-        generator.there = False
+        generator.available = False
     assert names() == {"small"}

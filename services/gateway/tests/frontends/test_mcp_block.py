@@ -26,13 +26,13 @@ def test_an_empty_block_offers_all_tools() -> None:
     [
         ("handbook", ""),
         ("own", "index: own"),
-        ("beside", "retrieval: {indexes: [beside]}"),
+        ("further", "retrieval: {indexes: [further]}"),
         ("allowed", "allow: {indexes: [allowed]}"),
         ("anything", "allow: {indexes: any}"),
     ],
 )
 def test_indexes_of_the_profile_can_be_offered(index: str, more: str) -> None:
-    """The block can list the default index, those beside it and the allowed ones."""
+    """The block can list the default index, the further indexes and the allowed indexes."""
     assert offer(f"{{indexes: [{index}, {index}]}}", more).indexes == (index,)
 
 
@@ -59,7 +59,7 @@ def test_an_invalid_block_is_refused(block: str, message: str) -> None:
 
 
 def test_arguments_are_filled_in_once() -> None:
-    """Braces inside of an argument stay, and so do braces without an argument's name."""
+    """Braces inside an argument stay, and so do braces without an argument's name."""
     prompt = AgentPrompt("a", "On {one} and {two}: {one} {not one}")
     assert prompt.fill({"one": "{two}", "two": "2"}) == "On {two} and 2: {two} {not one}"
     assert prompt.fill({}) == "On  and :  {not one}"

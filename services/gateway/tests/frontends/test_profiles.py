@@ -25,12 +25,12 @@ def test_a_request_chooses_from_the_lists() -> None:
     assert Frontend().index_for("any", "index") == "any"
 
 
-@pytest.mark.parametrize("asked", ["other", "DOCS", "docs ", "more\x00", "x" * 5000])
-def test_other_values_are_refused(asked: str) -> None:
+@pytest.mark.parametrize("requested", ["other", "DOCS", "docs ", "more\x00", "x" * 5000])
+def test_other_values_are_refused(requested: str) -> None:
     """The refusal names the field of the request and shortens a long value."""
     for choose in (CLOSED.index_for, CLOSED.model_for):
         with pytest.raises(PermissionDenied) as caught:
-            choose(asked, "context.overrides.it")
+            choose(requested, "context.overrides.it")
         assert caught.value.field == "context.overrides.it"
         assert len(caught.value.message) < 1000
 
@@ -54,24 +54,26 @@ def test_the_detectors_that_a_request_may_add() -> None:
     """A request may add any detector, none, or those of a list, for any direction."""
     own = Detectors(output=(Detector("pii", Action.BLOCK),))
     for side in ("input", "context", "output"):
-        asked = Detectors(**{side: (Detector("words", Action.REPORT),)})
+        requested = Detectors(**{side: (Detector("words", Action.REPORT),)})
         for allowed in (None, frozenset(("words",))):
-            assert Frontend(detectors=own, allowed_detectors=allowed).detectors_for(asked) == own + asked
+            assert Frontend(detectors=own, allowed_detectors=allowed).detectors_for(requested) == own + requested
         for allowed in (frozenset(), frozenset(("pii",))):
             with pytest.raises(PermissionDenied, match="'words'") as caught:
                 Frontend(detectors=own, allowed_detectors=allowed).detectors_for(
-                    asked, "context.overrides.detectors"
+                    requested, "context.overrides.detectors"
                 )
             assert caught.value.field == "context.overrides.detectors"
     assert Frontend(detectors=own, allowed_detectors=frozenset()).detectors_for(Detectors()) == own
 
 
-@pytest.mark.parametrize(("enforced", "asked", "free"), [(0, 0, True), (0, 1, False), (1, 0, False), (1, 1, False)])
-def test_when_access_lists_apply(enforced: bool, asked: bool, free: bool) -> None:
+@pytest.mark.parametrize(
+    ("enforced", "requested", "free"), [(0, 0, True), (0, 1, False), (1, 0, False), (1, 1, False)]
+)
+def test_when_access_lists_apply(enforced: bool, requested: bool, free: bool) -> None:
     """Access lists apply to an administrator if the profile or the request says so, and always to other callers."""
     frontend = Frontend(enforce_access=bool(enforced))
-    assert frontend.principal_for(LOCAL, filter_requested=bool(asked)).sees_everything is free
-    assert frontend.principal_for(ANN, filter_requested=bool(asked)) is ANN
+    assert frontend.principal_for(LOCAL, filter_requested=bool(requested)).sees_everything is free
+    assert frontend.principal_for(ANN, filter_requested=bool(requested)) is ANN
 
 
 def test_a_bound_principal_loses_only_its_admin_role() -> None:

@@ -45,7 +45,7 @@ def read(raw: bytes) -> tuple[Frontend, ...]:
     return parse(raw, "f.yaml", BASE, SERVED)
 
 
-def test_a_full_profile() -> None:
+def test_every_key_of_a_profile_is_read() -> None:
     """Every key of a profile is read."""
     assert read(FULL)[0] == Frontend(
         name="help",
@@ -86,12 +86,12 @@ def test_the_defaults_of_a_profile() -> None:
 
 
 @pytest.mark.parametrize(
-    ("said", "own"), [("any", None), ("none", frozenset()), ("[]", frozenset()), ("[pii]", frozenset({"pii"}))]
+    ("value", "allowed"), [("any", None), ("none", frozenset()), ("[]", frozenset()), ("[pii]", frozenset({"pii"}))]
 )
-def test_detectors_of_requests(said: str, own: frozenset[str] | None) -> None:
+def test_detectors_of_requests(value: str, allowed: frozenset[str] | None) -> None:
     """`allow.detectors` is `any`, `none` or a list."""
-    text = f"frontends: [{{name: a, mount: a, allow: {{detectors: {said}}}}}]"
-    assert read(text.encode())[0].allowed_detectors == own
+    text = f"frontends: [{{name: a, mount: a, allow: {{detectors: {value}}}}}]"
+    assert read(text.encode())[0].allowed_detectors == allowed
 
 
 def test_an_index_can_be_empty() -> None:
@@ -255,7 +255,7 @@ def test_a_profile_called_default_replaces_the_deployments() -> None:
     assert frontends.resolve("/a/chat") == (named[1], "/chat")
 
 
-def test_a_profile_needs_no_mount_beside_the_console() -> None:
+def test_profiles_without_a_mount_do_not_conflict_with_the_console() -> None:
     """The console's path `/` has an empty first segment, which is not the mount of a profile without one."""
     served = GatewayProperties(segments=frozenset({"", "chat"}))
     profiles = parse(b"frontends: [{name: default}, {name: help, hosts: [a.example]}]", "f.yaml", BASE, served)

@@ -22,7 +22,7 @@ def profile(block: str) -> Frontend:
     return found
 
 
-def test_a_block() -> None:
+def test_every_key_of_the_block_is_read() -> None:
     """Every key is read. Without a block, the retriever's defaults apply."""
     plain = profile("")
     assert (plain.tuning, plain.further_indexes, plain.rerank) == (Tuning(), (), False)

@@ -11,13 +11,13 @@ POLICY = Policy(Detectors(output=(Detector("words", Action.BLOCK),)), "No.")
 
 
 class Guardrails(FakeGuardrails):
-    away = False
-    asked = 0
+    unavailable = False
+    calls = 0
 
     async def policy(self, deadline: Deadline) -> Policy | None:
-        self.asked += 1
-        if self.away:
-            raise Unavailable("away")
+        self.calls += 1
+        if self.unavailable:
+            raise Unavailable("unavailable")
         return await super().policy(deadline)
 
 
@@ -27,18 +27,18 @@ async def test_the_policy_is_loaded_and_refreshed() -> None:
     async with ServicePolicy(guardrails, interval=0.01) as policy:
         assert policy() is None
         await eventually(lambda: policy() == POLICY)
-        guardrails.away = True
-        before = guardrails.asked
-        await eventually(lambda: guardrails.asked > before + 1)
+        guardrails.unavailable = True
+        before = guardrails.calls
+        await eventually(lambda: guardrails.calls > before + 1)
         assert policy() == POLICY
-        guardrails.away, guardrails.rules = False, None
+        guardrails.unavailable, guardrails.rules = False, None
         await eventually(lambda: policy() is None)
 
 
 async def test_closing_succeeds_if_a_cancellation_is_lost() -> None:
     """The closing ends also if `asyncio.wait_for` loses a cancellation, as before Python 3.12."""
 
-    class Deaf(FakeGuardrails):
+    class IgnoresCancellation(FakeGuardrails):
         async def policy(self, deadline: Deadline) -> Policy | None:
             try:
                 await asyncio.sleep(600)
@@ -47,7 +47,7 @@ async def test_closing_succeeds_if_a_cancellation_is_lost() -> None:
             return None
 
     async with asyncio.timeout(60):
-        async with ServicePolicy(Deaf()) as policy:
+        async with ServicePolicy(IgnoresCancellation()) as policy:
             assert policy() is None
             await asyncio.sleep(0.01)
 
@@ -57,4 +57,4 @@ async def test_the_policy_is_loaded_on_demand() -> None:
     guardrails = Guardrails(rules=POLICY)
     async with ServicePolicy(guardrails, interval=0.001):
         await asyncio.sleep(0.02)
-    assert guardrails.asked == 0
+    assert guardrails.calls == 0

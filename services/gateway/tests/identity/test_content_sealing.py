@@ -1,4 +1,4 @@
-"""Sealed contents: clients keep them, and only the platform reads them, for one user of one front end."""
+"""Encrypted contents that clients store. Only the platform can decrypt them, for one user of one front end."""
 
 from dataclasses import replace
 

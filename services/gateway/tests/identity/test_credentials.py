@@ -37,7 +37,7 @@ def test_each_header_that_clients_use_is_read(headers: list[tuple[bytes, bytes]]
         [(b"api-key", b"secret"), (b"api-key", b"other")],
     ],
 )
-def test_none_or_several_are_refused(headers: list[tuple[bytes, bytes]]) -> None:
+def test_missing_or_conflicting_credentials_are_refused(headers: list[tuple[bytes, bytes]]) -> None:
     """A request without a credential, or with two different ones, is refused. The message repeats no credential."""
     with pytest.raises(Unauthenticated) as caught:
         credential_of(headers)

@@ -18,24 +18,24 @@ def test_a_key_identifies_the_caller() -> None:
     assert (caller.key_id, caller.key_name, caller.profiles) == (RECORD.id, "ann", frozenset({"help"}))
 
 
-def test_without_keys_a_caller_is_told_to_retry() -> None:
-    """Before the keys are loaded, the answer is a 503, because the same request may succeed a moment later."""
+def test_before_the_keys_are_loaded_a_caller_gets_a_503() -> None:
+    """Before the keys are loaded, the response is a 503, because the same request may succeed a moment later."""
     with pytest.raises(Unavailable) as caught:
         KeyRing().caller(KEY)
     assert caught.value.retry_after == 2
 
 
 @pytest.mark.parametrize(
-    "said",
+    "key",
     [KEY[:-1] + "-", KEY + "x", "", "sk-other", KEY.replace(RECORD.id, "0" * 16)],
     ids=["secret", "longer", "empty", "form", "id"],  # the key is another one in each process
 )
-def test_an_unknown_key_is_refused(said: str) -> None:
+def test_an_unknown_key_is_refused(key: str) -> None:
     """A wrong secret, a wrong id and a wrong format get the same error."""
     ring = KeyRing()
     ring.replace([RECORD])
     with pytest.raises(Unauthenticated, match="The API key does not exist") as caught:
-        ring.caller(said)
+        ring.caller(key)
     assert caught.value.details == {"challenge": "invalid_token"}
 
 

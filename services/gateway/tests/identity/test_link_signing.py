@@ -11,7 +11,7 @@ NOW = 1_800_000_000.0
 
 
 def linked(**more: object) -> LinkedDocument:
-    said: dict[str, object] = {
+    fields: dict[str, object] = {
         "profile": "help",
         "tenant": "north",
         "index": "docs",
@@ -25,7 +25,7 @@ def linked(**more: object) -> LinkedDocument:
         "api_key": "",
         "expires_at": int(NOW) + 60,
     }
-    return LinkedDocument(**(said | more))  # type: ignore[arg-type]  # the values have the types of the fields
+    return LinkedDocument(**(fields | more))  # type: ignore[arg-type]  # the values have the types of the fields
 
 
 class Clock:
@@ -44,9 +44,9 @@ def test_a_signature_restores_its_claims() -> None:
     signature = ring.sign(linked())
     assert signature is not None
     assert signature.replace(".", "").replace("_", "").replace("-", "").isalnum()
-    found = ring.opened(signature)
-    assert found == linked()
-    principal = found.principal
+    opened_document = ring.opened(signature)
+    assert opened_document == linked()
+    principal = opened_document.principal
     assert (principal.tenant, principal.user, principal.issuer) == ("north", "ann", "https://id.example.com")
     assert (principal.oids, principal.groups, principal.roles) == (("ann",), ("staff",), ("ask",))
     assert linked(is_admin=True).principal.sees_everything

@@ -9,7 +9,7 @@ from causeway_testing.servers import free_ports
 from gateway.identity.oidc import fetch
 
 
-def answering(status: int, body: bytes, headers: Any = ()) -> Any:
+def responding(status: int, body: bytes, headers: Any = ()) -> Any:
     async def app(scope: Any, receive: Any, send: Any) -> None:
         await send({"type": "http.response.start", "status": status, "headers": list(headers)})
         await send({"type": "http.response.body", "body": body})
@@ -20,7 +20,7 @@ def answering(status: int, body: bytes, headers: Any = ()) -> Any:
 async def test_a_document_is_fetched(serve: Callable[[Any], int]) -> None:
     """The body of the document is returned unchanged."""
     async with httpx2.AsyncClient(trust_env=False) as http:
-        assert await fetch(http, f"http://127.0.0.1:{serve(answering(200, b'{}'))}/keys") == b"{}"
+        assert await fetch(http, f"http://127.0.0.1:{serve(responding(200, b'{}'))}/keys") == b"{}"
 
 
 @pytest.mark.parametrize(
@@ -32,11 +32,11 @@ async def test_a_document_is_fetched(serve: Callable[[Any], int]) -> None:
         (200, b" " * (1024 * 1024 + 1), (), "more than 1 MiB"),
     ],
 )
-async def test_other_answers_are_refused(
+async def test_other_responses_are_refused(
     serve: Callable[[Any], int], status: int, body: bytes, headers: Any, message: str
 ) -> None:
     """Errors, redirects and bodies above 1 MiB are refused."""
-    port = serve(answering(status, body, headers))
+    port = serve(responding(status, body, headers))
     async with httpx2.AsyncClient(trust_env=False) as http:
         with pytest.raises(OSError, match=message):
             await fetch(http, f"http://127.0.0.1:{port}/keys")

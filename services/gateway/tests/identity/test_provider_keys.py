@@ -35,14 +35,14 @@ async def test_keys_are_fetched_once(issuer: Any, keys: ProviderKeys) -> None:
     """Concurrent callers share one fetch. The address of the keys is in the provider's configuration."""
     found = await asyncio.gather(*(keys.find("one") for _ in range(20)))
     assert len({id(key) for key in found}) == 1
-    assert issuer.asked == ["/.well-known/openid-configuration", "/keys"]
+    assert issuer.requested_paths == ["/.well-known/openid-configuration", "/keys"]
 
 
 async def test_a_setting_can_have_the_address_of_the_keys(issuer: Any) -> None:
     """With this setting, the provider's configuration is not fetched."""
     keys = ProviderKeys(issuer.url, issuer.fetch, ALGORITHMS, jwks_url=f"{issuer.url}/jwks")
     await keys.find("one")
-    assert issuer.asked == ["/jwks"]
+    assert issuer.requested_paths == ["/jwks"]
 
 
 async def test_a_key_that_is_new_is_fetched_at_once(issuer: Any, keys: ProviderKeys, clock: Clock) -> None:
@@ -51,7 +51,7 @@ async def test_a_key_that_is_new_is_fetched_at_once(issuer: Any, keys: ProviderK
     issuer.add("two")
     clock.now += 6
     await keys.find("two")
-    assert issuer.asked.count("/keys") == 2
+    assert issuer.requested_paths.count("/keys") == 2
 
 
 async def test_unknown_key_ids_cause_few_fetches(issuer: Any, keys: ProviderKeys, clock: Clock) -> None:
@@ -62,7 +62,7 @@ async def test_unknown_key_ids_cause_few_fetches(issuer: Any, keys: ProviderKeys
         with pytest.raises(Unauthenticated):
             await keys.find(f"invented {number}")
         await keys.find("one")
-    assert issuer.asked.count("/keys") == 2
+    assert issuer.requested_paths.count("/keys") == 2
 
 
 async def test_keys_are_refreshed_in_the_background(issuer: Any, keys: ProviderKeys, clock: Clock) -> None:
@@ -74,11 +74,11 @@ async def test_keys_are_refreshed_in_the_background(issuer: Any, keys: ProviderK
     issuer.remove("one")
     clock.now += 599
     await keys.find("one")
-    assert issuer.asked.count("/keys") == 1
+    assert issuer.requested_paths.count("/keys") == 1
     clock.now += 2
     await keys.find("one")  # does not wait for the provider
     await eventually(lambda: changes == ["changed"])
-    assert issuer.asked.count("/keys") == 2
+    assert issuer.requested_paths.count("/keys") == 2
     clock.now += 6
     with pytest.raises(Unauthenticated):
         await keys.find("one")
@@ -112,13 +112,13 @@ async def test_keys_survive_an_outage_of_the_provider(issuer: Any, keys: Provide
     await keys.find("two")
 
 
-async def test_a_provider_that_never_answered(issuer: Any, keys: ProviderKeys, clock: Clock) -> None:
+async def test_a_provider_that_never_responded_causes_a_503(issuer: Any, keys: ProviderKeys, clock: Clock) -> None:
     """The answer is a 503, because the token may be valid. Further requests do not fetch again immediately."""
     issuer.status = 500
     for _ in range(5):
         with pytest.raises(Unavailable):
             await keys.find("one")
-    assert len(issuer.asked) == 1
+    assert len(issuer.requested_paths) == 1
     issuer.status = 200
     clock.now += 6
     await keys.find("one")
@@ -140,15 +140,15 @@ async def test_a_provider_that_never_answered(issuer: Any, keys: ProviderKeys, c
 async def test_an_invalid_configuration_is_refused(issuer: Any, configuration: Any) -> None:
     """A configuration of another issuer, or with keys at an address without https, is not used."""
     raw = configuration if isinstance(configuration, bytes) else json.dumps(configuration).encode()
-    asked = []
+    fetched = []
 
     async def fetch(url: str) -> bytes:
-        asked.append(url)
+        fetched.append(url)
         return raw
 
     with pytest.raises(Unavailable):
         await ProviderKeys(issuer.url, fetch, ALGORITHMS).find("one")
-    assert len(asked) == 1
+    assert len(fetched) == 1
 
 
 @pytest.mark.parametrize("document", [b"", b"[]", b"{}", b'{"keys": {}}', b'{"keys": [1, {"kty": "XX"}, {}]}'])
@@ -216,28 +216,28 @@ async def test_closing_cancels_a_fetch(issuer: Any) -> None:
         return b""
 
     keys = ProviderKeys(issuer.url, fetch, ALGORITHMS)
-    asking = asyncio.ensure_future(keys.find("one"))
+    finding = asyncio.ensure_future(keys.find("one"))
     await asyncio.sleep(0)
     await asyncio.sleep(0)
     await keys.close()
     with pytest.raises(asyncio.CancelledError):
-        await asking
+        await finding
 
 
 async def test_closing_succeeds_if_a_cancellation_is_lost(clock: Clock) -> None:
     """The closing ends also if `asyncio.wait_for` loses a cancellation, as before Python 3.12."""
 
-    async def deaf(url: str) -> bytes:
+    async def ignores_cancellation(url: str) -> bytes:
         try:
             await asyncio.sleep(600)
         except asyncio.CancelledError:
             await asyncio.sleep(600)
         raise OSError(url)
 
-    keys = ProviderKeys("https://issuer.example", deaf, ALGORITHMS, clock=clock)
-    asking = asyncio.create_task(keys.find("one"))
+    keys = ProviderKeys("https://issuer.example", ignores_cancellation, ALGORITHMS, clock=clock)
+    finding = asyncio.create_task(keys.find("one"))
     await asyncio.sleep(0.01)
     async with asyncio.timeout(60):
         await keys.close()
     with pytest.raises(asyncio.CancelledError):
-        await asking
+        await finding

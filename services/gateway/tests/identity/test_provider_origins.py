@@ -11,17 +11,17 @@ ELSEWHERE = "https://tokens.example.org:8443/oauth/token"
 
 
 class Provider:
-    """A provider that answers with its configuration, or fails."""
+    """A provider that responds with its configuration, or fails."""
 
     def __init__(self) -> None:
         self.configuration: dict[str, Any] | None = {"issuer": ISSUER, "token_endpoint": ELSEWHERE}
-        self.asked: list[str] = []
+        self.requested_urls: list[str] = []
         self.now = 0.0
 
     async def fetch(self, url: str) -> bytes:
-        self.asked.append(url)
+        self.requested_urls.append(url)
         if self.configuration is None:
-            raise OSError("it is away")
+            raise OSError("the provider is down")
         return json.dumps(self.configuration).encode()
 
     def origins(self) -> ProviderOrigins:
@@ -35,7 +35,7 @@ async def test_the_token_endpoint_can_have_another_origin() -> None:
     assert await origins() == ("https://login.example.org", "https://tokens.example.org:8443")
     provider.now = 599
     await origins()
-    assert provider.asked == [f"{ISSUER}/.well-known/openid-configuration"]
+    assert provider.requested_urls == [f"{ISSUER}/.well-known/openid-configuration"]
     provider.now, provider.configuration = 601, {"issuer": ISSUER, "token_endpoint": f"{ISSUER}/token"}
     assert await origins() == ("https://login.example.org",)
 
@@ -43,7 +43,7 @@ async def test_the_token_endpoint_can_have_another_origin() -> None:
 async def test_known_origins_survive_an_outage() -> None:
     """At first, the issuer's origin is returned, and later the known ones.
 
-    After some seconds, the provider is asked again.
+    After some seconds, the provider is called again.
     """
     provider = Provider()
     known, provider.configuration = provider.configuration, None
@@ -58,7 +58,7 @@ async def test_known_origins_survive_an_outage() -> None:
 
 
 @pytest.mark.parametrize(
-    "said",
+    "configuration",
     [
         {"issuer": "https://other.example.org", "token_endpoint": ELSEWHERE},
         {"issuer": ISSUER, "token_endpoint": "http://tokens.example.org/token"},
@@ -69,8 +69,8 @@ async def test_known_origins_survive_an_outage() -> None:
     ],
     ids=lambda each: "-".join(map(str, each.values())),
 )
-async def test_a_configuration_that_cannot_be_trusted(said: dict[str, Any]) -> None:
+async def test_a_configuration_that_cannot_be_trusted(configuration: dict[str, Any]) -> None:
     """With a configuration of another issuer, or without a safe endpoint, only the issuer's origin is returned."""
     provider = Provider()
-    provider.configuration = said
+    provider.configuration = configuration
     assert await provider.origins()() == ("https://login.example.org",)

@@ -14,7 +14,7 @@ def test_loopback_needs_no_authentication(host: str) -> None:
 
 
 @pytest.mark.parametrize("host", ["0.0.0.0", "::", "10.0.0.7", "192.168.1.1", "gateway.example.com", "", "0"])
-def test_other_addresses_require_a_mode(host: str) -> None:
+def test_other_addresses_require_authentication(host: str) -> None:
     """The message names the setting and its values."""
     with pytest.raises(ValidationError, match=r"does not listen on .*set this to keys, oidc") as caught:
         Settings(host=host)
@@ -25,7 +25,7 @@ def test_other_addresses_require_a_mode(host: str) -> None:
 @pytest.mark.parametrize("auth", ["oidc", "keys,oidc"])
 @pytest.mark.parametrize("missing", ["oidc_issuer", "oidc_audience"])
 def test_tokens_need_an_issuer_and_an_audience(auth: str, missing: str) -> None:
-    """Without an issuer and an audience, foreign tokens would be accepted, and so the settings are refused."""
+    """The settings are refused without an issuer and an audience, because foreign tokens would be accepted."""
     settings = Settings(auth=auth, **OIDC)
     assert settings.takes_tokens
     assert settings.takes_keys == ("keys" in auth)
@@ -60,7 +60,7 @@ def test_unknown_roles_are_refused() -> None:
         Settings(oidc_default_roles=["root"])
 
 
-def test_former_names_are_listed_beside_keys() -> None:
+def test_with_api_keys_former_names_must_be_listed() -> None:
     """Without API keys all users of tokens keep their former names; with API keys each one must be listed."""
     oidc: dict[str, Any] = {"oidc_issuer": "https://a.example", "oidc_audience": ["c"]}
     assert Settings(auth="oidc", **oidc).users_with_former_names == {"*"}

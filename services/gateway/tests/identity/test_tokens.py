@@ -41,7 +41,7 @@ async def test_rsa_is_supported(issuer: Any, tokens: Tokens) -> None:
 
 
 @pytest.mark.parametrize(
-    ("claims", "said", "caller"),
+    ("claims", "token_claims", "caller"),
     [
         (Claims(user="oid"), {"oid": "o1"}, Principal("local", "o1", ("o1",))),
         (Claims(), {}, Principal("local", "ann", ("ann",))),
@@ -68,11 +68,11 @@ async def test_rsa_is_supported(issuer: Any, tokens: Tokens) -> None:
     ],
 )
 async def test_the_names_of_claims_are_settings(
-    issuer: Any, claims: Claims, said: dict[str, Any], caller: Principal
+    issuer: Any, claims: Claims, token_claims: dict[str, Any], caller: Principal
 ) -> None:
     """A setting names a claim, or a path into objects. A claim of another type is ignored."""
     expected = with_own(replace(caller, issuer=issuer.url))
-    assert (await tokens_of(issuer, claims).caller(issuer.token(**said))).principal == expected
+    assert (await tokens_of(issuer, claims).caller(issuer.token(**token_claims))).principal == expected
 
 
 @pytest.mark.parametrize(
@@ -90,12 +90,14 @@ async def test_users_of_tokens_and_of_keys_are_separate(issuer: Any, former: fro
     assert not set(with_own(caller.principal).oids) & {f"own:oidc:{issuer.url}2 ann", "own:ann2"}
 
 
-@pytest.mark.parametrize("said", [{"sub": "a\ud800"}, {"oid": "\udfff"}, {"groups": ["staff", "\ud800"]}])
-async def test_a_claim_with_a_lone_surrogate_is_refused(issuer: Any, tokens: Tokens, said: dict[str, Any]) -> None:
+@pytest.mark.parametrize("token_claims", [{"sub": "a\ud800"}, {"oid": "\udfff"}, {"groups": ["staff", "\ud800"]}])
+async def test_a_claim_with_a_lone_surrogate_is_refused(
+    issuer: Any, tokens: Tokens, token_claims: dict[str, Any]
+) -> None:
     """A claim with a lone surrogate is refused, because UTF-8 cannot encode it."""
-    [name] = said
+    [name] = token_claims
     with pytest.raises(Unauthenticated, match=f"'{name}' is not valid Unicode"):
-        await tokens.caller(issuer.token(**said))
+        await tokens.caller(issuer.token(**token_claims))
 
 
 async def test_a_token_can_be_bound_to_front_ends(issuer: Any) -> None:
@@ -152,7 +154,10 @@ def _unsigned(token: str, **header: Any) -> str:
 
 
 async def test_an_invalid_signature_is_refused(issuer: Any, tokens: Tokens) -> None:
-    """The refused tokens have no algorithm, a shared or a foreign key, changed content, or no three parts."""
+    """A token with an invalid signature is refused.
+
+    The tokens have no algorithm, a shared or foreign key, changed content, or fewer than three parts.
+    """
     good = issuer.token(roles=["admin"])
     public = json.loads(issuer.document("/keys"))["keys"][0]["x"]
     shared = jwt.encode({"sub": "ann"}, public + "x" * 32, "HS256", {"kid": "one"})

@@ -1,4 +1,4 @@
-"""The counting of quotas by replicas that exchange news directly; test_quota_share.py does so over NATS."""
+"""Replicas that count quotas and exchange their usage directly. In test_quota_share.py they use NATS."""
 
 import time
 from collections.abc import Sequence
@@ -41,11 +41,11 @@ def replicas(count: int, text: str, clock: Clock | None = None) -> list[Ledger]:
     return made
 
 
-def tell(teller: Ledger, everybody: Sequence[Ledger]) -> None:
-    """Give the news of one replica to all replicas, including itself."""
-    for holder, raw in list(teller.take_unpublished()):
-        for each in everybody:
-            each.receive(teller.replica, holder, raw)
+def publish(publisher: Ledger, all_replicas: Sequence[Ledger]) -> None:
+    """Send the usage of one replica to all replicas, including itself."""
+    for holder, raw in list(publisher.take_unpublished()):
+        for each in all_replicas:
+            each.receive(publisher.replica, holder, raw)
 
 
 def admit(
@@ -146,7 +146,7 @@ def test_an_answer_above_the_limit_is_admitted() -> None:
     assert admit(ledger) is not None
 
 
-def test_concurrent_requests() -> None:
+def test_an_ended_request_makes_room() -> None:
     """A request that has ended makes room for another one."""
     [ledger] = replicas(1, "keys: {loader: {concurrent_requests: 2}}")
     first, second = admit(ledger), admit(ledger)
@@ -179,47 +179,47 @@ def test_documents_count_by_their_bytes() -> None:
 )
 @hypothesis_settings(max_examples=40)
 def test_replicas_keep_to_the_limit_together(count: int, limit: int, rounds: list[list[int]]) -> None:
-    """For any distribution of requests: with timely news the excess is at most one request per other replica."""
-    everybody = replicas(count, f"keys: {{loader: {{requests_per_minute: {limit}}}}}")
-    let_in = 0
-    for asked in rounds:
-        for ledger, times in zip(everybody, asked, strict=False):
-            let_in += sum(admit(ledger) is not None for _ in range(times))
-        for ledger in everybody:
-            tell(ledger, everybody)
-    assert let_in <= limit + count - 1
+    """With timely updates, the excess is at most one request per other replica, for any distribution."""
+    all_replicas = replicas(count, f"keys: {{loader: {{requests_per_minute: {limit}}}}}")
+    admitted = 0
+    for requests in rounds:
+        for ledger, times in zip(all_replicas, requests, strict=False):
+            admitted += sum(admit(ledger) is not None for _ in range(times))
+        for ledger in all_replicas:
+            publish(ledger, all_replicas)
+    assert admitted <= limit + count - 1
 
 
 @given(
     st.integers(2, 4), st.integers(1, 60), st.lists(st.tuples(st.integers(0, 3), st.integers(0, 70)), max_size=30)
 )
 @hypothesis_settings(max_examples=40)
-def test_late_news_cost_at_most_one_share(count: int, limit: int, steps: list[tuple[int, int]]) -> None:
-    """A replica without news for any time has admitted at most its even share."""
-    everybody = replicas(count, f"keys: {{loader: {{requests_per_minute: {limit}}}}}")
-    let_in = 0
+def test_late_updates_cost_at_most_one_share(count: int, limit: int, steps: list[tuple[int, int]]) -> None:
+    """A replica without updates admits at most its even share, for any duration."""
+    all_replicas = replicas(count, f"keys: {{loader: {{requests_per_minute: {limit}}}}}")
+    admitted = 0
     for at, times in steps:
-        ledger = everybody[at % count]
-        let_in += sum(admit(ledger) is not None for _ in range(times))
-        tell(ledger, everybody)
-        silent = everybody[(at + 1) % count]
-        let_in += sum(admit(silent) is not None for _ in range(times))
-    assert let_in <= limit + (count - 1) * max(1, limit / count)
+        ledger = all_replicas[at % count]
+        admitted += sum(admit(ledger) is not None for _ in range(times))
+        publish(ledger, all_replicas)
+        silent = all_replicas[(at + 1) % count]
+        admitted += sum(admit(silent) is not None for _ in range(times))
+    assert admitted <= limit + (count - 1) * max(1, limit / count)
 
 
 @given(st.integers(1, 4), st.integers(1, 60))
 @hypothesis_settings(max_examples=40)
 def test_one_replica_can_get_the_whole_limit(count: int, limit: int) -> None:
     """If the other replicas get no requests, one replica admits the whole limit."""
-    everybody = replicas(count, f"keys: {{loader: {{requests_per_minute: {limit}}}}}")
-    let_in = 0
+    all_replicas = replicas(count, f"keys: {{loader: {{requests_per_minute: {limit}}}}}")
+    admitted = 0
     for _ in range(limit * 2):
-        let_in += admit(everybody[0]) is not None
-        tell(everybody[0], everybody)
-    assert let_in == limit
+        admitted += admit(all_replicas[0]) is not None
+        publish(all_replicas[0], all_replicas)
+    assert admitted == limit
 
 
-def test_without_news_each_replica_keeps_its_share() -> None:
+def test_without_updates_each_replica_keeps_its_share() -> None:
     """The share follows from the last known number of replicas."""
     first, _, _ = replicas(3, "keys: {loader: {requests_per_minute: 30, concurrent_requests: 2}}")
     first.disconnected()
@@ -234,29 +234,29 @@ def test_without_news_each_replica_keeps_its_share() -> None:
 
 def test_a_rejoined_replica_publishes_its_usage() -> None:
     """After an interruption, a replica publishes the requests that it admitted meanwhile."""
-    first, second = everybody = replicas(2, "keys: {loader: {requests_per_minute: 10}}")
-    tell(first, everybody)
+    first, second = all_replicas = replicas(2, "keys: {loader: {requests_per_minute: 10}}")
+    publish(first, all_replicas)
     first.disconnected()
     for _ in range(5):
         assert admit(first) is not None
     assert admit(first) is None
     first.connected([second.replica])
-    tell(first, everybody)
+    publish(first, all_replicas)
     left = admit(second)
     assert left is not None
     assert left.headers["x-ratelimit-remaining-requests"] == "4"
 
 
-def test_a_lost_replica(monkeypatch: pytest.MonkeyPatch) -> None:
+def test_a_lost_replica_releases_its_running_requests(monkeypatch: pytest.MonkeyPatch) -> None:
     """A replica is lost after a time-out or its own notice.
 
     Its running requests are removed, and its usage still counts.
     """
-    first, second = everybody = replicas(2, "keys: {loader: {requests_per_minute: 10, concurrent_requests: 2}}")
+    first, second = all_replicas = replicas(2, "keys: {loader: {requests_per_minute: 10, concurrent_requests: 2}}")
     assert admit(second) is not None
-    tell(second, everybody)
+    publish(second, all_replicas)
     assert admit(first) is not None
-    tell(first, everybody)
+    publish(first, all_replicas)
     assert admit(first) is None
     begin = time.monotonic()
     monkeypatch.setattr(time, "monotonic", lambda: begin + module.REPLICA_SECONDS + 1)
@@ -272,14 +272,14 @@ def test_a_lost_replica(monkeypatch: pytest.MonkeyPatch) -> None:
 
 
 def test_expired_usage_is_removed() -> None:
-    """A caller without current usage takes no memory."""
+    """The ledger stores nothing for a caller without current usage."""
     clock = Clock()
     [ledger] = replicas(1, "defaults: {user: {requests_per_minute: 5}}", clock)
     for number in range(50):
         admitted = admit(ledger, Caller(Principal("north", f"user-{number}")))
         assert admitted is not None
         admitted.end(0, 0)
-    tell(ledger, [ledger])
+    publish(ledger, [ledger])
     clock.now += 120
     ledger.prune()
     assert ledger._tallies == {}
@@ -295,8 +295,8 @@ def test_the_number_of_callers_is_bounded(monkeypatch: pytest.MonkeyPatch) -> No
     assert len(list(ledger.take_unpublished())) == 10
 
 
-def test_invalid_news_are_refused() -> None:
-    """Invalid news raise an error."""
+def test_invalid_usage_is_refused() -> None:
+    """Invalid usage raises an error."""
     [ledger] = replicas(1, "")
     for raw in (b"", b"[]", b'{"requests_per_minute":3}'):
         with pytest.raises(ValueError, match=r".+"):

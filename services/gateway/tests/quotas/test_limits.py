@@ -44,7 +44,7 @@ def test_named_callers_override_the_defaults() -> None:
     assert of("", Holder("tenant", "north")) == {}
 
 
-def test_the_quotas_of_a_request() -> None:
+def test_a_request_uses_two_quotas() -> None:
     """A request uses the quota of its key, or of its user without a key, and that of its tenant."""
     caller = Caller(Principal("north", "ann"), "id", "loader")
     assert holders(caller) == (Holder("key", "north", "loader"), Holder("tenant", "north"))
@@ -52,7 +52,7 @@ def test_the_quotas_of_a_request() -> None:
     assert holders(LOOPBACK)[1] == Holder("tenant", LOOPBACK.principal.tenant)
 
 
-def test_the_file_is_read_again(tmp_path: Path) -> None:
+def test_a_changed_file_is_reloaded(tmp_path: Path) -> None:
     """New limits apply immediately; an invalid file keeps the old ones."""
     path = tmp_path / "quotas.yaml"
     path.write_text(GOOD)

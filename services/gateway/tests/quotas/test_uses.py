@@ -23,9 +23,9 @@ def test_the_sum_is_that_of_the_window(at: list[float], later: float) -> None:
 def test_the_cached_sum_is_right(steps: list[tuple[float, int, bool]]) -> None:
     """The cached sum equals a newly computed one, also after the clock was changed."""
     uses = Uses(MINUTE)
-    for moment, amount, forgets in steps:
+    for moment, amount, prunes in steps:
         uses.add(amount, BEGIN + moment)
-        if forgets:
+        if prunes:
             uses.prune(BEGIN + moment)
         assert uses.total(BEGIN + moment) == pytest.approx(Uses(MINUTE, uses.slots).total(BEGIN + moment))
 
@@ -33,13 +33,13 @@ def test_the_cached_sum_is_right(steps: list[tuple[float, int, bool]]) -> None:
 @given(moments, st.integers(1, 40))
 def test_a_limit_that_is_checked_each_time_is_kept(at: list[float], limit: int) -> None:
     """No minute has more than the limit, except for the slot at its end."""
-    uses, taken = Uses(MINUTE), []
+    uses, admitted = Uses(MINUTE), []
     for moment in at:
         if uses.total(BEGIN + moment) + 1 <= limit:
             uses.add(1, BEGIN + moment)
-            taken.append(moment)
-    for moment in taken:
-        assert sum(1 for other in taken if moment - 60 + MINUTE.width < other <= moment) <= limit
+            admitted.append(moment)
+    for moment in admitted:
+        assert sum(1 for other in admitted if moment - 60 + MINUTE.width < other <= moment) <= limit
 
 
 @given(moments.filter(bool), st.data())
@@ -58,7 +58,7 @@ def test_after_the_wait_there_is_room(at: list[float], data: st.DataObject) -> N
         assert uses.total(now + wait - 0.1) > total - min(excess, total)
 
 
-def test_a_clock_that_was_set_back() -> None:
+def test_usage_far_in_the_future_is_ignored() -> None:
     """A clock that is slightly ahead is accepted; usage further ahead blocks no caller and is removed."""
     uses = Uses(MINUTE)
     uses.add(5, BEGIN + 3600)

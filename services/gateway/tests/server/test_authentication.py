@@ -301,7 +301,7 @@ async def test_tokens_of_a_provider(fakes: Any, issuer_at: Callable[[], Any]) ->
         good = issuer.token(roles=["ask"])
         for _ in range(3):
             assert (await http.post("/chat", json=QUESTION, headers=bearer(good))).status_code == 200
-        assert issuer.asked == ["/.well-known/openid-configuration", "/keys"]
+        assert issuer.requested_paths == ["/.well-known/openid-configuration", "/keys"]
         assert (await http.post("/index", json={}, headers=bearer(good))).status_code == 403
         expired = await http.get("/indexes", headers=bearer(issuer.token(roles=["ask"], exp=int(time.time()) - 60)))
         assert (expired.status_code, expired.json()["detail"]) == (401, "The token has expired.")
@@ -320,7 +320,7 @@ async def test_a_provider_without_keys(fakes: Any, issuer_at: Callable[[], Any],
     async with signed_in(fakes, oidc_settings(issuer)) as http:
         response = await http.get("/indexes", headers=bearer(issuer.token(roles=["ask"])))
     assert (response.status_code, response.headers["retry-after"]) == (503, "5")
-    assert issuer.asked == ["/.well-known/openid-configuration"]
+    assert issuer.requested_paths == ["/.well-known/openid-configuration"]
 
 
 async def test_keys_and_tokens_beside_each_other(fakes: Any, keys: Keys, issuer_at: Callable[[], Any]) -> None:
