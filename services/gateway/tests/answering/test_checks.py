@@ -170,9 +170,7 @@ async def test_the_failure_of_a_detector_is_an_event() -> None:
 
 
 async def test_reporting_detectors_are_called_separately() -> None:
-    """`report_on_input` calls the reporting detectors with the original text, `check_input` the others, each
-    once.
-    """
+    """`report_on_input` calls the reporting detectors with the original text, and `check_input` the others."""
     guardrails, timeline = FakeGuardrails(), Timeline()
     report, redact = Detector("words", Action.REPORT), Detector("words", Action.REDACT)
     requested = replace(turn(Action.REDACT, "my secret"), detectors=Detectors(input=(report, redact)))
