@@ -247,7 +247,7 @@ def test_twenty_files_of_which_one_is_broken(visit: Visit, platform: Platform) -
     dialog = page.get_by_role("dialog", name="Upload broken.pdf again")
     expect(dialog.get_by_label("File")).to_be_visible()
     visited.check()
-    dialog.get_by_label("Users who may see it").fill("ann")
+    dialog.get_by_label("Users who may see the document").fill("ann")
     dialog.get_by_label("File").set_input_files(
         {"name": "mended.txt", "mimeType": "text/plain", "buffer": b"A mended note."}
     )

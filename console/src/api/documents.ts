@@ -51,14 +51,14 @@ function below(index: string, id: string, what: string): string {
   return `indexes/${encodeURIComponent(index)}/documents/${encodeURIComponent(id)}/${what}`
 }
 
-/** Return the first `wanted` passages of a document, and the number of all its passages. */
-export async function passagesOf(index: string, id: string, wanted: number): Promise<Page> {
+/** Return the first `count` passages of a document, and the number of all its passages. */
+export async function passagesOf(index: string, id: string, count: number): Promise<Page> {
   const passages: DocumentPassage[] = []
   for (;;) {
-    const limit = Math.min(MAX_PAGE, wanted - passages.length)
+    const limit = Math.min(MAX_PAGE, count - passages.length)
     const page = await get<Page>(below(index, id, `passages?offset=${passages.length}&limit=${limit}`))
     passages.push(...page.passages)
-    if (passages.length >= wanted || !page.passages.length) return { passages, total: page.total }
+    if (passages.length >= count || !page.passages.length) return { passages, total: page.total }
   }
 }
 

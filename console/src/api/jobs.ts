@@ -19,7 +19,7 @@ let polling = false
  * Report the changes of a job until it ends.
  *
  * Browsers open at most six connections to a host, and other requests need some of them. So only a few jobs are
- * followed by their streams of events. All other jobs are followed together, by polling the poll of jobs.
+ * followed by their streams of events. All other jobs are followed together, by polling the list of jobs.
  */
 export async function follow(job: Job, report: (job: Job) => void, signal?: AbortSignal): Promise<void> {
   let current = job

@@ -1,4 +1,4 @@
-/** Signs users in with OpenID Connect, by the authorization code flow with PKCE (RFC 7636), and renews tokens. */
+/** Signs users in with OpenID Connect (authorization code flow with PKCE, RFC 7636), and renews tokens. */
 
 import { challengeOf, randomText } from '../logic/pkce.ts'
 import { renewAt } from '../logic/token_life.ts'

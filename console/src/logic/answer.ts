@@ -70,7 +70,7 @@ export function queryOf(context: ChatContext): string {
   return typeof description === 'string' ? description : ''
 }
 
-/** Return the messages that the model got. */
+/** Return the messages that the model received. */
 export function promptOf(context: ChatContext): { role: string; content: string }[] {
   const description = thought(context, 'Prompt')?.description
   if (!Array.isArray(description)) return []

@@ -44,7 +44,7 @@ export class BlockReader {
     this.#text = text
     this.#scan()
     if (complete && DEFINITION.test(text)) {
-      // A definition of a link is valid in all blocks, so the isComplete text becomes one block.
+      // A definition of a link is valid in all blocks, so the whole text becomes one block.
       this.#reset(known)
       this.#text = text
     }

@@ -1,4 +1,4 @@
-/** Measures the quality of a search by questions with known pages: recall at k and mean reciprocal rank. */
+/** Measures the quality of a search with questions whose pages are known: recall at k and mean reciprocal rank. */
 
 export interface KnownQuestion {
   question: string

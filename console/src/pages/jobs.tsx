@@ -182,7 +182,7 @@ function All() {
                     )}
                     {job.given_up && (
                       <Button kind="quiet" disabled={replay.isPending} onClick={() => replay.mutate({ job_ids: [job.id] })}>
-                        Send again
+                        Retry
                       </Button>
                     )}
                   </td>
@@ -253,7 +253,7 @@ function Dead({ jobs, error }: { jobs: DeadJob[] | undefined; error: unknown }) 
                     <td className="muted nowrap">{ago(job.died_at)}</td>
                     <td className="number">
                       <Button kind="quiet" disabled={replay.isPending} onClick={() => replay.mutate({ job_ids: [job.id] })}>
-                        Send again
+                        Retry
                       </Button>
                     </td>
                   </tr>

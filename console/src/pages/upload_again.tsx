@@ -36,10 +36,10 @@ export function UploadAgain({ job, onClose }: { job: Job; onClose: () => void })
             <input type="file" required onChange={(event) => setFile(event.target.files?.[0] ?? null)} />
           </Field>
           <div className="fields two">
-            <Field label="Users who may see it" hint={earlier.data ? 'The list of the version in the index.' : 'The list of the failed upload was not stored.'}>
+            <Field label="Users who may see the document" hint={earlier.data ? 'The list of the version in the index.' : 'The list of the failed upload was not stored.'}>
               <input value={labels.oids} onChange={(event) => setLabels({ ...labels, oids: event.target.value })} />
             </Field>
-            <Field label="Groups" hint="Without users and groups, all callers of the tenant may see it.">
+            <Field label="Groups" hint="Without users and groups, all callers of the tenant may see the document.">
               <input value={labels.groups} onChange={(event) => setLabels({ ...labels, groups: event.target.value })} />
             </Field>
           </div>

@@ -67,7 +67,11 @@ interface PanelProps {
   description?: string
 }
 
-/** A dialog over the page. The library's overlay needs inline styles, which the content security policy forbids, so this has its own. */
+/**
+ * A dialog over the page.
+ *
+ * It has its own overlay, because the library's overlay needs inline styles, which the content security policy forbids.
+ */
 export function Panel({ title, open, onClose, children, wide = false, description }: PanelProps) {
   return (
     <Dialog.Root open={open} onOpenChange={(next) => !next && onClose()}>

@@ -57,7 +57,7 @@ export function Access({ index, document, writes }: { index: string; document: D
             <Field label="Users" hint="User ids, separated by commas.">
               <input value={oids} onChange={(event) => setOids(event.target.value)} autoFocus />
             </Field>
-            <Field label="Groups" hint="Without users and groups, all callers of the tenant may see it.">
+            <Field label="Groups" hint="Without users and groups, all callers of the tenant may see the document.">
               <input value={groups} onChange={(event) => setGroups(event.target.value)} />
             </Field>
           </div>

@@ -54,7 +54,7 @@ function HybridSettings({ side, title, onChange }: Props) {
     <>
       <Field label="Fusion">
         <select aria-label={`Fusion of ${title}`} disabled={disabled} value={side.fusion ?? ''} onChange={(event) => onChange({ ...side, fusion: event.target.value || null })}>
-          <option value="">the index&apos;s</option>
+          <option value="">setting of the index</option>
           <option value="scores">by scores</option>
           <option value="ranks">by ranks</option>
         </select>
@@ -68,7 +68,7 @@ function HybridSettings({ side, title, onChange }: Props) {
           max={1}
           step={0.05}
           value={weight}
-          placeholder="the index's"
+          placeholder="setting of the index"
           onChange={(event) => {
             setWeight(event.target.value)
             const number = Number(event.target.value)
@@ -84,7 +84,7 @@ function HybridSettings({ side, title, onChange }: Props) {
           value={side.expand === null ? '' : String(side.expand)}
           onChange={(event) => onChange({ ...side, expand: event.target.value === '' ? null : event.target.value === 'true' })}
         >
-          <option value="">the index&apos;s</option>
+          <option value="">setting of the index</option>
           <option value="true">always</option>
           <option value="false">never</option>
         </select>
