@@ -34,7 +34,7 @@ class Fit:
             support.
         selection: The selected passages, or None if the turn names no index.
         left_out: The number of omitted messages.
-        takes_pictures: The model accepts pictures.
+        takes_pictures: Whether the model accepts pictures.
         room: The number of tokens that are still free.
     """
 

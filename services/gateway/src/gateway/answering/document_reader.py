@@ -76,11 +76,11 @@ class DocumentReader:
         after = MARGIN if protected else 0
         extended = replace(part, offset=part.offset - before, length=before + part.length + after)
         with timeline.step("read document"):
-            found = await self._catalogue.read(turn.principal, index, document_id, extended, deadline)
+            document = await self._catalogue.read(turn.principal, index, document_id, extended, deadline)
         end = before + part.length
-        more = found.is_truncated or len(found.text) > end
-        text = await self._cleared(turn, found.text, before, min(end, len(found.text)), timeline, deadline)
-        return replace(found, text=text, is_truncated=more)
+        more = document.is_truncated or len(document.text) > end
+        text = await self._cleared(turn, document.text, before, min(end, len(document.text)), timeline, deadline)
+        return replace(document, text=text, is_truncated=more)
 
     async def _cleared(
         self, turn: Turn, text: str, start: int, end: int, timeline: Timeline, deadline: Deadline

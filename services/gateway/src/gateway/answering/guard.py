@@ -44,7 +44,7 @@ class OutputGuard:
         batches: The model's events. The guard closes the generator at the end.
         watch: The detectors.
         blocked_message: The text that replaces a blocked answer.
-        protected: A detector redacts or blocks; see `HeldChoice`.
+        protected: Whether a detector redacts or blocks; see `HeldChoice`.
         chunked: Send the text of one clearance as one event per choice, after its findings.
         names: The names of the passages, as in `HeldChoice`.
     """

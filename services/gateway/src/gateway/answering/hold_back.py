@@ -33,21 +33,22 @@ class HeldChoice:
 
     Args:
         index: The number of the choice.
-        protected: A detector redacts or blocks.
-        chunked: Release the text of each clearance as one event.
+        protected: Whether a detector redacts or blocks.
+        chunked: Whether to release the text of each clearance as one event.
         names: The names of the passages that the caller has received. The choice does not redact them in citations.
 
     Attributes:
         index: The number of the choice.
         cleared: The number of code points of the text that may be released.
-        fed: The detectors have received a part of the choice.
-        announced: The detectors have received the end of the choice.
-        judged: The detectors have judged the whole text.
-        finished: The finish is released.
+        fed: Whether the detectors have received a part of the choice.
+        announced: Whether the detectors have received the end of the choice.
+        judged: Whether the detectors have judged the whole text.
+        finished: Whether the finish is released.
         size: The size of the held events by `size_of`, without tool calls.
-        overlong: The tool calls are too long for the detectors.
+        overlong: Whether the tool calls are too long for the detectors.
         members: The members other than the text, or None without protection.
-        follow_ups_pending: The detectors have not judged the follow-up questions yet, so the choice cannot end.
+        follow_ups_pending: Whether the detectors have not judged the follow-up questions yet. The choice cannot end
+            before.
 
     >>> choice = HeldChoice(0, protected=True, chunked=False)
     >>> for piece in ("The code ", "is 42."):
@@ -149,7 +150,7 @@ class HeldChoice:
         A redaction that may be in an incomplete citation mark delays the findings.
 
         Args:
-            now: No more text follows, so do not wait for a complete mark.
+            now: Whether no more text follows, so that the method does not wait for a complete mark.
 
         Returns:
             The findings. A finding that would reveal redacted text is marked as withheld.

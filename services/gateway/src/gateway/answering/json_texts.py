@@ -60,7 +60,7 @@ class _Place:
         end: The first character after it.
         leaves: The numbers of the leaves. A text with embedded JSON has several leaves, which are also judged
             separately.
-        escaped: The judged text has JSON escapes, so that its offsets differ from the offsets in the leaf.
+        escaped: Whether the judged text has JSON escapes. Its offsets then differ from the offsets in the leaf.
     """
 
     begin: int
@@ -87,7 +87,7 @@ class JsonTexts:
 
     Attributes:
         texts: The texts for the detectors.
-        changed: A finding must be replaced.
+        changed: Whether a finding must be replaced.
     """
 
     def __init__(self, members: Mapping[str, Any]) -> None:
@@ -228,7 +228,7 @@ def _walk(value: Any, visit: _Visit, embedded: _Visit, depth: int = 0, *, embeds
         visit: The visitor of strings, names and numbers.
         embedded: The visitor of strings that contain JSON. It runs before the visits of the contained leaves.
         depth: The number of levels above the value.
-        embeds: The value is in a string with JSON, where no name belongs to the protocol.
+        embeds: Whether the value is in a string with JSON, where no name belongs to the protocol.
 
     Raises:
         Unjudgeable: The value is nested too deeply.

@@ -183,7 +183,7 @@ class _Round:
         """Return the events that end the answer.
 
         Args:
-            cut: No tokens are left to continue.
+            cut: Whether no tokens are left to continue.
         """
         finish = Finish(0, "length") if cut else self._finish
         return [finish] if self.usage is None else [finish, self.usage]

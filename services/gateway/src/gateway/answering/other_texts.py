@@ -77,7 +77,7 @@ class OtherTexts:
     is complete and judged.
 
     Args:
-        protected: A detector redacts or blocks. Otherwise the detectors judge only follow-up questions.
+        protected: Whether a detector redacts or blocks. Otherwise the detectors judge only follow-up questions.
 
     Attributes:
         pieces: The next texts for the detectors.

@@ -195,7 +195,7 @@ class Pipeline:
             turn: The turn.
             timeline: Records the steps.
             deadline: The time by which the answer must end.
-            searches: The model itself searches, so this function does not search.
+            searches: Whether the model itself searches. Then this function does not search.
         """
         if turn.original.passthrough:
             return Prepared(turn)

@@ -39,8 +39,8 @@ class RequestTexts:
     Args:
         turn: The turn.
         places: The numbers of the messages. The question has the number after the history's last number.
-        members: True: judge the other members of these messages, the parameters and the prompt. False: judge the
-            messages whose text has several parts, with the parts joined.
+        members: Whether to judge the other members of these messages, the parameters and the prompt. Otherwise
+            judge the messages whose text has several parts, with the parts joined.
         answered: The number of the latest answer. A blocked text up to this message does not block the request:
             the gateway replaces the text.
 

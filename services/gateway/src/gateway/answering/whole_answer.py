@@ -124,7 +124,7 @@ class WholeAnswer:
     Args:
         raw_json: The answer.
         other_texts: Judges the parts other than the contents of the choices.
-        protected: A detector redacts or blocks. Otherwise detectors judge only the contents.
+        protected: Whether a detector redacts or blocks. Otherwise detectors judge only the contents.
         names: The names of the passages, as in `HeldChoice`.
 
     Raises:

@@ -49,7 +49,7 @@ class Detector:
         action: The consequence of its findings.
         allow_on_error: Whether the text passes if the detector fails.
         params_json: The parameters of the detector, a JSON object.
-        requested: The request names the detector. Otherwise a policy names it. The comparison of two detectors
+        requested: Whether the request names the detector. Otherwise a policy names it. The comparison of detectors
             ignores this attribute.
     """
 
@@ -97,11 +97,11 @@ class DetectorInfo:
     Attributes:
         detector_id: The id of the detector.
         kind: The input of the detector.
-        streaming: The detector can judge a growing text before the text is complete.
+        streaming: Whether the detector can judge a growing text before the text is complete.
         description: The purpose of the detector, in one sentence.
         params_schema_json: The JSON Schema of its parameters.
-        remote: The detector calls another server.
-        healthy: The detector can judge. None means that its health was not checked.
+        remote: Whether the detector calls another server.
+        healthy: Whether the detector can judge. None means that its health was not checked.
         reason: The reason why the detector cannot judge, as a message for the client.
     """
 
@@ -175,8 +175,8 @@ class DetectorFailure:
         detector_id: The id of the detector.
         message: The reason, as a message for the client.
         status: The HTTP status of a remote detector's response, 504 after a time-out, or 0 without a response.
-        not_asked: The detector was not called, because the context that it compares with the text is missing. The
-            failure of a detector that only reports then has no effect.
+        not_asked: Whether the detector was not called, because the context that it compares with the text is
+            missing. The failure of a detector that only reports then has no effect.
     """
 
     detector_id: str

@@ -19,7 +19,7 @@ class Upload:
     Attributes:
         document_id: The id of the document in the index. If it is empty, ingest derives the id from the file's
             name.
-        pictures: Store pictures of the document's pages, if it has pages.
+        pictures: Whether to store pictures of the document's pages, if it has pages.
         url: The address from which ingest fetches the file. In this case ``content`` is empty.
     """
 
@@ -133,7 +133,7 @@ class ReadDocument:
     Attributes:
         stored: The document.
         text: The part of the text.
-        is_truncated: The document has more text after this part.
+        is_truncated: Whether the document has more text after this part.
         pages: The number of the document's pages, or 0 if the format has no pages.
         category: The category from the client; may be empty.
         metadata_json: The metadata from the client, a JSON object.
@@ -171,10 +171,10 @@ class Job:
         error_reason: The reason of the failure. For a queued job, the reason why the previous attempt failed.
         waiting_since: The time since which the job waits for a dependency that is not available, RFC 3339. Empty if
             the job does not wait.
-        fetching: Ingest is fetching the document from its URL.
+        fetching: Whether ingest is fetching the document from its URL.
         warnings: Warnings about the first parts of the file that the parser could not read.
         warning_count: The number of all warnings.
-        given_up: The job failed and is a dead letter, which can be sent again.
+        given_up: Whether the job failed and is a dead letter, which can be sent again.
     """
 
     id: str

@@ -151,7 +151,7 @@ class CompactionDone:
 
     Attributes:
         summary: The text of the summary.
-        alone: No answer follows.
+        alone: Whether no answer follows.
     """
 
     summary: str

@@ -23,10 +23,10 @@ class TokenCounts:
         texts: One count per text.
         messages: The count of the conversation.
         context_window: The size of the context window in tokens, or 0 if it is not known.
-        only_quotes: The model answers with sentences of its sources and follows no instructions. It can generate
-            neither a search query nor questions.
-        takes_pictures: The model accepts pictures among the parts of a message.
-        calls_tools: The model can call the tools that a request offers.
+        only_quotes: Whether the model only answers with sentences of its sources and follows no instructions. Such
+            a model can generate neither a search query nor questions.
+        takes_pictures: Whether the model accepts pictures among the parts of a message.
+        calls_tools: Whether the model can call the tools that a request offers.
     """
 
     texts: tuple[int, ...]

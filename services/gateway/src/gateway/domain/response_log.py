@@ -15,8 +15,8 @@ class Entry:
         first: The number of the first event.
         data: The complete events, as clients receive them. Empty if the entry only announces a new writer.
         last: The number of the last event, or ``first - 1`` without an event.
-        ended: No entry follows.
-        deleted: The log was deleted, and this is its only entry.
+        ended: Whether no entry follows.
+        deleted: Whether the log was deleted. This entry is then its only entry.
         position: The position in the log, which grows with each entry, or 0 before the write.
         before: The position of the previous entry, or 0 for the first entry and an unknown position.
     """

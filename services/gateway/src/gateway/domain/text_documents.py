@@ -38,7 +38,7 @@ class ListedDocument:
 
     Attributes:
         sha256: The hash of the document's text, or of its file.
-        is_truncated: The document has more text.
+        is_truncated: Whether the document has more text.
     """
 
     document_id: str

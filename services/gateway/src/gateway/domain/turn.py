@@ -132,11 +132,11 @@ class PromptOptions:
     Attributes:
         system_prompt: The replacement of the platform's system prompt, or None to keep the platform's prompt.
         own_prompt: The part of ``system_prompt`` that the request contains.
-        rewrite: Let the model write the search query from the question and the history.
-        follow_ups: Request questions from the model that the user may ask next.
+        rewrite: Whether the model writes the search query from the question and the history.
+        follow_ups: Whether to request questions from the model that the user may ask next.
         language: The language of the answer, as a language tag or a name. Empty means the question's language.
-        pictures: Send the model pictures of the pages in addition to their text.
-        pictures_only: Send the pictures in place of the text, if pictures exist.
+        pictures: Whether to send the model pictures of the pages in addition to their text.
+        pictures_only: Whether to send the pictures in place of the text, if pictures exist.
     """
 
     system_prompt: str | None = None
@@ -154,8 +154,8 @@ class OriginalRequest:
 
     Attributes:
         json: The request without the platform's members, or empty in other dialects.
-        passthrough: Send ``json`` to the model unchanged, and ignore the other attributes of the turn.
-        in_one_piece: Send the answer in one piece.
+        passthrough: Whether to send ``json`` to the model unchanged, and to ignore the turn's other attributes.
+        in_one_piece: Whether to send the answer in one piece.
         messages: The messages of the request, if the question contains several messages.
         places: The positions of the messages in the request: first the positions of the history, then of the
             question. Empty if the order is the same.
@@ -187,7 +187,8 @@ class DetectionOptions:
         kinds: The detectors that the request names, each with the kinds that its field of the request supports. The
             pipeline checks them first.
         input_scope: The messages that the input detectors judge.
-        blocked_is_empty: The answer to a blocked question contains the question's token count and no choices.
+        blocked_is_empty: Whether the answer to a blocked question contains the question's token count and no
+            choices.
         chunking: The positions at which the detectors may divide the answer. None allows any position, and only
             detectors that redact or block delay the text.
     """
@@ -204,9 +205,9 @@ class Session:
 
     Attributes:
         name: The client's name for the conversation, or empty if the name is not text.
-        is_new: The server made the name in this turn.
-        is_whole: The request contains an answer, which shows that it contains the whole conversation.
-        expects_memory: Clients of the dialect send only the newest message.
+        is_new: Whether the server made the name in this turn.
+        is_whole: Whether the request contains an answer, which shows that it contains the whole conversation.
+        expects_memory: Whether clients of the dialect send only the newest message.
     """
 
     name: str
@@ -237,7 +238,7 @@ class CompactionOptions:
     Attributes:
         threshold: The number of tokens above which the model summarises the conversation. None derives it from the
             model's context window.
-        alone: Generate only a summary, also of a short conversation.
+        alone: Whether to generate only a summary, even of a short conversation.
     """
 
     threshold: int | None = None
@@ -258,20 +259,26 @@ class Turn:
             the latest answer.
         model: The name of the model, or empty for the generator's default model.
         answers_as: The model name in the answer, or empty for the name of the model.
-        only_default_model: Refuse a ``model`` that is not the generator's default model.
+        only_default_model: Whether to refuse a ``model`` that is not the generator's default model.
         retrieval: The options of the search for passages.
         style: The layout of the prompt.
         parameters_json: Members of an OpenAI request for the model (temperature, stop, n, …), one object.
         max_tokens: The maximum number of tokens of the answer. None allows as many tokens as fit.
         detectors: The detectors that judge the turn.
         blocked_message: The text that replaces a blocked answer.
-        answers_blocked: Answer a blocked question with ``blocked_message``. Otherwise refuse the question.
+        answers_blocked: Whether to answer a blocked question with ``blocked_message``. Otherwise refuse the
+            question.
         session: The conversation of the turn, if conversations have names.
         headers: The request headers that detectors may receive, in lower case.
-        unary: The client receives the answer only when it is complete.
-        truncates: Omit the oldest exchanges of a conversation that does not fit the model's context window.
-            Otherwise refuse such a conversation. If the platform writes the prompt, it always omits the exchanges.
+        unary: Whether the client receives the answer only when it is complete.
+        truncates: Whether to omit the oldest exchanges of a conversation that does not fit the model's context
+            window. Otherwise refuse such a conversation. If the platform writes the prompt, it always omits the
+            exchanges.
         searching: The search tool for the model. None means that the platform searches before the model answers.
+        compaction: The options of the compaction, or None without compaction.
+        prompting: The options of the prompt.
+        original: The request in OpenAI's format.
+        detection: The options of the detection.
     """
 
     principal: Principal

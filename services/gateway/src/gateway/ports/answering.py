@@ -63,9 +63,12 @@ class Prompt:
         sources: The passages, for models that only quote their sources.
         parameters_json: Members of an OpenAI request for the model, one object.
         passthrough_json: An OpenAI request to send unchanged, or empty. It replaces all attributes after ``model``.
-        plain: The only message is a text to continue. The parameters are the parameters of a text completion.
-        in_one_piece: Call the model server without streaming, if possible. The answer is one `Completion`.
-        unary: Call the model server without streaming, if possible. The events are the same as with streaming.
+        plain: Whether the only message is a text to continue. Then the parameters are the parameters of a text
+            completion.
+        in_one_piece: Whether to call the model server without streaming, if possible. The answer is one
+            `Completion`.
+        unary: Whether to call the model server without streaming, if possible. The events are the same as with
+            streaming.
     """
 
     principal: Principal
@@ -125,10 +128,10 @@ class Clearance:
         choice: The number of the choice, or of another text of the answer.
         cleared_until: The offset up to which the text may be released, in code points.
         findings: The findings up to this offset.
-        blocked: A detector blocks the answer.
+        blocked: Whether a detector blocks the answer.
         failures: The detectors that failed.
-        judged: The text is complete, and the detectors have judged it. If a text other than the content of a choice
-            is judged but not cleared, no detector that redacts or blocks can judge it.
+        judged: Whether the text is complete and the detectors have judged it. If a text other than the content of a
+            choice is judged but not cleared, no detector that redacts or blocks can judge it.
     """
 
     choice: int
@@ -152,10 +155,10 @@ class Watch(Protocol):
         Args:
             choice: The number of the choice, or of another text of the answer.
             text: The text to append; may be empty.
-            last: The text is complete.
-            reply_json: With the last piece: the members of the message beside its content, one JSON object.
-            beside: The text is not the content of a choice. Only detectors that judge a text without its context
-                judge it.
+            last: Whether the text is complete.
+            reply_json: With the last piece: the members of the message other than its content, one JSON object.
+            beside: Whether the text is not the content of a choice. Only detectors that judge a text without its
+                context judge it.
         """
         ...
 

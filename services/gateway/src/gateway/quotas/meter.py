@@ -55,8 +55,8 @@ class Meter:
             limit: The limit of all replicas together.
             now: Seconds since 1970.
             replicas: The number of replicas.
-            disconnected: The connection to the other replicas is lost. This replica then uses at most an equal
-                share of the limit.
+            disconnected: Whether the connection to the other replicas is lost. This replica then uses at most an
+                equal share of the limit.
         """
         amount = min(amount, limit)
         if disconnected:
