@@ -154,7 +154,7 @@ class BackgroundRuns:
         last = await self._log.last(principal, name, deadline)
         if last is not None and last.writer == QUEUE:
             return [last]
-        return await self._ending.entries(principal, name, deadline)
+        return await self._ending.read_entries(principal, name, deadline)
 
 
 async def _send_heartbeats(taken: TakenJob) -> None:

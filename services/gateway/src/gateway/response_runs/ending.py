@@ -40,8 +40,8 @@ class Ending:
         self._store, self._log, self._peers = store, log, peers
         self._timeout = timeout
 
-    async def settled(self, principal: Principal, stored: Stored, deadline: Deadline) -> Stored:
-        """Return a stored response. If its gateway has stopped, first end the response as failed."""
+    async def end_if_stopped(self, principal: Principal, stored: Stored, deadline: Deadline) -> Stored:
+        """End a response as failed if its gateway has stopped. Return the response."""
         if not stored.runs or stored.object.get("background"):
             return stored
         last = await self._log.last(principal, stored.id, deadline)
@@ -85,7 +85,7 @@ class Ending:
         """
         writer = self._peers.writer()
         for _ in range(_MAX_TRIES):
-            events, last = await self.written(principal, name, deadline)
+            events, last = await self._read_events(principal, name, deadline)
             if last is not None and last.deleted:
                 return None
             position = 0 if last is None else last.position
@@ -121,15 +121,15 @@ class Ending:
             raise NotFound("The response was deleted.", resource=name)
         return last_event(stored, number)
 
-    async def written(
+    async def _read_events(
         self, principal: Principal, name: str, deadline: Deadline
     ) -> tuple[Sequence[bytes], Entry | None]:
         """Return the events in a log and its last entry."""
-        entries = await self.entries(principal, name, deadline)
+        entries = await self.read_entries(principal, name, deadline)
         events = [event for entry in entries for _, event in entry.events()]
         return events, entries[-1] if entries else None
 
-    async def entries(self, principal: Principal, name: str, deadline: Deadline) -> list[Entry]:
+    async def read_entries(self, principal: Principal, name: str, deadline: Deadline) -> list[Entry]:
         """Return the entries of a log."""
         entries: list[Entry] = []
         while found := await self._log.read(principal, name, entries[-1].position if entries else 0, deadline):

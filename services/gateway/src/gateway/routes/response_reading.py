@@ -64,7 +64,7 @@ class ResponseReading:
             reader = frontend.principal_for(principal, filter_requested=False)
             if not await self._access.allows(reader, found, deadline):
                 raise missing(name, "response_id")
-        return await self._ending.settled(principal, found, deadline)
+        return await self._ending.end_if_stopped(principal, found, deadline)
 
     async def stream(self, principal: Principal, stored: Stored, after: int) -> AsyncGenerator[bytes, None]:
         """Return the current and future events of a response after the event with a number.

@@ -40,7 +40,7 @@ def router(responses: ResponseStore, reading: ResponseReading, ending: Ending, *
     routes = APIRouter(prefix="/responses", tags=["users"])
 
     async def current_json(tenant: str, owned: Owned, deadline: Deadline) -> dict[str, Any]:
-        stored = await ending.settled(Principal(tenant, owned.owner), owned.stored, deadline)
+        stored = await ending.end_if_stopped(Principal(tenant, owned.owner), owned.stored, deadline)
         return response_json(Owned(owned.owner, stored, owned.size))
 
     async def known(tenant: str, name: str, deadline: Deadline) -> Owned:
