@@ -7,10 +7,7 @@ from contextlib import asynccontextmanager
 from dataclasses import dataclass, field
 from pathlib import Path
 
-import structlog
 from servicekit.errors import Unavailable
-
-_log = structlog.get_logger(__name__)
 
 
 @dataclass(slots=True)
