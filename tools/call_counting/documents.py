@@ -32,12 +32,12 @@ from ingest.documents.access_changes import AccessChanges
 from ingest.documents.downloads import Downloads
 from ingest.documents.embedding_models import IndexingModels
 from ingest.documents.file_ingestion import FileIngestion
-from ingest.documents.index_writer import Storing
+from ingest.documents.index_writer import IndexWriter
 from ingest.documents.ingestion import Ingestion
 from ingest.documents.text_ingestion import TextIngestion
 from ingest.domain import FileJob
 from ingest.jobs.worker import Worker
-from ingest.ocr.reading import ReadingParser
+from ingest.ocr.reading import OcrParser
 from ingest.parsing.process import Limits, ProcessParser
 from retriever.concurrency.scheduler import Scheduler
 from retriever.servicer import RetrieverServicer
@@ -94,7 +94,7 @@ async def _ingesting() -> dict[str, float]:
     index, jobs = _Counted(MemoryIndex()), _Counted(MemoryJobs())
     originals, queue, port = MemoryOriginals(), _Queue(), _any(index)
     models = IndexingModels(EmbeddingModels([EmbeddingModel.of(HashingEmbedder(64))]), port, tokens=200, overlap=0)
-    storing, parser = Storing(port, _LIMIT), ReadingParser(ProcessParser(Limits()), None)
+    storing, parser = IndexWriter(port, _LIMIT), OcrParser(ProcessParser(Limits()), None)
     files = FileIngestion(
         originals,
         Downloads(MemoryWeb(), originals),

@@ -1,4 +1,4 @@
-"""Documents, a retriever that keeps the contract, and the gateway's part in submitting a job."""
+"""Fixtures: documents, a retriever in memory, and the gateway's side of a job."""
 
 import asyncio
 import contextlib
@@ -74,18 +74,18 @@ def png() -> bytes:
 
 
 class Retriever(retriever_pb2_grpc.RetrieverServiceServicer):
-    """The retriever's side of ingest, in memory: begin, chunks, commit, generations.
+    """A retriever in memory, with the part of its contract that ingest uses.
 
     Attributes:
         documents: The committed records and chunks, by tenant, index and document id.
-        upserts: Number of calls that store a document and have begun.
+        upserts: Number of calls that have begun to store a document.
         commits: Number of commits that changed something.
-        spaces: Model and dimension by tenant and index, as its first document had them.
+        spaces: Model and dimension by tenant and index, taken from the first document of the index.
         settings: The settings of all indexes.
-        reading: While this is cleared, no chunks are read.
+        reading: An event. While it is cleared, the retriever reads no chunks.
         defect: The error that `GetDocument` and a look-up raise.
-        is_old: Whether `GetIndex` knows no look-up and there is no `StoreDocument`, as in older versions.
-        at_once: Number of documents that came in one message.
+        is_old: Whether to behave like an older version: `GetIndex` without look-up, and no `StoreDocument`.
+        at_once: Number of documents that arrived in one message.
         lookups: Number of documents that `GetIndex` has looked up.
     """
 
@@ -300,7 +300,7 @@ async def transport(client: Client) -> IngestTransport:
 
 
 class Gateway:
-    """The gateway's part: submits jobs and reads their states."""
+    """The gateway's side: submits jobs and reads their states."""
 
     def __init__(self, transport: IngestTransport) -> None:
         self.transport = transport
@@ -317,7 +317,7 @@ class Gateway:
         has_content: bool = False,
         **facts: Any,
     ) -> str:
-        """Store original, state and job, in this order; return the job's id. A URL has no original yet.
+        """Store original, state and job, in this order; return the job's id. With a URL, no original is stored.
 
         Args:
             name: The name of the file.
@@ -389,7 +389,7 @@ class Gateway:
         return await self.until(job_id, lambda job: job.state >= ingest_pb2.JOB_STATE_SUCCEEDED, within)
 
     async def emptied(self) -> None:
-        """Wait until the queue has no job, including jobs in work."""
+        """Wait until the queue is empty and no job is running."""
         async with asyncio.timeout(60):
             while (await self.transport.jetstream.stream_info(keys.INGEST_STREAM)).state.messages:  # noqa: ASYNC110  # the server's
                 await asyncio.sleep(0.02)
@@ -411,13 +411,16 @@ def gateway(transport: IngestTransport) -> Gateway:
 
 @pytest.fixture
 def make_gateway() -> type[Gateway]:
-    """Return a function that makes the gateway's side of a transport."""
+    """Return the class of the gateway's side."""
     return Gateway
 
 
 @pytest.fixture
 async def run_worker(nats_url: str) -> AsyncIterator[Callable[..., Awaitable[Callable[[], Awaitable[None]]]]]:
-    """Start a worker in this process, by default with an embedder that needs no model; the result stops it."""
+    """Yield a function that starts a worker in this process, and returns a function that stops it.
+
+    By default, the worker uses an embedder that needs no model.
+    """
     running: list[tuple[asyncio.Event, asyncio.Task[None], Client]] = []
 
     async def run(
@@ -459,7 +462,7 @@ class Bad:
 
 @pytest.fixture
 def bad_files(make_pdf: Callable[..., bytes], scanned_pdf: bytes, png: bytes) -> list[Bad]:
-    """Return a file of each refused kind, with the reason and a word of the message."""
+    """Return a file for each kind of refusal, with the reason and a word of the message."""
     whole = make_pdf("A page.", "Another page.")
     unreadable, unsupported = "UNREADABLE_DOCUMENT", "UNSUPPORTED_MEDIA"
     return [
@@ -483,7 +486,7 @@ def bad_files(make_pdf: Callable[..., bytes], scanned_pdf: bytes, png: bytes) ->
 
 @pytest.fixture(autouse=True)
 def _plain_logs() -> Iterator[None]:
-    """Send logs to the output that pytest captures, with plain stacks."""
+    """Send logs to the output that pytest captures, with plain stack traces."""
     before = structlog.get_config()
     plain: list[structlog.typing.Processor] = [
         structlog.processors.format_exc_info,

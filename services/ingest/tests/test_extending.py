@@ -1,4 +1,4 @@
-"""The example format of docs/extending.md works as the page says."""
+"""The example format of docs/extending.md works as the page describes."""
 
 import contextlib
 import importlib.util
@@ -34,7 +34,7 @@ def _blocks(language: str) -> list[str]:
 
 
 def _load(name: str, path: Path, monkeypatch: pytest.MonkeyPatch) -> ModuleType:
-    """Import a module from a file for the time of the test."""
+    """Import a module from a file for the duration of the test."""
     spec = importlib.util.spec_from_file_location(name, path)
     assert spec is not None
     assert spec.loader is not None
@@ -46,7 +46,7 @@ def _load(name: str, path: Path, monkeypatch: pytest.MonkeyPatch) -> ModuleType:
 
 @pytest.fixture
 def copy(tmp_path: Path) -> Path:
-    """Return a copy of the package with the example's module and its line in the registry."""
+    """Return a copy of the package with the module of the example and its line in the registry."""
     module, registration, _ = _blocks("python")
     shutil.copytree(Path(ingest.__file__).parent, tmp_path / "ingest", ignore=shutil.ignore_patterns("__pycache__"))
     (tmp_path / "ingest/parsing/formats/calendars.py").write_text(module)
@@ -67,7 +67,7 @@ async def parser(copy: Path) -> AsyncIterator[ProcessParser]:
 
 @pytest.mark.parametrize("name", ["ferries.ics", "ferries", "ferries.TXT2"])
 async def test_the_child_reads_the_example(parser: ProcessParser, tmp_path: Path, name: str) -> None:
-    """With the page's line in the registry, the parsing child finds the format by its content and reads it."""
+    """With the line from the page in the registry, the parsing child detects and reads the format."""
     (tmp_path / "original").write_text(_CALENDAR)
     async with contextlib.aclosing(parser.parse(tmp_path / "original", name)) as parts:
         head, page = [part async for part in parts]
@@ -77,7 +77,7 @@ async def test_the_child_reads_the_example(parser: ProcessParser, tmp_path: Path
 
 
 async def test_the_child_refuses_what_the_example_refuses(parser: ProcessParser, tmp_path: Path) -> None:
-    """The user who sent the file gets the example's refusal. The other formats are read as before."""
+    """The user gets the refusal of the example. The other formats are not affected."""
     (tmp_path / "original").write_text("BEGIN:VCALENDAR\nEND:VCALENDAR\n")
     with pytest.raises(UnreadableDocument, match="no events"):
         [part async for part in parser.parse(tmp_path / "original", "ferries.ics")]
@@ -86,8 +86,8 @@ async def test_the_child_refuses_what_the_example_refuses(parser: ProcessParser,
     assert head == Head("text/markdown")
 
 
-def test_the_registration_is_all_that_others_need(copy: Path, monkeypatch: pytest.MonkeyPatch) -> None:
-    """The one line of the registry gives the name, the media type and the list of formats in messages."""
+def test_the_line_in_the_registry_is_enough(copy: Path, monkeypatch: pytest.MonkeyPatch) -> None:
+    """The line in the registry is enough for the name, the media type and the list of formats in messages."""
     registry = _load("registry_with_the_example", copy / "ingest/parsing/registry.py", monkeypatch)
     assert registry.format_named(".ics").module == "calendars"
     assert registry.SUFFIXES["text/calendar"] == ".ics"
@@ -121,8 +121,8 @@ def test_every_format_has_a_row() -> None:
     assert [each.name for each in FORMATS if not any(row.startswith(f"| {each.name}") for row in rows)] == []
 
 
-def test_the_row_fits_the_table() -> None:
-    """The row that the page shows has the columns of the table of formats."""
+def test_the_example_row_has_the_columns_of_the_table() -> None:
+    """The example row on the page has the same columns as the table of formats in docs/ingest.md."""
     [row] = _blocks("markdown")
     assert row.startswith("| iCalendar |")
     assert row.strip().count("|") == _table()[0].count("|")

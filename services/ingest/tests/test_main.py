@@ -74,10 +74,10 @@ async def workers(nats_url: str, retriever_target: str, tmp_path: Path) -> Async
         await asyncio.to_thread(process.wait)
 
 
-async def test_a_process_ingests_with_the_real_model_and_ends_in_peace(
+async def test_a_process_ingests_with_the_real_model(
     workers: Workers, gateway: Any, retriever: Any, make_pdf: Callable[..., bytes]
 ) -> None:
-    """The vectors have MiniLM's number of values and length 1. SIGTERM ends the process with exit code 0."""
+    """The vectors have MiniLM's dimension and length 1. SIGTERM ends the process with exit code 0."""
     process = await workers.start()
     text = "The ferry leaves at eight in the morning. " * 60
     jobs = [await gateway.submit("fares.md", MARKDOWN), await gateway.submit("long.pdf", make_pdf(text, text))]
@@ -94,10 +94,10 @@ async def test_a_process_ingests_with_the_real_model_and_ends_in_peace(
     assert await asyncio.to_thread(process.wait, 20) == 0
 
 
-async def test_a_killed_worker_leaves_its_job_to_the_next(
+async def test_another_worker_repeats_the_job_of_a_killed_worker(
     workers: Workers, gateway: Any, retriever: Any, transport: IngestTransport
 ) -> None:
-    """After kill -9 in the middle of a job, another worker does the job again, with one complete result."""
+    """If SIGKILL ends a worker during a job, another worker repeats the job, with one complete result."""
     retriever.reading.clear()
     first = await workers.start()
     job_id = await gateway.submit("fares.md", MARKDOWN)
@@ -129,8 +129,8 @@ async def test_a_killed_worker_leaves_its_job_to_the_next(
     await gateway.emptied()
 
 
-def test_a_wrong_setting_is_named() -> None:
-    """The process ends at once with EX_CONFIG and the variable's name."""
+def test_an_invalid_setting_is_named() -> None:
+    """With an invalid setting, the process exits with EX_CONFIG and names the variable."""
     environment = {**os.environ, "CAUSEWAY_INGEST_JOBS": "none"}
     command = [Path(sys.executable).with_name("causeway-ingest")]
     result = subprocess.run(command, env=environment, capture_output=True, text=True, timeout=90, check=False)
@@ -139,7 +139,7 @@ def test_a_wrong_setting_is_named() -> None:
 
 
 def test_a_missing_model_is_explained(tmp_path: Path) -> None:
-    """The process ends and says how to build the model."""
+    """Without the model, the process exits and says how to build it."""
     environment = {**os.environ, "CAUSEWAY_MODEL_CACHE": str(tmp_path)}
     command = [Path(sys.executable).with_name("causeway-ingest")]
     result = subprocess.run(command, env=environment, capture_output=True, text=True, timeout=90, check=False)

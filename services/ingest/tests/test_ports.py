@@ -1,4 +1,4 @@
-"""The contracts of the ports. The fakes, NATS and gRPC keep them."""
+"""Contract tests of the ports, for the fakes and for the adapters of NATS and gRPC."""
 
 import asyncio
 import io
@@ -68,7 +68,7 @@ def store(request: pytest.FixtureRequest) -> OriginalStore | None:
 
 @pytest.fixture
 async def originals(store: OriginalStore | None) -> Originals:
-    """Return originals that hold `CONTENT` under ``here``."""
+    """Return originals that contain `CONTENT` under the name ``here``."""
     if store is None:
         memory = MemoryOriginals()
         memory.objects["here"] = CONTENT
@@ -77,24 +77,24 @@ async def originals(store: OriginalStore | None) -> Originals:
     return StoredOriginals(store)
 
 
-async def test_an_original_comes_into_a_file(originals: Originals, tmp_path: Path) -> None:
-    """An original is read unchanged. A missing one is NOT_FOUND."""
+async def test_an_original_is_written_to_a_file(originals: Originals, tmp_path: Path) -> None:
+    """`fetch` writes an original unchanged to a file. A missing original raises NotFound."""
     await originals.fetch("here", tmp_path / "a", len(CONTENT))
     assert (tmp_path / "a").read_bytes() == CONTENT
     with pytest.raises(NotFound):
         await originals.fetch("elsewhere", tmp_path / "b", 1)
 
 
-async def test_a_small_original_comes_into_a_file(transport: IngestTransport, tmp_path: Path) -> None:
-    """An original of a single message, and an empty one, are read unchanged."""
+async def test_a_small_original_is_written_to_a_file(transport: IngestTransport, tmp_path: Path) -> None:
+    """An original of a single message and an empty original are read unchanged."""
     for name, content in (("small", b"# Small"), ("empty", b"")):
         await transport.originals.put(name, content)
         await StoredOriginals(in_nats(transport)).fetch(name, tmp_path / name, len(content))
         assert (tmp_path / name).read_bytes() == content
 
 
-async def test_what_a_worker_puts(originals: Originals, tmp_path: Path) -> None:
-    """A worker's original is stored with its facts, and the first one stays."""
+async def test_a_worker_stores_an_original(originals: Originals, tmp_path: Path) -> None:
+    """`put` stores an original with its facts, and does not replace an existing original."""
     assert await originals.fetched("new") is None
     (tmp_path / "a").write_bytes(CONTENT)
     (tmp_path / "b").write_bytes(b"other")
@@ -107,16 +107,16 @@ async def test_what_a_worker_puts(originals: Originals, tmp_path: Path) -> None:
     assert await originals.fetched("here") == Fetched()
 
 
-async def test_what_belongs_to_one_job_is_removed(originals: Originals, tmp_path: Path) -> None:
-    """The original is removed. Removing it again is no error."""
+async def test_an_original_is_removed(originals: Originals, tmp_path: Path) -> None:
+    """`remove` deletes an original. A repeated removal is not an error."""
     await originals.remove("here")
     await originals.remove("here")
     with pytest.raises(NotFound):
         await originals.fetch("here", tmp_path / "a", len(CONTENT))
 
 
-async def test_an_original_that_never_ends_is_given_up(transport: IngestTransport, tmp_path: Path) -> None:
-    """If chunks disappear during the read, as after another upload of the same content, the read times out."""
+async def test_an_incomplete_original_times_out(transport: IngestTransport, tmp_path: Path) -> None:
+    """If the pieces of an original disappear during the read, as after another upload, the read times out."""
     info = await transport.originals.put("torn", CONTENT)
     stream = f"OBJ_{keys.ORIGINALS_BUCKET}"
     await transport.jetstream.purge_stream(stream, subject=f"$O.{keys.ORIGINALS_BUCKET}.C.{info.nuid}")
@@ -133,7 +133,7 @@ def jobs(request: pytest.FixtureRequest, transport: IngestTransport, client: Cli
 
 
 async def test_states_are_replaced_by_revision(jobs: Jobs) -> None:
-    """A written state is read. A writer that has not seen the last revision is refused."""
+    """`read` returns the written state. A write with an outdated revision raises Conflict."""
     job = make_job(b"x")
     assert await jobs.read(job) is None
     created = datetime(2025, 3, 1, 12, tzinfo=UTC)
@@ -200,8 +200,8 @@ async def queue(request: pytest.FixtureRequest, client: Client, transport: Inges
     return NatsQueue(client, transport), put_nats
 
 
-async def test_a_job_comes_until_it_is_done(queue: tuple[Queue, Any]) -> None:
-    """A returned job comes again with the next attempt's number and the same generation. A done job does not."""
+async def test_a_job_is_redelivered_until_it_is_acknowledged(queue: tuple[Queue, Any]) -> None:
+    """A returned job is redelivered with a higher attempt and the same generation. An acknowledged job is not."""
     taken, put = queue
     assert await taken.take() is None
     job = replace(make_job(b"x", generation=7), content=b"x")
@@ -212,19 +212,19 @@ async def test_a_job_comes_until_it_is_done(queue: tuple[Queue, Any]) -> None:
     assert (first.job.job_id, first.attempt, first.headers["traceparent"]) == (job.job_id, 1, "x")
     assert first.job.content == b"x"
     assert replace(first.job.document, generation=7) == job.document
-    await first.keep()
-    await first.again(0)
+    await first.extend()
+    await first.redeliver(0)
     second = await taken.take()
     assert second is not None
     assert isinstance(second.job, FileJob)
     assert second.attempt == 2
     assert second.job.document.generation == first.job.document.generation > 0
-    await second.done()
+    await second.acknowledge()
     assert await taken.take() is None
 
 
 async def test_later_jobs_have_higher_generations(client: Client, transport: IngestTransport) -> None:
-    """The position in the stream orders the versions of a document."""
+    """A later job has a higher generation, which orders the versions of a document."""
     queue = NatsQueue(client, transport)
     generations = []
     for number in range(3):
@@ -240,13 +240,13 @@ async def test_later_jobs_have_higher_generations(client: Client, transport: Ing
         delivery = await queue.take()
         assert delivery is not None
         assert isinstance(delivery.job, FileJob)
-        await delivery.done()
+        await delivery.acknowledge()
         generations.append(delivery.job.document.generation)
     assert generations == sorted(set(generations))
 
 
-async def test_whether_older_jobs_are_over(client: Client, transport: IngestTransport) -> None:
-    """A job knows whether all earlier jobs are settled, including returned and given-up ones."""
+async def test_whether_earlier_jobs_have_ended(client: Client, transport: IngestTransport) -> None:
+    """`earlier_jobs_ended` is true once all earlier jobs have left the queue, including returned ones."""
     queue = NatsQueue(client, transport)
     for number in range(4):
         message = ingest_pb2.IngestJob(
@@ -261,21 +261,21 @@ async def test_whether_older_jobs_are_over(client: Client, transport: IngestTran
     assert first is not None
     assert second is not None
     assert third is not None
-    assert [await each.alone() for each in (first, second, third)] == [True, False, False]
-    await second.done()
-    assert not await third.alone()
-    await first.again(0)
-    assert not await third.alone()
+    assert [await each.earlier_jobs_ended() for each in (first, second, third)] == [True, False, False]
+    await second.acknowledge()
+    assert not await third.earlier_jobs_ended()
+    await first.redeliver(0)
+    assert not await third.earlier_jobs_ended()
     again = await queue.take()
     while again is not None and again.job.job_id != "0":
         again = await queue.take()
     assert again is not None
-    await again.done()
-    assert await third.alone()
+    await again.acknowledge()
+    assert await third.earlier_jobs_ended()
 
 
 async def test_a_job_with_texts(client: Client, transport: IngestTransport, tmp_path: Path) -> None:
-    """All facts of a job arrive, and its object is read text by text."""
+    """A job with texts arrives unchanged, and its object is read text by text."""
     queue = NatsQueue(client, transport)
     batch = ingest_pb2.TextBatch(count=2, size_bytes=17, sha256="ab" * 32, existing_only=True)
     message = ingest_pb2.IngestJob(
@@ -308,8 +308,10 @@ async def test_a_job_with_texts(client: Client, transport: IngestTransport, tmp_
         list(BatchReader().read(tmp_path / "texts"))
 
 
-async def test_a_message_that_is_no_job_is_buried(client: Client, transport: IngestTransport, gateway: Any) -> None:
-    """An invalid message becomes a dead letter with its reason at once, and the next job comes."""
+async def test_a_message_that_is_not_a_job_becomes_a_dead_letter(
+    client: Client, transport: IngestTransport, gateway: Any
+) -> None:
+    """An invalid message becomes a dead letter with a reason at once, and the queue delivers the next job."""
     queue = NatsQueue(client, transport)
     subject = keys.ingest_subject(0, "acme", "library")
     for garbage in (b"\xff\xff garbage", b"", ingest_pb2.IngestJob(job_id="x").SerializeToString()):
@@ -343,7 +345,7 @@ async def batches(count: int, failure: Exception | None = None) -> AsyncGenerato
 
 @pytest.mark.parametrize("count", [3, 20], ids=["small", "large"])
 async def test_a_document_is_stored_and_found(index: Index, count: int) -> None:
-    """A document is stored unchanged. Storing it again changes nothing, and an older version is refused."""
+    """A document is stored unchanged. A repeated store changes nothing, and an older version is refused."""
     assert await index.answers()
     job = make_job(b"x", generation=5)
     document = replace(job.document, oids=("o",), groups=("g",), metadata_json=b'{"a":1}', language="de")
@@ -367,10 +369,8 @@ async def test_an_index_and_a_document_are_looked_up(index: Index) -> None:
 
 
 @pytest.mark.parametrize("is_old", [False, True], ids=["new", "old"])
-async def test_an_older_retriever_is_asked_for_the_document(
-    retriever: Any, retriever_target: str, is_old: bool
-) -> None:
-    """A retriever that does not know the look-up is asked by a second call. During an upgrade both versions run."""
+async def test_a_lookup_in_an_older_retriever(retriever: Any, retriever_target: str, is_old: bool) -> None:
+    """With an older retriever, which has no look-up, a second call finds the document. Upgrades run both."""
     descriptor = retriever_pb2.DESCRIPTOR.services_by_name["RetrieverService"]
     async with open_channel(retriever_target, [descriptor]) as channel:
         index, job = RetrieverIndex(channel), make_job(b"x")
@@ -388,7 +388,7 @@ async def test_an_older_retriever_is_asked_for_the_document(
 async def test_a_small_document_is_one_message(
     retriever: Any, retriever_target: str, count: int, is_old: bool, at_once: int
 ) -> None:
-    """Larger documents are streamed, and all documents if the retriever has an older version."""
+    """A small document is one message. Larger documents, and all documents for an older retriever, are streamed."""
     descriptor = retriever_pb2.DESCRIPTOR.services_by_name["RetrieverService"]
     retriever.is_old = is_old
     async with open_channel(retriever_target, [descriptor]) as channel:
@@ -416,8 +416,8 @@ async def test_files_within_a_document(index: Index) -> None:
     assert await index.find(job, "other") is not None
 
 
-async def test_an_index_says_how_it_is_cut(retriever: Any, retriever_target: str) -> None:
-    """The chunk settings of the index are passed on, including zeros. Missing ones stay missing."""
+async def test_chunk_settings_of_an_index(retriever: Any, retriever_target: str) -> None:
+    """`traits` has the chunk settings of the index, including zeros. Missing settings are None."""
     descriptor = retriever_pb2.DESCRIPTOR.services_by_name["RetrieverService"]
     async with open_channel(retriever_target, [descriptor]) as channel:
         index = RetrieverIndex(channel)
@@ -431,8 +431,8 @@ async def test_an_index_says_how_it_is_cut(retriever: Any, retriever_target: str
         assert await index.traits(job) == Traits(SPACE, 64, 0, ocr=False)
 
 
-async def test_an_index_keeps_its_vectors(index: Index) -> None:
-    """An index has the model and the dimension of its first document. Other vectors are refused."""
+async def test_an_index_refuses_vectors_of_another_model(index: Index) -> None:
+    """An index has the model and the dimension of its first document, and refuses other vectors."""
     job = make_job(b"x")
     assert await index.traits(job) is None
     await index.store(job, job.document, SPACE, batches(1), 5)
@@ -445,8 +445,8 @@ async def test_an_index_keeps_its_vectors(index: Index) -> None:
     assert await index.find(other, "other") is None
 
 
-async def test_what_is_said_of_a_document_is_updated(index: Index) -> None:
-    """The chunks stay, and the result says whether anything changed. A newer generation is not changed."""
+async def test_metadata_of_a_document_is_updated(index: Index) -> None:
+    """`update` keeps the chunks and returns whether anything changed. It does not change a newer version."""
     job = make_job(b"x", generation=5)
     with pytest.raises(NotFound):
         await index.update(job, job.document)
@@ -464,16 +464,16 @@ async def test_what_is_said_of_a_document_is_updated(index: Index) -> None:
         await index.update(job, replace(newest, generation=8, sha256="0" * 64))
 
 
-async def test_what_the_batches_raise_comes_out_and_nothing_is_stored(index: Index) -> None:
-    """A failure in the middle of a document reaches the caller unchanged, and the document is not stored."""
+async def test_an_error_of_the_batches_stores_nothing(index: Index) -> None:
+    """An error of the batches reaches the caller unchanged, and the document is not stored."""
     job = make_job(b"x")
     with pytest.raises(ZeroDivisionError, match="bug"):
         await index.store(job, job.document, SPACE, batches(2, ZeroDivisionError("a bug")), 5)
     assert await index.find(job, job.document.document_id) is None
 
 
-async def test_a_retriever_that_is_away_is_unavailable() -> None:
-    """Each call fails with Unavailable within its time, and `answers` returns false."""
+async def test_an_unreachable_retriever_is_unavailable() -> None:
+    """Without a retriever, each call raises Unavailable in time, and `answers` returns False."""
     descriptor = retriever_pb2.DESCRIPTOR.services_by_name["RetrieverService"]
     async with open_channel("127.0.0.1:1", [descriptor]) as channel:
         index = RetrieverIndex(channel)
@@ -490,7 +490,7 @@ async def test_a_retriever_that_is_away_is_unavailable() -> None:
 
 
 async def test_a_cancelled_store_leaves_nothing(retriever_target: str, retriever: Any) -> None:
-    """A cancellation in the middle of a document cancels the stream."""
+    """If `store` is cancelled in the middle of a document, the stream to the retriever is cancelled."""
     retriever.reading.clear()
     descriptor = retriever_pb2.DESCRIPTOR.services_by_name["RetrieverService"]
     async with open_channel(retriever_target, [descriptor]) as channel:
@@ -504,8 +504,8 @@ async def test_a_cancelled_store_leaves_nothing(retriever_target: str, retriever
     assert not retriever.documents
 
 
-async def test_a_broker_that_is_away_is_unavailable(tmp_path: Path) -> None:
-    """States and jobs are refused at once, without a time-out."""
+async def test_an_unreachable_broker_is_unavailable(tmp_path: Path) -> None:
+    """Without a broker, reads and writes of states and jobs fail at once, without a time-out."""
     async with nats_server(tmp_path / "nats") as url:
         client: Client = await nats.connect(url, "test")
         transport = await nats.ingest_transport(client)

@@ -1,4 +1,4 @@
-"""A nats-server that is killed and started again in the middle of a job."""
+"""Restart of a nats-server in the middle of a job."""
 
 import asyncio
 from pathlib import Path
@@ -16,7 +16,7 @@ from servicekit import nats
 async def test_a_restarted_broker_loses_nothing(
     tmp_path: Path, make_gateway: Any, retriever: Any, retriever_target: str
 ) -> None:
-    """The job ends once with a recorded end. A waiting job is also done."""
+    """The job ends once, with a recorded final state. A queued job also runs."""
     [port] = free_ports(1)
     stop = asyncio.Event()
     async with nats_server(tmp_path / "nats", port) as url:

@@ -22,10 +22,10 @@ PAGE = {"content-type": "text/html", "etag": '"1"'}
 MARKDOWN = b"# Fares\n\nAn adult pays 18 pounds.\n\n## Children\n\nChildren pay nothing.\n"
 
 
-async def test_a_pdf_goes_in_page_by_page(
+async def test_a_pdf_is_ingested_by_page(
     gateway: Any, run_worker: Any, retriever: Any, retriever_target: str, make_pdf: Callable[..., bytes]
 ) -> None:
-    """Pages, headings and metadata are stored, progress is visible, and the original stays."""
+    """Pages, headings and metadata are stored, progress is recorded, and the original remains."""
     await run_worker(retriever_target)
     retriever.reading.clear()
     content = make_pdf(*[f"This is what page {number} says." for number in range(1, 91)], title="Chapter")
@@ -52,7 +52,7 @@ async def test_a_pdf_goes_in_page_by_page(
     await gateway.emptied()
 
 
-async def test_markdown_goes_in_by_section(
+async def test_markdown_is_ingested_by_section(
     gateway: Any, run_worker: Any, retriever: Any, retriever_target: str
 ) -> None:
     """A document without pages has page 0 and the heading path of each chunk."""
@@ -64,7 +64,7 @@ async def test_markdown_goes_in_by_section(
     assert [(chunk.page, list(chunk.headings)) for chunk in chunks] == [(0, ["Fares"]), (0, ["Fares", "Children"])]
 
 
-async def test_the_same_again_and_something_new(
+async def test_unchanged_and_new_content(
     gateway: Any, run_worker: Any, retriever: Any, retriever_target: str
 ) -> None:
     """The same content is unchanged. New content with the same name replaces it."""
@@ -80,7 +80,7 @@ async def test_the_same_again_and_something_new(
 async def test_every_bad_file_fails_with_its_reason(
     gateway: Any, run_worker: Any, retriever: Any, retriever_target: str, bad_files: list[Any]
 ) -> None:
-    """Nothing of a bad file is stored or retried, and the good files among them are stored."""
+    """A bad file fails without a retry, and nothing of it is stored. The good files are stored."""
     await run_worker(retriever_target)
     submitted = [(bad, await gateway.submit(bad.name, bad.content)) for bad in bad_files]
     good = await gateway.submit("good.md", MARKDOWN)
@@ -105,7 +105,7 @@ NAMES = (
 )
 
 
-async def test_names_may_hold_anything(
+async def test_names_may_contain_any_characters(
     gateway: Any, run_worker: Any, retriever: Any, retriever_target: str
 ) -> None:
     """A name is text: slashes, line breaks and letters of all scripts are allowed."""
@@ -134,10 +134,12 @@ async def test_texts_in_other_encodings_and_scripts(
         assert retriever.texts(name) == [texts[name][0]]
 
 
-async def test_a_retriever_that_is_down_is_waited_for(
+async def test_jobs_wait_for_a_retriever_that_is_down(
     gateway: Any, run_worker: Any, retriever: Any, serve_retriever: Any
 ) -> None:
-    """Jobs stay in the queue without using up attempts, also in the middle of one. They are done later."""
+    """While the retriever is down, jobs stay queued and no attempt counts, not even a running one. Later they
+    succeed.
+    """
     [port] = free_ports(1)
     await run_worker(f"127.0.0.1:{port}")
     first = await gateway.submit("a.md", MARKDOWN)
@@ -159,7 +161,7 @@ async def test_a_retriever_that_is_down_is_waited_for(
 async def test_a_poison_message_goes_to_the_dead_letters(
     gateway: Any, run_worker: Any, retriever: Any, retriever_target: str
 ) -> None:
-    """A job that fails in each of its attempts becomes a dead letter with its message and reason."""
+    """A job that fails in all attempts becomes a dead letter with its message and reason."""
     retriever.defect = ZeroDivisionError("a bug")
     await run_worker(retriever_target, ingest_max_attempts=2)
     parent = f"00-{'ab' * 16}-{'cd' * 8}-01"
@@ -179,7 +181,7 @@ async def test_a_poison_message_goes_to_the_dead_letters(
 async def test_a_document_that_hangs_the_parser_fails_alone(
     gateway: Any, run_worker: Any, retriever_target: str
 ) -> None:
-    """The job fails with the reason, and other jobs are done meanwhile."""
+    """The job fails with the reason, and other jobs run in the meantime."""
     await run_worker(retriever_target, ingest_parse_seconds=2, ingest_parse_memory=400 * 1024**2)
     heavy = await gateway.submit("heavy.md", b"- *item* with `marks` and [links](x)\n" * 150_000)
     light = [await gateway.submit(f"{number}.md", MARKDOWN) for number in range(3)]
@@ -211,10 +213,10 @@ async def test_limits(gateway: Any, run_worker: Any, retriever_target: str, make
         assert limit in job.error.message
 
 
-async def test_a_newer_upload_that_overtakes(
+async def test_the_later_of_two_uploads_wins(
     gateway: Any, run_worker: Any, retriever: Any, retriever_target: str
 ) -> None:
-    """Of two concurrent versions the later upload wins, in both orders of their end."""
+    """Of two concurrent versions, the later upload wins, in both orders of completion."""
     await run_worker(retriever_target, ingest_jobs=2)
     retriever.reading.clear()
     older = await gateway.submit("a.md", b"# A\n\nOlder.\n")
@@ -233,7 +235,7 @@ async def test_a_newer_upload_that_overtakes(
 async def test_stopping_gives_the_job_to_another_worker(
     gateway: Any, run_worker: Any, retriever: Any, retriever_target: str
 ) -> None:
-    """A job that does not end within the grace period is taken over at once, without waiting for its heartbeat."""
+    """Another worker takes over a job that does not end within the grace period at once, not after the time-out."""
     retriever.reading.clear()
     end = await run_worker(retriever_target, shutdown_grace=0.1)
     job_id = await gateway.submit("a.md", MARKDOWN)
@@ -246,11 +248,11 @@ async def test_stopping_gives_the_job_to_another_worker(
     assert (job.state, job.attempt) == (SUCCEEDED, 2)
 
 
-async def test_a_switch_of_the_model_mixes_nothing(
+async def test_a_change_of_the_default_model(
     gateway: Any, run_worker: Any, retriever: Any, retriever_target: str
 ) -> None:
-    """An existing index keeps its model's vectors, and a new index has the new default. Without the old model, the
-    old index takes nothing, and the job names the reason.
+    """After a change of the default model, an existing index keeps its model, and a new index has the new default.
+    If the old model is not configured, jobs for the old index fail with this reason.
     """
     old, new = (EmbeddingModel.of(HashingEmbedder(dimension)) for dimension in (32, 64))
     for number, configured in enumerate(([old], [new, old], [new])):
@@ -276,7 +278,7 @@ async def test_a_switch_of_the_model_mixes_nothing(
 async def test_documents_come_from_urls(
     gateway: Any, run_worker: Any, retriever: Any, retriever_target: str
 ) -> None:
-    """A fetched document has an original and is not transferred again. A forbidden address is not fetched."""
+    """A fetched document has an original and is not downloaded again. A forbidden address is not fetched."""
 
     async def serve(request: web.BaseRequest) -> web.Response:
         if request.headers.get("if-none-match") == '"1"':

@@ -14,7 +14,7 @@ _WITHOUT_PICTURES = "application/vnd.openxmlformats-officedocument."
 
 MAILS = ("message/rfc822", "application/vnd.ms-outlook")
 CONTAINERS = (*MAILS, "application/zip", "application/x-tar")
-"""Documents that may contain files, which become documents too."""
+"""Content types of documents that may contain files. These files become documents too."""
 MAIL = "mail"
 """The metadata entry with the headers of a mail."""
 OCR = "ocr"
@@ -51,7 +51,7 @@ class Document:
         oids: Users who may see it.
         groups: Groups that may see it. With both lists empty, the whole tenant may see it.
         category: The caller's category.
-        generation: Orders its versions; the newest version wins.
+        generation: Version number. A version with a higher generation replaces a version with a lower one.
         content_type: Media type, detected from the content.
         language: BCP 47 tag; empty if the document does not declare its language.
         page_count: 0 if the format has no pages.
@@ -105,7 +105,7 @@ class Document:
 
 
 def with_facts(metadata_json: bytes, facts: Mapping[str, object], without: Sequence[str] = ()) -> bytes:
-    """Return the metadata with some entries added or removed; added entries replace those of the same name."""
+    """Return the metadata with some entries added or removed. An added entry replaces an entry of the same name."""
     if not facts and not without:
         return metadata_json or b"{}"
     entries: dict[str, object] = dict(msgspec.json.decode(metadata_json or b"{}", type=dict[str, msgspec.Raw]))
@@ -116,13 +116,13 @@ def with_facts(metadata_json: bytes, facts: Mapping[str, object], without: Seque
 
 @dataclass(frozen=True, slots=True, kw_only=True)
 class Job:
-    """Work on documents: a `FileJob`, a `TextsJob` or an `AccessJob`.
+    """The base class of jobs: a `FileJob`, a `TextsJob` or an `AccessJob`.
 
     Attributes:
         job_id: Identifies the job.
         principal: The caller who submitted it.
         index: The index to write to.
-        object_name: The object to read from the object store; empty without one.
+        object_name: The name of the job's object in the object store; empty for a job without an object.
         trace_id: Trace of the upload, 32 hex digits; empty without a trace.
     """
 
@@ -138,7 +138,7 @@ class FileJob(Job):
     """A job that makes one file searchable.
 
     Attributes:
-        document: The document, with the job's generation; without SHA-256 and size if it has to be fetched.
+        document: The document, with the job's generation. SHA-256 and size are missing if it must be fetched.
         url: The URL to fetch it from; empty if the original is in the store.
         suffix: A file name suffix that shows the format, if the document's name does not.
         content: The bytes of a short original; empty if only the store has them.
@@ -160,11 +160,11 @@ class Validators:
 
 @dataclass(frozen=True, slots=True)
 class Fetched:
-    """Facts about a fetched page.
+    """What the web server reported about a fetched document.
 
     Attributes:
         suffix: A file name suffix that shows the format.
-        validators: Its validators.
+        validators: The validators of the response.
     """
 
     suffix: str = ""
@@ -195,7 +195,7 @@ class AccessJob(Job):
     """A job that changes the access list of an existing document.
 
     Attributes:
-        document: Its id, its name, its new readers, and the generation of this job.
+        document: The id, the name and the new readers of the document, and the generation of this job.
     """
 
     document: Document
@@ -321,18 +321,18 @@ class Status:
 
     Attributes:
         state: The state.
-        attempt: How many times a worker has started it.
+        attempt: The number of times that a worker has started the job.
         progress: The progress in this state.
         failure: The failure; while the job is queued, the failure of the previous attempt.
         created_at: Time at which the gateway accepted the job.
         trace_id: Trace of the upload, as the gateway recorded it.
         outcomes: The result for each text, once the job has succeeded; empty for a file.
-        committing: Whether the job can no longer be cancelled, because it makes its results visible. Never reset.
+        committing: Whether the job can no longer be cancelled, because its results may be visible. Never reset.
         counted: Attempts that count against the limit, including this one.
         waiting_since: Start of the wait for an unavailable dependency; None if the job does not wait.
         warnings: The first warnings about parts of the file that could not be read.
         warning_count: The number of all warnings.
-        given_up: Whether the job failed and is in the dead letters.
+        given_up: Whether the worker gave the job up, so that it is in the dead letters.
     """
 
     state: State

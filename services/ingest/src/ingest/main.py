@@ -1,4 +1,4 @@
-"""The composition root of the worker."""
+"""The composition root of the worker: creates its parts and runs it."""
 
 import asyncio
 import contextlib
@@ -29,11 +29,11 @@ from ingest.documents.access_changes import AccessChanges
 from ingest.documents.downloads import Downloads
 from ingest.documents.embedding_models import IndexingModels
 from ingest.documents.file_ingestion import FileIngestion
-from ingest.documents.index_writer import Storing
+from ingest.documents.index_writer import IndexWriter
 from ingest.documents.ingestion import Ingestion
 from ingest.documents.text_ingestion import TextIngestion
 from ingest.jobs.worker import Worker
-from ingest.ocr.reading import ReadingParser
+from ingest.ocr.reading import OcrParser
 from ingest.ocr.recogniser import Recogniser
 from ingest.parsing.process import Limits, ProcessParser
 from ingest.settings import Settings
@@ -72,8 +72,8 @@ async def work(
 ) -> None:
     """Run a worker with a connection and embedding models.
 
-    The worker reports itself healthy once it runs, also while it waits for an unavailable dependency. It fetches
-    documents only from addresses that ``may_reach`` accepts.
+    The health check succeeds as soon as the worker runs, even while the worker waits for an unavailable dependency.
+    The worker fetches documents only from addresses that ``may_reach`` accepts.
     """
     transport = await nats.ingest_transport(
         client, replicas=settings.nats_replicas, stream_bytes=settings.nats_stream_bytes
@@ -100,7 +100,7 @@ async def work(
         if settings.ingest_ocr_python is not None:
             recogniser = Recogniser(settings.ingest_ocr_python, settings.ingest_ocr_seconds)
             stack.push_async_callback(recogniser.aclose)
-        parser = ReadingParser(process, recogniser)
+        parser = OcrParser(process, recogniser)
         web = WebFetcher(
             AllowedUrls.of(settings.ingest_urls),
             max_bytes=settings.ingest_max_bytes,
@@ -112,14 +112,14 @@ async def work(
             embedding, index, tokens=settings.ingest_chunk_tokens, overlap=settings.ingest_chunk_overlap
         )
         store = await _originals(settings, transport)
-        originals, storing = StoredOriginals(store), Storing(index, settings.ingest_max_chunks)
+        originals, writer = StoredOriginals(store), IndexWriter(index, settings.ingest_max_chunks)
         ingestion = Ingestion(
             FileIngestion(
                 originals,
                 Downloads(web, originals),
                 parser,
                 models,
-                storing,
+                writer,
                 index,
                 NatsPictures(transport),
                 max_bytes=settings.ingest_max_bytes,
@@ -129,7 +129,7 @@ async def work(
                 originals,
                 BatchReader(),
                 models,
-                storing,
+                writer,
                 index,
                 parser,
                 max_characters=settings.ingest_max_characters,
@@ -159,14 +159,14 @@ async def work(
 
 
 async def _originals(settings: Settings, transport: nats.IngestTransport) -> OriginalStore:
-    """Open the store of the originals. If the store is unavailable, log a warning; jobs wait for it."""
+    """Open the store of the originals. If the store is unavailable, log a warning; jobs then wait for the store."""
 
     async def ready() -> nats.IngestTransport:
         return transport
 
     store = store_of(settings, ready)
     if (problem := await store.problem()) is not None:
-        _log.warning("originals", problem=problem)
+        _log.warning("the store of the originals is unavailable", problem=problem)
     return store
 
 
@@ -180,7 +180,7 @@ def _models(settings: Settings) -> EmbeddingModels:
 
 
 async def _connected(settings: Settings, stop: asyncio.Event) -> Client | None:
-    """Connect as soon as a server responds. Return None if ``stop`` is set first."""
+    """Connect to NATS; retry until a server responds. Return None if ``stop`` is set first."""
     certificates = Certificates.of(settings)
     while not stop.is_set():
         try:

@@ -12,7 +12,7 @@ import numpy as np
 import numpy.typing as npt
 
 from ingest.domain import Chunk, Document, Failure, Fetched, Job, Status, Text, Traits, Validators, VectorSpace
-from ingest.parsing.content import NO_ROOM, Part, Room
+from ingest.parsing.content import NO_MEMBERS, MemberLimits, Part
 
 
 @dataclass(frozen=True, slots=True)
@@ -36,7 +36,7 @@ class Originals(Protocol):
         ...
 
     async def put(self, object_name: str, source: Path, fetched: Fetched) -> None:
-        """Store a fetched original with its facts. An existing object is not replaced.
+        """Store a fetched original with the facts about it. An existing object is not replaced.
 
         Raises:
             Unavailable: The store does not answer, or is full.
@@ -67,8 +67,8 @@ class Web(Protocol):
         """Write the content of a URL to a file; return None if the content has not changed since the validators.
 
         Raises:
-            PermissionDenied: Fetching from there is not allowed, or needs credentials.
-            NotFound, PayloadTooLarge, UnsupportedMedia, UnreadableDocument: There is no readable content.
+            PermissionDenied: The URL is not allowed, or its server requires credentials.
+            NotFound, PayloadTooLarge, UnsupportedMedia, UnreadableDocument: The URL has no readable content.
             UpstreamRejected, DeadlineExceeded: The server is unavailable or too slow.
         """
         ...
@@ -98,7 +98,7 @@ class TextReader(Protocol):
     """Reads the object of a job with texts."""
 
     def read(self, path: Path) -> Iterator[Text]:
-        """Yield the texts in order, with one at a time in memory.
+        """Yield the texts in order. Only one text at a time is in memory.
 
         Raises:
             UnreadableDocument: The object does not contain the job's texts.
@@ -110,7 +110,13 @@ class Parser(Protocol):
     """Parses documents of all formats."""
 
     def parse(
-        self, path: Path, sourcefile: str, *, pictures: bool = False, members: Room = NO_ROOM, ocr: bool = True
+        self,
+        path: Path,
+        sourcefile: str,
+        *,
+        pictures: bool = False,
+        members: MemberLimits = NO_MEMBERS,
+        ocr: bool = True,
     ) -> AsyncGenerator[Part, None]:
         """Yield the document's head, its pages, the files within it, and the omissions.
 
@@ -130,7 +136,7 @@ class Index(Protocol):
     """The retriever, which owns the document catalogue."""
 
     async def traits(self, job: Job) -> Traits | None:
-        """Return the properties of the job's index, or None if the index does not exist yet.
+        """Return the properties of the job's index; None if the index does not exist yet.
 
         Raises:
             Unavailable, DeadlineExceeded: The retriever does not answer.
@@ -251,19 +257,19 @@ class Delivery(Protocol):
         """The headers of its message, with the trace of the upload."""
         ...
 
-    async def alone(self) -> bool:
+    async def earlier_jobs_ended(self) -> bool:
         """Return whether all jobs accepted before this one have ended; False if the queue does not respond."""
         ...
 
-    async def keep(self) -> None:
-        """Extend the time for the job; call it repeatedly while the job runs.
+    async def extend(self) -> None:
+        """Extend the time after which the queue redelivers the job. Call this repeatedly while the job runs.
 
         Raises:
             Unavailable: The queue does not answer.
         """
         ...
 
-    async def done(self) -> None:
+    async def acknowledge(self) -> None:
         """Remove the job from the queue.
 
         Raises:
@@ -271,7 +277,7 @@ class Delivery(Protocol):
         """
         ...
 
-    async def again(self, delay: float) -> None:
+    async def redeliver(self, delay: float) -> None:
         """Return the job to the queue, which delivers it again after a delay in seconds.
 
         Raises:
@@ -279,8 +285,8 @@ class Delivery(Protocol):
         """
         ...
 
-    async def bury(self, failure: Failure) -> None:
-        """Copy the job to the dead letters. The job remains in the queue until `done`.
+    async def copy_to_dead_letters(self, failure: Failure) -> None:
+        """Copy the job to the dead letters. The job remains in the queue until `acknowledge`.
 
         Raises:
             Unavailable: The queue does not answer.

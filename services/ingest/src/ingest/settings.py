@@ -10,17 +10,17 @@ from servicekit.stream_room import STREAM_BYTES
 
 
 class Settings(OriginalSettings, GrpcServiceSettings):
-    """The settings of a worker; the variables begin with ``CAUSEWAY_``."""
+    """The settings of a worker, from environment variables with the prefix ``CAUSEWAY_``."""
 
-    ingest_port: int = Field(50054, ge=0, le=65535, description="Port of the health checks; 0 picks a free one.")
+    ingest_port: int = Field(50054, ge=0, le=65535, description="Port of the health checks; 0 selects a free port.")
     nats_url: str = Field("nats://127.0.0.1:4222", description="URL of the NATS server with the jobs.")
     nats_replicas: int = Field(1, ge=1, le=5, description="Number of NATS replicas; 3 in production.")
     nats_stream_bytes: int = Field(
         STREAM_BYTES,
         ge=1024**2,
         description="Maximum bytes of each NATS stream, except those of documents and pictures, which the disk "
-        "limits. NATS reserves them at once, about 5 times as many in total. Set the same value for gateway and "
-        "workers.",
+        "limits. NATS reserves these bytes when it creates a stream, in total about 5 times this value. "
+        "Set the same value for gateway and workers.",
     )
     retriever_target: str = Field("127.0.0.1:50051", description="gRPC target of the retriever.")
     embeddings_file: Path | None = Field(
@@ -32,9 +32,13 @@ class Settings(OriginalSettings, GrpcServiceSettings):
         None, description="Directory of the bundled embedding model; the default is the user's cache."
     )
 
-    ingest_jobs: int = Field(2, ge=1, le=64, description="Limit of concurrent jobs.")
-    ingest_embedding_threads: int = Field(2, ge=1, le=64, description="Threads that embed texts.")
-    ingest_max_attempts: int = Field(5, ge=1, le=100, description="Failed attempts before a job is given up.")
+    ingest_jobs: int = Field(
+        2, ge=1, le=64, description="Maximum number of jobs that the worker runs concurrently."
+    )
+    ingest_embedding_threads: int = Field(2, ge=1, le=64, description="Number of threads that embed texts.")
+    ingest_max_attempts: int = Field(
+        5, ge=1, le=100, description="Number of failed attempts after which the worker gives a job up."
+    )
     ingest_retry_seconds: float = Field(
         2.0, gt=0, description="Seconds before the second attempt; the delay doubles with each further attempt."
     )
@@ -43,19 +47,19 @@ class Settings(OriginalSettings, GrpcServiceSettings):
         86_400.0,
         gt=0,
         description="Seconds that a job waits for an unavailable dependency (the retriever, an embedding server) "
-        "before it is given up. Attempts during this time do not count.",
+        "before the worker gives the job up. Attempts during this time do not count as failed attempts.",
     )
 
     ingest_urls: UrlPatterns = Field(
         [],
-        description="Hosts that documents may be fetched from, as JSON: `docs.example.org`, `*.example.org`, `*`, "
-        "with `:8443` for another port. Without hosts, URLs are refused. "
+        description="Hosts from which documents may be fetched, as a JSON list: `docs.example.org`, "
+        "`*.example.org`, `*`, with `:8443` for another port. Without hosts, URLs are refused. "
         "Set the same value for gateway and workers.",
     )
     ingest_url_seconds: float = Field(
-        60.0, gt=0, description="Longest time in seconds to fetch a document from its URL."
+        60.0, gt=0, description="Maximum time in seconds to fetch a document from its URL."
     )
-    ingest_max_bytes: int = Field(512 * 1024**2, ge=1, description="Largest original, in bytes.")
+    ingest_max_bytes: int = Field(512 * 1024**2, ge=1, description="Maximum size of an original in bytes.")
     ingest_max_pages: int = Field(5000, ge=1, description="Maximum number of pages of a document.")
     ingest_max_pictures: int = Field(
         500,
@@ -73,17 +77,17 @@ class Settings(OriginalSettings, GrpcServiceSettings):
         ge=0,
         description="Maximum number of files in an archive or a mail, at any depth; 0: no unpacking.",
     )
-    ingest_parse_seconds: float = Field(120.0, gt=0, description="Longest time in seconds to parse a document.")
+    ingest_parse_seconds: float = Field(120.0, gt=0, description="Maximum time in seconds to parse a document.")
     ingest_parse_memory: int = Field(
         1024**3, ge=256 * 1024**2, description="Maximum memory in bytes to parse a document."
     )
     ingest_ocr_python: Path | None = Field(
         None,
-        description="Python of an environment with `requirements/ocr.txt`, which recognises text in scanned pages "
-        "and pictures (docs/ingest.md). Without it, they are not read.",
+        description="Python interpreter of an environment with the packages of `requirements/ocr.txt`, which "
+        "recognises text in scanned pages and pictures (docs/ingest.md). Without it, these are not read.",
     )
     ingest_ocr_seconds: float = Field(
-        60.0, gt=0, description="Longest time in seconds to recognise the text of one page or picture."
+        60.0, gt=0, description="Maximum time in seconds to recognise the text of one page or picture."
     )
     ingest_chunk_tokens: int = Field(200, ge=16, description="Maximum number of tokens of a passage.")
     ingest_chunk_overlap: int = Field(

@@ -14,18 +14,18 @@ from servicekit.nats import GENERATION, IngestTransport
 
 
 async def taken(queue: NatsQueue, count: int) -> list[str]:
-    """Return the ids of the next jobs, and settle each job at once."""
+    """Take jobs and acknowledge each at once; return their ids."""
     found = []
     for _ in range(count):
         delivery = await queue.take()
         assert delivery is not None
         found.append(delivery.job.job_id)
-        await delivery.done()
+        await delivery.acknowledge()
     return found
 
 
 async def test_a_full_lane_does_not_delay_others(client: Client, transport: IngestTransport, gateway: Any) -> None:
-    """With any number of jobs in the last lane, a job of the first lane is among the next two. No lane starves."""
+    """If the last lane has many jobs, a job of the first lane is still one of the next two. No lane starves."""
     seconds = itertools.count()
     queue = NatsQueue(client, transport, lambda: next(seconds))
     for number in range(40):
@@ -38,10 +38,8 @@ async def test_a_full_lane_does_not_delay_others(client: Client, transport: Inge
     assert not set(await taken(queue, 8)) <= quick_ones
 
 
-async def test_an_empty_lane_is_polled_again_after_a_while(
-    client: Client, transport: IngestTransport, gateway: Any
-) -> None:
-    """In between, taking a job costs one request. All lanes are polled before the queue counts as empty."""
+async def test_an_empty_lane_is_polled_less_often(client: Client, transport: IngestTransport, gateway: Any) -> None:
+    """Until then, the queue takes a job with one request. It polls all lanes before it returns None."""
     now = 0.0
     queue = NatsQueue(client, transport, lambda: now)
     submitted = [await gateway.submit(f"{number}.md", b"x", lane=3) for number in range(9)]
@@ -61,17 +59,15 @@ async def test_an_empty_lane_is_polled_again_after_a_while(
 
 
 async def test_every_lane_is_emptied(client: Client, transport: IngestTransport, gateway: Any) -> None:
-    """Each job comes once. Then the queue is empty."""
+    """The queue delivers each job once. Then it is empty."""
     queue = NatsQueue(client, transport)
     submitted = [await gateway.submit(f"{n}.md", b"x", lane=n % keys.INGEST_LANES) for n in range(12)]
     assert sorted(await taken(queue, 12)) == sorted(submitted)
     assert await queue.take() is None
 
 
-async def test_a_job_that_was_sent_again_is_as_old_as_it_was(
-    client: Client, transport: IngestTransport, gateway: Any
-) -> None:
-    """The message contains the job's generation, because its position in the stream is a new one."""
+async def test_a_resent_job_keeps_its_generation(client: Client, transport: IngestTransport, gateway: Any) -> None:
+    """A resent message contains the job's generation, because it has a new position in the stream."""
     queue = NatsQueue(client, transport)
     await gateway.submit("a.md", b"x", headers={GENERATION: "77"})
     delivery = await queue.take()
@@ -80,10 +76,10 @@ async def test_a_job_that_was_sent_again_is_as_old_as_it_was(
 
 
 @pytest.mark.parametrize("said", ["x", "", "-1", "9" * 30, "9" * 5000])
-async def test_a_header_that_cannot_be_read_is_buried(
+async def test_a_message_with_an_invalid_header_becomes_a_dead_letter(
     client: Client, transport: IngestTransport, gateway: Any, said: str
 ) -> None:
-    """A job with an unreadable header becomes a dead letter, which can be sent again. The worker continues."""
+    """A job with an invalid header becomes a dead letter, which can be resent. The worker continues."""
     queue = NatsQueue(client, transport)
     await gateway.submit("a.md", b"a", headers={GENERATION: said})
     good = await gateway.submit("b.md", b"b")
@@ -107,8 +103,8 @@ async def test_a_dead_letter_has_no_content(
     delivery = await queue.take()
     if delivery is not None:
         assert delivery.job.content == b"a"  # type: ignore[attr-defined]  # it is about a file
-        await delivery.bury(Failure("DEADLINE_EXCEEDED", "No answer."))
-        await delivery.done()
+        await delivery.copy_to_dead_letters(Failure("DEADLINE_EXCEEDED", "No answer."))
+        await delivery.acknowledge()
     [letter] = await gateway.dead()
     assert queued.data is not None
     job = ingest_pb2.IngestJob.FromString(queued.data)
@@ -118,8 +114,8 @@ async def test_a_dead_letter_has_no_content(
     await queue.close()
 
 
-async def test_a_broker_that_is_away_is_not_waited_for(client: Client, transport: IngestTransport) -> None:
-    """A call fails at once. A pending request would later bring more jobs than the worker has slots."""
+async def test_take_does_not_wait_for_an_unavailable_broker(client: Client, transport: IngestTransport) -> None:
+    """Without a connection, `take` fails at once. Otherwise its requests would later bring more jobs than slots."""
     queue = NatsQueue(client, transport)
     await client.close()
     with pytest.raises(Unavailable):

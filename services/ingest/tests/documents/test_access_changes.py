@@ -1,9 +1,9 @@
-"""Changes of a document's readers, each by a job."""
+"""Jobs that change the readers of a document."""
 
 from dataclasses import dataclass, field, replace
 
 import pytest
-from causeway_testing.ingest.memory import MemoryIndex, MemoryJobs, is_alone, is_not_alone
+from causeway_testing.ingest.memory import MemoryIndex, MemoryJobs, earlier_jobs_run, no_earlier_jobs
 from ingest.documents.access_changes import AccessChanges
 from ingest.documents.report import Report
 from ingest.domain import AccessJob, Document, State
@@ -39,9 +39,9 @@ class Rig:
             job_id=f"j{generation}", principal=Principal("acme"), index="library", object_name="", document=wanted
         )
 
-    async def run(self, job: AccessJob, attempt: int = 1, *, alone: bool = True) -> State:
+    async def run(self, job: AccessJob, attempt: int = 1, *, earlier_jobs_ended: bool = True) -> State:
         report = await Report.begin(self.jobs, job, attempt)
-        return await self.changes.run(job, report, is_alone if alone else is_not_alone)
+        return await self.changes.run(job, report, no_earlier_jobs if earlier_jobs_ended else earlier_jobs_run)
 
 
 @pytest.fixture
@@ -49,8 +49,8 @@ def rig() -> Rig:
     return Rig()
 
 
-async def test_only_who_may_see_it_changes(rig: Rig) -> None:
-    """Only the readers and the generation change. The generation prevents that a redelivered older job wins."""
+async def test_only_the_readers_change(rig: Rig) -> None:
+    """Only the readers and the generation change. Because of the generation, a redelivered older job is refused."""
     assert await rig.run(rig.job("note", "bob", groups=("crew",))) is State.SUCCEEDED
     assert rig.document("note") == replace(NOTE, oids=("bob",), groups=("crew",), generation=9)
     assert await rig.run(rig.job("note", "bob", groups=("crew",), generation=10)) is State.UNCHANGED
@@ -59,17 +59,17 @@ async def test_only_who_may_see_it_changes(rig: Rig) -> None:
 
 
 async def test_files_within_a_file_change_with_it(rig: Rig) -> None:
-    """Files within a file had its readers before, and have its new readers afterwards."""
+    """The files within a file get the new readers too."""
     assert await rig.run(rig.job("zip", "bob")) is State.SUCCEEDED
     for document in (ARCHIVE, MEMBER):
         assert rig.document(document.document_id) == replace(document, oids=("bob",), generation=9)
     assert rig.document("note") == NOTE
 
 
-async def test_it_waits_for_older_jobs(rig: Rig) -> None:
-    """The change waits for older jobs, because one of them may bring a version of the document."""
+async def test_a_change_waits_for_older_jobs(rig: Rig) -> None:
+    """The change waits for older jobs, because one of them may store a version of the document."""
     with pytest.raises(Unavailable, match="accepted earlier"):
-        await rig.run(rig.job("note", "bob"), alone=False)
+        await rig.run(rig.job("note", "bob"), earlier_jobs_ended=False)
     assert rig.document("note") == NOTE
 
 
@@ -80,9 +80,9 @@ async def test_a_newer_version_keeps_its_readers(rig: Rig) -> None:
     assert rig.document("note") == NOTE
 
 
-async def test_a_document_that_is_not_there(rig: Rig) -> None:
-    """The job fails. If an earlier attempt has changed the document, the job succeeds although the document is
-    gone.
+async def test_a_missing_document(rig: Rig) -> None:
+    """The job fails if the document does not exist. It succeeds if an earlier attempt changed the document and the
+    document was removed since.
     """
     with pytest.raises(NotFound):
         await rig.run(rig.job("none", "bob"))
@@ -91,8 +91,8 @@ async def test_a_document_that_is_not_there(rig: Rig) -> None:
     assert await rig.run(rig.job("note", "bob", generation=12), attempt=2) is State.SUCCEEDED
 
 
-async def test_doing_it_twice_changes_nothing(rig: Rig) -> None:
-    """A second attempt changes nothing, whether the first one ended or changed only the files within."""
+async def test_a_repeated_change_changes_nothing(rig: Rig) -> None:
+    """A second attempt has the same result, whether the first attempt ended or changed only the files within."""
     await rig.run(rig.job("zip", "bob"))
     rig.index.documents["acme", "library", "zip"] = (ARCHIVE, [])
     assert await rig.run(rig.job("zip", "bob"), attempt=2) is State.SUCCEEDED

@@ -10,13 +10,13 @@ from embedding.minilm import WordPieceTokenizer
 from embedding.port import Tokenizer
 from hypothesis import given, settings
 from hypothesis import strategies as st
-from ingest.documents.chunking import Chunker, Shape, document_name
+from ingest.documents.chunking import Chunker, ChunkLimits, document_name
 from ingest.parsing.content import Page, Section
 from text.sentences import sentence_spans
 
 
 class CharacterTokenizer:
-    """Counts every character but white space as two tokens, more than any real tokenizer."""
+    """Counts every character except white space as two tokens, which is more than any real tokenizer counts."""
 
     def count(self, text: str) -> int:
         return len(self.spans(text))
@@ -25,9 +25,9 @@ class CharacterTokenizer:
         return [(at, at + 1) for at, character in enumerate(text) if not character.isspace() for _ in range(2)]
 
 
-# ruff: noqa: RUF001  # signs that are meant
+# ruff: noqa: RUF001  # these characters are intended
 TOKENIZERS: list[Tokenizer] = [WordTokenizer(), CharacterTokenizer()]
-SHAPES = [Shape(16, 4, 24), Shape(20, 0, 20), Shape(40, 13, 60)]
+SHAPES = [ChunkLimits(16, 4, 24), ChunkLimits(20, 0, 20), ChunkLimits(40, 13, 60)]
 
 words = st.text(alphabet=st.sampled_from("abcé漢字。.!\n "), max_size=12)
 texts = st.lists(words, max_size=60).map(" ".join) | st.text(max_size=300)
@@ -35,7 +35,7 @@ texts = st.lists(words, max_size=60).map(" ".join) | st.text(max_size=300)
 
 @st.composite
 def blocks(draw: st.DrawFn) -> Section:
-    """A section of prose and of blocks that stay together."""
+    """A section of prose and of spans that should not be split."""
     text, whole = "", []
     for piece, together in draw(st.lists(st.tuples(st.text("ab漢. \n", max_size=60), st.booleans()), max_size=12)):
         text += "\n" if text else ""
@@ -49,96 +49,98 @@ def wordpiece() -> WordPieceTokenizer:
     return WordPieceTokenizer(entry(default_cache_dir(os.environ), "int8") / "tokenizer.json")
 
 
-@given(text=texts, tokenizer=st.sampled_from(TOKENIZERS), shape=st.sampled_from(SHAPES))
+@given(text=texts, tokenizer=st.sampled_from(TOKENIZERS), limits=st.sampled_from(SHAPES))
 @settings(max_examples=150)
-def test_the_laws_of_splitting(text: str, tokenizer: Tokenizer, shape: Shape) -> None:
-    """Every visible code point is in a chunk, chunks go forward, no chunk exceeds the limits, and the result is
-    repeatable.
+def test_invariants_of_splitting(text: str, tokenizer: Tokenizer, limits: ChunkLimits) -> None:
+    """Every visible code point is in a chunk, the chunks are in order, no chunk exceeds the limits, and the result
+    is deterministic.
     """
-    chunker = Chunker(tokenizer, shape)
+    chunker = Chunker(tokenizer, limits)
     spans = chunker.split(text)
     assert spans == chunker.split(text)
     covered: set[int] = set()
     for start, end in spans:
         covered.update(range(start, end))
         assert text[start:end] == text[start:end].strip()
-        assert tokenizer.count(text[start:end]) <= shape.tokens or end == start + 1
-        assert end - start <= shape.characters
+        assert tokenizer.count(text[start:end]) <= limits.tokens or end == start + 1
+        assert end - start <= limits.characters
     assert all(at in covered for at, character in enumerate(text) if not character.isspace())
     for (start, end), (next_start, next_end) in itertools.pairwise(spans):
         assert start < next_start
         assert end < next_end
 
 
-@given(section=blocks(), tokenizer=st.sampled_from(TOKENIZERS), shape=st.sampled_from(SHAPES))
+@given(section=blocks(), tokenizer=st.sampled_from(TOKENIZERS), limits=st.sampled_from(SHAPES))
 @settings(max_examples=150)
-def test_what_is_to_stay_together_does(section: Section, tokenizer: Tokenizer, shape: Shape) -> None:
-    """A row is cut only if no chunk can hold it, and between its lines if they fit. The laws of splitting hold."""
+def test_whole_spans_are_not_split(section: Section, tokenizer: Tokenizer, limits: ChunkLimits) -> None:
+    """A row is split only if it does not fit into a chunk, and then between its lines if these fit."""
     text = section.text
-    spans = Chunker(tokenizer, shape).split(text, section.whole)
+    spans = Chunker(tokenizer, limits).split(text, section.whole)
     covered = {at for start, end in spans for at in range(start, end)}
     assert all(at in covered for at, character in enumerate(text) if not character.isspace())
-    assert all(tokenizer.count(text[start:end]) <= shape.tokens or end == start + 1 for start, end in spans)
+    assert all(tokenizer.count(text[start:end]) <= limits.tokens or end == start + 1 for start, end in spans)
     assert all(one[0] < other[0] and one[1] < other[1] for one, other in itertools.pairwise(spans))
     for start, end in section.whole:
         lines = [match.span() for match in re.compile(r"[^\n]+").finditer(text, start, end)]
-        for first, last in [(start, end)] if fits(text[start:end], tokenizer, shape) else lines:
+        for first, last in [(start, end)] if fits(text[start:end], tokenizer, limits) else lines:
             stretch = text[first:last].rstrip()
-            if stretch and fits(stretch, tokenizer, shape):
+            if stretch and fits(stretch, tokenizer, limits):
                 assert any(begin <= first and first + len(stretch) <= stop for begin, stop in spans)
 
 
-def fits(text: str, tokenizer: Tokenizer, shape: Shape) -> bool:
-    return tokenizer.count(text.rstrip()) <= shape.tokens and len(text.rstrip()) <= shape.characters
+def fits(text: str, tokenizer: Tokenizer, limits: ChunkLimits) -> bool:
+    return tokenizer.count(text.rstrip()) <= limits.tokens and len(text.rstrip()) <= limits.characters
 
 
-@given(text=texts, tokenizer=st.sampled_from(TOKENIZERS), shape=st.sampled_from(SHAPES))
+@given(text=texts, tokenizer=st.sampled_from(TOKENIZERS), limits=st.sampled_from(SHAPES))
 @settings(max_examples=100)
-def test_the_overlap_is_as_asked(text: str, tokenizer: Tokenizer, shape: Shape) -> None:
-    """The overlap is at most the limit. It has as many sentences as fit into the overlap and into the chunk."""
-    spans = Chunker(tokenizer, shape).split(text)
+def test_the_overlap_has_as_many_sentences_as_fit(text: str, tokenizer: Tokenizer, limits: ChunkLimits) -> None:
+    """The overlap has as many sentences as fit into the overlap limit and into the chunk."""
+    spans = Chunker(tokenizer, limits).split(text)
     found = sentence_spans(text)
     for (before, stop), (start, end) in itertools.pairwise(spans):
-        assert tokenizer.count(text[start:stop]) <= shape.overlap
+        assert tokenizer.count(text[start:stop]) <= limits.overlap
         for first, _ in found:
-            room = tokenizer.count(text[first:end]) <= shape.tokens and end - first <= shape.characters
-            if before < first < start and room:  # it could have begun there
-                assert sum(tokenizer.count(text[a:b]) for a, b in found if first <= a < stop) > shape.overlap
+            room = tokenizer.count(text[first:end]) <= limits.tokens and end - first <= limits.characters
+            if before < first < start and room:  # the chunk could have begun there
+                assert sum(tokenizer.count(text[a:b]) for a, b in found if first <= a < stop) > limits.overlap
 
 
-def test_spans_that_cannot_be_are_passed_over() -> None:
-    """A hostile document that controls its parser cannot make chunks repeat or omit text."""
+def test_invalid_spans_are_ignored() -> None:
+    """Invalid spans are ignored, so that a document that controls its parser cannot make chunks repeat or omit
+    text.
+    """
     text = "One two. Three four."
-    chunker = Chunker(WordTokenizer(), Shape(16, 0, 20))
+    chunker = Chunker(WordTokenizer(), ChunkLimits(16, 0, 20))
     for whole in ([(9, 20), (0, 8)], [(0, 99)], [(5, 5)], [(-3, 8)], [(8, 2)]):
         assert chunker.split(text, whole) == [(0, len(text))]
 
 
 @pytest.mark.parametrize("text", ["字" * 600, "word " * 600, "x1-" * 600])
 def test_text_without_sentences_overlaps_too(text: str) -> None:
-    """A cut sentence has an overlap, too, and the overlap cuts no words."""
+    """A split sentence also has an overlap. The overlap begins at a word."""
     tokenizer = wordpiece()
-    spans = Chunker(tokenizer, Shape(100, 20, 120)).split(text)
+    spans = Chunker(tokenizer, ChunkLimits(100, 20, 120)).split(text)
     for (_, stop), (start, _) in itertools.pairwise(spans):
         assert 10 <= tokenizer.count(text[start:stop]) <= 20
         assert "word" not in text or text[start - 1] == " "
 
 
 def test_rows_begin_chunks() -> None:
-    """Rows with several sentences are not cut, and each row has the names of its columns."""
+    """Rows with several sentences are not split. Each row has the names of its columns."""
     rows = [f"Vessel: Ship {number}; Note: Old one. Slow one." for number in range(20)]
     ends = list(itertools.accumulate(len(row) + 1 for row in rows))
     whole = tuple((end - len(row) - 1, end - 1) for row, end in zip(rows, ends, strict=True))
     page = Page(2, (Section(("Fleet",), "\n".join(rows), whole),))
-    chunks = list(Chunker(WordTokenizer(), Shape(30, 0, 40)).chunks([page], "fleet.xlsx"))
+    chunks = list(Chunker(WordTokenizer(), ChunkLimits(30, 0, 40)).chunks([page], "fleet.xlsx"))
     assert [line for chunk in chunks for line in chunk.text.split("\n")] == rows
 
 
 @given(st.lists(st.lists(texts, max_size=3), max_size=4), st.sampled_from(SHAPES))
 @settings(max_examples=50)
-def test_borders_are_never_crossed(pages: list[list[str]], shape: Shape) -> None:
-    """A page's section has the same chunks as the section alone, with its page and headings, in order."""
-    chunker = Chunker(WordTokenizer(), shape)
+def test_sections_are_split_separately(pages: list[list[str]], limits: ChunkLimits) -> None:
+    """The sections of a document are split separately. Each chunk has the page and the headings of its section."""
+    chunker = Chunker(WordTokenizer(), limits)
     made = [
         Page(number, tuple(Section((f"{number}.{at}",), text) for at, text in enumerate(page)))
         for number, page in enumerate(pages, 1)
@@ -154,34 +156,34 @@ def test_borders_are_never_crossed(pages: list[list[str]], shape: Shape) -> None
     assert [chunk.number for chunk in chunks] == list(range(len(chunks)))
 
 
-@given(text=texts, tokenizer=st.sampled_from(TOKENIZERS), shape=st.sampled_from(SHAPES))
+@given(text=texts, tokenizer=st.sampled_from(TOKENIZERS), limits=st.sampled_from(SHAPES))
 @settings(max_examples=100)
-def test_sentences_stay_whole(text: str, tokenizer: Tokenizer, shape: Shape) -> None:
-    """A sentence is cut only if the sentence alone exceeds a limit."""
-    spans = Chunker(tokenizer, shape).split(text)
+def test_sentences_stay_whole(text: str, tokenizer: Tokenizer, limits: ChunkLimits) -> None:
+    """A sentence is split only if it does not fit into a chunk."""
+    spans = Chunker(tokenizer, limits).split(text)
     for start, end in sentence_spans(text):
-        if tokenizer.count(text[start:end]) <= shape.tokens and end - start <= shape.characters:
+        if tokenizer.count(text[start:end]) <= limits.tokens and end - start <= limits.characters:
             assert any(first <= start and end <= last for first, last in spans)
 
 
 @given(text=texts, headings=st.lists(words, max_size=3), tokenizer=st.sampled_from(TOKENIZERS))
 @settings(max_examples=100)
-def test_the_vector_sees_the_whole_text(text: str, headings: list[str], tokenizer: Tokenizer) -> None:
-    """The indexed text ends with the shown text and fits into the model's input. Chunk numbers have no gaps."""
-    shape = Shape(16, 4, 24)
+def test_the_indexed_text_has_the_whole_text(text: str, headings: list[str], tokenizer: Tokenizer) -> None:
+    """The indexed text ends with the chunk's text and fits into the model's input. Chunk numbers have no gaps."""
+    limits = ChunkLimits(16, 4, 24)
     page = Page(3, (Section(tuple(headings), text), Section((), text)))
-    chunks = list(Chunker(tokenizer, shape).chunks([page], "some_file.pdf"))
+    chunks = list(Chunker(tokenizer, limits).chunks([page], "some_file.pdf"))
     for number, chunk in enumerate(chunks):
         assert chunk.number == number
         assert chunk.page == 3
         assert chunk.indexed_text.endswith(chunk.text)
-        assert tokenizer.count(chunk.indexed_text) <= shape.indexed_tokens or len(chunk.text) == 1
+        assert tokenizer.count(chunk.indexed_text) <= limits.indexed_tokens or len(chunk.text) == 1
 
 
 def test_chunks_overlap_by_whole_sentences() -> None:
-    """A chunk begins with the last sentences of the chunk before, as many as fit into the overlap."""
+    """A chunk begins with as many sentences of the previous chunk as fit into the overlap."""
     text = " ".join(f"This is sentence number {number}." for number in range(12))
-    spans = Chunker(WordTokenizer(), Shape(20, 6, 40)).split(text)
+    spans = Chunker(WordTokenizer(), ChunkLimits(20, 6, 40)).split(text)
     pieces = [text[start:end] for start, end in spans]
     for before, after in itertools.pairwise(pieces):
         last = before.split(". ")[-1]
@@ -189,7 +191,7 @@ def test_chunks_overlap_by_whole_sentences() -> None:
 
 
 def test_the_work_for_a_chunk_does_not_grow_with_the_section() -> None:
-    """For the overlap, the search reads the pieces next to the chunk, and not all pieces before it."""
+    """To find the overlap, the chunker reads only the pieces next to the chunk, not all earlier pieces."""
 
     class Pieces(list[Any]):
         read = 0
@@ -200,7 +202,7 @@ def test_the_work_for_a_chunk_does_not_grow_with_the_section() -> None:
             return found
 
     text = "One. " * 1000
-    chunker = Chunker(WordTokenizer(), Shape(20, 6, 40))
+    chunker = Chunker(WordTokenizer(), ChunkLimits(20, 6, 40))
     pieces = Pieces(chunker._pieces(text, ()))
     starts = chunker._starts(text, pieces, 900, [(pieces[880].start, pieces[899].end)])
     assert len(starts) == 7
@@ -208,9 +210,9 @@ def test_the_work_for_a_chunk_does_not_grow_with_the_section() -> None:
 
 
 def test_sections_are_divided_evenly() -> None:
-    """A section that is slightly longer than a chunk becomes two halves, not a chunk and a small rest."""
+    """A section that is slightly longer than a chunk becomes two halves, not a full chunk and a tiny one."""
     text = " ".join(f"Sentence {number} here." for number in range(14))  # 42 words
-    chunker = Chunker(WordTokenizer(), Shape(40, 0, 50))
+    chunker = Chunker(WordTokenizer(), ChunkLimits(40, 0, 50))
     sizes = [WordTokenizer().count(text[start:end]) for start, end in chunker.split(text)]
     assert len(sizes) == 2
     assert abs(sizes[0] - sizes[1]) <= 3
@@ -222,7 +224,7 @@ def test_sections_and_pages_are_not_mixed() -> None:
         Page(1, (Section(("A",), "Alpha one."), Section(("A", "B"), "Beta one."))),
         Page(2, (Section(("A", "B"), "Beta two."),)),
     ]
-    chunks = list(Chunker(WordTokenizer(), Shape.fitting(256)).chunks(pages, "dir/my-file_v2.pdf"))
+    chunks = list(Chunker(WordTokenizer(), ChunkLimits.fitting(256)).chunks(pages, "dir/my-file_v2.pdf"))
     assert [(chunk.page, chunk.headings, chunk.text) for chunk in chunks] == [
         (1, ("A",), "Alpha one."),
         (1, ("A", "B"), "Beta one."),
@@ -231,13 +233,13 @@ def test_sections_and_pages_are_not_mixed() -> None:
     assert chunks[2].indexed_text == "my file v2\nA\nBeta two."  # "B" is in the text
 
 
-def test_headings_give_way_to_the_text() -> None:
+def test_headings_are_dropped_before_text() -> None:
     """If the model's input is too short, the outermost headings are dropped first, and the name last."""
     tokenizer = WordTokenizer()
     page = Page(0, (Section(("one two three", "four five"), "w " * 14),))
     expected = {20: "name\none two three\nfour five\n", 17: "name\nfour five\n", 16: "name\n", 14: ""}
     for room, front in expected.items():
-        [chunk] = Chunker(tokenizer, Shape(16, 0, room)).chunks([page], "name.md")
+        [chunk] = Chunker(tokenizer, ChunkLimits(16, 0, room)).chunks([page], "name.md")
         assert chunk.indexed_text == front + chunk.text
 
 
@@ -254,14 +256,14 @@ def test_headings_give_way_to_the_text() -> None:
     ],
 )
 def test_the_models_tokenizer_and_text_without_sentences(text: str) -> None:
-    """With MiniLM's tokenizer, text without spaces or full stops is cut within the limits and complete."""
+    """With MiniLM's tokenizer, text without spaces or full stops is split completely and within the limits."""
     tokenizer = wordpiece()
-    shape = Shape.fitting(254)
-    spans = Chunker(tokenizer, shape).split(text)
+    limits = ChunkLimits.fitting(254)
+    spans = Chunker(tokenizer, limits).split(text)
     assert len(spans) > 1
     for start, end in spans:
-        assert tokenizer.count(text[start:end]) <= shape.tokens
-        assert end - start <= shape.characters
+        assert tokenizer.count(text[start:end]) <= limits.tokens
+        assert end - start <= limits.characters
     covered = {at for start, end in spans for at in range(start, end)}
     assert all(at in covered for at, character in enumerate(text) if not character.isspace())
 
@@ -280,11 +282,11 @@ def test_names_become_words(sourcefile: str, name: str) -> None:
     assert document_name(sourcefile) == name
 
 
-@given(text=texts, tokenizer=st.sampled_from(TOKENIZERS), shape=st.sampled_from(SHAPES))
+@given(text=texts, tokenizer=st.sampled_from(TOKENIZERS), limits=st.sampled_from(SHAPES))
 @settings(max_examples=100)
-def test_a_text_comes_out_of_its_chunks_to_the_letter(text: str, tokenizer: Tokenizer, shape: Shape) -> None:
-    """The chunks of a given text together are the text. The indexed text has no white space around it."""
-    chunks = list(Chunker(tokenizer, shape).chunks_of(text))
+def test_chunks_add_up_to_the_text(text: str, tokenizer: Tokenizer, limits: ChunkLimits) -> None:
+    """Without overlaps, the chunks add up to the text. The indexed text has no surrounding white space."""
+    chunks = list(Chunker(tokenizer, limits).chunks_of(text))
     added = [(chunk.separator or "") + chunk.text[chunk.overlap :] for chunk in chunks]
     assert "".join(added) == (text if text.strip() else "")
     assert [chunk.number for chunk in chunks] == list(range(len(chunks)))

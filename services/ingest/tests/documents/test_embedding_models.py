@@ -1,4 +1,4 @@
-"""How a job gets its embedding model."""
+"""The selection of a job's embedding model."""
 
 from collections.abc import Sequence
 
@@ -17,7 +17,7 @@ KEY = (JOB.principal.tenant, JOB.index)
 
 
 class Recording(HashingEmbedder):
-    """Records the texts that it embeds."""
+    """An embedder that records its texts."""
 
     def __init__(self, dimension: int) -> None:
         super().__init__(dimension)
@@ -34,7 +34,7 @@ def models(index: MemoryIndex, *embedders: HashingEmbedder) -> IndexingModels:
 
 
 async def test_an_index_keeps_its_model() -> None:
-    """A new index gets the default model, an existing one keeps its model, and a deleted index gets the default
+    """A new index gets the default model. An existing index keeps its model. After its deletion it gets the default
     again.
     """
     index, default, other = MemoryIndex(), HashingEmbedder(8), HashingEmbedder(16)
@@ -46,8 +46,8 @@ async def test_an_index_keeps_its_model() -> None:
     assert (await made.of(JOB)).space == VectorSpace(default.model, 8)
 
 
-async def test_an_index_says_how_it_is_cut() -> None:
-    """Each chunk setting of an index overrides the configuration separately, up to the model's input."""
+async def test_chunk_settings_of_an_index() -> None:
+    """Each chunk setting of an index overrides the service's setting separately, up to the limit of the model."""
     index = MemoryIndex()
     made = models(index, HashingEmbedder(8))
     text = "word " * 1000
@@ -64,8 +64,8 @@ async def test_an_index_says_how_it_is_cut() -> None:
         assert await sizes() == expected
 
 
-async def test_a_model_that_is_gone() -> None:
-    """An index takes nothing if its model is not configured, or if the model's vectors now have another length."""
+async def test_a_model_that_is_not_configured() -> None:
+    """A job fails if the index's model is not configured, or is configured with another dimension."""
     index = MemoryIndex()
     made = models(index, HashingEmbedder(8))
     for space in (VectorSpace("gone", 8), VectorSpace(HashingEmbedder(8).model, 9)):
@@ -82,7 +82,7 @@ async def test_a_model_that_is_gone() -> None:
 
 
 async def test_passages_get_their_prefix() -> None:
-    """The prefix is before each passage, and the chunks leave room for it."""
+    """Each passage is embedded with the model's prefix, and the chunks are short enough for it."""
     embedder = Recording(8)
     model = await models(MemoryIndex(), embedder).of(JOB)
     await model.embedder.embed(["a", "b"])

@@ -12,9 +12,9 @@ from causeway_testing.ingest.memory import (
     MemoryOriginals,
     MemoryPictures,
     TextParser,
-    is_alone,
-    is_not_alone,
+    earlier_jobs_run,
     make_job,
+    no_earlier_jobs,
 )
 from causeway_testing.ingest.web import MemoryWeb
 from causeway_testing.servers import eventually
@@ -22,7 +22,7 @@ from embedding.models import EmbeddingModel, EmbeddingModels
 from ingest.documents.downloads import Downloads
 from ingest.documents.embedding_models import IndexingModels
 from ingest.documents.file_ingestion import FileIngestion
-from ingest.documents.index_writer import Storing
+from ingest.documents.index_writer import IndexWriter
 from ingest.documents.report import Report
 from ingest.domain import Fetched, FileJob, JobWarning, State, Validators
 from servicekit.errors import (
@@ -56,17 +56,17 @@ class Rig:
 
     def pictured(self) -> list[tuple[str, int]]:
         """Return the contents and pages that have pictures."""
-        return sorted((sha256, page) for _, _, _, sha256, page in self.pictures.kept)
+        return sorted((sha256, page) for _, _, _, sha256, page in self.pictures.pictures)
 
     async def run(self, job: FileJob, attempt: int = 1) -> State:
-        return await self.ingestion.run(job, await Report.begin(self.jobs, job, attempt), is_not_alone)
+        return await self.ingestion.run(job, await Report.begin(self.jobs, job, attempt), earlier_jobs_run)
 
 
 @pytest.fixture
 def rig() -> Rig:
     originals, index = MemoryOriginals(), MemoryIndex()
     models = IndexingModels(EmbeddingModels([EmbeddingModel.of(HashingEmbedder())]), index, tokens=16, overlap=0)
-    storing = Storing(index, max_chunks=100)
+    storing = IndexWriter(index, max_chunks=100)
     pictures = MemoryPictures()
     web = MemoryWeb()
     downloads = Downloads(web, originals)
@@ -76,8 +76,8 @@ def rig() -> Rig:
     return Rig(ingestion, originals, index, MemoryJobs(), pictures, web)
 
 
-async def test_a_document_becomes_findable(rig: Rig) -> None:
-    """The chunks have their page, the record has the parser's findings, and the progress has totals."""
+async def test_a_document_is_stored(rig: Rig) -> None:
+    """The chunks have page numbers, the document has the parser's properties, and the progress has totals."""
     job = rig.upload(TWO_PAGES)
     assert await rig.run(job) is State.SUCCEEDED
     document, chunks = rig.index.documents["acme", "library", "id of notes.txt"]
@@ -90,7 +90,7 @@ async def test_a_document_becomes_findable(rig: Rig) -> None:
 
 @pytest.mark.parametrize("name", ["short.txt", "notes.txt"])
 async def test_the_content_of_the_job_is_the_original(rig: Rig, name: str) -> None:
-    """The store of the originals is not read, whether the parser gets a file or not."""
+    """If the job contains the original, the store is not read, whether the parser needs a file or not."""
     job = rig.upload(b"One sentence.", name)
     rig.originals.failures = 1
     assert await rig.run(replace(job, content=b"One sentence.")) is State.SUCCEEDED
@@ -101,36 +101,38 @@ async def test_the_content_of_the_job_is_the_original(rig: Rig, name: str) -> No
 
 @pytest.mark.parametrize("name", ["short.txt", "notes.txt"])
 async def test_damaged_content_of_the_job_is_refused(rig: Rig, name: str) -> None:
-    """The content has to have the hash of the upload."""
+    """A job fails if its content does not have the SHA-256 of the upload."""
     job = replace(rig.upload(b"One sentence.", name), content=b"Another sentence.")
     with pytest.raises(UnreadableDocument, match="SHA-256"):
         await rig.run(job)
     assert not rig.index.documents
 
 
-async def test_what_was_not_read_is_recorded(rig: Rig) -> None:
-    """An unreadable page is a warning of the job. The record has the warning before the commit."""
+async def test_unread_pages_are_recorded(rig: Rig) -> None:
+    """An unreadable page becomes a warning of the job. It is recorded before the commit."""
     job = rig.upload(b"One.\f\fThree.")
     report = await Report.begin(rig.jobs, job, 1)
-    assert await rig.ingestion.run(job, report, is_not_alone) is State.SUCCEEDED
+    assert await rig.ingestion.run(job, report, earlier_jobs_run) is State.SUCCEEDED
     warned = JobWarning("UNREADABLE_DOCUMENT", "The page is an image.", 2)
     committed = rig.jobs.history[-1][1]
     assert (committed.committing, committed.warnings, committed.warning_count) == (True, (warned,), 1)
     # The worker dies here: the next attempt finds the document stored, and the warning recorded.
     report = await Report.begin(rig.jobs, job, 2)
-    assert await rig.ingestion.run(job, report, is_not_alone) is State.SUCCEEDED
+    assert await rig.ingestion.run(job, report, earlier_jobs_run) is State.SUCCEEDED
     await report.end(State.SUCCEEDED)
     assert rig.jobs.history[-1][1].warnings == (warned,)
 
 
 async def test_pages_that_were_recognised_are_recorded(rig: Rig) -> None:
-    """The metadata names recognised pages with their confidence, unless the index wants no recognition."""
+    """The metadata lists recognised pages with their confidence. If OCR is off, there are none."""
     assert await rig.run(rig.upload(b"One.\fscan")) is State.SUCCEEDED
     document, chunks = rig.index.documents["acme", "library", "id of notes.txt"]
     assert json.loads(document.metadata_json)["ocr"] == [{"page": 2, "confidence": 0.9}]
     assert [chunk.text for chunk in chunks] == ["One.", "recognised"]
     again = rig.upload(b"One.\fscan", generation=2)
-    assert await rig.ingestion.run(again, await Report.begin(rig.jobs, again, 1), is_alone) is State.UNCHANGED
+    assert (
+        await rig.ingestion.run(again, await Report.begin(rig.jobs, again, 1), no_earlier_jobs) is State.UNCHANGED
+    )
     rig.index.ocr = False
     await rig.run(rig.upload(b"Two.\fscan", generation=3))
     document, chunks = rig.index.documents["acme", "library", "id of notes.txt"]
@@ -138,7 +140,7 @@ async def test_pages_that_were_recognised_are_recorded(rig: Rig) -> None:
     assert [chunk.text for chunk in chunks] == ["Two.", "scan"]
 
 
-async def test_the_same_again_is_unchanged(rig: Rig) -> None:
+async def test_an_unchanged_document(rig: Rig) -> None:
     """With the same content, name, metadata and readers, the job only writes the newer generation, so that an older
     job that still runs cannot overwrite it. With other readers, only the metadata of the document changes.
     """
@@ -149,7 +151,7 @@ async def test_the_same_again_is_unchanged(rig: Rig) -> None:
     assert rig.index.documents["acme", "library", "id of notes.txt"][0].generation == 2
     report = await Report.begin(rig.jobs, again, 2)
     newer = replace(again, document=replace(again.document, generation=3))
-    assert await rig.ingestion.run(newer, report, is_alone) is State.UNCHANGED
+    assert await rig.ingestion.run(newer, report, no_earlier_jobs) is State.UNCHANGED
     assert rig.index.documents["acme", "library", "id of notes.txt"][0].generation == 2
     other = replace(other, document=replace(other.document, generation=3))
     assert await rig.run(other) is State.SUCCEEDED
@@ -159,20 +161,20 @@ async def test_the_same_again_is_unchanged(rig: Rig) -> None:
 
 
 async def test_a_document_without_an_original_gets_one(rig: Rig) -> None:
-    """If the first version did not record its original, the same content is stored again, with the original."""
+    """If the existing version has no recorded original, the same content is stored again with its original."""
     await rig.run(rig.upload(TWO_PAGES))
     place = ("acme", "library", "id of notes.txt")
     document, chunks = rig.index.documents[place]
     rig.index.documents[place] = replace(document, original=""), chunks
     again = rig.upload(TWO_PAGES, generation=2)
     report = await Report.begin(rig.jobs, again, 1)
-    assert await rig.ingestion.run(again, report, is_alone) is State.SUCCEEDED
+    assert await rig.ingestion.run(again, report, no_earlier_jobs) is State.SUCCEEDED
     assert rig.index.documents[place][0].original == again.object_name
     assert again.object_name in rig.originals.objects
 
 
 async def test_an_attempt_after_the_commit_is_a_success(rig: Rig) -> None:
-    """If a worker dies between commit and record, the job ends as succeeded and not as unchanged."""
+    """If a worker dies between the commit and the record, the next attempt ends as succeeded, not as unchanged."""
     job = rig.upload(TWO_PAGES)
     await rig.run(job)
     assert await rig.run(job, attempt=2) is State.SUCCEEDED
@@ -180,15 +182,15 @@ async def test_an_attempt_after_the_commit_is_a_success(rig: Rig) -> None:
 
 
 async def test_a_newer_version_is_not_overwritten(rig: Rig) -> None:
-    """A late job finds the newer version and leaves it unchanged."""
+    """A job fails if the index already has a newer version."""
     await rig.run(rig.upload(b"Newer text.", generation=5))
     with pytest.raises(StaleGeneration):
         await rig.run(rig.upload(b"Older text.", generation=4))
     assert rig.index.documents["acme", "library", "id of notes.txt"][0].generation == 5
 
 
-async def test_a_documents_own_faults(rig: Rig) -> None:
-    """An unreadable, blank, too large, wrong or missing document fails with its reason, and nothing is stored."""
+async def test_errors_of_the_document(rig: Rig) -> None:
+    """An unreadable, blank, too large, damaged or missing document fails with its reason, and nothing is stored."""
     swapped = rig.upload(TWO_PAGES)
     rig.originals.objects[swapped.object_name] = b"something else"
     gone = make_job(b"never uploaded")
@@ -206,8 +208,8 @@ async def test_a_documents_own_faults(rig: Rig) -> None:
     assert not rig.index.documents
 
 
-async def test_faults_of_others_are_unavailable(rig: Rig) -> None:
-    """If a store or the retriever is away, the attempt raises Unavailable, and a later attempt succeeds."""
+async def test_errors_of_dependencies_are_unavailable(rig: Rig) -> None:
+    """If a store or the retriever is unavailable, the attempt raises Unavailable, and a later attempt succeeds."""
     job = rig.upload(TWO_PAGES)
     rig.index.down = True
     with pytest.raises(Unavailable):
@@ -218,8 +220,8 @@ async def test_faults_of_others_are_unavailable(rig: Rig) -> None:
     assert await rig.run(job, 3) is State.SUCCEEDED
 
 
-async def test_pictures_are_kept_where_they_are_wanted(rig: Rig) -> None:
-    """Each page has one picture, and the record says so."""
+async def test_requested_pictures_are_stored(rig: Rig) -> None:
+    """Each page has one picture, and the document is marked accordingly."""
     await rig.run(rig.upload(TWO_PAGES))
     assert rig.pictured() == []
     assert not rig.index.documents["acme", "library", "id of notes.txt"][0].has_pictures
@@ -229,8 +231,8 @@ async def test_pictures_are_kept_where_they_are_wanted(rig: Rig) -> None:
     assert rig.index.documents["acme", "library", "id of notes.txt"][0].has_pictures
 
 
-async def test_pictures_that_are_there_are_not_made_again(rig: Rig) -> None:
-    """If only the metadata changes, the document keeps its pictures."""
+async def test_existing_pictures_are_reused(rig: Rig) -> None:
+    """If only the metadata changes, the document keeps its pictures and the parser does not run."""
     await rig.run(rig.upload(TWO_PAGES, pictures=True))
     again = rig.upload(TWO_PAGES, generation=2, pictures=True)
     assert await rig.run(replace(again, document=replace(again.document, category="x"))) is State.SUCCEEDED
@@ -247,8 +249,8 @@ async def test_another_version_has_its_own_pictures(rig: Rig, pictures: bool) ->
     assert rig.pictured() == ([(job.document.sha256, 1)] if pictures else [])
 
 
-async def test_without_them_from_now_on(rig: Rig) -> None:
-    """The same content, uploaded without pictures, has no pictures."""
+async def test_an_upload_without_pictures_removes_them(rig: Rig) -> None:
+    """If the same content is uploaded again without pictures, its pictures are removed."""
     await rig.run(rig.upload(TWO_PAGES, pictures=True))
     await rig.run(rig.upload(TWO_PAGES, generation=2))
     assert rig.pictured() == []
@@ -263,7 +265,7 @@ async def test_a_document_that_cannot_be_read_leaves_no_pictures(rig: Rig) -> No
 
 
 async def test_a_full_disk_of_the_worker_is_an_outage(rig: Rig) -> None:
-    """A full disk is an outage, because another worker may have room. Other errors of the disk are defects."""
+    """A full disk is an outage, because another worker may have free space. Other disk errors are defects."""
     for number, raised in ((errno.ENOSPC, Unavailable), (errno.EIO, OSError)):
         rig.originals.defect = OSError(number, "of the disk")
         with pytest.raises(raised):
@@ -283,7 +285,7 @@ def linked(rig: Rig, generation: int = 1) -> FileJob:
 
 
 async def test_a_url_becomes_a_document(rig: Rig) -> None:
-    """The original is the fetched content, the record has the URL, and the job's stage is `fetching`."""
+    """The original is the fetched content, the metadata has the URL, and the job's stage was `fetching`."""
     rig.web.pages[URL] = (TWO_PAGES, Fetched(".txt", Validators('"1"', "then")))
     job = linked(rig)
     rig.web.sending.clear()
@@ -305,7 +307,9 @@ async def test_a_url_becomes_a_document(rig: Rig) -> None:
 
 
 async def test_a_url_that_has_not_changed(rig: Rig) -> None:
-    """An unchanged page is not transferred if its server can tell. Otherwise unchanged content is not processed."""
+    """If the server reports no change, the page is not downloaded. Otherwise, unchanged content is not parsed
+    again.
+    """
     rig.web.pages[URL] = (TWO_PAGES, Fetched(".txt", Validators('"1"')))
     await rig.run(linked(rig))
     assert await rig.run(replace(linked(rig, 2), job_id="second")) is State.UNCHANGED
@@ -319,8 +323,8 @@ async def test_a_url_that_has_not_changed(rig: Rig) -> None:
     assert rig.index.stored == 2
 
 
-async def test_what_an_attempt_has_fetched_the_next_one_finds(rig: Rig) -> None:
-    """All attempts of a job use the content of the first one, because the page may change."""
+async def test_attempts_share_the_fetched_content(rig: Rig) -> None:
+    """All attempts of a job use the content that the first attempt fetched, because the page may change."""
     rig.web.pages[URL] = (TWO_PAGES, Fetched(".txt", Validators('"1"')))
     job = linked(rig)
     rig.originals.failures = 1
@@ -332,8 +336,8 @@ async def test_what_an_attempt_has_fetched_the_next_one_finds(rig: Rig) -> None:
     assert (len(chunks), json.loads(document.metadata_json)["etag"], rig.web.bodies) == (2, '"1"', 1)
 
 
-async def test_a_url_with_nothing_behind_it(rig: Rig) -> None:
-    """The job fails with the reason, and an existing document stays."""
+async def test_a_url_without_a_document(rig: Rig) -> None:
+    """If the URL has no document, the job fails with the reason, and an existing document remains."""
     with pytest.raises(NotFound):
         await rig.run(linked(rig))
     assert not rig.index.documents

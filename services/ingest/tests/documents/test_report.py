@@ -12,7 +12,7 @@ JOB = make_job(b"x")
 
 
 async def test_a_job_goes_through_its_states() -> None:
-    """The job is PARSING, then INDEXING, and then at its end. The values of the gateway's record stay."""
+    """The job is PARSING, then INDEXING, then ended. The values that the gateway recorded remain."""
     jobs = MemoryJobs()
     await jobs.write(JOB, Status(State.QUEUED, trace_id="abc"), 0)
     report = await Report.begin(jobs, JOB, 1)
@@ -30,8 +30,8 @@ async def test_a_job_goes_through_its_states() -> None:
     assert (last.attempt, last.trace_id, last.progress.chunks_total) == (1, "abc", 3)
 
 
-async def test_what_is_over_in_a_moment_has_few_records() -> None:
-    """States that last too short to be seen are not recorded, and no state is recorded after the end."""
+async def test_a_short_job_has_few_records() -> None:
+    """Very short states are not recorded, and no state is recorded after the end."""
     jobs = MemoryJobs()
     report = await Report.begin(jobs, JOB, 1)
     await report.progress(Progress(chunks_total=3), State.INDEXING)
@@ -41,7 +41,7 @@ async def test_what_is_over_in_a_moment_has_few_records() -> None:
 
 
 async def test_another_attempt_is_recorded_at_once() -> None:
-    """Each further attempt is recorded at once, so that a document that quickly kills its worker is noticed."""
+    """A repeated attempt is recorded at once, so that a document that quickly kills its worker is detected."""
     jobs = MemoryJobs()
     await Report.begin(jobs, JOB, 1)
     assert jobs.history == []
@@ -49,8 +49,8 @@ async def test_another_attempt_is_recorded_at_once() -> None:
     assert [(status.state, status.attempt, status.counted) for _, status in jobs.history] == [(State.PARSING, 2, 1)]
 
 
-async def test_progress_is_recorded_now_and_then() -> None:
-    """A thousand quick reports become a few records, and the last report is recorded."""
+async def test_progress_is_recorded_at_intervals() -> None:
+    """A thousand quick reports become a few records, including the last report."""
     jobs = MemoryJobs()
     report = await Report.begin(jobs, JOB, 1)
     for number in range(1000):
@@ -60,7 +60,7 @@ async def test_progress_is_recorded_now_and_then() -> None:
     assert jobs.history[-1][1].progress.pages_done == 999
 
 
-async def test_a_job_that_is_over_is_left_alone() -> None:
+async def test_an_ended_job_does_not_change() -> None:
     """The redelivery of an ended job changes nothing."""
     jobs = MemoryJobs()
     await (await Report.begin(jobs, JOB, 1)).end(State.SUCCEEDED)
@@ -70,7 +70,7 @@ async def test_a_job_that_is_over_is_left_alone() -> None:
 
 
 async def test_an_earlier_attempt_cannot_overwrite_a_later_one() -> None:
-    """If another worker has the job, the earlier worker's record is refused, and the worker learns of it."""
+    """If another worker has taken the job, the record of the earlier worker is refused with `Settled`."""
     jobs = MemoryJobs()
     early = await Report.begin(jobs, JOB, 1)
     late = await Report.begin(jobs, JOB, 2)
@@ -81,8 +81,8 @@ async def test_an_earlier_attempt_cannot_overwrite_a_later_one() -> None:
     assert jobs.history[-1][1].state is State.SUCCEEDED
 
 
-async def test_a_later_attempt_overwrites_what_an_earlier_one_writes() -> None:
-    """A late write of an earlier worker does not stop the later worker."""
+async def test_a_later_attempt_overwrites_an_earlier_one() -> None:
+    """A late record of an earlier attempt does not stop the later attempt."""
     jobs = MemoryJobs()
     late = await Report.begin(jobs, JOB, 2)
     _, revision = jobs.records[JOB.principal.tenant, JOB.job_id]
@@ -91,8 +91,8 @@ async def test_a_later_attempt_overwrites_what_an_earlier_one_writes() -> None:
     assert jobs.history[-1][1] == Status(State.SUCCEEDED, 2, counted=1)
 
 
-async def test_a_cancelled_job_is_noticed() -> None:
-    """A cancellation writes the job's state. The worker stops at its next record."""
+async def test_a_cancellation_is_detected() -> None:
+    """After a cancellation, the worker stops at its next record."""
     jobs = MemoryJobs()
     await jobs.write(JOB, Status(State.QUEUED), 0)
     report = await Report.begin(jobs, JOB, 1)
@@ -107,8 +107,8 @@ async def test_a_cancelled_job_is_noticed() -> None:
     assert jobs.history[-1][1].state is State.CANCELLED
 
 
-async def test_progress_survives_a_broker_that_is_away() -> None:
-    """A failure to record progress does not stop the job. A failure to record its end does."""
+async def test_progress_with_an_unavailable_broker() -> None:
+    """If progress cannot be recorded, the job continues. If the end cannot be recorded, `end` raises an error."""
     jobs = MemoryJobs()
     report = await Report.begin(jobs, JOB, 1)
     jobs.down = True
@@ -120,8 +120,8 @@ async def test_progress_survives_a_broker_that_is_away() -> None:
     assert jobs.history[-1][1].progress.pages_done == 3
 
 
-async def test_what_is_about_to_be_seen_cannot_be_taken_back() -> None:
-    """A cancellation before the commit wins. The mark of the commit stays through later records and attempts."""
+async def test_a_committed_job_cannot_be_cancelled() -> None:
+    """A cancellation before the commit wins. After the commit, all later records and attempts keep `committing`."""
     jobs = MemoryJobs()
     report = await Report.begin(jobs, JOB, 1)
     await asyncio.gather(report.commit(), report.progress(Progress(chunks_done=1), State.INDEXING))
@@ -135,8 +135,8 @@ async def test_what_is_about_to_be_seen_cannot_be_taken_back() -> None:
     assert jobs.history[-1][1].committing
 
 
-async def test_nothing_is_committed_that_was_cancelled() -> None:
-    """The worker notices a cancellation at the latest before the commit."""
+async def test_a_cancelled_job_does_not_commit() -> None:
+    """The worker detects a cancellation before the commit at the latest."""
     jobs = MemoryJobs()
     await jobs.write(JOB, Status(State.QUEUED), 0)
     report = await Report.begin(jobs, JOB, 1)
@@ -148,7 +148,7 @@ async def test_nothing_is_committed_that_was_cancelled() -> None:
 
 
 async def test_which_attempts_count() -> None:
-    """An attempt counts from its beginning, unless something else was away or the worker stopped."""
+    """An attempt counts from its start, unless a dependency was unavailable or the worker stopped."""
     jobs = MemoryJobs()
     counted = []
     for attempt, end in enumerate(("wait", "fail", "give_back", "wait"), 1):

@@ -10,13 +10,13 @@ from causeway_testing.ingest.memory import (
     MemoryJobs,
     MemoryOriginals,
     TextParser,
-    is_alone,
-    is_not_alone,
+    earlier_jobs_run,
     make_texts,
+    no_earlier_jobs,
 )
 from embedding.models import EmbeddingModel, EmbeddingModels
 from ingest.documents.embedding_models import IndexingModels
-from ingest.documents.index_writer import Storing
+from ingest.documents.index_writer import IndexWriter
 from ingest.documents.report import Report
 from ingest.documents.text_ingestion import TextIngestion
 from ingest.domain import Outcome, TextsJob
@@ -27,7 +27,7 @@ STORED, UNCHANGED = Outcome.STORED, Outcome.UNCHANGED
 
 @dataclass
 class Rig:
-    """Runs an ingestion of texts on fakes."""
+    """Runs jobs with texts on fakes."""
 
     ingestion: TextIngestion
     originals: MemoryOriginals
@@ -39,9 +39,13 @@ class Rig:
         self.originals.objects[job.object_name] = content
         return job
 
-    async def run(self, job: TextsJob, attempt: int = 1, *, alone: bool = False) -> tuple[Outcome, ...]:
+    async def run(
+        self, job: TextsJob, attempt: int = 1, *, earlier_jobs_ended: bool = False
+    ) -> tuple[Outcome, ...]:
         return await self.ingestion.run(
-            job, await Report.begin(self.jobs, job, attempt), is_alone if alone else is_not_alone
+            job,
+            await Report.begin(self.jobs, job, attempt),
+            no_earlier_jobs if earlier_jobs_ended else earlier_jobs_run,
         )
 
     def text(self, document_id: str) -> str:
@@ -61,7 +65,7 @@ def rig() -> Rig:
         originals,
         LineReader(),
         models,
-        Storing(index, max_chunks=50),
+        IndexWriter(index, max_chunks=50),
         index,
         TextParser(),
         max_characters=10_000,
@@ -71,9 +75,7 @@ def rig() -> Rig:
 
 
 async def test_texts_become_documents(rig: Rig) -> None:
-    """Each text is stored unchanged, with its id as its name. The end of the job has a result for each text, in
-    order.
-    """
+    """Each text is stored unchanged, with its id as its name. The job returns the outcomes in order."""
     long = "  One sentence of six words here. \n\n\n" * 20
     job = rig.send(("a", "Short.", '{"n":1}'), ("ä/b", long, "{}"), ("c", "\tTab\r\n", "{}"))
     assert await rig.run(job) == (STORED, STORED, STORED)
@@ -86,8 +88,10 @@ async def test_texts_become_documents(rig: Rig) -> None:
     assert progress.documents_total == 3
 
 
-async def test_the_same_again(rig: Rig) -> None:
-    """The same text only gets the newer generation. New metadata is updated alone. Another text is stored."""
+async def test_an_unchanged_text(rig: Rig) -> None:
+    """An unchanged text only gets the newer generation. If only the metadata differs, only the metadata is updated.
+    Another text is stored.
+    """
     await rig.run(rig.send(("a", "Text.", '{"n":1}'), ("b", "Text.", "{}"), ("c", "Text.", "{}")))
     again = rig.send(("a", "Text.", '{"n":1}'), ("b", "Text.", '{"n":2}'), ("c", "Other.", "{}"), generation=2)
     assert await rig.run(again) == (UNCHANGED, STORED, STORED)
@@ -96,16 +100,16 @@ async def test_the_same_again(rig: Rig) -> None:
     assert rig.index.stored == 4
 
 
-async def test_a_job_that_is_alone_leaves_what_is_there(rig: Rig) -> None:
+async def test_no_write_without_earlier_jobs(rig: Rig) -> None:
     """If no older job is running, an unchanged document causes no write."""
     await rig.run(rig.send(("a", "Text.", '{"n":1}'), ("b", "Text.", "{}")))
     again = rig.send(("a", "Text.", '{"n":1}'), ("b", "Text.", '{"n":2}'), generation=2)
-    assert await rig.run(again, alone=True) == (UNCHANGED, STORED)
+    assert await rig.run(again, earlier_jobs_ended=True) == (UNCHANGED, STORED)
     assert [rig.facts(name) for name in "ab"] == [(b'{"n":1}', 1), (b'{"n":2}', 2)]
 
 
-async def test_an_update_makes_nothing_new(rig: Rig) -> None:
-    """An update of a missing text reports it as missing and stores nothing."""
+async def test_an_update_creates_no_document(rig: Rig) -> None:
+    """With ``existing_only``, a text without a document has the outcome NOT_FOUND and is not stored."""
     await rig.run(rig.send(("a", "Text.", "{}"), ("b", "Text.", "{}")))
     job = rig.send(
         ("b", "Other.", "{}"), ("x", "Text.", "{}"), ("a", "Text.", "{}"), generation=2, existing_only=True
@@ -115,7 +119,7 @@ async def test_an_update_makes_nothing_new(rig: Rig) -> None:
 
 
 async def test_a_redelivery_changes_nothing(rig: Rig) -> None:
-    """After a partial or complete attempt, a further attempt has the same result as a single one."""
+    """After a partial or complete attempt, another attempt has the same result as a single attempt."""
     texts = [(f"d{number}", f"Text {number}.", "{}") for number in range(20)]
     await rig.run(rig.send(texts[19]))
     job = rig.send(*texts, generation=2)
@@ -133,8 +137,8 @@ async def test_a_redelivery_changes_nothing(rig: Rig) -> None:
     assert (rig.index.stored, rig.index.documents) == (stored, before)
 
 
-async def test_of_two_jobs_the_later_wins(rig: Rig) -> None:
-    """The later job wins in both orders of execution, even if it found its own text already stored."""
+async def test_the_later_of_two_jobs_wins(rig: Rig) -> None:
+    """The later job wins in both orders of execution, even if its text is already stored."""
     await rig.run(rig.send(("a", "Zero.", "{}"), ("b", "Zero.", "{}"), generation=1))
     older = rig.send(("a", "One.", "{}"), ("b", "One.", '{"n":1}'), generation=2)
     newer = rig.send(("a", "Zero.", "{}"), ("b", "Two.", '{"n":2}'), generation=3)
@@ -158,7 +162,7 @@ async def test_one_text_that_cannot_be_stored_stops_all(rig: Rig, bad: str, erro
     assert not rig.index.documents
 
 
-async def test_a_batch_that_is_not_what_was_sent(rig: Rig) -> None:
+async def test_a_damaged_batch(rig: Rig) -> None:
     """If the object is missing, or its bytes or its number of texts differ, the job fails and nothing is stored."""
     cases: list[tuple[TextsJob, type[CausewayError]]] = []
     swapped = rig.send(("a", "Text.", "{}"))
@@ -174,8 +178,8 @@ async def test_a_batch_that_is_not_what_was_sent(rig: Rig) -> None:
     assert not rig.index.documents
 
 
-async def test_a_retriever_that_is_away(rig: Rig) -> None:
-    """A retriever that is away raises Unavailable, and a later attempt stores all texts."""
+async def test_an_unavailable_retriever(rig: Rig) -> None:
+    """If the retriever is unavailable, the attempt raises Unavailable, and a later attempt stores all texts."""
     job = rig.send(*[(f"d{number}", "Text.", "{}") for number in range(9)])
     rig.index.down = True
     with pytest.raises(Unavailable):
@@ -184,7 +188,7 @@ async def test_a_retriever_that_is_away(rig: Rig) -> None:
     assert await rig.run(job, attempt=2) == (STORED,) * 9
 
 
-async def test_source_code_is_cut_again_where_its_language_changes(rig: Rig) -> None:
+async def test_a_change_of_the_language_splits_source_code_again(rig: Rig) -> None:
     """If the language of the code changes, the text is stored again. If only the metadata changes, it is only
     updated.
     """

@@ -9,9 +9,9 @@ def seen(name: str, **labels: str) -> float:
     return sum(value for found, value in measured(name) if labels.items() <= found.items())
 
 
-async def test_what_the_line_of_a_job_says() -> None:
-    """The log line has the kind, the end and the time of each stage. The times add up. It has nothing of the
-    document.
+async def test_the_log_line_of_a_job() -> None:
+    """The log line has the kind and the final state of the job and the time of each stage, which add up. It has no
+    content of the document.
     """
     measured("")
     job = make_job(b"secret words", "private.txt")

@@ -25,12 +25,12 @@ from ingest.documents.access_changes import AccessChanges
 from ingest.documents.downloads import Downloads
 from ingest.documents.embedding_models import IndexingModels
 from ingest.documents.file_ingestion import FileIngestion
-from ingest.documents.index_writer import Storing
+from ingest.documents.index_writer import IndexWriter
 from ingest.documents.ingestion import Ingestion
 from ingest.documents.text_ingestion import TextIngestion
 from ingest.domain import Document, Job, Outcome, State, Status
 from ingest.jobs.worker import Worker
-from ingest.parsing.content import NO_ROOM, Part, Room
+from ingest.parsing.content import NO_MEMBERS, MemberLimits, Part
 from ingest.ports import Batch
 from opentelemetry import trace
 from opentelemetry.sdk.trace import TracerProvider
@@ -48,7 +48,7 @@ class OddParser(TextParser):
         sourcefile: str,
         *,
         pictures: bool = False,
-        members: Room = NO_ROOM,
+        members: MemberLimits = NO_MEMBERS,
         ocr: bool = True,
     ) -> AsyncGenerator[Part, None]:
         if "defect" in sourcefile:
@@ -62,7 +62,7 @@ class OddParser(TextParser):
 
 
 class Rig:
-    """Runs a worker on fakes."""
+    """Runs a worker with fakes of its dependencies."""
 
     def __init__(self) -> None:
         self.queue, self.jobs, self.index, self.originals = (
@@ -73,7 +73,7 @@ class Rig:
         )
         embedding = EmbeddingModels([EmbeddingModel.of(HashingEmbedder())])
         models = IndexingModels(embedding, self.index, tokens=200, overlap=30)
-        storing = Storing(self.index, max_chunks=100)
+        storing = IndexWriter(self.index, max_chunks=100)
         self.ingestion = Ingestion(
             FileIngestion(
                 self.originals,
@@ -147,8 +147,8 @@ async def rig() -> AsyncIterator[Rig]:
         await rig.task
 
 
-async def test_jobs_are_done_and_taken_off(rig: Rig) -> None:
-    """Each job gets its end state before it leaves the queue."""
+async def test_jobs_are_run_and_removed_from_the_queue(rig: Rig) -> None:
+    """Each job has its final state before it leaves the queue."""
     good, bad = rig.upload("good.txt"), rig.upload("unreadable.pdf")
     rig.start()
     await rig.settled()
@@ -160,8 +160,8 @@ async def test_jobs_are_done_and_taken_off(rig: Rig) -> None:
     assert not rig.queue.delays
 
 
-async def test_a_fault_of_others_is_tried_again(rig: Rig) -> None:
-    """The job returns to the queue with a growing delay and its reason. Without the fault it succeeds."""
+async def test_a_failed_dependency_causes_a_retry(rig: Rig) -> None:
+    """If a dependency fails, the job is requeued with its reason and a growing delay. Later it succeeds."""
     rig.originals.failures = 2
     job = rig.upload("a.txt")
     rig.start()
@@ -173,8 +173,8 @@ async def test_a_fault_of_others_is_tried_again(rig: Rig) -> None:
     assert rig.jobs.history[-1][1].failure is None
 
 
-async def test_a_defect_is_given_up_after_so_many_attempts(rig: Rig) -> None:
-    """The job fails without internal details and becomes a dead letter. The next job is done."""
+async def test_a_defect_is_given_up_after_the_last_attempt(rig: Rig) -> None:
+    """After the last attempt, the job fails without internal details and becomes a dead letter. Others run."""
     job, next_job = rig.upload("defect.txt"), rig.upload("good.txt")
     rig.start()
     await rig.settled()
@@ -189,8 +189,8 @@ async def test_a_defect_is_given_up_after_so_many_attempts(rig: Rig) -> None:
     assert rig.state(next_job) is State.SUCCEEDED
 
 
-async def test_an_outage_costs_no_attempt(rig: Rig) -> None:
-    """The job waits through any number of outages, with their reason and start, and succeeds in the end."""
+async def test_an_outage_counts_no_attempt(rig: Rig) -> None:
+    """A job waits during any number of outages, with their reason and start recorded, and finally succeeds."""
     rig.originals.failures = 7  # of three attempts
     job = rig.upload("a.txt")
     rig.start()
@@ -206,7 +206,7 @@ async def test_an_outage_costs_no_attempt(rig: Rig) -> None:
 
 
 async def test_a_job_fails_after_the_longest_outage(rig: Rig) -> None:
-    """After the longest wait the job becomes a dead letter with the reason of its wait."""
+    """After the maximum wait, the job becomes a dead letter with the reason for its wait."""
     rig.originals.failures = 1
     job = rig.upload("a.txt")
     long_ago = datetime.now(UTC) - timedelta(seconds=61)
@@ -220,7 +220,7 @@ async def test_a_job_fails_after_the_longest_outage(rig: Rig) -> None:
 
 
 async def test_a_clock_set_back_fails_no_job(rig: Rig) -> None:
-    """A job whose wait begins in the future continues to wait, and is done after the outage."""
+    """A job whose wait starts in the future continues to wait, and succeeds after the outage."""
     rig.originals.failures = 4
     job = rig.upload("a.txt")
     tomorrow = datetime.now(UTC) + timedelta(days=1)
@@ -232,7 +232,7 @@ async def test_a_clock_set_back_fails_no_job(rig: Rig) -> None:
 
 
 async def test_a_cancelled_job_leaves_nothing(rig: Rig) -> None:
-    """A job that is cancelled while it waits or runs stores nothing, and its data is removed."""
+    """A job that is cancelled while it is queued or runs stores nothing, and its original is removed."""
     rig.index.taking.clear()
     running = rig.upload("a.txt")
     waiting = rig.upload("b.txt")
@@ -249,7 +249,7 @@ async def test_a_cancelled_job_leaves_nothing(rig: Rig) -> None:
 
 
 async def test_originals_stay_with_their_documents(rig: Rig) -> None:
-    """Each document keeps one original, that of the version that a search finds."""
+    """Each document keeps one original: that of the version in the index."""
     first = rig.upload("a.txt", b"One.")
     rig.start()
     await rig.settled()
@@ -280,7 +280,7 @@ async def test_a_refused_document_leaves_no_original(rig: Rig, monkeypatch: pyte
 
 
 async def test_a_failed_job_keeps_the_original_of_its_stored_document(rig: Rig) -> None:
-    """If an earlier attempt has stored the document, its original stays, although the job fails."""
+    """If an earlier attempt has stored the document, its original remains although the job fails."""
     job = rig.upload("a.txt")
     rig.start()
     await rig.settled()
@@ -290,8 +290,8 @@ async def test_a_failed_job_keeps_the_original_of_its_stored_document(rig: Rig) 
     assert list(rig.originals.objects) == [job.object_name]
 
 
-async def test_what_belongs_to_a_job_goes_with_it(rig: Rig) -> None:
-    """A job's texts are removed after its end, also at a redelivery. The texts of a dead letter stay."""
+async def test_the_object_of_a_job_is_removed(rig: Rig) -> None:
+    """The object of a job with texts is removed at the job's end or redelivery. It remains for a dead letter."""
     good, content = make_texts([("a", "Text.", "{}")])
     late, _ = make_texts([("b", "Text.", "{}")])
     dead, _ = make_texts([("c", "Text.", "{}")])
@@ -309,7 +309,7 @@ async def test_what_belongs_to_a_job_goes_with_it(rig: Rig) -> None:
 
 
 async def test_a_job_that_kills_its_workers_becomes_a_dead_letter(rig: Rig) -> None:
-    """A delivery beyond the last attempt is not tried, because its workers died during the earlier ones."""
+    """A delivery beyond the last attempt does not run, because all earlier attempts crashed their workers."""
     job = make_job(b"x")
     rig.jobs.records["acme", job.job_id] = (Status(State.INDEXING, 3, counted=3), 1)
     rig.queue.put(job, attempt=4)
@@ -320,8 +320,8 @@ async def test_a_job_that_kills_its_workers_becomes_a_dead_letter(rig: Rig) -> N
     assert rig.index.stored == 0
 
 
-async def test_jobs_wait_while_the_retriever_is_away(rig: Rig) -> None:
-    """A long outage of the retriever uses up no attempt."""
+async def test_jobs_wait_for_an_unavailable_retriever(rig: Rig) -> None:
+    """A long outage of the retriever does not count as an attempt."""
     rig.index.down = True
     job = rig.upload("a.txt")
     rig.start()
@@ -334,7 +334,7 @@ async def test_jobs_wait_while_the_retriever_is_away(rig: Rig) -> None:
 
 
 async def test_the_end_is_recorded_when_the_broker_is_back(rig: Rig) -> None:
-    """If states cannot be written, the job stays queued and nothing is shown. Later both happen once."""
+    """If states cannot be recorded, the job stays queued and nothing becomes visible. Later, both happen once."""
     rig.index.taking.clear()
     job = rig.upload("a.txt")
     rig.start()
@@ -350,7 +350,7 @@ async def test_the_end_is_recorded_when_the_broker_is_back(rig: Rig) -> None:
 
 
 async def test_a_defect_around_an_attempt_does_not_end_the_worker(rig: Rig) -> None:
-    """If the store of states fails in an unknown way, the worker loses one delivery and continues."""
+    """If the store of states raises an unknown error, the worker returns the job and continues."""
     rig.jobs.defect = ZeroDivisionError("a bug")
     job = rig.upload("a.txt")
     rig.start()
@@ -359,18 +359,18 @@ async def test_a_defect_around_an_attempt_does_not_end_the_worker(rig: Rig) -> N
     assert len(rig.queue.delays) == 1
 
 
-async def test_signs_of_life_are_sent(rig: Rig) -> None:
-    """The worker sends repeated heartbeats for a long job."""
+async def test_heartbeats_are_sent(rig: Rig) -> None:
+    """The worker sends heartbeats during a long job."""
     rig.index.taking.clear()
     rig.upload("a.txt")
     rig.start()
-    await eventually(lambda: rig.queue.signs_of_life >= 3)
+    await eventually(lambda: rig.queue.heartbeats >= 3)
     rig.index.taking.set()
     await rig.settled()
 
 
-async def test_a_redelivered_job_that_is_over_leaves_the_queue(rig: Rig) -> None:
-    """The worker removes an ended job from the queue and does nothing twice."""
+async def test_a_redelivered_job_that_has_ended(rig: Rig) -> None:
+    """The worker removes a redelivered job that has ended from the queue, without running it again."""
     job = rig.upload("a.txt")
     rig.start()
     await rig.settled()
@@ -381,7 +381,7 @@ async def test_a_redelivered_job_that_is_over_leaves_the_queue(rig: Rig) -> None
 
 
 async def test_stopping_lets_running_jobs_finish(rig: Rig) -> None:
-    """A running job ends within the grace period, and a waiting one does not begin."""
+    """When the worker stops, running jobs end within the grace period, and waiting jobs do not start."""
     rig.index.taking.clear()
     running = [rig.upload("a.txt"), rig.upload("b.txt")]
     rig.start()
@@ -397,8 +397,8 @@ async def test_stopping_lets_running_jobs_finish(rig: Rig) -> None:
     assert rig.queue.unsettled == 1
 
 
-async def test_what_does_not_finish_in_time_is_given_back(rig: Rig) -> None:
-    """After the grace period a running job returns to the queue at once, and nothing of it is stored."""
+async def test_a_job_is_returned_after_the_grace_period(rig: Rig) -> None:
+    """After the grace period, a running job returns to the queue at once, and nothing of it is stored."""
     rig.grace = 0.1
     rig.index.taking.clear()
     job = rig.upload("a.txt")
@@ -412,8 +412,8 @@ async def test_what_does_not_finish_in_time_is_given_back(rig: Rig) -> None:
     assert rig.index.stored == 0
 
 
-async def test_a_job_that_misses_that_it_is_over_holds_nobody(rig: Rig) -> None:
-    """If a job loses its cancellation, the worker still ends and returns the job."""
+async def test_a_job_that_swallows_its_cancellation(rig: Rig) -> None:
+    """If a job swallows its cancellation, the worker still ends and returns the job."""
     rig.grace = 0.1
     job = rig.upload("deaf.txt")
     rig.start()
@@ -426,7 +426,7 @@ async def test_a_job_that_misses_that_it_is_over_holds_nobody(rig: Rig) -> None:
 
 
 async def test_a_job_links_to_its_upload(rig: Rig) -> None:
-    """The span of a job begins a new trace and links to the upload's span."""
+    """The span of a job starts a new trace and links to the span of the upload."""
     exporter = InMemorySpanExporter()
     if not isinstance(trace.get_tracer_provider(), TracerProvider):  # one for all tests of a process
         trace.set_tracer_provider(TracerProvider())

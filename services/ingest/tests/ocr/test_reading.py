@@ -1,4 +1,4 @@
-"""Images in documents: recognised text replaces them, or a warning reports them."""
+"""Images in documents: the parser yields their recognised text, or a warning."""
 
 import asyncio
 import io
@@ -8,7 +8,7 @@ import docx
 import pptx
 import pytest
 from fpdf import FPDF
-from ingest.ocr.reading import ReadingParser
+from ingest.ocr.reading import OcrParser
 from ingest.ocr.recogniser import NotRecognised, Recognised
 from ingest.parsing.content import Omission, Page, Part
 from ingest.parsing.process import Limits, ProcessParser
@@ -47,7 +47,7 @@ def parse(tmp_path_factory: pytest.TempPathFactory) -> Iterator[Parse]:
             path.write_bytes(content)
 
             async def run() -> list[Part]:
-                return [part async for part in ReadingParser(process, reader).parse(path, name, ocr=ocr)]
+                return [part async for part in OcrParser(process, reader).parse(path, name, ocr=ocr)]
 
             return runner.run(run())
 
@@ -78,7 +78,7 @@ def pdf(*pages: str) -> bytes:
     return bytes(document.output())
 
 
-def said(parts: list[Part]) -> list[tuple[int, str, float | None]]:
+def summary(parts: list[Part]) -> list[tuple[int, str, float | None]]:
     return [
         (part.number, section.text, part.confidence)
         for part in parts
@@ -94,21 +94,21 @@ def test_pictures_are_pages(parse: Parse, kind: str, name: str) -> None:
     """Each picture of a TIFF is a page with the confidence of its text."""
     count = 2 if kind == "TIFF" else 1
     parts = parse(picture(kind, count=count), name, Reader())
-    assert said(parts) == [(number + 1, "Boats leave at ten.", 0.97) for number in range(count)]
+    assert summary(parts) == [(number + 1, "Boats leave at ten.", 0.97) for number in range(count)]
 
 
 def test_a_page_that_is_an_image_is_read_among_others(parse: Parse) -> None:
-    """The recognised text is in the page's place. Other pages have the file's text, and no warning remains."""
+    """A page that is an image gets its recognised text. Other pages keep their text. There is no warning."""
     reader = Reader()
     parts = parse(pdf("One.", "", "Three."), "a.pdf", reader)
-    assert said(parts) == [(1, "One.", None), (2, "Boats leave at ten.", 0.97), (3, "Three.", None)]
+    assert summary(parts) == [(1, "One.", None), (2, "Boats leave at ten.", 0.97), (3, "Three.", None)]
     assert not [part for part in parts if isinstance(part, Omission)]
     [image] = reader.pictures
     assert max(image.size) == 2000
 
 
-def test_without_a_reader_it_is_said_what_to_do(parse: Parse) -> None:
-    """Warnings for a page, a document and a picture say what to do, or that the index wants no recognition."""
+def test_messages_without_ocr(parse: Parse) -> None:
+    """Without OCR, the messages for a page, a document and a picture say how to install it, or that it is off."""
     [omission] = [part for part in parse(pdf("One.", ""), "a.pdf", None) if isinstance(part, Omission)]
     assert (omission.page, "OCR is not installed" in omission.message) == (2, True)
     with pytest.raises(UnreadableDocument, match="OCR is not installed"):
@@ -141,11 +141,11 @@ def illustrated(*widths: float, caption: str = "", angle: int = 0) -> bytes:
 
 @pytest.mark.parametrize("angle", [0, 90])
 def test_large_images_beside_text_are_read(parse: Parse, angle: int) -> None:
-    """Images follow the page's text in drawing order, each once. Small images are a warning, and signs are not."""
+    """Images follow the text of the page in drawing order, each once. Small ones cause a warning, symbols none."""
     reader = Reader()
     parts = parse(illustrated(120, 60, 60, 10, angle=angle), "a.pdf", reader)
     text = "The text of the page, a line above its images."
-    assert said(parts) == [(1, text, None), (1, "Boats leave at ten.", 0.97)]
+    assert summary(parts) == [(1, text, None), (1, "Boats leave at ten.", 0.97)]
     [omission] = [part for part in parts if isinstance(part, Omission)]
     assert (omission.page, omission.message) == (1, "2 images on the page were too small to be read.")
     [image] = reader.pictures
@@ -153,23 +153,23 @@ def test_large_images_beside_text_are_read(parse: Parse, angle: int) -> None:
     assert image.getpixel((image.width // 2, image.height // 2)) == 255
 
 
-def test_images_beside_text_without_a_reader(parse: Parse) -> None:
-    """One warning on each page reports its images. An index without recognition has no warning."""
+def test_images_beside_text_without_ocr(parse: Parse) -> None:
+    """Without OCR, one warning for each page reports its images. If OCR is off, there is no warning."""
     [omission] = [part for part in parse(illustrated(120), "a.pdf", None) if isinstance(part, Omission)]
     assert omission.message.startswith("An image on the page was not read. OCR is not installed")
     assert not [part for part in parse(illustrated(120), "a.pdf", None, ocr=False) if isinstance(part, Omission)]
 
 
 def test_an_image_below_text_is_not_read(parse: Parse) -> None:
-    """The image may be a background, or a scan with its text. Reading it would repeat the text."""
+    """An image below text may be a background, or a scan with a text layer. Its text would be a repetition."""
     reader = Reader()
     parts = parse(illustrated(120, caption="A caption that lies over the image."), "a.pdf", reader)
     assert not reader.pictures
     assert not [part for part in parts if isinstance(part, Omission)]
 
 
-def test_what_is_not_read_is_said_by_page(parse: Parse) -> None:
-    """A picture without text and a picture that takes too long are warnings with their page."""
+def test_unread_pictures_are_warnings_with_pages(parse: Parse) -> None:
+    """A picture without text and a picture that takes too long cause warnings with their page."""
     for reader, message in ((Reader(""), "no text was recognised"), (Reader(fails=True), "took longer")):
         [omission] = [part for part in parse(pdf("One.", ""), "a.pdf", reader) if isinstance(part, Omission)]
         assert (omission.page, message in omission.message) == (2, True)
@@ -178,9 +178,7 @@ def test_what_is_not_read_is_said_by_page(parse: Parse) -> None:
 
 
 def test_pictures_in_word_and_powerpoint(parse: Parse) -> None:
-    """Pictures follow the text of their page, each once, without signs and icons. Without a reader there is one
-    warning.
-    """
+    """Pictures follow the text of their page, each once, without symbols. Without OCR there is one warning."""
     document = docx.Document()
     document.add_paragraph("Text.")
     deck = pptx.Presentation()
@@ -192,7 +190,7 @@ def test_pictures_in_word_and_powerpoint(parse: Parse) -> None:
     for made, name, pages in ((document, "a.docx", [0, 0]), (deck, "a.pptx", [1, 3])):
         buffer = io.BytesIO()
         made.save(buffer)
-        found = said(parse(buffer.getvalue(), name, Reader()))
+        found = summary(parse(buffer.getvalue(), name, Reader()))
         assert [number for number, _, _ in found] == pages
         assert sorted(text for _, text, _ in found) == ["Boats leave at ten.", "Text."]
         [omission] = [part for part in parse(buffer.getvalue(), name, None) if isinstance(part, Omission)]

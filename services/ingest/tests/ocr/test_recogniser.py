@@ -1,4 +1,4 @@
-"""The process that reads pictures: the real models, and programs that misbehave."""
+"""The OCR process: with the real models, and with programs that misbehave."""
 
 import asyncio
 import io
@@ -31,7 +31,9 @@ def png(image: Image.Image) -> bytes:
 
 @pytest.fixture
 def program(tmp_path: Path) -> Program:
-    """Return a program in the place of the Python; it says that it is ready and then behaves as told."""
+    """Return a function that writes a program to use in place of Python. It reports that it is ready and runs
+    ``body``.
+    """
 
     def program(body: str) -> Path:
         path = tmp_path / "python"
@@ -42,8 +44,8 @@ def program(tmp_path: Path) -> Program:
     return program
 
 
-async def test_a_process_that_ends_is_the_failure_of_one_picture(program: Program) -> None:
-    """One picture fails, and the next one starts another process."""
+async def test_a_process_that_ends_fails_one_picture(program: Program) -> None:
+    """If the process ends, one picture fails, and the next picture starts another process."""
     recogniser = Recogniser(program("read x; exit 3"), 20)
     for _ in range(2):
         with pytest.raises(NotRecognised, match="crashed"):
@@ -52,8 +54,8 @@ async def test_a_process_that_ends_is_the_failure_of_one_picture(program: Progra
 
 
 @pytest.mark.parametrize(("damaged", "message"), [(True, "is damaged"), (False, "could not be read")])
-async def test_the_message_about_a_picture_has_no_cause(program: Program, damaged: bool, message: str) -> None:
-    """The message is for the uploader. The log has the cause, which names objects of the process."""
+async def test_the_message_hides_the_cause(program: Program, damaged: bool, message: str) -> None:
+    """The message for the user does not contain the cause, which names internal objects. The log contains it."""
     answer = json.dumps({"failed": "Error: <_io.BytesIO object at 0x7f7>", "damaged": damaged})
     frame = f"printf '\\000\\000\\000\\{len(answer):03o}'; printf '%s' '{answer}'"
     recogniser = Recogniser(program(f"head -c 11 >/dev/null; {frame}; head -c 16"), 20)
@@ -65,7 +67,7 @@ async def test_the_message_about_a_picture_has_no_cause(program: Program, damage
 
 @pytest.mark.parametrize("content", [b"no picture", png(Image.new("L", (300, 300), "white"))[:90]])
 def test_a_picture_that_cannot_be_decoded_is_damaged(content: bytes) -> None:
-    """The child process tells a damaged picture from its own failures."""
+    """The child process distinguishes damaged pictures from its own failures."""
     with pytest.raises(Damaged):
         decoded(content)
 
@@ -79,8 +81,8 @@ async def test_a_picture_that_takes_too_long(program: Program) -> None:
     await recogniser.aclose()
 
 
-async def test_who_is_cancelled_leaves_no_process(program: Program, tmp_path: Path) -> None:
-    """A cancelled caller ends the process, and another process reads the next picture."""
+async def test_cancellation_kills_the_process(program: Program, tmp_path: Path) -> None:
+    """If the caller is cancelled, the process is killed, and another process reads the next picture."""
     recogniser = Recogniser(program(f"echo $$ >{tmp_path}/pid; exec sleep 3600"), 3600)
     reading = asyncio.create_task(recogniser.lines(b"picture"))
     while not (tmp_path / "pid").exists() or not (tmp_path / "pid").read_text().strip():  # noqa: ASYNC110  # of a shell
@@ -94,7 +96,7 @@ async def test_who_is_cancelled_leaves_no_process(program: Program, tmp_path: Pa
 
 
 async def test_a_python_that_is_missing(tmp_path: Path) -> None:
-    """A missing Python is an outage, and the message says what to check."""
+    """If the Python does not exist, the error is Unavailable, and the message names the setting to check."""
     with pytest.raises(Unavailable, match="does not start"):
         await Recogniser(tmp_path / "none", 1).lines(b"")
     with pytest.raises(Unavailable, match="CAUSEWAY_INGEST_OCR_PYTHON"):
@@ -111,8 +113,10 @@ async def recogniser() -> AsyncIterator[Recogniser]:
 
 
 @pytest.mark.slow
-async def test_text_is_read_however_the_page_lies(recogniser: Recogniser) -> None:
-    """One process reads picture after picture in all orientations. A blank or a damaged picture does not end it."""
+async def test_text_is_read_in_all_orientations(recogniser: Recogniser) -> None:
+    """One process reads several pictures in all orientations. A blank or a damaged picture does not end the
+    process.
+    """
     page = Image.new("L", (1000, 300), "white")
     ImageDraw.Draw(page).text((60, 100), TEXT, fill="black", font=ImageFont.load_default(40))
     for turn in (0, 2, 90, 180, 270):

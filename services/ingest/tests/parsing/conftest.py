@@ -14,7 +14,7 @@ from ingest.parsing.frames import Request
 
 
 def parsed(parse: Callable[[Request], Iterator[Part]], content: str | bytes, suffix: str = "") -> list[Part]:
-    """Return the output of a format's module for a text, without a check of the format."""
+    """Return the output of a format's module for a content, without detecting the format."""
     with tempfile.NamedTemporaryFile() as file:
         file.write(content if isinstance(content, bytes) else content.encode("utf-8-sig"))
         file.flush()
@@ -27,7 +27,7 @@ Repack = Callable[..., bytes]
 
 @pytest.fixture
 def read_parts(tmp_path: Path) -> Callable[..., list[Part]]:
-    """Parse bytes under a name in this process, as the child does."""
+    """Return a function that parses bytes under a name like the child, but in this process."""
 
     def read_parts(
         content: bytes,
@@ -46,7 +46,7 @@ def read_parts(tmp_path: Path) -> Callable[..., list[Part]]:
 
 @pytest.fixture
 def read(read_parts: Callable[..., list[Part]]) -> Read:
-    """Parse bytes as `read_parts` does; return the head and the pages."""
+    """Return a function that parses bytes like `read_parts` and returns the head and the pages."""
 
     def read(content: bytes, name: str, **limits: int) -> tuple[Head, list[Page]]:
         head, *parts = read_parts(content, name, **limits)
@@ -58,7 +58,7 @@ def read(read_parts: Callable[..., list[Part]]) -> Read:
 
 @pytest.fixture
 def make_docx() -> Callable[..., bytes]:
-    """Return a Word document of the given paragraphs; a paragraph that begins with ``#`` is a heading."""
+    """Return a function that makes a Word document. A paragraph that begins with ``#`` is a heading."""
 
     def make(*paragraphs: str) -> bytes:
         document = docx.Document()
@@ -75,7 +75,7 @@ def make_docx() -> Callable[..., bytes]:
 
 @pytest.fixture
 def make_xlsx() -> Callable[..., bytes]:
-    """Return a workbook of the given sheets, with rows of cells by sheet name."""
+    """Return a function that makes a workbook of sheets: rows of cells by sheet name."""
 
     def make(**sheets: Iterable[Sequence[Any]]) -> bytes:
         book = openpyxl.Workbook()
@@ -91,10 +91,10 @@ def make_xlsx() -> Callable[..., bytes]:
 
 @pytest.fixture
 def repack() -> Repack:
-    """Return a ZIP file with some parts replaced or added."""
+    """Return a function that replaces or adds parts of a ZIP file."""
 
     def repack(content: bytes, **parts: bytes | Callable[[bytes], bytes]) -> bytes:
-        """Replace parts by name, with ``__`` for a slash; other parts of `content` stay."""
+        """Replace parts by name, with ``__`` for a slash. Other parts of `content` remain."""
         named = {name.replace("__", "/"): part for name, part in parts.items()}
         out = io.BytesIO()
         with zipfile.ZipFile(io.BytesIO(content)) as old, zipfile.ZipFile(out, "w", zipfile.ZIP_DEFLATED) as new:

@@ -64,7 +64,7 @@ FILES = {"a.txt": b"One.", "b/c.md": b"# Two", "b/.hidden": b"x", "__MACOSX/a.tx
     ],
 )
 def test_files_of_an_archive(unpack: Unpack, content: bytes, suffix: str, kind: str) -> None:
-    """Each file has a name inside the archive. Hidden files and links are skipped. A page lists the files."""
+    """Each file is yielded with its name. Hidden files and links are skipped. A page lists the files."""
     head, *members, page = unpack(content, suffix)
     assert head == Head(kind)
     assert members == [Member("a.txt", b"One."), Member("b/c.md", b"# Two"), Member("up.txt", b"Three.")]
@@ -72,8 +72,8 @@ def test_files_of_an_archive(unpack: Unpack, content: bytes, suffix: str, kind: 
     assert page.sections[0].text == "Files of the archive:\n- a.txt\n- b/c.md\n- up.txt"
 
 
-def test_what_is_over_the_limits_is_said(unpack: Unpack) -> None:
-    """Files over the limits of number and bytes are warnings, and the others are unpacked."""
+def test_files_over_the_limits_are_omissions(unpack: Unpack) -> None:
+    """Files over the limits on number and size cause an omission. The other files are unpacked."""
     content = zipped({"large": b"x" * 200, "a": b"1", "b": b"2", "c": b"3"})
     parts = unpack(content, ".zip", 2, 100)
     assert [part.name for part in parts if isinstance(part, Member)] == ["a", "b"]
@@ -84,13 +84,13 @@ def test_what_is_over_the_limits_is_said(unpack: Unpack) -> None:
 
 @pytest.mark.parametrize("pack", [zipped, lambda files: tarred(files, "gz")])
 def test_a_bomb_is_refused(unpack: Unpack, pack: Callable[[dict[str, bytes]], bytes]) -> None:
-    """An archive that unpacks to more than a hundred times its size is refused before that much is unpacked."""
+    """An archive that unpacks to more than a hundred times its size is refused before it is unpacked."""
     with pytest.raises(TooLarge, match="100 times"):
         unpack(pack({"zeros": bytes(40_000_000)}), "")
 
 
-def test_a_size_that_is_a_lie(unpack: Unpack) -> None:
-    """If a file has more bytes than the archive states, the file ends there and is damaged."""
+def test_a_file_longer_than_declared_is_damaged(unpack: Unpack) -> None:
+    """A file with more bytes than the archive declares counts as damaged."""
     content = bytearray(zipped({"a.txt": b"x" * 5000, "b.txt": b"Two."}))
     place = content.rindex(b"PK\x01\x02", 0, content.rindex(b"PK\x01\x02"))
     content[place + 24 : place + 28] = (10).to_bytes(4, "little")
@@ -100,7 +100,7 @@ def test_a_size_that_is_a_lie(unpack: Unpack) -> None:
 
 
 def test_a_damaged_or_encrypted_file_is_an_omission(unpack: Unpack) -> None:
-    """The damaged or encrypted file is an omission, and the other files are unpacked."""
+    """A damaged or encrypted file causes an omission. The other files are unpacked."""
     content = bytearray(zipped({"a.txt": b"One one one.", "b.txt": b"Two."}))
     content[36] ^= 255
     content[content.rindex(b"PK\x01\x02") + 8] |= 1  # the flag of encryption

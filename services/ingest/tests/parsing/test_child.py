@@ -1,4 +1,4 @@
-"""Broken, hostile and unusual files, read by the real child."""
+"""Damaged, hostile and unusual files, parsed by the real child."""
 
 import asyncio
 import contextlib
@@ -30,7 +30,7 @@ Case = tuple[str, bytes, type[InvalidRequest], str]
 
 @pytest.fixture
 async def parse(tmp_path: Path) -> AsyncIterator[Parse]:
-    """Return the text of a file, as a child reads it."""
+    """Return a function that parses a file with a child and returns the text."""
     parser = ProcessParser(Limits(memory=MEMORY, seconds=60))
 
     async def parse(content: bytes | Path, name: str) -> str:
@@ -75,7 +75,7 @@ def inflated(part: bytes) -> bytes:
 
 
 def crowded(part: bytes) -> bytes:
-    """Return a document that fits into the memory, but whose tree does not."""
+    """Return a document that fits into the memory limit, but whose element tree does not."""
     return part.replace(b"<w:body>", b"<w:body>" + b"<w:p/>" * 3_000_000)
 
 
@@ -85,14 +85,14 @@ def nested(part: bytes) -> bytes:
 
 
 def understated(docx: bytes) -> bytes:
-    """Return a package with a part that is longer than its list of parts says."""
+    """Return a package with a part that is longer than its directory declares."""
     at = docx.rindex(b"word/document.xml") - 46 + 24  # of the name and the size in its entry
     return docx[:at] + (100).to_bytes(4, "little") + docx[at + 4 :]
 
 
 @pytest.fixture
 def bad(make_docx: MakeDocx, make_xlsx: MakeDocx, make_pdf: Callable[..., bytes], repack: Repack) -> list[Case]:
-    """Return names, contents, the error and its reason."""
+    """Return bad files: name, content, error and a part of the message."""
     docx, xlsx = make_docx("# Fares", "Adults pay."), make_xlsx(Fleet=[["a", "b"], ["c", "d"]])
     hidden = b"<?xml version='1.0'?><!--" + b" " * 5000 + b"-->"
     word = {"word/document.xml": BOMB % (LAUGHS, b"<w>&a8;</w>")}
@@ -142,8 +142,8 @@ async def test_bad_files_fail_alone(parse: Parse, bad: list[Case], make_docx: Ma
             raise result
 
 
-async def test_size_is_looked_at_first(parse: Parse, tmp_path: Path) -> None:
-    """500 MB of text are refused before any of it is in memory."""
+async def test_the_size_is_checked_before_reading(parse: Parse, tmp_path: Path) -> None:
+    """500 MB of text are refused before they are read into memory."""
     path = tmp_path / "large"
     path.write_bytes(b"word " * 20_000)
     os.truncate(path, 500_000_000)
@@ -152,8 +152,8 @@ async def test_size_is_looked_at_first(parse: Parse, tmp_path: Path) -> None:
             await parse(path, name)
 
 
-async def test_depth_and_breadth_that_can_be_read(parse: Parse, make_pdf: Callable[..., bytes]) -> None:
-    """Deep and unusually shaped code is read if the parser needs no stack for it."""
+async def test_deep_and_wide_documents_are_read(parse: Parse, make_pdf: Callable[..., bytes]) -> None:
+    """Very deep or wide documents are read if the parser does not need the stack for them."""
     assert await parse(b"<div>" * 10_000 + b"deep", "a.html") == "deep"
     assert await parse(b"<table><tr><td>" * 500 + b"deep", "a.html") == "deep"
     assert (await parse(b"(" * 100_000 + b"deep", "a.py")).endswith("deep")
@@ -200,7 +200,7 @@ async def test_names_and_scripts(parse: Parse, make_docx: MakeDocx, make_xlsx: M
 def test_damage_anywhere_is_a_refusal_or_text(
     read: Read, make_docx: MakeDocx, make_xlsx: MakeDocx, name: str
 ) -> None:
-    """Damage at any place of an Office document leads to a refusal or to text, and to no other error."""
+    """Damage at any position of an Office document results in text or a refusal, but no other error."""
     content = make_docx("# A", "b") if name == "a.docx" else make_xlsx(S=[["a", "b"], [1, 2]])
     dice = random.Random(7)
     for _ in range(40):

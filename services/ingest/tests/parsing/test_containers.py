@@ -40,7 +40,7 @@ def test_office_documents_by_their_main_part(tmp_path: Path, types: str, expecte
 
 
 def test_a_package_that_cannot_be_unpacked(tmp_path: Path) -> None:
-    """The package is refused as damaged and is not read as an archive."""
+    """A package that cannot be unpacked is refused as damaged, and is not read as an archive."""
     content = bytearray(archive(_T_="<Types>" + "x" * 99))
     content[60] ^= 255
     path = tmp_path / "original"
@@ -61,7 +61,7 @@ def test_a_package_that_cannot_be_unpacked(tmp_path: Path) -> None:
         (bytes(64), "nothing but zero bytes"),
     ],
 )
-def test_others_have_names(tmp_path: Path, content: bytes, says: str) -> None:
+def test_messages_name_other_types(tmp_path: Path, content: bytes, says: str) -> None:
     """The message tells the user the type of the file and what to do."""
     path = tmp_path / "original"
     path.write_bytes(content)

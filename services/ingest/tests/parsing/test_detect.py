@@ -59,7 +59,7 @@ def found(tmp_path: Path) -> Callable[[bytes, str], str]:
     ],
 )
 def test_formats_by_content(found: Callable[[bytes, str], str], content: bytes, suffix: str, expected: str) -> None:
-    """The content decides the format. The name only chooses between kinds of text."""
+    """The content determines the format. The name only distinguishes text formats."""
     assert found(content, suffix) == expected
 
 
@@ -83,7 +83,7 @@ def test_formats_by_content(found: Callable[[bytes, str], str], content: bytes, 
 def test_refusals_say_what_the_file_is(
     found: Callable[[bytes, str], str], content: bytes, suffix: str, error: type[Refusal], says: str
 ) -> None:
-    """A wrong name is unreadable, another type is unsupported, and the message names the detected type."""
+    """A wrong suffix is unreadable, another type is unsupported. The message names the detected type."""
     with pytest.raises(error, match=says):
         found(content, suffix)
 

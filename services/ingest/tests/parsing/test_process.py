@@ -60,14 +60,14 @@ def deep():
     deep()
 
 FORGED = b"".join(map(frames.encode, [Page(1, (Section((), "forged"),)), frames.Done()]))
-OUT = 3  # the first descriptor that is free when frames get theirs
+OUT = 3  # the first free descriptor, which the child uses for frames
 sys.exit(child.serve(parser))
 """
 
 
 @pytest.fixture
 async def odd(tmp_path: Path) -> AsyncIterator[Callable[[str], Any]]:
-    """Parse a file of one word, within a number of seconds, with a parser that follows this word."""
+    """Return a function that parses a file of one word with a parser that behaves as the word says."""
     script = tmp_path / "child.py"
     script.write_text(SCRIPT)
     parser = ProcessParser(Limits(), (sys.executable, str(script)))
@@ -105,28 +105,28 @@ async def odd(tmp_path: Path) -> AsyncIterator[Callable[[str], Any]]:
 async def test_a_document_fails_alone(
     odd: Callable[..., Any], word: str, error: type[Exception], says: str
 ) -> None:
-    """A document that hangs, crashes or exceeds the memory fails with the reason, and the next one is read."""
+    """A document that hangs, crashes or exceeds the memory limit fails with the reason. The next one is read."""
     with pytest.raises(error, match=says):
         await odd(word, 0.5 if "longer" in says else 60)
     assert (await odd("fine")).startswith("fine in ")
 
 
 @pytest.mark.parametrize("word", ["answer twice", "guess the nonce", "leave a process"])
-async def test_a_document_writes_no_answer_to_another_one(odd: Callable[[str], Any], word: str) -> None:
-    """A document that takes over the fork forges only its own text, even with a process that it leaves behind."""
+async def test_a_document_cannot_forge_the_text_of_another(odd: Callable[[str], Any], word: str) -> None:
+    """A document that controls its fork can only forge its own text, even with a process that it leaves behind."""
     own = await odd(word)
     assert own == "forged" or own.startswith(word)
     for _ in range(3):
         assert (await odd("fine")).startswith("fine in ")
 
 
-async def test_a_document_does_not_read_the_questions(odd: Callable[[str], Any]) -> None:
-    """The fork reads nothing from the worker, so it does not learn the nonce that ends its answer."""
+async def test_a_fork_cannot_read_requests(odd: Callable[[str], Any]) -> None:
+    """A fork cannot read from the worker, so that it does not learn the nonce that ends its response."""
     assert await odd("read the questions") == "b''"
 
 
 async def test_a_parser_that_does_not_start_is_unavailable(tmp_path: Path) -> None:
-    """The error is Unavailable, and no document is refused."""
+    """If the parser does not start, the error is Unavailable, and no document is refused."""
     path = tmp_path / "a.txt"
     path.write_text("text")
     parser = ProcessParser(Limits(), (sys.executable, "-c", "raise SystemExit(3)"))
@@ -135,8 +135,8 @@ async def test_a_parser_that_does_not_start_is_unavailable(tmp_path: Path) -> No
             await anext(parts)
 
 
-async def test_others_go_on_while_one_hangs(odd: Callable[[str], Any]) -> None:
-    """Documents that are read at the same time do not affect each other."""
+async def test_a_hanging_document_does_not_delay_others(odd: Callable[[str], Any]) -> None:
+    """A document that hangs does not delay concurrent documents."""
     hanging = asyncio.create_task(odd("hang"))
     results = await asyncio.gather(odd("fine"), odd("crash"), odd("good"), return_exceptions=True)
     assert [isinstance(result, Exception) for result in results] == [False, True, False]
@@ -146,16 +146,16 @@ async def test_others_go_on_while_one_hangs(odd: Callable[[str], Any]) -> None:
 
 
 async def test_each_document_has_a_process(odd: Callable[[str], Any]) -> None:
-    """Another process reads each document, so nothing of one document remains for the next."""
+    """Each document is parsed in its own process, so that nothing of it remains for the next document."""
     assert (await odd("one")).split()[-1] != (await odd("two")).split()[-1]
 
 
-async def test_what_libraries_print_does_no_harm(odd: Callable[[str], Any]) -> None:
-    """Only frames reach the worker."""
+async def test_output_of_libraries_is_discarded(odd: Callable[[str], Any]) -> None:
+    """Output of libraries does not reach the worker; only frames do."""
     assert (await odd("noise")).startswith("noise in")
 
 
-async def test_a_reader_who_leaves_ends_the_child(tmp_path: Path, make_pdf: Callable[..., bytes]) -> None:
+async def test_cancellation_ends_the_child(tmp_path: Path, make_pdf: Callable[..., bytes]) -> None:
     """A cancelled parse leaves no process behind, and the parser continues."""
     parser = ProcessParser(Limits())
     path = tmp_path / "a.pdf"

@@ -1,4 +1,4 @@
-"""ingest.parsing.short_text: texts that are read without a process of their own."""
+"""Short texts, which are parsed without a fork or in the worker itself."""
 
 import contextlib
 import os
@@ -25,7 +25,7 @@ sys.exit(child.serve(parser, is_short_text))
 """
 
 
-def asked(path: Path, suffix: str) -> Request:
+def request_for(path: Path, suffix: str) -> Request:
     return Request(
         path=str(path),
         suffix=suffix,
@@ -55,19 +55,19 @@ def asked(path: Path, suffix: str) -> Request:
     ],
 )
 def test_what_is_short_text(tmp_path: Path, suffix: str, content: bytes, expected: bool) -> None:
-    """A small file of UTF-8 without control characters is short text, if its name is that of a plain text."""
+    """A small UTF-8 file without control characters is a short text if its suffix is that of plain text."""
     path = tmp_path / "original"
     path.write_bytes(content)
-    assert is_short_text(asked(path, suffix)) is expected
+    assert is_short_text(request_for(path, suffix)) is expected
 
 
-def test_a_file_that_is_gone_is_none(tmp_path: Path) -> None:
-    """The process that reads the file reports the error."""
-    assert not is_short_text(asked(tmp_path / "gone", ".txt"))
+def test_a_missing_file_is_not_short_text(tmp_path: Path) -> None:
+    """A missing file is not a short text; the parser reports the error."""
+    assert not is_short_text(request_for(tmp_path / "gone", ".txt"))
 
 
 async def test_a_short_text_needs_no_fork(tmp_path: Path) -> None:
-    """The child itself reads a short text, and its fork reads a Markdown file, in any order."""
+    """The child itself reads short texts, and a fork reads Markdown files, in any order."""
     script = tmp_path / "child.py"
     script.write_text(FORKING.format(parent=os.getpid()))
     parser = ProcessParser(Limits(), (sys.executable, str(script)))

@@ -63,13 +63,13 @@ OTHERS = [
 
 @pytest.mark.parametrize("address", PUBLIC)
 def test_the_public_internet(address: str) -> None:
-    """A worker may connect to public addresses, also to those that IPv6 wraps."""
+    """A worker may connect to public addresses, also to public IPv4 addresses within IPv6 addresses."""
     assert is_public(address)
 
 
 @pytest.mark.parametrize("address", OTHERS)
 def test_all_other_addresses(address: str) -> None:
-    """A worker never connects to addresses of the machine, its networks, clouds' metadata or reserved ranges,
-    wrapped or not.
+    """A worker never connects to addresses of the machine, its networks, metadata services or reserved ranges, not
+    even to such IPv4 addresses within IPv6 addresses.
     """
     assert not is_public(address)

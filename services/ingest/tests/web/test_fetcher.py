@@ -1,4 +1,4 @@
-"""Fetching from servers of the test. The check of addresses allows loopback, unlike in production."""
+"""Downloads from servers of the tests. Unlike in production, the check of addresses allows loopback."""
 
 import asyncio
 import socket
@@ -27,7 +27,7 @@ HTML = {"content-type": "text/html"}
 
 
 class Site:
-    """A web server that keeps its requests."""
+    """A web server that records its requests."""
 
     def __init__(self) -> None:
         self.requests: list[web.BaseRequest] = []
@@ -43,8 +43,8 @@ class Site:
         assert self.answer is not None
         return await self.answer(request)
 
-    def says(self, body: bytes = b"<p>Text.</p>", status: int = 200, **headers: str) -> None:
-        """Return a server with the same answer to all requests."""
+    def responds(self, body: bytes = b"<p>Text.</p>", status: int = 200, **headers: str) -> None:
+        """Make the server return the same response to all requests."""
 
         async def answer(_: web.BaseRequest) -> web.StreamResponse:
             said = HTML | {name.replace("_", "-"): value for name, value in headers.items()}
@@ -70,7 +70,7 @@ Fetch = Callable[..., Awaitable[Any]]
 
 @pytest.fixture
 async def fetch(site: Site, tmp_path: Path) -> AsyncIterator[Fetch]:
-    """Fetch into a file; return the facts and the content."""
+    """Return a function that fetches a URL and returns the facts and the content."""
     fetchers: list[WebFetcher] = []
 
     async def run(url: str, known: Validators | None = None, hosts: tuple[str, ...] = (), **changes: Any) -> Any:
@@ -87,8 +87,8 @@ async def fetch(site: Site, tmp_path: Path) -> AsyncIterator[Fetch]:
 
 
 async def test_a_page_is_fetched(site: Site, fetch: Fetch) -> None:
-    """The fetched page has the facts that tell whether it changes. The request has no data of the platform."""
-    site.says(etag='"a1"', last_modified="Sat, 21 Nov 2026 10:00:00 GMT")
+    """A fetched page has validators and a suffix. The request contains no data of the platform."""
+    site.responds(etag='"a1"', last_modified="Sat, 21 Nov 2026 10:00:00 GMT")
     fetched, body = await fetch(f"{site.url}/guide?x=1")
     assert body == b"<p>Text.</p>"
     assert (fetched.suffix, fetched.validators) == (".html", Validators('"a1"', "Sat, 21 Nov 2026 10:00:00 GMT"))
@@ -99,8 +99,8 @@ async def test_a_page_is_fetched(site: Site, fetch: Fetch) -> None:
 
 
 async def test_a_page_that_has_not_changed(site: Site, fetch: Fetch) -> None:
-    """The request has the facts of the last answer, and nothing is transferred."""
-    site.says(b"", 304)
+    """The request has the validators of the last response, and the page is not downloaded again."""
+    site.responds(b"", 304)
     known = Validators('"a1"', "Sat, 21 Nov 2026 10:00:00 GMT")
     assert await fetch(site.url, known) == (None, b"")
     sent = site.requests[0].headers
@@ -108,7 +108,7 @@ async def test_a_page_that_has_not_changed(site: Site, fetch: Fetch) -> None:
 
 
 async def test_redirects_are_followed(site: Site, fetch: Fetch) -> None:
-    """Relative and absolute redirects are followed to allowed hosts, up to a limit."""
+    """The fetcher follows relative and absolute redirects to allowed hosts, up to a limit."""
 
     async def answer(request: web.BaseRequest) -> web.StreamResponse:
         places = {"/a": "b/c", "/b/c": f"http://localhost:{site.port}/d"}
@@ -138,11 +138,11 @@ async def test_redirects_are_followed(site: Site, fetch: Fetch) -> None:
         ("http://[", UnreadableDocument),
     ],
 )
-async def test_a_redirect_is_looked_at_like_the_first_url(
+async def test_a_redirect_is_checked_like_the_first_url(
     site: Site, fetch: Fetch, location: str, error: type[Exception]
 ) -> None:
     """A redirect is checked like the first URL, because an allowed host may redirect elsewhere."""
-    site.says(b"", 302, location=location)
+    site.responds(b"", 302, location=location)
     with pytest.raises(error):
         await fetch(site.url)
     assert len(site.requests) == 1
@@ -150,8 +150,8 @@ async def test_a_redirect_is_looked_at_like_the_first_url(
 
 @pytest.mark.parametrize("host", ["localhost", "127.0.0.1", "[::1]", "[::ffff:127.0.0.1]"])
 async def test_addresses_that_are_not_public(site: Site, tmp_path: Path, host: str) -> None:
-    """With production's check, no name of loopback leads to a connection, even if every host is allowed."""
-    site.says()
+    """With the check of production, the fetcher connects to no name of loopback, even if every host is allowed."""
+    site.responds()
     fetcher = WebFetcher(AllowedUrls.of([f"*:{site.port}"]), max_bytes=1000, seconds=30)
     with pytest.raises(PermissionDenied, match="public"):
         await fetcher.fetch(f"http://{host}:{site.port}/", tmp_path / "page", None)
@@ -159,7 +159,7 @@ async def test_addresses_that_are_not_public(site: Site, tmp_path: Path, host: s
     assert site.requests == []
 
 
-async def test_addresses_are_looked_at_each_time(site: Site, fetch: Fetch) -> None:
+async def test_addresses_are_checked_at_each_connection(site: Site, fetch: Fetch) -> None:
     """The addresses of a name are checked at each connection, because they can change."""
     asked: list[str] = []
 
@@ -193,15 +193,15 @@ async def test_addresses_are_looked_at_each_time(site: Site, fetch: Fetch) -> No
     ],
 )
 async def test_statuses(site: Site, fetch: Fetch, status: int, error: type[Exception]) -> None:
-    """The error says whether another attempt makes sense."""
-    site.says(b"", status)
+    """The class of the error determines whether the job is retried."""
+    site.responds(b"", status)
     with pytest.raises(error):
         await fetch(site.url)
 
 
-async def test_what_is_too_large(site: Site, fetch: Fetch) -> None:
+async def test_a_document_that_is_too_large(site: Site, fetch: Fetch) -> None:
     """A document that is too large is refused, whether its server states the size or not."""
-    site.says(b"x" * 1001)
+    site.responds(b"x" * 1001)
     with pytest.raises(PayloadTooLarge):
         await fetch(site.url)
 
@@ -217,20 +217,20 @@ async def test_what_is_too_large(site: Site, fetch: Fetch) -> None:
 
 
 async def test_other_types_compressed_and_empty_answers(site: Site, fetch: Fetch) -> None:
-    """Answers of other types, compressed answers and empty answers are refused."""
-    site.says(content_type="video/mp4")
+    """The fetcher refuses responses of unsupported types, compressed responses and empty responses."""
+    site.responds(content_type="video/mp4")
     with pytest.raises(UnsupportedMedia):
         await fetch(site.url)
-    site.says(content_encoding="gzip")
+    site.responds(content_encoding="gzip")
     with pytest.raises(UnsupportedMedia):
         await fetch(site.url)
-    site.says(b"")
+    site.responds(b"")
     with pytest.raises(UnreadableDocument):
         await fetch(site.url)
 
 
-async def test_who_is_too_slow_or_away(site: Site, fetch: Fetch) -> None:
-    """A slow or absent server ends the fetch in time, and another attempt may succeed."""
+async def test_a_server_that_is_too_slow_or_absent(site: Site, fetch: Fetch) -> None:
+    """If the server is too slow or absent, the fetch ends in time with an error that allows another attempt."""
     ended = asyncio.Event()
 
     async def never(_: web.BaseRequest) -> web.StreamResponse:
@@ -260,13 +260,13 @@ async def test_who_is_too_slow_or_away(site: Site, fetch: Fetch) -> None:
         ("application/octet-stream", "", ""),
     ],
 )
-def test_what_a_document_is_called(content_type: str, ending: str, suffix: str) -> None:
-    """The server's type decides, otherwise the ending of the URL."""
+def test_the_suffix_of_a_document(content_type: str, ending: str, suffix: str) -> None:
+    """The content type of the response determines the suffix. For a generic type, the suffix of the URL does."""
     assert suffix_of(content_type, ending) == suffix
 
 
 @pytest.mark.parametrize("content_type", ["image/svg+xml", "video/mp4", "audio/flac", "application/x-\r\nfoo"])
-def test_what_is_not_read_is_not_fetched(content_type: str) -> None:
+def test_unsupported_types_are_not_fetched(content_type: str) -> None:
     """A document of an unsupported type is refused before its body is fetched."""
     with pytest.raises(UnsupportedMedia):
         suffix_of(content_type, ".html")

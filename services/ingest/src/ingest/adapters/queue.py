@@ -29,9 +29,9 @@ _POLL_SECONDS = 1.0
 _REPLY_SECONDS = 5.0
 _LAST_GENERATION = (1 << 63) - 1
 _FIRST_LANES = (0, 1, 0, 2, 0, 1, 0, 3)
-"""The lane that each successive poll tries first. No lane starves. Every second poll begins with the first lane."""
+"""The lane that each successive poll tries first. Every second poll begins with the first lane. No lane starves."""
 _EMPTY_SECONDS = 0.1
-"""Seconds for which the worker polls an empty lane after the others. A poll costs as much as a delivery."""
+"""Seconds for which an empty lane is polled after the other lanes, because a poll costs as much as a delivery."""
 
 _PLAIN = string.punctuation.replace("%", "") + " "
 """Characters that a header may contain. All others are percent-encoded."""
@@ -48,8 +48,8 @@ class NatsDelivery:
         self.attempt = message.metadata.num_delivered
         self.headers: Mapping[str, str] = message.headers or {}
 
-    async def alone(self) -> bool:
-        """See `ingest.ports.Delivery.alone`. Only jobs for the same index count."""
+    async def earlier_jobs_ended(self) -> bool:
+        """See `ingest.ports.Delivery.earlier_jobs_ended`. Only jobs for the same index count."""
         try:
             first = await self._jetstream.get_msg(
                 keys.INGEST_STREAM, 1, keys.ingest_jobs_of(self.job.principal.tenant, self.job.index), next=True
@@ -58,24 +58,24 @@ class NatsDelivery:
             return False
         return first.seq is not None and first.seq >= self._message.metadata.sequence.stream
 
-    async def keep(self) -> None:
-        """See `ingest.ports.Delivery.keep`."""
+    async def extend(self) -> None:
+        """See `ingest.ports.Delivery.extend`."""
         with unavailable():
             await self._message.in_progress()
 
-    async def done(self) -> None:
+    async def acknowledge(self) -> None:
         """Remove the job from the queue, and wait for the server's confirmation."""
         with unavailable():
             await self._message.ack_sync(timeout=_REPLY_SECONDS)
 
-    async def again(self, delay: float) -> None:
-        """See `ingest.ports.Delivery.again`."""
+    async def redeliver(self, delay: float) -> None:
+        """See `ingest.ports.Delivery.redeliver`."""
         with unavailable():
             await self._message.nak(delay)
 
-    async def bury(self, failure: Failure) -> None:
-        """See `ingest.ports.Delivery.bury`."""
-        await _bury(self._jetstream, self._message, failure, self._generation)
+    async def copy_to_dead_letters(self, failure: Failure) -> None:
+        """See `ingest.ports.Delivery.copy_to_dead_letters`."""
+        await _copy_to_dead_letters(self._jetstream, self._message, failure, self._generation)
 
 
 class NatsQueue:
@@ -124,7 +124,8 @@ class NatsQueue:
             if (message := await self._pull(lane)) is not None:
                 return message
             self._empty_until[lane] = now + _EMPTY_SECONDS
-        # The gateway puts the first job of a tenant into the first lane, so it is enough to wait for that lane.
+        # The gateway puts a tenant's first waiting job into the first lane. If all lanes are empty, it is enough to
+        # wait for this lane.
         return await self._pull(0, _POLL_SECONDS)
 
     async def _pull(self, lane: int, seconds: float = 0) -> Msg | None:
@@ -152,8 +153,10 @@ class NatsQueue:
             generation = _generation(headers) or generation
             job = job_from_message(message.data, generation, trace_id)
         except CausewayError as error:
-            _log.error("a message is not a job", subject=message.subject, error=error.message)
-            await _bury(self._transport.jetstream, message, Failure("INVALID_REQUEST", error.message), generation)
+            _log.error("a message of the queue is not a job", subject=message.subject, error=error.message)
+            await _copy_to_dead_letters(
+                self._transport.jetstream, message, Failure("INVALID_REQUEST", error.message), generation
+            )
             try:
                 await message.term()
             except nats.errors.Error as failure:
@@ -175,11 +178,13 @@ def _generation(headers: Mapping[str, str]) -> int:
     return generation
 
 
-async def _bury(jetstream: JetStreamContext, message: Msg, failure: Failure, generation: int) -> None:
+async def _copy_to_dead_letters(
+    jetstream: JetStreamContext, message: Msg, failure: Failure, generation: int
+) -> None:
     """Copy a message of the queue to the dead letters, with its headers and the reason.
 
-    The copy has no bytes of the original, which remains in the store. The dead letters have a quarter of
-    the queue's space. When the space is full, the stream drops the oldest dead letters.
+    The copy does not contain the original, which remains in the store. The stream of the dead letters has a quarter
+    of the queue's space. When the space is full, the stream drops the oldest dead letters.
 
     Raises:
         Unavailable: The broker does not answer.

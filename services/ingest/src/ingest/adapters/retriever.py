@@ -144,7 +144,7 @@ class RetrieverIndex:
         return [document_from_message(document) for document in response.deleted]
 
     async def answers(self) -> bool:
-        """Return whether the retriever's health check reports that it serves."""
+        """Return whether the retriever's health check reports SERVING."""
         try:
             response = await self._check(health_pb2.HealthCheckRequest(), timeout=_PROBE_SECONDS)
         except grpc.aio.AioRpcError:
@@ -166,7 +166,7 @@ class RetrieverIndex:
 
 
 async def _first(batches: AsyncIterator[Batch]) -> tuple[list[Batch], bool]:
-    """Return all batches of a small document and True, or the first ones of a larger document and False."""
+    """Read the first batches. Return them, and whether they are all batches of the document."""
     first: list[Batch] = []
     async for batch in batches:
         first.append(batch)

@@ -26,7 +26,7 @@ _PICTURE_SECONDS = 10.0
 
 @contextlib.contextmanager
 def unavailable() -> Iterator[None]:
-    """Turn each error of an unavailable NATS server into `Unavailable`."""
+    """Convert the errors of an unavailable NATS server to `Unavailable`."""
     try:
         yield
     except (nats.errors.Error, TimeoutError, OSError) as error:
@@ -107,7 +107,7 @@ class NatsJobs:
     async def write(self, job: Job, status: Status, revision: int) -> int:
         """See `ingest.ports.Jobs.write`."""
         if not self._client.is_connected:
-            raise Unavailable("The message broker does not answer.")  # without waiting for a time-out
+            raise Unavailable("The message broker does not answer.")  # do not wait for a time-out
         value = status_to_message(job, status, datetime.now(UTC))
         try:
             with unavailable():

@@ -1,11 +1,11 @@
-"""Jobs that change the access list of a document and of the files within it."""
+"""Runs jobs that change the access list of a document and of the files within it."""
 
 import contextlib
 from dataclasses import replace
 
 from servicekit.errors import NotFound, StaleGeneration, Unavailable
 
-from ingest.documents.index_writer import Alone
+from ingest.documents.index_writer import EarlierJobsEnded
 from ingest.documents.report import Report
 from ingest.domain import AccessJob, Document, State
 from ingest.ports import Index
@@ -21,12 +21,12 @@ class AccessChanges:
     def __init__(self, index: Index) -> None:
         self._index = index
 
-    async def run(self, job: AccessJob, report: Report, alone: Alone) -> State:
+    async def run(self, job: AccessJob, report: Report, earlier_jobs_ended: EarlierJobsEnded) -> State:
         """Set the readers of the document, and of the files within it, to those of the job.
 
-        The job waits until all jobs for the index that were accepted earlier have ended. An earlier job may store a
-        version of the document, which the index would refuse after this change. The files within the document are
-        changed before the document. If the document is changed, all files within it are changed.
+        The job waits until all earlier jobs for the index have ended. Otherwise, the index would refuse the version
+        that an earlier job stores after this change. The method changes the files within the document before the
+        document, so that a changed document contains only changed files.
 
         Returns:
             UNCHANGED if the document and all files within it had these readers before; otherwise SUCCEEDED.
@@ -48,7 +48,7 @@ class AccessChanges:
             return State.SUCCEEDED  # a previous attempt changed the document
         if stored.generation > requested.generation:
             raise StaleGeneration("The index already has a newer version of the document.")
-        if not await alone():
+        if not await earlier_jobs_ended():
             raise Unavailable("Jobs that were accepted earlier for the index have not ended yet.")
         within = await self._within(job, stored)
         await report.commit()

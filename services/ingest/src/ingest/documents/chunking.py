@@ -1,8 +1,8 @@
 """Splits pages into chunks of whole sentences, rows or definitions, within a section and the model's token limit.
 
-A chunk is an unchanged part of its section's text. It begins with the last sentences of the previous chunk, as far
-as the overlap allows, so that the chunk is understandable. Sections are divided evenly, because two halves
-are better for search than a full chunk and a tiny one.
+A chunk is an unchanged part of its section's text. For context, it begins with the last sentences of the previous
+chunk, up to the maximum overlap. Sections are divided evenly, because two halves are better for search than a full
+chunk and a tiny one.
 """
 
 import itertools
@@ -20,11 +20,11 @@ from ingest.parsing.content import Page
 
 _SEPARATORS = re.compile(r"[\W_]+")
 _CHARACTERS_A_TOKEN = 10
-"""Limits the length of a token, for example a word of 1000 letters that the tokenizer takes as one token."""
+"""Maximum characters per token on average. The tokenizer may count a word of 1000 letters as one token."""
 
 
 @dataclass(frozen=True, slots=True)
-class Shape:
+class ChunkLimits:
     """The size of chunks.
 
     Attributes:
@@ -43,8 +43,8 @@ class Shape:
         return _CHARACTERS_A_TOKEN * self.tokens
 
     @classmethod
-    def fitting(cls, model_tokens: int, tokens: int = 200, overlap: int = 30) -> "Shape":
-        """Return the shape for a model's token limit, with a fifth of it reserved for names and headings.
+    def fitting(cls, model_tokens: int, tokens: int = 200, overlap: int = 30) -> "ChunkLimits":
+        """Return the limits for a model. A fifth of the model's token limit is reserved for names and headings.
 
         At most half of a chunk repeats the previous one.
         """
@@ -70,8 +70,8 @@ class _Piece:
 
 
 @dataclass(frozen=True, slots=True)
-class Stretch:
-    """A section of a text that was submitted as text.
+class TextSection:
+    """A section of a document that was submitted as text.
 
     Attributes:
         start: In code points of the text.
@@ -87,16 +87,16 @@ class Stretch:
 
 
 class Chunker:
-    """Splits documents into chunks. Pure; callable from any thread.
+    """Splits documents into chunks. The methods can be called from any thread.
 
     Args:
         tokenizer: The tokenizer of the embedding model.
-        shape: The size of chunks.
+        limits: The limits of a chunk.
     """
 
-    def __init__(self, tokenizer: Tokenizer, shape: Shape) -> None:
+    def __init__(self, tokenizer: Tokenizer, limits: ChunkLimits) -> None:
         self._tokenizer = tokenizer
-        self._shape = shape
+        self._limits = limits
 
     def chunks(self, pages: Iterable[Page], sourcefile: str) -> Iterator[Chunk]:
         """Yield the chunks of a document in reading order."""
@@ -108,28 +108,28 @@ class Chunker:
                 for start, end in self.split(section.text, section.whole):
                     text = section.text[start:end]
                     indexed = self._indexed(name, section.headings, text)
-                    overlap, separator = _joint(section.text, before, start)
+                    overlap, separator = _overlap_and_separator(section.text, before, start)
                     yield Chunk(number, text, indexed, page.number, section.headings, overlap, separator)
                     number += 1
                     before = end
 
-    def chunks_of(self, text: str, stretches: Sequence[Stretch] = ()) -> Iterator[Chunk]:
+    def chunks_of(self, text: str, sections: Sequence[TextSection] = ()) -> Iterator[Chunk]:
         """Yield the chunks of a text that was submitted as text. Without overlaps, the chunks add up to the text.
 
         Args:
             text: The whole text.
-            stretches: Its sections, in order and disjoint, with all characters except white space; by default, the
+            sections: Its sections, in order and disjoint, with all characters except white space; by default, the
                 text is one section.
         """
         before = 0
         spans = [
-            (stretch.start + start, stretch.start + end, stretch.headings)
-            for stretch in stretches or (Stretch(0, len(text)),)
-            for start, end in self.split(text[stretch.start : stretch.end], stretch.whole)
+            (section.start + start, section.start + end, section.headings)
+            for section in sections or (TextSection(0, len(text)),)
+            for start, end in self.split(text[section.start : section.end], section.whole)
         ]
         for number, (start, end, headings) in enumerate(spans):
             stop = end if number + 1 < len(spans) else len(text)
-            overlap, separator = _joint(text, before, start)
+            overlap, separator = _overlap_and_separator(text, before, start)
             indexed = self._indexed("", headings, text[start:end])
             yield Chunk(number, text[start:stop], indexed, 0, headings, overlap, separator)
             before = end
@@ -143,12 +143,12 @@ class Chunker:
             text: The text of the section.
             whole: See `ingest.parsing.content.Section`; impossible spans are ignored.
         """
-        if not whole and (only := self._only(text)) is not None:
+        if not whole and (only := self._as_one_chunk(text)) is not None:
             return [only]
         pieces = list(self._pieces(text, whole))
         total = sum(piece.tokens for piece in pieces)
-        room = self._shape.tokens - self._shape.overlap
-        parts = 1 if total <= self._shape.tokens else math.ceil((total - self._shape.overlap) / room)
+        new_per_chunk = self._limits.tokens - self._limits.overlap
+        parts = 1 if total <= self._limits.tokens else math.ceil((total - self._limits.overlap) / new_per_chunk)
         target = total / parts
         spans: list[tuple[int, int]] = []
         first = 0
@@ -156,40 +156,41 @@ class Chunker:
             starts = self._starts(text, pieces, first, spans)
             begin, overlap = starts.pop()
             last = first
-            fresh = pieces[first].tokens
-            while last + 1 < len(pieces) and fresh < target:
+            new_tokens = pieces[first].tokens
+            while last + 1 < len(pieces) and new_tokens < target:
                 more = pieces[last + 1]
-                if not self._fits(text, begin, more.end, overlap + fresh + more.tokens, last + 1 - first):
+                if not self._fits(text, begin, more.end, overlap + new_tokens + more.tokens, last + 1 - first):
                     break
                 last += 1
-                fresh += more.tokens
-            while starts and not self._fits(text, begin, pieces[last].end, overlap + fresh, last - first):
+                new_tokens += more.tokens
+            while starts and not self._fits(text, begin, pieces[last].end, overlap + new_tokens, last - first):
                 begin, overlap = starts.pop()
             spans.append((begin, pieces[last].end))
             first = last + 1
         return spans
 
-    def _only(self, text: str) -> tuple[int, int] | None:
+    def _as_one_chunk(self, text: str) -> tuple[int, int] | None:
         """Return the span of the text without the white space around it, if it fits into a chunk."""
         start, end = len(text) - len(text.lstrip()), len(text.rstrip())
-        if not 0 < end - start <= self._shape.characters:
+        if not 0 < end - start <= self._limits.characters:
             return None
-        return (start, end) if self._tokenizer.count(text[start:end]) <= self._shape.tokens else None
+        return (start, end) if self._tokenizer.count(text[start:end]) <= self._limits.tokens else None
 
-    def _fits(self, text: str, start: int, end: int, estimate: int, joints: int) -> bool:
-        if end - start > self._shape.characters:
+    def _fits(self, text: str, start: int, end: int, estimate: int, boundaries: int) -> bool:
+        if end - start > self._limits.characters:
             return False
-        # The token counts of parts may not add up to the count of the whole. Far from the limit, they suffice.
-        if estimate + (joints + 1) * 2 <= self._shape.tokens:
+        # The token counts of parts may not add up to the count of the whole. Far below the limit, the sum is good
+        # enough.
+        if estimate + (boundaries + 1) * 2 <= self._limits.tokens:
             return True
-        return estimate <= 2 * self._shape.tokens and self._tokenizer.count(text[start:end]) <= self._shape.tokens
+        return estimate <= 2 * self._limits.tokens and self._tokenizer.count(text[start:end]) <= self._limits.tokens
 
     def _starts(
         self, text: str, pieces: Sequence[_Piece], first: int, spans: Sequence[tuple[int, int]]
     ) -> list[tuple[int, int]]:
         """Return the possible starts of the chunk with the first new piece ``first``, and their repeated tokens.
 
-        Earlier starts come later in the list. None is before the start of the previous chunk.
+        The list is in descending order. All starts are behind the start of the previous chunk.
         """
         starts = [(pieces[first].start, 0)]
         if spans and pieces[first].continues:
@@ -198,14 +199,16 @@ class Chunker:
         for at in range(first - 1, -1, -1) if spans else ():
             piece = pieces[at]
             tokens += piece.tokens
-            if piece.start <= spans[-1][0] or tokens > self._shape.overlap:
+            if piece.start <= spans[-1][0] or tokens > self._limits.overlap:
                 break
             starts.append((piece.start, tokens))
         return starts
 
     def _within(self, text: str, piece: _Piece, end: int, after: int) -> list[tuple[int, int]]:
-        """Return the starts in a piece that continues at ``end``: at a space if possible, else at a token."""
-        overlap = self._shape.overlap
+        """Return the start of the overlap in a piece that continues at ``end``: at a space if possible, else at a
+        token.
+        """
+        overlap = self._limits.overlap
         spans = self._tokenizer.spans(text[piece.start : end])
         bounds = [start for (_, before), (start, _) in itertools.pairwise(spans) if before <= start]
         inside = [piece.start + at for at in bounds if at >= spans[-overlap:][0][0]] if overlap else []
@@ -222,11 +225,11 @@ class Chunker:
         for start, end in whole:
             if done <= start < end <= len(text):
                 yield from self._sentences(text, done, start)
-                yield from self._together(text, start, end)
+                yield from self._whole_or_lines(text, start, end)
                 done = end
         yield from self._sentences(text, done, len(text))
 
-    def _together(self, text: str, start: int, end: int) -> Iterator[_Piece]:
+    def _whole_or_lines(self, text: str, start: int, end: int) -> Iterator[_Piece]:
         """Yield a span as one piece if it fits into a chunk, otherwise line by line."""
         piece = self._whole(text, start, end)
         if piece is not None:
@@ -242,11 +245,11 @@ class Chunker:
 
     def _whole(self, text: str, start: int, end: int) -> _Piece | None:
         """Return a span as one piece, with its indentation, or None if it is too long or blank."""
-        stretch = text[start:end].rstrip()
-        if not stretch or len(stretch) > self._shape.characters:
+        stripped = text[start:end].rstrip()
+        if not stripped or len(stripped) > self._limits.characters:
             return None
-        tokens = self._tokenizer.count(stretch)
-        return _Piece(start, start + len(stretch), tokens) if tokens <= self._shape.tokens else None
+        tokens = self._tokenizer.count(stripped)
+        return _Piece(start, start + len(stripped), tokens) if tokens <= self._limits.tokens else None
 
     def _sentences(self, text: str, start: int, end: int) -> Iterator[_Piece]:
         """Yield the sentences of a span. A sentence that fits into a chunk is one piece."""
@@ -254,12 +257,12 @@ class Chunker:
             yield from self._parts(text, start + first, start + last)
 
     def _parts(self, text: str, start: int, end: int) -> Iterator[_Piece]:
-        """Yield a sentence, in parts if it does not fit into a chunk; each part leaves room for the overlap."""
-        shape, limit, continues = self._shape, self._shape.tokens, False
+        """Yield a sentence, or parts of it that leave space for the overlap if it does not fit into a chunk."""
+        limits, limit, continues = self._limits, self._limits.tokens, False
         while start < end:
             stop, tokens = self._cut(text, start, end, limit)
             if stop < end and not continues:
-                limit = max(1, shape.tokens - shape.overlap)
+                limit = max(1, limits.tokens - limits.overlap)
                 stop, tokens = self._cut(text, start, end, limit)
             yield _Piece(start, stop, tokens, continues)
             start, continues = stop, True
@@ -272,8 +275,8 @@ class Chunker:
         The end is at a space if the second half of the piece contains a space.
         """
         limit = end
-        if end - start > self._shape.characters:
-            limit = start + self._shape.characters
+        if end - start > self._limits.characters:
+            limit = start + self._limits.characters
         spans = self._tokenizer.spans(text[start:limit])
         if limit == end and len(spans) <= tokens:
             return end, len(spans)
@@ -291,14 +294,14 @@ class Chunker:
     def _indexed(self, name: str, headings: tuple[str, ...], text: str) -> str:
         """Return the text after the name and headings that fit the model's limit and do not occur in the text."""
         lines = [*(line for line in (name, *headings) if line and line not in text), text]
-        while len(lines) > 1 and self._tokenizer.count("\n".join(lines)) > self._shape.indexed_tokens:
+        while len(lines) > 1 and self._tokenizer.count("\n".join(lines)) > self._limits.indexed_tokens:
             # The outermost heading has the least information and is dropped first. The name is dropped last.
             lines.pop(1 if len(lines) > 2 else 0)
         return "\n".join(lines)
 
 
-def _joint(text: str, before: int | None, start: int) -> tuple[int, str | None]:
-    """Return overlap and separator of a chunk that begins at ``start``, after one that ended at ``before``."""
+def _overlap_and_separator(text: str, before: int | None, start: int) -> tuple[int, str | None]:
+    """Return overlap and separator of a chunk that begins at ``start``; the previous chunk ended at ``before``."""
     if before is None:
         return 0, None
     return max(0, before - start), text[before:start]

@@ -1,4 +1,4 @@
-"""Documents from URLs: the fetched content becomes the original of the job, once for all attempts."""
+"""Fetches documents from URLs. The content becomes the original of the job. All attempts of the job use it."""
 
 import asyncio
 import hashlib
@@ -8,7 +8,7 @@ from pathlib import Path
 
 import msgspec
 
-from ingest.documents.originals import room
+from ingest.documents.originals import full_disk_is_unavailable
 from ingest.documents.report import Report
 from ingest.domain import Document, FileJob, Progress, State, Validators
 from ingest.ports import Originals, Web
@@ -31,13 +31,13 @@ class Downloads:
     async def fetch(self, job: FileJob, existing: Document | None, report: Report) -> FileJob:
         """Return the job as if its document had been uploaded.
 
-        The original is in the store. If the URL's server reports no change, the job refers to the original of
-        ``existing``. A later attempt uses the content that an earlier attempt fetched, because the page may have
-        changed since.
+        The method stores the content as the job's original. If the URL's server reports no change, the job has the
+        properties of ``existing`` and no original is stored. A later attempt uses the content that an earlier
+        attempt fetched, because the page may have changed since.
 
         Args:
             job: A job with a URL.
-            existing: The document's version in the index.
+            existing: The version of the document in the index; None if the index has none.
             report: The report of the job.
 
         Raises:
@@ -49,7 +49,7 @@ class Downloads:
             path = Path(scratch) / "original"
             if fetched is None:
                 known = _validators(job, existing)
-                with room():
+                with full_disk_is_unavailable():
                     fetched = await self._web.fetch(job.url, path, known)
                 if fetched is None and existing is not None:
                     document = replace(
@@ -62,7 +62,7 @@ class Downloads:
                 assert fetched is not None, "a page cannot be unchanged without validators"
                 await self._originals.put(job.object_name, path, fetched)
             else:
-                with room():
+                with full_disk_is_unavailable():
                     await self._originals.fetch(job.object_name, path, 0)
             sha256, size = await asyncio.to_thread(_measured, path)
         document = replace(
@@ -79,16 +79,16 @@ def _validators(job: FileJob, existing: Document | None) -> Validators | None:
         facts = msgspec.json.decode(existing.metadata_json or b"{}", type=dict[str, object])
     except (ValueError, RecursionError):
         return None
-    validators_seen = [facts.get(name) for name in ("url", "etag", "last_modified")]
-    url, etag, last_modified = (value if isinstance(value, str) else "" for value in validators_seen)
+    entries = [facts.get(name) for name in ("url", "etag", "last_modified")]
+    url, etag, last_modified = (value if isinstance(value, str) else "" for value in entries)
     return Validators(etag, last_modified) if url == job.url and (etag or last_modified) else None
 
 
 def _metadata(job: FileJob, validators: Validators) -> bytes:
     """Return the caller's metadata with the URL and its validators."""
     facts = msgspec.json.decode(job.document.metadata_json or b"{}", type=_Facts)
-    validators_seen = {"url": job.url, "etag": validators.etag, "last_modified": validators.last_modified}
-    for name, value in validators_seen.items():
+    entries = {"url": job.url, "etag": validators.etag, "last_modified": validators.last_modified}
+    for name, value in entries.items():
         facts.pop(name, None)
         if value:
             facts[name] = msgspec.Raw(msgspec.json.encode(value))

@@ -1,4 +1,4 @@
-"""The embedding model for a job's chunks: an index keeps the model that it was created with."""
+"""Selects the embedding model for a job's chunks: the model with which the index was created."""
 
 from dataclasses import dataclass
 
@@ -6,7 +6,7 @@ from embedding.models import EmbeddingModels
 from embedding.port import Embedder
 from servicekit.errors import Conflict
 
-from ingest.documents.chunking import Chunker, Shape
+from ingest.documents.chunking import Chunker, ChunkLimits
 from ingest.domain import Job, Traits, VectorSpace
 from ingest.ports import Index
 
@@ -38,8 +38,8 @@ class IndexingModels:
 
     Args:
         models: The configured models. New indexes use the first model.
-        index: Returns the model of an index and the size of its chunks.
-        tokens: Default maximum number of tokens of a chunk's text; less for a model with a lower limit.
+        index: The retriever, which knows the model of each index and the size of its chunks.
+        tokens: Default maximum number of tokens of a chunk's text. It is lower for a model with a lower limit.
         overlap: Default maximum number of tokens that a chunk repeats from the previous chunk.
     """
 
@@ -85,9 +85,9 @@ class IndexingModels:
         return self._indexing(embedder, traits.chunk_tokens, traits.chunk_overlap, ocr=traits.ocr)
 
     def _indexing(self, embedder: Embedder, tokens: int | None, overlap: int | None, *, ocr: bool) -> IndexingModel:
-        shape = Shape.fitting(
+        limits = ChunkLimits.fitting(
             embedder.max_tokens,
             tokens=self._tokens if tokens is None else tokens,
             overlap=self._overlap if overlap is None else overlap,
         )
-        return IndexingModel(embedder, Chunker(embedder.tokenizer, shape), ocr)
+        return IndexingModel(embedder, Chunker(embedder.tokenizer, limits), ocr)

@@ -24,17 +24,17 @@ from ingest.documents.downloads import Downloads
 from ingest.documents.embedding_models import IndexingModels
 from ingest.documents.file_reading import FileReader, MemberFile, Scratch
 from ingest.documents.file_report import FileReport
-from ingest.documents.index_writer import Alone, Storing
+from ingest.documents.index_writer import EarlierJobsEnded, IndexWriter
 from ingest.documents.originals import fetched
 from ingest.documents.report import Report, Settled
 from ingest.domain import MAIL, OCR, Document, Fetched, FileJob, JobWarning, State, Traits, with_facts
-from ingest.parsing.content import Room
+from ingest.parsing.content import MemberLimits
 from ingest.parsing.process import ParserDefect
 from ingest.parsing.registry import READABLE
 from ingest.ports import Index, Originals, Parser, Pictures
 
 _log = structlog.get_logger(__name__)
-_QUICKLY_CUT = 1000
+_SHORT_TEXT = 1000
 """Maximum code points of a document that is chunked in the event loop, which takes about a millisecond."""
 
 
@@ -46,7 +46,7 @@ class FileIngestion:
         downloads: Fetches originals that were not uploaded.
         parser: Extracts text from files.
         models: Split text into chunks and embed them, as the index requires.
-        storing: Writes chunks to the index.
+        writer: Writes chunks to the index.
         index: The index.
         pictures: The store of the pictures of pages.
         max_bytes: Maximum size of an original, and maximum total size of the files within it.
@@ -59,7 +59,7 @@ class FileIngestion:
         downloads: Downloads,
         parser: Parser,
         models: IndexingModels,
-        storing: Storing,
+        writer: IndexWriter,
         index: Index,
         pictures: Pictures,
         *,
@@ -70,16 +70,16 @@ class FileIngestion:
         self._downloads = downloads
         self._reader = FileReader(parser, pictures, max_bytes=max_bytes)
         self._models = models
-        self._storing = storing
+        self._writer = writer
         self._index = index
         self._pictures = pictures
-        self._room = Room(max_members, max_bytes)
+        self._member_limits = MemberLimits(max_members, max_bytes)
 
-    async def run(self, job: FileJob, report: Report, alone: Alone) -> State:
+    async def run(self, job: FileJob, report: Report, earlier_jobs_ended: EarlierJobsEnded) -> State:
         """Ingest the job's document; return SUCCEEDED, or UNCHANGED if the index already has it.
 
-        A repeated run changes nothing, because chunks and generation depend only on the job. For ``alone`` see
-        `Ingestion.run`.
+        A repeated run changes nothing, because chunks and generation depend only on the job. For
+        ``earlier_jobs_ended`` see `Ingestion.run`.
 
         Raises:
             UnreadableDocument, UnsupportedMedia, PayloadTooLarge: The document cannot be read.
@@ -94,27 +94,27 @@ class FileIngestion:
         if existing is not None:
             if existing.generation == job.document.generation:
                 # A previous attempt has stored the document.
-                await self._remove_spare(job, job.object_name, existing.original)
+                await self._remove_unused(job, job.object_name, existing.original)
                 return State.SUCCEEDED
             if existing.generation > job.document.generation:
                 raise StaleGeneration("The index already has a newer version of the document.")
         if job.url:
             job = await self._downloads.fetch(job, existing, report)
         if existing is not None and existing.original:  # old records do not have the original
-            if await self._storing.has(job, job.document, existing, alone):
+            if await self._writer.has(job, job.document, existing, earlier_jobs_ended):
                 return State.UNCHANGED
             if existing.has_same_content_as(job.document) and not existing.may_have_members:
                 await report.commit()
                 with contextlib.suppress(NotFound):  # the document was just removed
                     updated = await self._index.update(job, replace(job.document, language=existing.language))
-                    await self._remove_spare(job, job.object_name, existing.original)
+                    await self._remove_unused(job, job.object_name, existing.original)
                     return State.SUCCEEDED if updated else State.UNCHANGED
                 if job.url:  # the job may refer to the original of the removed document
                     job = await self._downloads.fetch(job, None, report)
         source = fetched(
             self._originals, job.object_name, job.document.size_bytes, job.document.sha256, content=job.content
         )
-        await self._replace(job, FileReport(report, self._room), traits, existing, source, ())
+        await self._replace(job, FileReport(report, self._member_limits), traits, existing, source, ())
         return State.SUCCEEDED
 
     async def has_stored(self, job: FileJob) -> bool:
@@ -135,20 +135,20 @@ class FileIngestion:
         source: AbstractAsyncContextManager[Path],
         outer: Sequence[str],
     ) -> None:
-        """Store the document in place of the existing version; see `_make`."""
+        """Store the document in place of the existing version; see `_read_and_store`."""
         try:
-            await self._make(job, report, traits, existing, source, outer)
+            await self._read_and_store(job, report, traits, existing, source, outer)
         except (InvalidRequest, Settled) as error:
             # The document cannot be read, or the job was cancelled, so its pictures are not needed.
-            over = error.state is not None if isinstance(error, Settled) else True
+            ended = error.state is not None if isinstance(error, Settled) else True
             shown = existing is not None and existing.has_pictures and existing.sha256 == job.document.sha256
-            if over and job.document.has_pictures and not shown:
+            if ended and job.document.has_pictures and not shown:
                 await self._pictures.remove(job, job.document)
             raise
         if existing is not None:
-            await self._remove_spare(job, existing.original, job.object_name)
+            await self._remove_unused(job, existing.original, job.object_name)
 
-    async def _make(
+    async def _read_and_store(
         self,
         job: FileJob,
         report: FileReport,
@@ -175,26 +175,30 @@ class FileIngestion:
         with Scratch() as scratch:
             read = await self._reader.read(job, report, source, scratch, outer=outer, ocr=model.ocr)
             document = read.document
-            cut = model.chunker.chunks(read.pages, job.document.sourcefile)
-            is_short = sum(len(section.text) for page in read.pages for section in page.sections) <= _QUICKLY_CUT
-            chunks = self._storing.limited(cut) if is_short else await asyncio.to_thread(self._storing.limited, cut)
+            all_chunks = model.chunker.chunks(read.pages, job.document.sourcefile)
+            is_short = sum(len(section.text) for page in read.pages for section in page.sections) <= _SHORT_TEXT
+            chunks = (
+                self._writer.limited(all_chunks)
+                if is_short
+                else await asyncio.to_thread(self._writer.limited, all_chunks)
+            )
             members = read.members
-            del cut, read
-            await report.cut(len(chunks), outermost=not outer)
+            del all_chunks, read
+            await report.chunked(len(chunks), outermost=not outer)
             kept = set()
             for number, member in enumerate(members):
                 member_job = _member_job(job, member, number)
-                if await self._bring_member(member_job, report, member, (*outer, member.name)):
+                if await self._ingest_member(member_job, report, member, (*outer, member.name)):
                     kept.add(member_job.document.document_id)
                 await report.finished_member()
         if existing is not None and existing.may_have_members:
             await self._remove_members(job, report, kept)
-        await self._storing.store(job, document, model, chunks, report.commit, report.stored)
+        await self._writer.store(job, document, model, chunks, report.commit, report.stored)
         shown = document.sha256 if document.has_pictures else ""
         if existing is not None and existing.has_pictures and existing.sha256 != shown:
             await self._pictures.remove(job, existing)
 
-    async def _bring_member(
+    async def _ingest_member(
         self, job: FileJob, report: FileReport, member: MemberFile, outer: Sequence[str]
     ) -> bool:
         """Ingest a file within a file. Return whether it is in the index; if it is unreadable, add a warning."""
@@ -214,7 +218,7 @@ class FileIngestion:
             message = error.message.removesuffix(READABLE).rstrip()
             warning = JobWarning(errors.row_of(error).reason, message, part="/".join(outer))
         except StaleGeneration:  # a newer version of the outer file has stored it
-            await self._remove_spare(job, job.object_name, "")
+            await self._remove_unused(job, job.object_name, "")
             return True
         except ParserDefect:
             _log.exception("cannot read a file within a file", job=job.job_id)
@@ -222,7 +226,7 @@ class FileIngestion:
         else:
             return True
         report.warn([warning])
-        await self._remove_spare(job, job.object_name, "")
+        await self._remove_unused(job, job.object_name, "")
         return False
 
     async def _remove_members(self, job: FileJob, report: FileReport, kept: Collection[str]) -> None:
@@ -237,19 +241,19 @@ class FileIngestion:
             return
         await report.commit()
         for document in await self._index.remove(job, old):
-            await self._remove_spare(job, document.original, "")
+            await self._remove_unused(job, document.original, "")
             if document.has_pictures:
                 await self._pictures.remove(job, document)
 
-    async def _remove_spare(self, job: FileJob, spare: str, kept: str) -> None:
+    async def _remove_unused(self, job: FileJob, unused: str, kept: str) -> None:
         """Remove an original that no version uses any more, unless ``kept`` is the same original."""
         # The index of a restored snapshot refers to originals of the index from which the snapshot was made.
-        if spare == kept or not keys.is_original_in(job.principal.tenant, job.index, spare):
+        if unused == kept or not keys.is_original_in(job.principal.tenant, job.index, unused):
             return
         try:
-            await self._originals.remove(spare)
+            await self._originals.remove(unused)
         except Unavailable as error:  # an unused original is harmless
-            _log.warning("cannot remove an unused original", job=job.job_id, name=spare, error=error.message)
+            _log.warning("cannot remove an unused original", job=job.job_id, name=unused, error=error.message)
 
 
 def _member_job(job: FileJob, member: MemberFile, number: int) -> FileJob:

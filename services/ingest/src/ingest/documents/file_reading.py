@@ -14,15 +14,15 @@ from servicekit import errors
 from servicekit.errors import PayloadTooLarge
 
 from ingest.documents.file_report import FileReport
-from ingest.documents.originals import room, verified
+from ingest.documents.originals import full_disk_is_unavailable, verified
 from ingest.domain import MAIL, OCR, Document, FileJob, JobWarning, with_facts
-from ingest.parsing.content import NO_ROOM, Head, Member, Omission, Page, Part, Room
+from ingest.parsing.content import NO_MEMBERS, Head, Member, MemberLimits, Omission, Page, Part
 from ingest.parsing.process import refusal
 from ingest.ports import Parser, Pictures
 
 _MOST_RECOGNISED = 1000
 """Maximum number of pages with recognised text in a document's metadata."""
-_DEEPEST = 3
+_MAX_DEPTH = 3
 """Maximum depth of files within files. Deeper files are not unpacked."""
 
 
@@ -45,7 +45,7 @@ class MemberFile:
 
 @dataclass(frozen=True, slots=True)
 class Reading:
-    """The content of a file: its updated record, its pages, the files within it."""
+    """The content of a file: the document with the properties of the file, the pages, and the files within it."""
 
     document: Document
     pages: Sequence[Page]
@@ -78,7 +78,7 @@ class FileReader:
     Args:
         parser: Extracts text from files.
         pictures: The store of the pictures of pages.
-        max_bytes: Larger files are refused.
+        max_bytes: Maximum size of a file in bytes.
     """
 
     def __init__(self, parser: Parser, pictures: Pictures, *, max_bytes: int) -> None:
@@ -103,7 +103,8 @@ class FileReader:
             report: Receives the progress in pages, and the warnings.
             source: Opens the file.
             scratch: The directory for the files within it.
-            outer: Names of the file and of the files around it, without the outermost one.
+            outer: The names of the enclosing files and of the file, without the outermost file; empty for that
+                file.
             ocr: Whether text in images is recognised.
 
         Raises:
@@ -117,14 +118,14 @@ class FileReader:
         pages: list[Page] = []
         members: list[MemberFile] = []
         is_pictured, document = document.has_pictures, replace(document, has_pictures=False)
-        unpacked = report.room if len(outer) < _DEEPEST else NO_ROOM
+        unpacked = report.remaining if len(outer) < _MAX_DEPTH else NO_MEMBERS
         async with contextlib.aclosing(self._parts(job, source, unpacked, pictures=is_pictured, ocr=ocr)) as parts:
             async for part in parts:
                 match part:
                     case Head():
-                        document = _known(document, part)
+                        document = _with_head(document, part)
                     case Member():
-                        members.append(await _unpacked(part, scratch.path(str(len(members)))))
+                        members.append(await _saved(part, scratch.path(str(len(members)))))
                         report.found_member(len(part.content))
                     case Omission():
                         report.warn([_warning(part, outer)])
@@ -139,9 +140,15 @@ class FileReader:
         return Reading(_recognised(document, pages), pages, members)
 
     async def _parts(
-        self, job: FileJob, source: AbstractAsyncContextManager[Path], members: Room, *, pictures: bool, ocr: bool
+        self,
+        job: FileJob,
+        source: AbstractAsyncContextManager[Path],
+        members: MemberLimits,
+        *,
+        pictures: bool,
+        ocr: bool,
     ) -> AsyncGenerator[Part, None]:
-        """Yield the parts of the job's document. A short plain text is read from the job itself."""
+        """Yield the parts of the job's document. A short plain text is read from the message of the job."""
         name = f"{job.document.sourcefile}{job.suffix}"
         if job.content:
             short = self._parser.read_short(verified(job.content, job.document.sha256), name)
@@ -157,14 +164,14 @@ class FileReader:
 
 
 def _recognised(document: Document, pages: Sequence[Page]) -> Document:
-    """Return the record with the pages whose text was recognised, and the confidence of each."""
+    """Add the pages with recognised text, and the confidence of each, to the metadata of the document."""
     found = [{"page": page.number, "confidence": page.confidence} for page in pages if page.confidence is not None]
     if not found:
         return document
     return replace(document, metadata_json=with_facts(document.metadata_json, {OCR: found[:_MOST_RECOGNISED]}))
 
 
-def _known(document: Document, head: Head) -> Document:
+def _with_head(document: Document, head: Head) -> Document:
     return replace(
         document,
         content_type=head.content_type,
@@ -176,12 +183,12 @@ def _known(document: Document, head: Head) -> Document:
     )
 
 
-async def _unpacked(member: Member, path: Path) -> MemberFile:
+async def _saved(member: Member, path: Path) -> MemberFile:
     def write() -> str:
         path.write_bytes(member.content)
         return hashlib.sha256(member.content).hexdigest()
 
-    with room():
+    with full_disk_is_unavailable():
         return MemberFile(member.name, path, await asyncio.to_thread(write), len(member.content))
 
 

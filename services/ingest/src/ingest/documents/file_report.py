@@ -1,23 +1,23 @@
-"""The progress and the warnings of a job with a file, including the files within it."""
+"""Collects the progress and the warnings of a job with a file, including the files within it."""
 
 from collections.abc import Iterable
 from dataclasses import replace
 
 from ingest.documents.report import Report
 from ingest.domain import JobWarning, Progress, State
-from ingest.parsing.content import Room
+from ingest.parsing.content import MemberLimits
 
 
 class FileReport:
-    """Adds up the progress of a file and the files within it, and the remaining limits for further files.
+    """Adds up the progress of a file and of the files within it, and tracks how many more files may be unpacked.
 
     Args:
         report: Records the progress.
-        room: The limits of the files within the file, at any depth.
+        remaining: The limits of the files within the file, at any depth.
     """
 
-    def __init__(self, report: Report, room: Room) -> None:
-        self.room = room
+    def __init__(self, report: Report, remaining: MemberLimits) -> None:
+        self.remaining = remaining
         self._report = report
         self._progress = Progress()
         self._documents = (0, 1)
@@ -29,8 +29,8 @@ class FileReport:
         self._progress = replace(self._progress, pages_done=done, pages_total=total)
         await self._report_progress()
 
-    async def cut(self, chunks: int, *, outermost: bool) -> None:
-        """Report that a document was read, with its number of chunks."""
+    async def chunked(self, chunks: int, *, outermost: bool) -> None:
+        """Report that a document was read and split into this number of chunks."""
         self._progress = replace(self._progress, chunks_total=self._progress.chunks_total + chunks)
         await self._report_progress(State.INDEXING if outermost else None)
 
@@ -45,7 +45,7 @@ class FileReport:
 
     def found_member(self, size: int) -> None:
         """Count an unpacked file."""
-        self.room = Room(max(0, self.room.count - 1), max(0, self.room.bytes - size))
+        self.remaining = MemberLimits(max(0, self.remaining.count - 1), max(0, self.remaining.bytes - size))
         done, total = self._documents
         self._documents = (done, total + 1)
 
@@ -56,7 +56,7 @@ class FileReport:
         await self._report_progress()
 
     def warn(self, warnings: Iterable[JobWarning]) -> None:
-        """Add warnings, which are recorded with the next progress."""
+        """Add warnings. The next record of progress contains them."""
         self._warnings += warnings
         self._report.warn(self._warnings)
 

@@ -1,4 +1,4 @@
-"""Embeds chunks and writes them to the index, within limits, for files and for texts."""
+"""Embeds chunks and writes them to the index, for jobs with files and with texts."""
 
 import contextlib
 from collections.abc import AsyncGenerator, Awaitable, Callable, Iterable, Sequence
@@ -10,24 +10,24 @@ from ingest.domain import Chunk, Document, Job
 from ingest.ports import Batch, Index
 
 _BATCH = 32
-"""Number of chunks in a batch, which is embedded and sent together. The contract allows 64."""
+"""Number of chunks in a batch. A batch is embedded and sent together. The contract allows 64."""
 _STORE_SECONDS = 60.0
 _STORE_SECONDS_A_CHUNK = 0.5
 
 Commit = Callable[[], Awaitable[None]]
 """Records that the stored document will become visible; see `Report.commit`."""
-Alone = Callable[[], Awaitable[bool]]
-"""Returns whether all jobs that were accepted earlier have ended; see `Delivery.alone`."""
+EarlierJobsEnded = Callable[[], Awaitable[bool]]
+"""Returns whether all jobs that were accepted earlier have ended; see `Delivery.earlier_jobs_ended`."""
 Done = Callable[[int], Awaitable[None]]
 """Receives the number of chunks that were just embedded and sent."""
 
 
-class Storing:
+class IndexWriter:
     """Writes documents to the index.
 
     Args:
         index: The index.
-        max_chunks: Documents with more chunks are refused.
+        max_chunks: Maximum number of chunks of a document.
     """
 
     def __init__(self, index: Index, max_chunks: int) -> None:
@@ -50,20 +50,22 @@ class Storing:
             raise UnreadableDocument("The document has no text.")
         return kept
 
-    async def has(self, job: Job, document: Document, existing: Document, alone: Alone) -> bool:
+    async def has(
+        self, job: Job, document: Document, existing: Document, earlier_jobs_ended: EarlierJobsEnded
+    ) -> bool:
         """Return whether the index already has the job's document, and no older job can change it.
 
         Args:
             job: The job with the index and the principal.
             document: The job's document.
             existing: The version that was found in the index.
-            alone: Called only if that version equals the document. An older job may have ended in the meantime, so
-                the method then reads the index again.
+            earlier_jobs_ended: Called only if that version equals the document. Then the method reads the index
+                again, because an older job may have ended in the meantime.
 
         Raises:
             Unavailable, DeadlineExceeded: The index cannot be reached.
         """
-        if not existing.is_unchanged_from(document) or not await alone():
+        if not existing.is_unchanged_from(document) or not await earlier_jobs_ended():
             return False
         now = await self._index.find(job, document.document_id)
         return now is not None and now.is_unchanged_from(document)
@@ -79,7 +81,7 @@ class Storing:
     ) -> None:
         """Embed the chunks and send them to the index in batches; see `ports.Index.store`.
 
-        If the job is cancelled before the last chunk is sent, nothing is stored and `Settled` is raised.
+        If the job is cancelled before the last chunk is sent, the method stores nothing and raises `Settled`.
         """
         seconds = _STORE_SECONDS + _STORE_SECONDS_A_CHUNK * len(chunks)
         async with contextlib.aclosing(_embedded(model, chunks, commit, done)) as batches:
@@ -89,7 +91,7 @@ class Storing:
 async def _embedded(
     model: IndexingModel, chunks: Sequence[Chunk], commit: Commit, done: Done
 ) -> AsyncGenerator[Batch, None]:
-    """Yield batches of chunks with their vectors; each batch is embedded on demand."""
+    """Yield batches of chunks with their vectors. Each batch is embedded when the consumer requests it."""
     for start in range(0, len(chunks), _BATCH):
         some = chunks[start : start + _BATCH]
         vectors = await model.embedder.embed([chunk.indexed_text for chunk in some])

@@ -6,7 +6,7 @@ from servicekit.errors import NotSupported
 
 from ingest.documents.access_changes import AccessChanges
 from ingest.documents.file_ingestion import FileIngestion
-from ingest.documents.index_writer import Alone
+from ingest.documents.index_writer import EarlierJobsEnded
 from ingest.documents.report import Report
 from ingest.documents.text_ingestion import TextIngestion
 from ingest.domain import AccessJob, FileJob, Job, Outcome, State, TextsJob
@@ -39,16 +39,15 @@ class Ingestion:
         self._access = access
         self._originals = originals
 
-    async def run(self, job: Job, report: Report, alone: Alone) -> Result:
+    async def run(self, job: Job, report: Report, earlier_jobs_ended: EarlierJobsEnded) -> Result:
         """Run a job. A repeated run changes nothing.
 
         Args:
             job: The job.
             report: The report of the job.
-            alone: Returns whether all jobs that were accepted before this job have ended. If so, an unchanged
-                document
-                keeps its generation. Otherwise it gets the job's generation, so that an older job cannot
-                replace it.
+            earlier_jobs_ended: Returns whether all jobs that were accepted before this job have ended. If so, an
+                unchanged document keeps its generation. Otherwise it gets the job's generation, so that an older
+                job cannot replace it.
 
         Raises:
             CausewayError: As `FileIngestion.run`, `TextIngestion.run` and `AccessChanges.run`.
@@ -56,13 +55,13 @@ class Ingestion:
         """
         match job:
             case FileJob():
-                return Result(await self._files.run(job, report, alone))
+                return Result(await self._files.run(job, report, earlier_jobs_ended))
             case TextsJob():
-                outcomes = await self._texts.run(job, report, alone)
+                outcomes = await self._texts.run(job, report, earlier_jobs_ended)
                 state = State.SUCCEEDED if Outcome.STORED in outcomes else State.UNCHANGED
                 return Result(state, outcomes)
             case AccessJob():
-                return Result(await self._access.run(job, report, alone))
+                return Result(await self._access.run(job, report, earlier_jobs_ended))
         raise NotSupported("This worker does not support this kind of job.")
 
     async def clear(self, job: Job, state: State) -> None:

@@ -12,7 +12,7 @@ from servicekit.errors import Unavailable, UnreadableDocument
 
 from ingest.ports import Originals
 
-_QUICKLY_HASHED = 64 * 1024
+_SHORT_FILE = 64 * 1024
 
 
 @contextlib.asynccontextmanager
@@ -26,7 +26,7 @@ async def fetched(
         object_name: The name of the object.
         size_bytes: The expected length of the object.
         sha256: The expected SHA-256 of the object, lower-case hex.
-        content: The bytes of the object, if they are known; empty to read the object from the store.
+        content: The bytes of the object; if empty, the function reads the object from the store.
 
     Raises:
         UnreadableDocument: The bytes differ from those that were uploaded.
@@ -34,12 +34,12 @@ async def fetched(
     """
     with tempfile.NamedTemporaryFile(prefix="causeway-ingest-") as scratch:
         path = Path(scratch.name)
-        with room():
+        with full_disk_is_unavailable():
             if content:
                 path.write_bytes(content)
             else:
                 await originals.fetch(object_name, path, size_bytes)
-        digest = _sha256(path) if size_bytes <= _QUICKLY_HASHED else await asyncio.to_thread(_sha256, path)
+        digest = _sha256(path) if size_bytes <= _SHORT_FILE else await asyncio.to_thread(_sha256, path)
         if digest != sha256:
             raise _damaged()
         yield path
@@ -57,8 +57,8 @@ def verified(content: bytes, sha256: str) -> bytes:
 
 
 @contextlib.contextmanager
-def room() -> Iterator[None]:
-    """Turn the error of a full disk into `Unavailable`, because another worker may have room.
+def full_disk_is_unavailable() -> Iterator[None]:
+    """Convert the error of a full disk to `Unavailable`, because another worker may have free space.
 
     Raises:
         Unavailable: The disk is full.

@@ -1,4 +1,4 @@
-"""Records a job's progress at limited intervals, and only while the job belongs to this worker."""
+"""Records the state and the progress of a job, while the job belongs to this worker."""
 
 import asyncio
 import time
@@ -20,7 +20,7 @@ _TRIES = 10
 _COMMIT_SECONDS = 20.0
 _COMMIT_PAUSE = 0.25
 _MOST_WARNINGS = 50
-"""Maximum number of recorded warnings, because each record contains them. Further warnings are counted only."""
+"""Maximum number of recorded warnings, because each record contains them all. Further warnings are only counted."""
 _LONGEST_WARNING = 500
 _LONGEST_PART = 200
 
@@ -41,11 +41,11 @@ class Report:
     """Records the states of one attempt.
 
     The attempt's number is a fencing token: an attempt overwrites the records of earlier attempts, but not those of
-    later attempts. A worker that was considered dead cannot undo the work of its successor. Every method raises
+    later attempts. So a worker that was considered dead cannot undo the work of its successor. Every method raises
     `Settled` if another worker has taken the job or the job has ended.
 
-    An attempt counts from its first record, because a worker cannot record its own crash. If a dependency was
-    unavailable, the attempt is subtracted again.
+    The first record of an attempt counts the attempt, because a worker cannot record its own crash. If a dependency
+    was unavailable, a later record subtracts the attempt again.
 
     Args:
         jobs: The store of the states.
@@ -70,9 +70,9 @@ class Report:
     async def begin(cls, jobs: Jobs, job: Job, attempt: int) -> Self:
         """Return the report of a new attempt, and record the state PARSING with the attempt's number.
 
-        The first attempt is recorded after a short delay, or with an earlier record. Most documents take less time
-        than the delay, and each record waits for a disk. A document that crashes its worker within the delay gets
-        one more attempt.
+        A first attempt is recorded only after a short delay, or together with an earlier record. Most jobs end
+        within the delay, and each record waits for a disk. So a document that crashes its worker within the delay
+        gets one more attempt.
 
         Raises:
             Unavailable: States cannot be read or recorded.
@@ -89,7 +89,7 @@ class Report:
 
     @property
     def counted(self) -> int:
-        """The number of attempts that count, including this one."""
+        """The number of attempts that count against the limit, including this attempt."""
         return self._status.counted
 
     @property
@@ -99,14 +99,14 @@ class Report:
 
     @property
     def stages(self) -> dict[str, float]:
-        """Seconds of this attempt by the job's state."""
+        """The seconds that this attempt has spent in each state of the job."""
         state = self._status.state.value
         spent = time.monotonic() - self._since
         return {**self._passed, state: self._passed.get(state, 0.0) + spent}
 
     @property
     def committing(self) -> bool:
-        """Whether results of the job may be visible already."""
+        """Whether the results of the job may already be visible."""
         return self._status.committing
 
     @property
@@ -116,7 +116,7 @@ class Report:
         return (datetime.now(UTC) - since).total_seconds() if since else 0.0
 
     def warn(self, warnings: Sequence[JobWarning]) -> None:
-        """Replace the warnings, which are recorded with the next progress."""
+        """Replace the warnings. The next record of progress contains them."""
         kept = tuple(
             replace(warning, message=warning.message[:_LONGEST_WARNING], part=warning.part[:_LONGEST_PART])
             for warning in warnings[:_MOST_WARNINGS]
@@ -124,12 +124,13 @@ class Report:
         self._status = replace(self._status, warnings=kept, warning_count=len(warnings))
 
     async def progress(self, progress: Progress, state: State | None = None) -> None:
-        """Report the progress, which is recorded at intervals. A change of state is recorded soon.
+        """Report the progress, and a change of state if ``state`` is given.
 
-        Each record waits for a disk, and a small document passes through its states very quickly.
+        Reports within an interval share one record, because each record waits for a disk and a small document
+        passes through its states very quickly.
 
-        The work continues if the store does not answer, because the end is recorded in any case. Several tasks may
-        call this concurrently. They do not wait for each other.
+        If the store does not answer, the work continues, because the end is recorded in any case. Several tasks may
+        call this method concurrently without waiting for each other.
         """
         if state is not None:
             self._passed, self._since = self.stages, time.monotonic()
@@ -147,7 +148,7 @@ class Report:
             _log.warning("progress not recorded", job=self._job.job_id, error=error.message)
 
     async def _record_later(self, wait: float) -> None:
-        """Record a change of state after a delay, if no other record has included the change."""
+        """Record a change of state after a delay, unless another record has already included the change."""
         await asyncio.sleep(wait)
         self._pending = None
         try:
@@ -158,10 +159,9 @@ class Report:
             _log.warning("progress not recorded", job=self._job.job_id, error=error.message)
 
     async def commit(self) -> None:
-        """Record that the job can no longer be cancelled. Callers await this before results become visible.
+        """Record that the job can no longer be cancelled. Callers await this before they make results visible.
 
-        Retries for a while if the state cannot be recorded, because the work is done but must not become visible
-        yet.
+        If the state cannot be recorded, the method retries for a while, because the work is done.
 
         Raises:
             Unavailable: The state cannot be recorded; the results must not become visible.
@@ -176,7 +176,7 @@ class Report:
                 await asyncio.sleep(_COMMIT_PAUSE)
 
     async def wait(self, failure: Failure) -> None:
-        """Record that the attempt ended because a dependency is unavailable. Such an attempt does not count.
+        """Record that the attempt ended because a dependency is unavailable. The attempt does not count.
 
         Raises:
             Unavailable: The state cannot be recorded.
@@ -193,7 +193,7 @@ class Report:
         await self._requeue(failure, waiting_since=None)
 
     async def give_back(self) -> None:
-        """Record that the worker stops. The attempt does not count.
+        """Record that the worker stops before the end of the job. The attempt does not count.
 
         Raises:
             Unavailable: The state cannot be recorded.
@@ -257,7 +257,7 @@ class Report:
             committing=existing.committing or self._status.committing,
             counted=existing.counted if first else self._status.counted,
             waiting_since=existing.waiting_since if first else self._status.waiting_since,
-            # An attempt that stored the document and crashed may have recorded only these warnings.
+            # If the previous attempt stored the document and then crashed, only its record has the warnings.
             warnings=existing.warnings if first else self._status.warnings,
             warning_count=existing.warning_count if first else self._status.warning_count,
         )

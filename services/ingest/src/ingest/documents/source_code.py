@@ -1,4 +1,4 @@
-"""Sections of source code that was submitted as text: the same sections as in a file with that text."""
+"""Finds the sections of source code that was submitted as text. A file with that text has the same sections."""
 
 import asyncio
 import contextlib
@@ -11,8 +11,8 @@ from pathlib import Path
 import structlog
 from servicekit.errors import InvalidRequest
 
-from ingest.documents.chunking import Stretch
-from ingest.documents.originals import room
+from ingest.documents.chunking import TextSection
+from ingest.documents.originals import full_disk_is_unavailable
 from ingest.parsing.content import Page, Section
 from ingest.parsing.text.clean import LINE_BREAK, clean
 from ingest.ports import Parser
@@ -21,7 +21,7 @@ _log = structlog.get_logger(__name__)
 _BREAK = re.compile(rf"{LINE_BREAK.pattern}|\n")
 
 
-async def stretches_of(text: str, suffix: str, parser: Parser) -> list[Stretch]:
+async def text_sections(text: str, suffix: str, parser: Parser) -> list[TextSection]:
     """Return the sections of a text by its syntax, or one section of whole lines if it cannot be parsed.
 
     Args:
@@ -33,7 +33,7 @@ async def stretches_of(text: str, suffix: str, parser: Parser) -> list[Stretch]:
     try:
         with tempfile.TemporaryDirectory(prefix="causeway-code-") as scratch:
             path = Path(scratch) / f"code{suffix}"
-            with room():
+            with full_disk_is_unavailable():
                 await asyncio.to_thread(path.write_text, text, "utf-8-sig", newline="")
             async with contextlib.aclosing(parser.parse(path, path.name)) as parts:
                 async for part in parts:
@@ -45,13 +45,13 @@ async def stretches_of(text: str, suffix: str, parser: Parser) -> list[Stretch]:
     return await asyncio.to_thread(_placed, text, sections)
 
 
-def _placed(text: str, sections: Sequence[Section]) -> list[Stretch]:
-    """Return sections of the cleaned text as spans of the text itself: the non-blank lines are the same in both."""
+def _placed(text: str, sections: Sequence[Section]) -> list[TextSection]:
+    """Return the spans in ``text`` of sections of the cleaned text. Both texts have the same non-blank lines."""
     lines = [span for span in _lines(text) if clean(text[slice(*span)]).strip()]
     counts = [_count(section.text) for section in sections]
     if sum(counts) != len(lines) or not all(counts):
-        return [Stretch(0, len(text), (), ((0, len(text)),))]
-    placed: list[Stretch] = []
+        return [TextSection(0, len(text), (), ((0, len(text)),))]
+    placed: list[TextSection] = []
     ends = itertools.accumulate(counts)
     for section, count, end in zip(sections, counts, ends, strict=True):
         own = lines[end - count : end]
@@ -62,7 +62,7 @@ def _placed(text: str, sections: Sequence[Section]) -> list[Stretch]:
             last = first + _count(section.text[begin:stop]) - 1
             if first <= last < count:
                 whole.append((own[first][0] - start, own[last][1] - start))
-        placed.append(Stretch(start, own[-1][1], section.headings, tuple(whole)))
+        placed.append(TextSection(start, own[-1][1], section.headings, tuple(whole)))
     return placed
 
 

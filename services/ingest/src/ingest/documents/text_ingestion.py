@@ -1,4 +1,4 @@
-"""Jobs with texts: each text becomes a document of the index without a parser, except for source code."""
+"""Runs jobs with texts: each text becomes a document of the index. Only source code is parsed."""
 
 import asyncio
 import hashlib
@@ -8,15 +8,15 @@ from pathlib import Path
 from servicekit.errors import NotFound, PayloadTooLarge, StaleGeneration, UnreadableDocument
 
 from ingest.documents.embedding_models import IndexingModel, IndexingModels
-from ingest.documents.index_writer import Alone, Done, Storing
+from ingest.documents.index_writer import Done, EarlierJobsEnded, IndexWriter
 from ingest.documents.originals import fetched
 from ingest.documents.report import Report
-from ingest.documents.source_code import stretches_of
+from ingest.documents.source_code import text_sections
 from ingest.domain import Chunk, Document, Outcome, Progress, State, Text, TextsJob
 from ingest.ports import Index, Originals, Parser, TextReader
 
 _CONCURRENT = 4
-"""Number of concurrent documents: while the index writes a document, others are embedded."""
+"""Number of documents that are stored concurrently, so that some are embedded while the index writes others."""
 _CONTENT_TYPE = "text/plain"
 _SOURCE_TYPE = "text/x-source; suffix="
 
@@ -28,11 +28,11 @@ class TextIngestion:
         originals: The store of the jobs' objects.
         reader: Reads the texts of an object.
         models: Split text into chunks and embed them, as the index requires.
-        storing: Writes chunks to the index.
+        writer: Writes chunks to the index.
         index: The index.
         parser: Parses source code.
-        max_characters: Longer texts are refused.
-        max_chunks: Texts with more chunks are refused.
+        max_characters: Maximum number of characters of a text.
+        max_chunks: Maximum number of chunks of a text.
     """
 
     def __init__(
@@ -40,7 +40,7 @@ class TextIngestion:
         originals: Originals,
         reader: TextReader,
         models: IndexingModels,
-        storing: Storing,
+        writer: IndexWriter,
         index: Index,
         parser: Parser,
         *,
@@ -50,17 +50,17 @@ class TextIngestion:
         self._originals = originals
         self._reader = reader
         self._models = models
-        self._storing = storing
+        self._writer = writer
         self._index = index
         self._parser = parser
         self._max_characters = max_characters
         self._max_chunks = max_chunks
 
-    async def run(self, job: TextsJob, report: Report, alone: Alone) -> tuple[Outcome, ...]:
+    async def run(self, job: TextsJob, report: Report, earlier_jobs_ended: EarlierJobsEnded) -> tuple[Outcome, ...]:
         """Ingest the job's texts and return the outcome of each text, in order.
 
-        A repeated run changes nothing. If one text cannot be stored, no text is stored. For ``alone`` see
-        `Ingestion.run`.
+        A repeated run changes nothing. If one text exceeds a limit, no text is stored. For ``earlier_jobs_ended``
+        see `Ingestion.run`.
 
         Raises:
             UnreadableDocument, PayloadTooLarge: A text cannot be stored.
@@ -73,7 +73,7 @@ class TextIngestion:
             model = await self._models.of(job)
             await asyncio.to_thread(self._check, job, model, path)
             await report.progress(Progress(documents_total=job.count), State.INDEXING)
-            return await self._store_all(job, model, self._reader.read(path), report, alone)
+            return await self._store_all(job, model, self._reader.read(path), report, earlier_jobs_ended)
 
     def _check(self, job: TextsJob, model: IndexingModel, path: Path) -> None:
         count = 0
@@ -84,12 +84,17 @@ class TextIngestion:
                     f"Document {text.document_id!r} has more than {self._max_characters} characters."
                 )
             if len(text.text) > self._max_chunks:  # a shorter text cannot have too many chunks
-                self._storing.limited(model.chunker.chunks_of(text.text))
+                self._writer.limited(model.chunker.chunks_of(text.text))
         if count != job.count:
             raise UnreadableDocument(f"The job should have {job.count} documents, but has {count}.")
 
     async def _store_all(
-        self, job: TextsJob, model: IndexingModel, texts: Iterator[Text], report: Report, alone: Alone
+        self,
+        job: TextsJob,
+        model: IndexingModel,
+        texts: Iterator[Text],
+        report: Report,
+        earlier_jobs_ended: EarlierJobsEnded,
     ) -> tuple[Outcome, ...]:
         outcomes = [Outcome.UNCHANGED] * job.count
         numbered = enumerate(texts)
@@ -103,7 +108,7 @@ class TextIngestion:
         async def work() -> None:
             nonlocal documents
             for number, text in numbered:
-                outcomes[number] = await self._store(job, model, text, report, done, alone)
+                outcomes[number] = await self._store(job, model, text, report, done, earlier_jobs_ended)
                 documents += 1
                 await done(0)
 
@@ -117,13 +122,19 @@ class TextIngestion:
         return tuple(outcomes)
 
     async def _store(
-        self, job: TextsJob, model: IndexingModel, text: Text, report: Report, done: Done, alone: Alone
+        self,
+        job: TextsJob,
+        model: IndexingModel,
+        text: Text,
+        report: Report,
+        done: Done,
+        earlier_jobs_ended: EarlierJobsEnded,
     ) -> Outcome:
         document = _document(job, text)
         existing = await self._index.find(job, text.document_id)
         if existing is not None and existing.generation == job.generation:
             return Outcome.STORED  # by a previous attempt
-        if existing is not None and await self._storing.has(job, document, existing, alone):
+        if existing is not None and await self._writer.has(job, document, existing, earlier_jobs_ended):
             return Outcome.UNCHANGED
         try:
             if existing is not None and _has_same_chunks(existing, document):
@@ -135,7 +146,7 @@ class TextIngestion:
             if existing is None and job.existing_only:
                 return Outcome.NOT_FOUND
             chunks = await self._chunks(model, text)
-            await self._storing.store(job, document, model, chunks, report.commit, done)
+            await self._writer.store(job, document, model, chunks, report.commit, done)
         except StaleGeneration:
             return Outcome.SUPERSEDED
         return Outcome.STORED
@@ -143,8 +154,8 @@ class TextIngestion:
     async def _chunks(self, model: IndexingModel, text: Text) -> list[Chunk]:
         chunker = model.chunker
         if text.suffix:
-            stretches = await stretches_of(text.text, text.suffix, self._parser)
-            chunks = await asyncio.to_thread(list, chunker.chunks_of(text.text, stretches))
+            sections = await text_sections(text.text, text.suffix, self._parser)
+            chunks = await asyncio.to_thread(list, chunker.chunks_of(text.text, sections))
             if len(chunks) <= self._max_chunks:
                 return chunks
         return await asyncio.to_thread(list, chunker.chunks_of(text.text))  # `_check` has limited their number

@@ -90,8 +90,8 @@ class Worker:
         self._must_probe = True
 
     async def run(self, stop: asyncio.Event, grace: float) -> None:
-        """Run until the event is set. Then wait for running jobs up to ``grace`` seconds and return the rest
-        to the queue.
+        """Run until the event is set. Then wait for running jobs up to ``grace`` seconds and return the rest to the
+        queue.
         """
         slots = [asyncio.create_task(self._slot(stop)) for _ in range(self._slots)]
         stopping = asyncio.create_task(stop.wait())
@@ -125,7 +125,7 @@ class Worker:
             if delivery is None:
                 continue
             if stop.is_set():
-                await self._give_back(delivery, 0)
+                await self._redeliver(delivery, 0)
             else:
                 await self._work(delivery)
 
@@ -172,14 +172,14 @@ class Worker:
                     await self._acknowledge(delivery)
             except Unavailable as error:
                 log.warning("cannot settle the job; the queue will deliver the job again", error=error.message)
-                await self._give_back(delivery, self._backoff)
+                await self._redeliver(delivery, self._backoff)
             except asyncio.CancelledError:
                 log.info("job returned to the queue")
-                await self._give_back(delivery, 0)
+                await self._redeliver(delivery, 0)
                 raise
             except Exception:  # a defect outside an attempt must not stop the worker
                 log.exception("cannot settle the job; the queue will deliver the job again")
-                await self._give_back(delivery, self._pause(delivery))
+                await self._redeliver(delivery, self._pause(delivery))
 
     async def _attempt(self, delivery: Delivery, span: trace.Span, log: structlog.BoundLogger) -> None:
         """Run one attempt and record its end.
@@ -191,12 +191,12 @@ class Worker:
         report = await Report.begin(self._jobs, delivery.job, delivery.attempt)
         if report.counted > self._max_attempts:
             # In all attempts, the worker crashed before it recorded a failure.
-            await self._bury(
+            await self._give_up(
                 delivery, report, Failure("INTERNAL", "The document crashed every worker that processed it.")
             )
             return
         try:
-            result = await self._ingestion.run(delivery.job, report, delivery.alone)
+            result = await self._ingestion.run(delivery.job, report, delivery.earlier_jobs_ended)
         except Settled:
             raise
         except asyncio.CancelledError:
@@ -233,27 +233,27 @@ class Worker:
         self._must_probe = True
         if outage and report.waited > self._patience:
             message = f"The job waited {report.waited:.0f} s without success. {failure.message}"
-            await self._bury(delivery, report, Failure(failure.reason, message))
+            await self._give_up(delivery, report, Failure(failure.reason, message))
         elif not outage and report.counted >= self._max_attempts:
-            await self._bury(delivery, report, failure)
+            await self._give_up(delivery, report, failure)
         else:
             await self._settle(delivery, lambda: report.wait(failure) if outage else report.fail(failure))
-            await self._give_back(delivery, self._pause(delivery))
+            await self._redeliver(delivery, self._pause(delivery))
 
     async def _is_outage(self, error: CausewayError) -> bool:
         """Return whether an attempt failed because a dependency is unavailable, not because of the document."""
         if isinstance(error, DeadlineExceeded):
-            # If the retriever responds, the document caused the time-out, and another attempt would also time out.
+            # If the retriever responds, another attempt would probably time out as well, so this attempt counts.
             return not await self._index.answers()
         return isinstance(error, Unavailable | RateLimited)
 
     def _pause(self, delivery: Delivery) -> float:
         return min(self._backoff * 2.0 ** min(delivery.attempt - 1, 10), _LONGEST_BACKOFF)
 
-    async def _bury(self, delivery: Delivery, report: Report, failure: Failure) -> None:
+    async def _give_up(self, delivery: Delivery, report: Report, failure: Failure) -> None:
         fields = metrics.ended(delivery.job, report, metrics.DEAD)
         _log.error("job given up", job=delivery.job.job_id, reason=failure.reason, error=failure.message, **fields)
-        await delivery.bury(failure)
+        await delivery.copy_to_dead_letters(failure)
         await self._settle(delivery, lambda: report.end(State.FAILED, failure, given_up=True))
         await self._acknowledge(delivery)
 
@@ -278,13 +278,13 @@ class Worker:
 
     async def _acknowledge(self, delivery: Delivery) -> None:
         try:
-            await delivery.done()
+            await delivery.acknowledge()
         except Unavailable as error:  # the queue redelivers the job, and its record is final
             _log.warning("cannot remove the job from the queue", job=delivery.job.job_id, error=error.message)
 
-    async def _give_back(self, delivery: Delivery, delay: float) -> None:
+    async def _redeliver(self, delivery: Delivery, delay: float) -> None:
         try:
-            await delivery.again(delay)
+            await delivery.redeliver(delay)
         except Unavailable as error:  # the queue redelivers the job after its time-out
             _log.warning("cannot return the job to the queue", job=delivery.job.job_id, error=error.message)
 
@@ -296,7 +296,7 @@ class Worker:
             while True:
                 await asyncio.sleep(self._heartbeat)
                 try:
-                    await delivery.keep()
+                    await delivery.extend()
                 except Unavailable as error:
                     _log.warning("cannot send a heartbeat", job=delivery.job.job_id, error=error.message)
 

@@ -1,7 +1,7 @@
-"""The child process that recognises text. It runs as a script, on a Python that has RapidOCR.
+"""The child process that recognises text. It is a script that runs with a Python that has RapidOCR.
 
 The process loads the models once and forks for each picture. Each fork has its own memory limit and exits after its
-picture. The process imports no other module of this package. A request is a picture, a response is JSON.
+picture. The script imports no other module of this package. A request is a picture. A response is JSON.
 """
 
 import gc
@@ -24,8 +24,8 @@ class Damaged(Exception):
 def engine() -> Any:
     """Return RapidOCR with the models of its package, for one thread.
 
-    The classifier of rotated lines is not used: it takes a third of the time, and this module rotates whole pages.
-    Recognising one line at a time takes half of the memory.
+    The classifier of rotated lines is off: it takes a third of the time, and this module rotates whole pages
+    instead. A batch size of one line halves the memory.
     """
     # The environment of the type checker does not have RapidOCR.
     from rapidocr import RapidOCR  # type: ignore[import-not-found]
@@ -126,7 +126,7 @@ def _confidence(lines: list[Any]) -> float:
 
 
 def _weight(lines: list[Any]) -> float:
-    """Return a weight by amount and confidence of the text: rotated lines have little text of low confidence."""
+    """Return a score for the amount and the confidence of the text, to compare rotations of a picture."""
     return float(sum(len(text) * score**4 for text, score, _ in lines))
 
 

@@ -13,7 +13,7 @@ from ingest.parsing.text.lines import Line
 from ingest.parsing.text.outline import Outline
 
 _ALIKE = (0.7, 1.4)
-"""Lines within this range of the median height get the median size, because measured heights are not exact."""
+"""Lines whose height is within these multiples of the median get the median size, because heights are not exact."""
 _BESIDE = 0.5
 """Lines whose baselines differ by less than this, in letter sizes, are in the same row."""
 
@@ -53,7 +53,7 @@ def placed(found: Sequence[Recognised]) -> list[Line]:
 
 
 def _aligned(lines: Sequence[Line]) -> list[Line]:
-    """Return the lines from top to bottom, with one baseline for each row: positions are not exact."""
+    """Return the lines from top to bottom. Lines in a row get one baseline, because positions are not exact."""
     rows: list[list[Line]] = []
     for line in sorted(lines, key=lambda line: -line.baseline):
         row = rows[-1] if rows else []

@@ -9,12 +9,12 @@ from servicekit.errors import UnreadableDocument
 
 from ingest.ocr import lines
 from ingest.ocr.recogniser import NotRecognised, Recognised
-from ingest.parsing.content import NO_ROOM, Member, Omission, Page, Part, Room, Scan
+from ingest.parsing.content import NO_MEMBERS, Member, MemberLimits, Omission, Page, Part, Scan
 from ingest.parsing.process import ProcessParser
 from ingest.parsing.scans import Scans
 
 
-class Reads(Protocol):
+class TextRecogniser(Protocol):
     """Recognises the text of pictures."""
 
     async def lines(self, picture: bytes) -> list[Recognised]:
@@ -22,17 +22,17 @@ class Reads(Protocol):
         ...
 
 
-class ReadingParser:
+class OcrParser:
     """Parses documents, and recognises the text of their pictures.
 
     Args:
         parser: Yields a `Scan` for each picture that may contain text.
-        reader: Recognises the text of a picture; None if OCR is not installed.
+        recogniser: Recognises the text of a picture; None if OCR is not installed.
     """
 
-    def __init__(self, parser: ProcessParser, reader: Reads | None) -> None:
+    def __init__(self, parser: ProcessParser, recogniser: TextRecogniser | None) -> None:
         self._parser = parser
-        self._reader = reader
+        self._recogniser = recogniser
 
     async def parse(
         self,
@@ -40,11 +40,11 @@ class ReadingParser:
         sourcefile: str,
         *,
         pictures: bool = False,
-        members: Room = NO_ROOM,
+        members: MemberLimits = NO_MEMBERS,
         ocr: bool = True,
     ) -> AsyncGenerator[Part, None]:
         """See `ingest.ports.Parser.parse`."""
-        scans = Scans.OFF if not ocr else Scans.MISSING if self._reader is None else Scans.READ
+        scans = Scans.OFF if not ocr else Scans.MISSING if self._recogniser is None else Scans.READ
         parts = self._parser.parse(path, sourcefile, pictures=pictures, members=members, scans=scans)
         has_text, scanned = False, False
         async with contextlib.aclosing(parts):
@@ -67,9 +67,9 @@ class ReadingParser:
         return self._parser.read_short(content, sourcefile)
 
     async def _read(self, scan: Scan) -> Page | Omission:
-        assert self._reader is not None
+        assert self._recogniser is not None
         try:
-            found = await self._reader.lines(scan.image)
+            found = await self._recogniser.lines(scan.image)
         except NotRecognised as error:
             return Omission("Unreadable", str(error), scan.number, scan.part)
         if not found and not scan.part:

@@ -1,4 +1,4 @@
-"""The client of the child process that recognises text: one picture at a time, within a time limit."""
+"""The client of the child process that recognises text."""
 
 from pathlib import Path
 
@@ -43,9 +43,8 @@ class Recogniser:
     """Recognises one picture at a time in a child process, which is reused.
 
     Args:
-        python: The Python that has RapidOCR.
-        seconds: Time limit of a picture. The process is killed after the time limit, and if the caller is
-            cancelled.
+        python: The path of the Python interpreter that has RapidOCR.
+        seconds: Time limit for a picture. The process is killed after this time, and if the caller is cancelled.
     """
 
     def __init__(self, python: Path, seconds: float) -> None:

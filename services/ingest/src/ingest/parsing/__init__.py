@@ -1,6 +1,6 @@
 """Turns the bytes of an original into text in sections, in a child process that may crash.
 
-- `content` has the types of a parser's output, `refusals` the reasons to refuse a document.
+- `content` has the types of a parser's output. `refusals` has the errors of a parser.
 - `detect` finds the format by the content, with `containers` for binary files. `registry` lists the formats, and
   `readers` loads their modules.
 - `formats` has one module for each format; `office` and `text` have their shared code.

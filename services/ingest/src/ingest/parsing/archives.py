@@ -1,4 +1,4 @@
-"""Archives: their files become documents, within limits on number, size and compression ratio."""
+"""Unpacks archives within limits on the number, the size and the compression ratio of the files."""
 
 from collections.abc import Callable, Iterator
 from dataclasses import dataclass
@@ -14,9 +14,9 @@ from ingest.parsing.text.outline import Outline
 _MOST_ENTRIES = 100_000
 _RATIO = 100
 _SMALL = 16 * 1024 * 1024
-"""An archive that unpacks to no more bytes than this may have any compression ratio."""
+"""Bytes. The compression ratio of an archive is limited only if it unpacks to more than this."""
 _MEMORY_SHARE = 8
-"""One file of the archive may take this fraction of the memory limit: transferring the file copies it."""
+"""The size of one file is limited to the memory limit divided by this, because the transfer copies the file."""
 _JUNK = ("__macosx", "thumbs.db", "desktop.ini")
 
 

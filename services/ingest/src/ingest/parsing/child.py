@@ -1,10 +1,10 @@
-"""The parsing child: ``python -m ingest.parsing.child``, with requests on stdin and frames on stdout.
+"""The parsing child: ``python -m ingest.parsing.child`` reads requests from stdin and writes frames to stdout.
 
 The process loads the parsers once and forks for each document. A fork starts quickly, has its own resource limits,
 and exits after its document. When a fork crashes, the child exits with the same status, and the worker starts
 another child.
 
-For a short text, forking takes most of the time. `ingest.parsing.short_text` decides which texts need no fork.
+For a short text, the fork would take most of the time. `ingest.parsing.short_text` decides which texts need none.
 """
 
 import errno

@@ -1,4 +1,4 @@
-"""Identifies binary files by their content: Office documents, and names of types that are not supported."""
+"""Identifies binary files by their content: Office documents, packages, and types that are not supported."""
 
 import mmap
 import re

@@ -1,6 +1,7 @@
-"""The output of a parser: first a `Head`, then `Page`s, and `Omission`s for the parts that cannot be read.
+"""The types of a parser's output: first a `Head`, then `Page`s, and an `Omission` for each part that cannot be
+read.
 
-All are plain values that can be sent through a pipe.
+All of them can be serialised, because they are sent through a pipe.
 """
 
 import msgspec
@@ -11,10 +12,11 @@ class Section(msgspec.Struct, frozen=True, array_like=True):
 
     Attributes:
         headings: Headings above the section and its own heading, outermost first.
-        text: A blank line separates paragraphs. A line break separates items, rows, and lines of verse or code. The
-            text begins with the section's heading if the document shows it.
-        whole: Spans of the text in code points, ordered and disjoint, for example rows, records or definitions. A
-            span that fits into a passage is not split. Of a longer span, the lines are not split.
+        text: A blank line separates paragraphs. A line break separates items, rows, and lines of verse or code. If
+            the document shows the section's heading, the text begins with it.
+        whole: Spans of the text that should not be split, for example rows, records or definitions: start and end
+            in code points, ordered and disjoint. A span that fits into a passage is not split. A longer span is
+            split only between lines.
     """
 
     headings: tuple[str, ...]
@@ -45,7 +47,7 @@ class Page(msgspec.Struct, frozen=True, tag="page"):
         number: Counted from 1; 0 if the format has no pages.
         sections: In reading order; empty if the page has no text.
         picture: The page as JPEG; empty if no pictures are requested, or the page cannot be drawn.
-        confidence: The confidence of text that OCR recognised, 0 to 1; None for text of the file.
+        confidence: The confidence of OCR, 0 to 1; None if the text is in the file and was not recognised by OCR.
     """
 
     number: int
@@ -100,11 +102,11 @@ Part = Head | Page | Scan | Member | Omission
 """An item of a parser's output."""
 
 
-class Room(msgspec.Struct, frozen=True):
-    """The limits of files within a file: their number, and their bytes together."""
+class MemberLimits(msgspec.Struct, frozen=True):
+    """The limits of files within a file: their number, and their total size in bytes."""
 
     count: int
     bytes: int
 
 
-NO_ROOM = Room(0, 0)
+NO_MEMBERS = MemberLimits(0, 0)

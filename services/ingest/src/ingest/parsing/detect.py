@@ -1,4 +1,4 @@
-"""Detects a document's format by its content. The name decides between text formats only."""
+"""Detects a document's format by its content. The file name only distinguishes text formats."""
 
 from pathlib import Path
 
@@ -16,7 +16,7 @@ _BINARY_SUFFIXES = frozenset((
     ".jpeg", ".gif", ".webp", ".bmp", ".tif", ".tiff", ".heic", ".mp3", ".mp4", ".wav", ".mov", ".exe", ".dll",
 ))
 # fmt: on
-_TEXTUAL_BUT_UNREAD = ((b"%!PS", "PostScript"), (b"<svg", "SVG"))
+_UNSUPPORTED_TEXT = ((b"%!PS", "PostScript"), (b"<svg", "SVG"))
 
 
 def detect(path: Path, suffix: str) -> Format:
@@ -44,7 +44,7 @@ def detect(path: Path, suffix: str) -> Format:
 
 
 def _recognised(path: Path, head: bytes, *, binary: bool) -> Format | None:
-    """Return the first of the binary or of the text formats whose module recognises the file."""
+    """Return the first binary (or text) format whose module recognises the file; None if none does."""
     for candidate in FORMATS:
         recognises = getattr(READERS[candidate.module], "recognises", None)
         if bool(candidate.binary) is binary and recognises is not None and recognises(path, head):
@@ -53,14 +53,14 @@ def _recognised(path: Path, head: bytes, *, binary: bool) -> Format | None:
 
 
 def _as_named(found: Format, suffix: str) -> Format:
-    """Return a binary format, unless the name suggests another one."""
+    """Return a binary format. Raise `Unreadable` if the name suggests another format."""
     if format_named(suffix) not in (None, found):
         raise Unreadable(f"The name ends with {suffix}, but the file is {found.binary}.")
     return found
 
 
 def _refused(path: Path, head: bytes, suffix: str) -> Unreadable | Unsupported:
-    """Return the reason why a binary file cannot be read."""
+    """Return the error for a binary file that cannot be read."""
     if containers.is_encrypted_office(path, head):
         return Unreadable("The document is encrypted and needs a password.")
     kind = containers.kind(path, head)
@@ -83,7 +83,7 @@ def _text_format(path: Path, head: bytes, suffix: str) -> Format:
     recognised = _recognised(path, head, binary=False)
     if recognised is None:
         start = head.lstrip(b"\xef\xbb\xbf \t\r\n")
-        for prefix, name in _TEXTUAL_BUT_UNREAD:
+        for prefix, name in _UNSUPPORTED_TEXT:
             if start.startswith(prefix):
                 raise Unsupported(f"The file is {name}. {READABLE}")
     return named or recognised or FORMATS[-1]

@@ -1,4 +1,4 @@
-"""The fields of PDF forms, whose values are not part of the page's text."""
+"""Reads the fields of PDF forms. Their values are not part of the page's text."""
 
 import ctypes
 from collections.abc import Callable, Iterator
@@ -10,7 +10,7 @@ import pypdfium2.raw as raw  # type: ignore[import-untyped]  # ships no types
 from ingest.parsing.text.clean import flat
 
 _MOST_FIELDS = 10_000
-"""Limit of the fields of a page."""
+"""Maximum number of fields of a page that are read."""
 _LONGEST = 100_000
 _CHECKED = (raw.FPDF_FORMFIELD_CHECKBOX, raw.FPDF_FORMFIELD_RADIOBUTTON)
 _UNREAD = (raw.FPDF_FORMFIELD_PUSHBUTTON, raw.FPDF_FORMFIELD_SIGNATURE, raw.FPDF_FORMFIELD_UNKNOWN)
@@ -20,7 +20,7 @@ def fields(document: pdfium.PdfDocument, number: int) -> Iterator[str]:
     """Yield the filled fields of a page as ``Name: value``, and the checked boxes.
 
     Args:
-        document: The document, with initialised forms. Without them, no field is found.
+        document: The document. If its forms are not initialised, the function yields nothing.
         number: The number of the page, from 0.
     """
     if document.formenv is None:

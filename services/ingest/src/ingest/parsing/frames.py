@@ -18,12 +18,12 @@ class Request(msgspec.Struct, frozen=True):
     Attributes:
         path: The file.
         suffix: The suffix of the original file name.
-        max_pages: Documents with more pages are refused.
-        max_characters: Documents with more text are refused.
+        max_pages: Maximum number of pages; a document with more pages is refused.
+        max_characters: Maximum number of characters; a document with more text is refused.
         memory: Limit on the child's address space in bytes.
         cpu_seconds: Limit on the child's CPU time.
-        max_pictures: Maximum number of pages with a picture. The first pages have a picture.
-        max_members: Maximum number of files that are unpacked from this file. The first files are unpacked.
+        max_pictures: Number of pages, from the first page, that get a picture.
+        max_members: Maximum number of files that are unpacked from this file, from its first file.
         max_member_bytes: Limit on the total size of the unpacked files.
         scans: How to handle images of text, a value of `scans.Scans`.
     """

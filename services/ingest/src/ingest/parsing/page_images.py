@@ -1,4 +1,4 @@
-"""Images on PDF pages that also have text: charts, tables and letters that were inserted as images."""
+"""Finds images on PDF pages that also have text, for example charts, tables or letters inserted as images."""
 
 import contextlib
 import ctypes
@@ -13,11 +13,12 @@ from ingest.parsing.refusals import Unreadable
 from ingest.parsing.scans import LONGEST_SIDE, Scans, encoded
 
 _LARGE = 1 / 10
-"""Minimum fraction of the page that an image must cover to be read."""
+"""Minimum fraction of the page that an image covers if it is read."""
 _SMALL = 1 / 50
-"""Images that cover a smaller fraction of the page are symbols, which are not reported."""
+"""Images that cover a smaller fraction of the page count as symbols, which are ignored."""
 _MOST_LETTERS = 20
-"""Maximum number of letters over an image that is read. An image with more is a background or a scan with text."""
+"""Maximum number of letters over an image that is read. With more, it is a background or a scan with a text layer.
+"""
 _MOST = 500
 _MOST_OBJECTS = 1000
 """Maximum number of objects of a page that are examined, of any kind."""
@@ -27,7 +28,7 @@ Box = tuple[float, float, float, float]
 
 
 class PageImages:
-    """The images of a document's pages, without repetitions.
+    """Finds the images on a document's pages. An image that occurs on several pages is found once.
 
     Args:
         document: The document.
@@ -40,7 +41,7 @@ class PageImages:
         self._seen: set[bytes] = set()
 
     def of(self, number: int) -> Iterator[Scan | Omission]:
-        """Yield the large images of a page with text, as the page shows them, and an omission for unread images.
+        """Yield the large images of a page that has text, as drawn on the page, and an omission for unread images.
 
         Args:
             number: The number of the page, from 0.

@@ -1,4 +1,4 @@
-"""The client of the parsing child; implements `ingest.ports.Parser`."""
+"""The client of the parsing child. `ingest.ocr.reading.OcrParser` uses it to implement `ingest.ports.Parser`."""
 
 import asyncio
 import signal
@@ -13,7 +13,7 @@ from servicekit.child_processes import Child, ChildEnded, ChildNotStarted, Child
 from servicekit.errors import InvalidRequest, PayloadTooLarge, Unavailable, UnreadableDocument, UnsupportedMedia
 
 from ingest.parsing import frames, short_text
-from ingest.parsing.content import NO_ROOM, Head, Member, Omission, Page, Part, Room, Scan
+from ingest.parsing.content import NO_MEMBERS, Head, Member, MemberLimits, Omission, Page, Part, Scan
 from ingest.parsing.frames import Defect, Done, Refused, Request
 from ingest.parsing.scans import Scans
 
@@ -28,7 +28,12 @@ _REFUSALS: dict[str, type[InvalidRequest]] = {
 
 
 def refusal(kind: str, message: str) -> InvalidRequest:
-    """Return the service error for a refusal; ``kind`` is the name of its class in `ingest.parsing.refusals`."""
+    """Return the service error for a refusal of the child.
+
+    Args:
+        kind: The name of the refusal's class in `ingest.parsing.refusals`.
+        message: The message of the refusal.
+    """
     return _REFUSALS.get(kind, UnreadableDocument)(message)
 
 
@@ -58,8 +63,8 @@ class Limits:
 class ProcessParser:
     """Parses each document in a child process.
 
-    Idle children are kept for reuse. Their number is at most the highest number of concurrent documents so far.
-    They contain no document and use no CPU time.
+    Idle children are reused. There are at most as many children as documents were parsed concurrently at any time.
+    An idle child contains no document and uses no CPU time.
 
     Args:
         limits: The limits of a document.
@@ -76,14 +81,14 @@ class ProcessParser:
         sourcefile: str,
         *,
         pictures: bool = False,
-        members: Room = NO_ROOM,
+        members: MemberLimits = NO_MEMBERS,
         scans: Scans = Scans.MISSING,
     ) -> AsyncGenerator[Part, None]:
         """Yield the parts of a file.
 
-        With ``pictures``, pages include an image of themselves. ``members`` limits the files within the file. The
-        time limit does not include the time that the caller takes between two parts. Close the iterator after use:
-        a child whose response is not read to the end is killed.
+        With ``pictures``, each page includes its picture. ``members`` limits the files within the file. The time
+        limit does not include the time that the caller takes between two parts. Close the iterator after use. If
+        the response was not read to the end, the child is killed.
 
         Raises:
             UnreadableDocument, UnsupportedMedia, PayloadTooLarge: The document cannot be read.
@@ -121,7 +126,9 @@ class ProcessParser:
         """Stop the idle children."""
         await self._children.aclose()
 
-    def _request(self, path: Path, sourcefile: str, *, pictures: bool, members: Room, scans: Scans) -> bytes:
+    def _request(
+        self, path: Path, sourcefile: str, *, pictures: bool, members: MemberLimits, scans: Scans
+    ) -> bytes:
         limits = self._limits
         return msgspec.msgpack.encode(
             Request(

@@ -22,7 +22,7 @@ class Reader(Protocol):
         ...
 
     def recognises(self, path: Path, head: bytes) -> bool:
-        """Return whether a file has this format by its content; ``head`` is its beginning.
+        """Return whether the content of a file has this format; ``head`` is its beginning.
 
         A module lacks this function if only the file name can identify its format.
 

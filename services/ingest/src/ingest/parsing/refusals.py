@@ -1,11 +1,11 @@
-"""The reasons why a parser refuses a document. A further attempt would fail in the same way.
+"""The errors with which a parser refuses a document. Another attempt would fail in the same way.
 
 Refusal
 ├── Unreadable      broken, encrypted, empty, without text, or a format that does not match the name
 ├── Unsupported     a type that is not supported
 └── TooLarge        over a limit
 
-These are not service errors (`servicekit.errors`), because importing those loads gRPC, which the parsing child does
+They are not service errors (`servicekit.errors`), because that module imports gRPC, which the parsing child does
 not need.
 """
 

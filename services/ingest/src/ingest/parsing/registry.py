@@ -16,7 +16,7 @@ class Format:
         name: The name in messages.
         module: The module of `ingest.parsing.formats` that reads the format.
         suffixes: The suffixes of file names, in lower case, separated by spaces.
-        media_types: The media types of such files, and for each the suffix that a file of this type gets.
+        media_types: The media types of the format. Each value is the suffix for files of this type.
         binary: A noun phrase for a file of a binary format; empty for text formats.
         zipped: Whether files of this format are ZIP files.
     """
@@ -125,9 +125,11 @@ FORMATS = (
     ),
     Format("plain text", "plain", ".txt .text"),
 )
-"""The formats in the order of their detection. The last format accepts every text."""
+"""The formats, in the order in which `ingest.parsing.detect` tries them. The last format accepts every text."""
 
-READABLE = f"{', '.join(format_.name for format_ in FORMATS[:-1])} and {FORMATS[-1].name} are read."
+READABLE = (
+    f"The supported formats are {', '.join(format_.name for format_ in FORMATS[:-1])} and {FORMATS[-1].name}."
+)
 SUFFIXES = {media: suffix for format_ in FORMATS for media, suffix in format_.media_types.items()}
 """The suffixes of files by media type."""
 _BY_SUFFIX = {suffix: format_ for format_ in FORMATS for suffix in format_.suffixes.split()}

@@ -1,4 +1,4 @@
-"""Pictures of text: how they are handled and encoded for recognition."""
+"""Pictures that may contain text: how to handle, open and encode them for text recognition."""
 
 import enum
 import io
@@ -9,10 +9,10 @@ from PIL import Image, ImageOps, UnidentifiedImageError
 from ingest.parsing.refusals import TooLarge, Unreadable
 
 LONGEST_SIDE = 2000
-"""Longest side in pixels of a picture for recognition: A4 with 170 dots per inch."""
+"""Longest side in pixels of a picture for text recognition. This is A4 at 170 dots per inch."""
 _MOST_PIXELS = 100_000_000
 _LEAST = (200, 50)
-"""Minimum width and height in pixels of a picture that may contain text. Smaller pictures are symbols."""
+"""Minimum width and height in pixels of a picture that may contain text. Smaller pictures count as symbols."""
 
 
 class Scans(enum.StrEnum):
@@ -24,7 +24,7 @@ class Scans(enum.StrEnum):
 
     @property
     def advice(self) -> str:
-        """Advice for users whose pictures are not read, as a sentence; empty if pictures are read."""
+        """A sentence that tells users why pictures are not read; empty if pictures are read."""
         return _ADVICE[self]
 
 
@@ -61,7 +61,7 @@ def is_small(picture: Image.Image) -> bool:
 
 
 def encoded(picture: Image.Image) -> bytes:
-    """Return a picture for recognition: upright, grey, of a limited size, as PNG.
+    """Encode a picture for text recognition: upright, grey, of a limited size, as PNG.
 
     Raises:
         Unreadable: The picture is damaged.

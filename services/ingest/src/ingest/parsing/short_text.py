@@ -1,8 +1,8 @@
-"""Decides which files are so simple that the service parses them without a fork, or without a child process.
+"""Decides which files are simple enough to be parsed without a fork, or even without the child process.
 
-A fork with its limits takes milliseconds. Reading a short text takes a tenth of a millisecond. No format library
-processes the text: this package decodes it as UTF-8 and splits it into lines. The maximum length limits time and
-memory. The worker's time-out applies as for every document.
+A fork with its limits takes milliseconds, but reading a short text takes only a tenth of a millisecond. This is
+safe, because no format library processes the text: this package decodes it as UTF-8 and splits it into lines, and
+the maximum length limits time and memory. The worker's time-out applies as for every document.
 """
 
 import re
@@ -19,13 +19,13 @@ LONGEST = 64 * 1024
 """Maximum length in bytes of a text that is parsed without a fork."""
 _PLAIN_TEXT = FORMATS[-1]
 _CONTROL = re.compile(r"[\x00-\x08\x0b\x0e-\x1f\x7f]")
-"""Control characters. The beginning of every container, including ZIP, has at least one."""
+"""Control characters. The beginning of every container format, including ZIP, has at least one of them."""
 _SIGNATURE = re.compile(rb"%PDF-|%!PS|<svg|ustar|RIFF")
 """Signatures of formats without control characters, which `ingest.parsing.detect` refuses in a text file."""
 
 
 def is_short_text(request: Request) -> bool:
-    """Return whether a file is short plain text, by its name and its content, in UTF-8."""
+    """Return whether a file is short plain text in UTF-8, by its name and its content."""
     if format_named(request.suffix.lower()) is not _PLAIN_TEXT:
         return False
     path = Path(request.path)

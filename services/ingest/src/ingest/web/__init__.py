@@ -1,4 +1,4 @@
-"""Documents from URLs: `addresses` decides which addresses are public, `fetcher` downloads allowed URLs.
+"""Fetches documents from URLs: `addresses` decides which addresses are public, `fetcher` downloads allowed URLs.
 
 Further processing of a download belongs in `ingest.documents`.
 """

@@ -1,4 +1,4 @@
-"""Distinguishes public internet addresses from others, because downloads must not reach the internal network.
+"""Decides whether an address is on the public internet, because downloads must not reach the internal network.
 
 https://www.iana.org/assignments/iana-ipv4-special-registry, iana-ipv6-special-registry
 """
@@ -24,7 +24,8 @@ _GLOBAL_UNICAST = ip_network("2000::/3")
 
 
 def is_public(address: str) -> bool:
-    """Return whether an IP address is on the public internet; an IPv4 address embedded in IPv6 must be public too.
+    """Return whether an IP address is on the public internet. An IPv4 address within an IPv6 address must be public
+    too.
 
     Raises:
         ValueError: The text is not an IP address.

@@ -1,7 +1,7 @@
 """Downloads a URL into a file; implements `ingest.ports.Web` with aiohttp.
 
-The URL of a document and its redirects are untrusted. Each host name is resolved once, all its addresses are
-checked, and the connection uses one of them. A redirect is checked like the first URL.
+The URL of a document and its redirects are untrusted. The fetcher resolves each host name once, checks all its
+addresses, and connects to one of them. It checks a redirect like the first URL.
 """
 
 import asyncio
@@ -39,7 +39,7 @@ _CONNECT_SECONDS = 10.0
 _READ_SECONDS = 20.0
 
 _GENERIC_TYPES = ("", "application/octet-stream", "binary/octet-stream", "application/download", "text/plain")
-"""Content types that say less about the format than the suffix of the URL's path."""
+"""Generic content types. For these, the suffix of the URL's path says more about the format."""
 
 
 class WebFetcher:
@@ -47,7 +47,7 @@ class WebFetcher:
 
     Args:
         allowed: The allowed URLs; redirects are checked against them, too.
-        max_bytes: Longer documents are refused.
+        max_bytes: Maximum size of a document in bytes.
         seconds: Time limit of a download, including redirects.
         is_allowed: Returns whether the fetcher may connect to an address.
     """
@@ -107,7 +107,9 @@ class WebFetcher:
 
     async def _download(self, response: aiohttp.ClientResponse, parsed: URL, target: Path) -> Fetched:
         if response.headers.get("content-encoding", "identity").lower() != "identity":
-            raise UnsupportedMedia("The URL's server compresses the document, although the request forbids it.")
+            raise UnsupportedMedia(
+                "The URL's server compressed the document, although the request forbids compression."
+            )
         suffix = suffix_of(response.headers.get("content-type", ""), PurePosixPath(parsed.path).suffix)
         too_large = PayloadTooLarge(f"The document at the URL is too large. The limit is {self._max_bytes} bytes.")
         if (response.content_length or 0) > self._max_bytes:
@@ -124,7 +126,7 @@ class WebFetcher:
         return Fetched(suffix, Validators(_validator(response, "etag"), _validator(response, "last-modified")))
 
     def _check_literal(self, host: str) -> None:
-        """Check the host of a URL if it is an IP address: the resolver checks only names."""
+        """Check the host of a URL if it is an IP address, because the resolver checks only names."""
         try:
             ip_address(host)
         except ValueError:
@@ -186,7 +188,9 @@ class _CheckedResolver(AbstractResolver):
 
 
 def _refused(host: str) -> PermissionDenied:
-    return PermissionDenied(f"{host!r} is not on the public internet, so documents are not fetched from there.")
+    return PermissionDenied(
+        f"{host!r} is not on the public internet. Documents are fetched only from the public internet."
+    )
 
 
 def _check_status(status: int) -> None:

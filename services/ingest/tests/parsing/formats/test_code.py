@@ -55,7 +55,7 @@ def sections(source: str, suffix: str) -> tuple[Section, ...]:
 
 
 def test_functions_and_classes_are_sections() -> None:
-    """A function is a section with the comment above it. A long class has a section for each method."""
+    """A function is a section, including the comment above it. A long class has a section for each method."""
     made = sections(PYTHON, ".py")
     paths = [section.headings for section in made]
     assert paths[:3] == [(), ("go",), ("Ferry",)]
@@ -87,7 +87,7 @@ def test_a_bracket_by_itself_is_no_section() -> None:
 
 @pytest.mark.parametrize("suffix", [".kt", ".sql", ".sh", ""])
 def test_without_a_grammar_blocks_stay_together(suffix: str) -> None:
-    """Without a grammar, a file is divided at blank lines before lines without indentation."""
+    """Without a grammar, a file is split at blank lines that precede lines without indentation."""
     source = "fun a() {\n    x\n\n    y\n}\n\nfun b() {\n    z\n}"
     [section] = sections(source, suffix)
     assert section.text == source
@@ -95,7 +95,7 @@ def test_without_a_grammar_blocks_stay_together(suffix: str) -> None:
 
 
 def test_the_first_line_may_name_the_language() -> None:
-    """A script without a suffix is parsed in the language of its interpreter."""
+    """A script without a suffix is parsed with the grammar of its interpreter's language."""
     source = "#!/usr/bin/env python3\ndef go():\n    pass\n"
     assert [section.headings for section in sections(source, "")] == [("go",)]
 
@@ -108,7 +108,7 @@ lines = st.sampled_from(
 
 @given(st.lists(lines, max_size=40), st.sampled_from([".py", ".cpp", ".ts", ".rs", ".rb", ".go", ".php", ".sql"]))
 def test_every_line_is_in_one_section(source: list[str], suffix: str) -> None:
-    """For any broken syntax, the sections are the file's lines in order, and all spans are inside."""
+    """Even for broken syntax, the sections are the file's lines in order, and all spans are within the text."""
     if not any(line.strip() for line in source):
         return
     made = sections("\n".join(source), suffix)
@@ -128,7 +128,7 @@ WITH = [".c", ".h", ".cpp", ".cs", ".go", ".java", ".php", ".py", ".rb", ".rs", 
 
 
 @pytest.mark.parametrize("suffix", WITH)
-def test_grammars_are_at_hand(suffix: str) -> None:
+def test_grammars_can_be_loaded(suffix: str) -> None:
     """Each grammar can be loaded and parses."""
     language = code.grammar(suffix, "")
     assert language is not None
@@ -136,7 +136,7 @@ def test_grammars_are_at_hand(suffix: str) -> None:
 
 
 def test_other_names() -> None:
-    """Source code without a grammar is code. Settings and prose are not."""
+    """Source code in a language without a grammar is code. Settings and prose are not."""
     assert format_named(".kt") is format_named(".py")
     assert code.grammar(".kt", "#!/usr/bin/python") is None
     assert not any(format_named(name) is format_named(".py") for name in (".yaml", ".toml", ".txt", ".md", ""))
@@ -153,5 +153,5 @@ def test_other_names() -> None:
     ],
 )
 def test_the_first_line_names_the_language(line: str, known: bool) -> None:
-    """If the name says nothing, the interpreter in the first line decides the language."""
+    """If the name has no suffix, the interpreter in the first line determines the language."""
     assert (code.grammar("", f"{line}\n") is not None) is known

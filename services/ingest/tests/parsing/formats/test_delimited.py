@@ -13,13 +13,13 @@ def text(read: Read, source: str, name: str = "a.csv") -> str:
 
 @pytest.mark.parametrize("delimiter", [",", ";", "\t", "|"])
 def test_the_delimiter_is_found(read: Read, delimiter: str) -> None:
-    """For every delimiter, each row is a line with the names of its columns."""
+    """With every delimiter, each row becomes a line with the names of its columns."""
     source = "name,seats\nPetrel,420\nFulmar,300\n".replace(",", delimiter)
     assert text(read, source) == "name: Petrel; seats: 420\nname: Fulmar; seats: 300"
 
 
 def test_quotes_and_breaks(read: Read) -> None:
-    """A cell may contain delimiters, quotes and line breaks. A decimal comma does not divide."""
+    """A cell may contain delimiters, quotes and line breaks. A decimal comma is not a delimiter."""
     assert text(read, 'a;b\r\n"x; y";"say ""hi""\r\nthere"\r\n') == 'a: x; y; b: say "hi" there'
     assert text(read, "place;price\nOban;1,50\nMull;2,50\n") == "place: Oban; price: 1,50\nplace: Mull; price: 2,50"
 

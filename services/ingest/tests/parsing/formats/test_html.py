@@ -37,7 +37,7 @@ def test_headings_make_a_path() -> None:
 
 
 def test_lists_tables_and_code() -> None:
-    """Items and rows are lines, cells have their column's name, and preformatted text is kept."""
+    """Items and rows are lines, cells have the names of their columns, and preformatted text does not change."""
     [section] = sections(
         "<p>Intro</p><ul><li>one<li><p>two</p><ol><li>deep</ol></ul>"
         "<table><tr><th>Ship<th>Seats<tr><td>Petrel<td>420</table>"
@@ -102,7 +102,7 @@ def test_a_page_without_text_is_refused() -> None:
     ],
 )
 def test_declared_encodings(data: bytes, expected: str) -> None:
-    """A declared encoding is used if it is right."""
+    """A declared encoding is used if it is correct."""
     assert expected in sections(data)[0].text
 
 
@@ -116,7 +116,7 @@ SOUP = (
 
 @given(st.lists(st.sampled_from(SOUP)))
 def test_any_soup_parses(tags: list[str]) -> None:
-    """Any nesting of elements gives text or a refusal."""
+    """Any nesting of elements results in text or a refusal."""
     try:
         found = sections("".join(tags))
     except Unreadable:

@@ -12,7 +12,7 @@ ReadMail = Callable[[EmailMessage | bytes], list[Part]]
 
 @pytest.fixture
 def read_mail(tmp_path: object) -> ReadMail:
-    """Parse a mail with room for three attachments of a thousand bytes."""
+    """Return a function that parses a mail, with a limit of three attachments and a thousand bytes."""
 
     def read(mail: EmailMessage | bytes) -> list[Part]:
         path = f"{tmp_path}/mail"
@@ -67,7 +67,7 @@ def test_headers_are_metadata_and_text(read_mail: ReadMail) -> None:
 
 
 def test_the_readable_body(read_mail: ReadMail) -> None:
-    """The plain alternative is read, otherwise HTML without tags. Wrong charsets are detected."""
+    """The plain alternative of the body is read; without it, HTML without tags. Wrong charsets are detected."""
     both = written("Plain words.")
     both.add_alternative("<p>Marked <b>words</b></p>", subtype="html")
     assert texts(read_mail(both)).endswith("\n\nPlain words.")
@@ -78,8 +78,8 @@ def test_the_readable_body(read_mail: ReadMail) -> None:
     assert "Die Fähre leaves" in texts(read_mail(raw))
 
 
-def test_base64_is_no_text(read_mail: ReadMail) -> None:
-    """An attachment is a file within the file, with its name and bytes. Its encoded form is not indexed."""
+def test_attachments_are_files(read_mail: ReadMail) -> None:
+    """An attachment becomes a file within the file. Its encoded form is not part of the text."""
     mail = written()
     mail.add_attachment(b"%PDF-1.7 ...", maintype="application", subtype="pdf", filename="Pläne/März.pdf")
     mail.add_attachment("a;b", filename="list.csv")
@@ -94,7 +94,7 @@ def test_base64_is_no_text(read_mail: ReadMail) -> None:
 
 
 def test_a_mail_in_a_mail(read_mail: ReadMail) -> None:
-    """A mail in a mail is a file of its own with its own attachments."""
+    """A mail within a mail becomes a file within the file, with its own attachments."""
     inner = written("Inner words.", Subject="Re: tides")
     outer = written()
     outer.add_attachment(inner)
@@ -103,8 +103,8 @@ def test_a_mail_in_a_mail(read_mail: ReadMail) -> None:
     assert "Inner words." in texts(read_mail(member.content))
 
 
-def test_what_is_left_out_is_said(read_mail: ReadMail) -> None:
-    """Attachments over the limits and pictures in the text are warnings. Signatures are skipped."""
+def test_omissions_are_reported(read_mail: ReadMail) -> None:
+    """Attachments over the limits and pictures in the text cause omissions. Signatures are skipped."""
     mail = written()
     mail.add_attachment(b"x" * 2000, maintype="application", subtype="pdf", filename="large.pdf")
     for number in range(4):

@@ -71,7 +71,7 @@ def test_a_text(read_parts: ReadParts) -> None:
 
 
 def test_sheets(read_parts: ReadParts) -> None:
-    """Each sheet is a page. Repeated rows are read, but not a million blank ones."""
+    """Each sheet is a page. Repeated rows are read, but a million blank rows become one."""
     first = f"{row('Vessel', 'Seats')}{row('Petrel', '420', repeated=2)}{row('', repeated=1_000_000)}"
     body = f'<table:table table:name="Fleet">{first}</table:table><table:table table:name="Empty"/>'
     head, *pages = read_parts(open_document("spreadsheet", body), "a.ods")

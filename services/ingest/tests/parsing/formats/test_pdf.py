@@ -16,7 +16,7 @@ Read = Callable[..., tuple[Head, list[Page]]]
 
 
 def test_pages_are_kept(read: Read, make_pdf: Callable[..., bytes]) -> None:
-    """Each page's text has the page's number. An empty page has no text and keeps its number."""
+    """Each page has its number. A page without text counts as a page too."""
     head, pages = read(make_pdf("The first page.", "", "The third page."), "a.pdf")
     assert (head.content_type, head.page_count) == ("application/pdf", 3)
     assert [page.number for page in pages] == [1, 2, 3]
@@ -28,7 +28,7 @@ def test_pages_are_kept(read: Read, make_pdf: Callable[..., bytes]) -> None:
 
 
 def test_wrapped_lines_are_joined_and_paragraphs_kept(read: Read) -> None:
-    """A paragraph is one line of text; a blank line separates it from the next."""
+    """A paragraph becomes one line. A blank line separates it from the next paragraph."""
     document = FPDF()
     document.set_font("Helvetica", size=11)
     document.add_page()
@@ -43,8 +43,8 @@ def test_wrapped_lines_are_joined_and_paragraphs_kept(read: Read) -> None:
     assert page.sections[0].text == f"{first.strip()}\n\n{second.strip()}"
 
 
-def test_headings_by_size_make_a_path_that_goes_over_pages(read: Read) -> None:
-    """Larger letters are headings; a page without one belongs to the heading before it."""
+def test_headings_by_size_apply_across_pages(read: Read) -> None:
+    """Lines in larger letters are headings. A page without a heading belongs to the previous heading."""
     document = FPDF()
     body = "Some words of ordinary size, enough of them to be the body of the document. " * 4
 
@@ -67,7 +67,7 @@ def test_headings_by_size_make_a_path_that_goes_over_pages(read: Read) -> None:
 
 
 def test_a_scaled_page_has_the_same_headings(read: Read) -> None:
-    """The visible size of letters decides, and not the font's set size."""
+    """The visible size of the letters determines headings, not the font size before scaling."""
     document = FPDF()
     document.add_page()
     document.set_font("Helvetica", size=5)
@@ -104,7 +104,7 @@ def test_running_lines_are_left_out(read: Read) -> None:
     assert all("Chapter text" in page.sections[0].text for page in pages)
 
 
-def test_unreadable_pdfs_say_why(read: Read, make_pdf: Callable[..., bytes], scanned_pdf: bytes) -> None:
+def test_refusals_name_the_reason(read: Read, make_pdf: Callable[..., bytes], scanned_pdf: bytes) -> None:
     """The refusal names the reason: encrypted, truncated, damaged, scanned, without text, or too long."""
     whole = make_pdf("One.", "Two.", "Three.")
     for content, says in (
@@ -140,8 +140,8 @@ def test_fields_of_forms_are_read(read: Read) -> None:
     assert [section.text for section in page.sections] == ["Its name: Petrel\ncars: Yes"]
 
 
-def test_a_scanned_page_among_others_is_said(read_parts: Callable[..., list[Part]]) -> None:
-    """A page that is an image is an omission with its number. A blank page is not an omission."""
+def test_a_scanned_page_among_others_is_an_omission(read_parts: Callable[..., list[Part]]) -> None:
+    """A page that is an image causes an omission with its number. A blank page does not."""
     document = FPDF()
     document.set_font("helvetica")
     document.add_page()
@@ -155,7 +155,7 @@ def test_a_scanned_page_among_others_is_said(read_parts: Callable[..., list[Part
     assert [(omission.kind, omission.page) for omission in omissions] == [("Unreadable", 3)]
 
 
-def test_the_language_that_a_pdf_names(read: Read) -> None:
+def test_the_language_of_a_pdf(read: Read) -> None:
     """The document has the language of the catalogue."""
     document = FPDF()
     document.set_lang("de-DE")
@@ -176,7 +176,7 @@ def parsed(content: bytes, folder: Path, most: int) -> list[Page]:
 
 
 def test_pages_have_pictures_up_to_a_number(make_pdf: Callable[..., bytes], tmp_path: Path) -> None:
-    """Pictures are upright JPEGs in the models' size. Pages beyond the limit have text only."""
+    """Pictures are upright JPEGs of the fixed size. Pages after the limit have only text."""
     first, second, third = parsed(make_pdf("One.", "Two.", "Three."), tmp_path, 2)
     assert third.picture == b""
     for page in (first, second):
@@ -191,7 +191,7 @@ def test_pages_have_pictures_up_to_a_number(make_pdf: Callable[..., bytes], tmp_
 
 @pytest.mark.parametrize("size", [(14_400, 14_400), (1, 14_400), (3, 3)])
 def test_pages_of_any_size(size: tuple[int, int], tmp_path: Path) -> None:
-    """The size that a page states decides only the shape of its picture."""
+    """The size of a page determines only the aspect ratio of its picture."""
     document = FPDF(unit="pt", format=size)
     document.set_font("Helvetica", size=1)
     document.add_page()
@@ -200,18 +200,18 @@ def test_pages_of_any_size(size: tuple[int, int], tmp_path: Path) -> None:
     assert max(Image.open(io.BytesIO(page.picture)).size) <= pdf.LONGEST_SIDE + 1
 
 
-def test_a_picture_that_cannot_be_made_small_is_none(
+def test_a_picture_that_stays_too_large_is_left_out(
     make_pdf: Callable[..., bytes], tmp_path: Path, monkeypatch: pytest.MonkeyPatch
 ) -> None:
-    """The page has no picture, but its text is kept."""
+    """If the picture of a page is too large, the page has no picture, but its text is read."""
     monkeypatch.setattr(pdf, "LARGEST", 100)
     [page] = parsed(make_pdf("One."), tmp_path, 1)
     assert page.picture == b""
     assert page.sections[0].text == "One."
 
 
-async def test_pictures_come_out_of_the_child(make_pdf: Callable[..., bytes], tmp_path: Path) -> None:
-    """The child sends pictures only if the request wants them."""
+async def test_the_child_sends_requested_pictures(make_pdf: Callable[..., bytes], tmp_path: Path) -> None:
+    """The child sends pictures only if they are requested."""
     (tmp_path / "a.pdf").write_bytes(make_pdf("One.", "Two."))
     parser = ProcessParser(Limits(pictures=1))
     try:

@@ -1,4 +1,4 @@
-"""Columns and tables of real PDFs: which text is read, and in which order."""
+"""Columns and tables of real PDFs: the reading order, and the rows of tables."""
 
 import itertools
 from collections.abc import Callable, Sequence
@@ -36,7 +36,7 @@ THIRD = (
 
 
 def drawn(places: Sequence[tuple[float, float, str]], *, size: int = 10) -> bytes:
-    """Return a page with texts at given places, drawn in this order."""
+    """Return a PDF of one page with texts at the given positions, drawn in the given order."""
     document = FPDF()
     document.add_page()
     document.set_font("Helvetica", size=size)
@@ -71,7 +71,7 @@ def right_first(*columns: Sequence[tuple[float, float, str]]) -> list[tuple[floa
 def test_columns_are_read_one_after_the_other(
     read: Read, order: Callable[..., list[tuple[float, float, str]]], shift: int
 ) -> None:
-    """Columns are read in turn, for any drawing order and height. A sentence continues in the next column."""
+    """Columns are read one after the other, for any drawing order and height. Sentences continue."""
     content = drawn(
         [(10, 40, TITLE), *order(column(10, LEFT), column(110, RIGHT, 50 + shift)), (10, 90, END)],
     )
@@ -80,26 +80,26 @@ def test_columns_are_read_one_after_the_other(
 
 @pytest.mark.parametrize("order", [by_columns, by_rows, right_first], ids=lambda order: order.__name__)
 def test_three_columns(read: Read, order: Callable[..., list[tuple[float, float, str]]]) -> None:
-    """Three columns are read in turn, as two are."""
+    """Three columns are read one after the other."""
     columns = [column(x, lines) for x, lines in ((8, LEFT), (75, RIGHT), (142, THIRD))]
     paragraphs = text_of(read, drawn(order(*columns))).split("\n\n")
     assert paragraphs == [f"{' '.join(LEFT)} {' '.join(RIGHT)}", " ".join(THIRD)]
 
 
-def test_columns_above_and_below_a_line_over_both(read: Read) -> None:
-    """The columns above the line are read before the line, and the columns below after it."""
+def test_a_line_across_both_columns(read: Read) -> None:
+    """A line across both columns is read after the columns above it and before the columns below it."""
     places = [*by_rows(column(10, LEFT), column(110, RIGHT)), (10, 80, END)]
     places += by_rows(column(10, THIRD, 90), column(110, THIRD, 90))
     text = text_of(read, drawn(places))
     assert text.index(RIGHT[-1]) < text.index(END) < text.index(THIRD[0])
 
 
-def test_lines_that_are_drawn_upwards_are_turned_round(read: Read) -> None:
-    """Lines that are drawn from the bottom to the top are read from the top. No other text moves."""
+def test_lines_drawn_upwards_are_reversed(read: Read) -> None:
+    """Lines that are drawn from bottom to top are read from top to bottom. Other text keeps its order."""
     assert text_of(read, drawn(list(reversed(column(10, LEFT))))) == " ".join(LEFT)
 
 
-def test_short_texts_beside_each_other_keep_the_order_in_which_they_are_drawn(read: Read) -> None:
+def test_short_adjacent_texts_keep_the_drawing_order(read: Read) -> None:
     """An address and a date beside it are not columns."""
     places = [*column(10, ("Ann Lee", "Quay 4", "Tolm")), *column(120, ("3 May 2025",)), (10, 80, TITLE)]
     assert text_of(read, drawn(places)).startswith("Ann Lee\nQuay 4\nTolm\n\n3 May 2025")
@@ -119,7 +119,7 @@ LABELLED = [
 
 
 def test_rows_of_a_table_have_their_header(read: Read) -> None:
-    """Each row is a line, even with cells of several lines, without text of the paragraphs around the table."""
+    """Each row becomes a line, even if its cells have several lines. Surrounding paragraphs are not included."""
     document = FPDF()
     document.add_page()
     document.set_font("Helvetica", size=10)
@@ -143,10 +143,8 @@ CELLS = (
 
 
 @pytest.mark.parametrize("order", [by_columns, by_rows], ids=lambda order: order.__name__)
-def test_a_table_is_read_by_rows_however_it_is_drawn(
-    read: Read, order: Callable[..., list[tuple[float, float, str]]]
-) -> None:
-    """A table that is drawn by columns is read by rows. Its last row and the next paragraph stay separate."""
+def test_a_table_is_read_by_rows(read: Read, order: Callable[..., list[tuple[float, float, str]]]) -> None:
+    """A table that is drawn by columns is read by rows. Its last row and the next paragraph remain separate."""
     columns = [column(10 + 50 * number, [row[number] for row in CELLS]) for number in range(3)]
     text = text_of(read, drawn([*order(*columns), (10, 70, "Fares are in another document.")]))
     assert text.split("\n\n") == [
@@ -157,13 +155,13 @@ def test_a_table_is_read_by_rows_however_it_is_drawn(
 
 
 def test_a_table_without_a_header_keeps_its_cells_apart(read: Read) -> None:
-    """Two columns of words have no header."""
+    """The first row of a table with two columns of words is not a header."""
     places = by_rows(column(10, ("Captain", "Mate", "Engineer")), column(60, ("Ann Lee", "Bob Fox", "Eve Orr")))
     assert text_of(read, drawn(places)) == "Captain | Ann Lee\nMate | Bob Fox\nEngineer | Eve Orr"
 
 
 def test_numbers_at_the_right_belong_to_their_columns(read: Read) -> None:
-    """The edges of a column are those of its widest cell."""
+    """A column is as wide as its widest cell, so right-aligned numbers belong to their column."""
     document = FPDF()
     document.add_page()
     document.set_font("Helvetica", size=10)

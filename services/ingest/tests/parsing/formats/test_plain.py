@@ -11,7 +11,7 @@ def text(source: str, suffix: str = ".txt") -> str:
 
 
 def test_lines_wrapped_by_hand_are_joined() -> None:
-    """Prose with a fixed width becomes paragraphs. Lists and short lines stay."""
+    """The lines of hard-wrapped prose are joined to paragraphs. Lists and short lines are not joined."""
     source = (
         "The ferry leaves at eight in the morning and takes\r\n"
         "an hour and a half. Children travel free when an\r\n"
@@ -24,13 +24,13 @@ def test_lines_wrapped_by_hand_are_joined() -> None:
     )
 
 
-def test_other_text_is_left_alone() -> None:
-    """Lines of settings and of unwrapped text stay unchanged."""
+def test_other_text_does_not_change() -> None:
+    """Lines of settings and of unwrapped text do not change."""
     assert text("if x:\n    y: 1\n\nz: 2\n", ".yaml") == "if x:\n    y: 1\n\nz: 2"
     long = "A line that is much longer than anybody would wrap by hand, " * 4
     assert text(f"{long}\nshort one\nand another\n") == f"{long.strip()}\nshort one\nand another"
 
 
-def test_invisible_characters_go() -> None:
-    """Control and zero-width characters are dropped, and decomposed letters are composed."""
+def test_invisible_characters_are_removed() -> None:
+    """Control and zero-width characters are removed, and decomposed letters are composed."""
     assert text("a\x07b\u200bc e\u0301 \ufeff\n") == "abc é"

@@ -25,7 +25,7 @@ def page(source: str) -> Page:
     ],
 )
 def test_a_record_is_a_block(source: str) -> None:
-    """A record of an array or of lines stays together, with each value after its path, as it is written."""
+    """A record of an array or of JSON Lines is one block. Each line has the path and the unchanged value."""
     [section] = page(source).sections
     assert section.text == "id: 1\nname: A\n\nid: 2.50\ntags: x, y\nat.city: Oban"
     assert [section.text[start:end] for start, end in section.whole] == section.text.split("\n\n")
@@ -41,7 +41,7 @@ def test_large_objects_have_sections() -> None:
 
 
 def test_nothing_is_lost() -> None:
-    """Repeated names, nested lists, truth values and texts of several lines are all read."""
+    """Repeated names, nested lists, booleans and texts with several lines are read."""
     assert page('{"a": 1, "a": 2, "m": [[1, 2], ["x"]], "t": true, "s": "one\\ntwo"}').sections[0].text == (
         "a: 1\na: 2\nm[0]: 1, 2\nm[1]: x\nt: true\ns: one\ntwo"
     )
@@ -58,8 +58,8 @@ def test_nothing_is_lost() -> None:
         (" ", "no text"),
     ],
 )
-def test_damaged_json_says_where(source: str, says: str) -> None:
-    """A file that ends too early, or has more text after its end, is refused with the place."""
+def test_refusals_name_the_position(source: str, says: str) -> None:
+    """The refusal of a truncated file, or of a file with text after its end, names the position."""
     with pytest.raises(Unreadable, match=says):
         page(source)
 
@@ -87,8 +87,8 @@ values = st.recursive(
 
 @given(st.dictionaries(keys, values, max_size=4) | st.lists(values, max_size=4))
 @settings(max_examples=50)
-def test_every_value_is_there(value: Any) -> None:
-    """For any structure, each name and each text is in the sections."""
+def test_every_value_is_read(value: Any) -> None:
+    """For any structure, the sections contain each name and each text."""
     expected = words(value)
     if not expected:
         return

@@ -21,8 +21,8 @@ def test_text_and_tables() -> None:
     ]
 
 
-def test_what_is_no_rtf_is_refused() -> None:
-    """A file that is RTF by its name only, or has no text, is refused."""
+def test_a_file_that_is_not_rtf_is_refused() -> None:
+    """A file is refused if only its name is RTF, or if it has no text."""
     with pytest.raises(Unreadable, match="plain text"):
         parsed(parse, b"Dear Sir,", ".rtf")
     with pytest.raises(Unreadable, match="no text"):

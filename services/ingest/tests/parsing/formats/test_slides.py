@@ -26,7 +26,7 @@ def slide(deck: Any, title: str, *lines: str) -> Any:
 
 
 def test_a_slide_is_a_page(read: Read) -> None:
-    """Pages have the numbers of the slides, with title, lines by level, and the speaker's notes."""
+    """Each slide is a page with its number, the title, the lines by level, and the speaker's notes."""
     deck = pptx.Presentation()
     slide(deck, "Timetable", "Ferries leave at eight.", "On Sundays\vat nine.")
     slide(deck, "Weather", "Wind.").notes_slide.notes_text_frame.text = "Mention winter."
@@ -39,7 +39,7 @@ def test_a_slide_is_a_page(read: Read) -> None:
 
 
 def test_boxes_come_in_reading_order(read: Read) -> None:
-    """Columns are read in turn, and a wide box between the boxes above and below it, for any drawing order."""
+    """Columns are read one after the other, a wide box between those above and below it, for any drawing order."""
     deck = pptx.Presentation()
     shapes = slide(deck, "Fleet").shapes
     for text, left, top, width in (
@@ -63,7 +63,7 @@ def test_boxes_come_in_reading_order(read: Read) -> None:
 
 
 def test_tables_charts_and_groups(read: Read) -> None:
-    """Rows and categories are labelled lines that stay together. Grouped shapes are read."""
+    """Rows and categories are lines with labels, which are not split. Grouped shapes are read."""
     deck = pptx.Presentation()
     shapes = slide(deck, "Fleet").shapes
     table = shapes.add_table(4, 3, *BOX).table
@@ -87,7 +87,7 @@ def test_tables_charts_and_groups(read: Read) -> None:
 
 
 def test_hidden_slides_have_no_text(read: Read) -> None:
-    """A hidden slide counts as a page and is not read. A document of hidden slides only has no text."""
+    """A hidden slide counts as a page but is not read. A presentation with only hidden slides has no text."""
     deck = pptx.Presentation()
     slide(deck, "Secret").element.set("show", "0")
     with pytest.raises(Unreadable, match="hidden"):
@@ -98,7 +98,7 @@ def test_hidden_slides_have_no_text(read: Read) -> None:
 
 
 def test_limits_and_language(read: Read) -> None:
-    """A presentation with too many slides is refused. The language is that of its first words that have one."""
+    """A presentation with too many slides is refused. Its language is that of the first text that declares one."""
     deck = pptx.Presentation()
     for number in range(3):
         run = slide(deck, f"Slide {number}", "x").placeholders[1].text_frame.paragraphs[0].runs[0]

@@ -18,7 +18,7 @@ def sections(module: Any, content: str | bytes) -> list[Section]:
 
 
 def test_records_of_xml() -> None:
-    """A small element is a block of values after their names. Attributes are read, and namespaces are dropped."""
+    """A small element is a block with a line for each name and value. Attributes are read, namespaces dropped."""
     ships = "".join(
         f'<s:ship id="{number}" class="ferry"><s:name>Petrel</s:name><s:built><s:year>2009</s:year></s:built>'
         "</s:ship>"
@@ -31,7 +31,7 @@ def test_records_of_xml() -> None:
 
 
 def test_prose_in_xml() -> None:
-    """Large elements are sections below their title. Long texts and texts with marks are paragraphs."""
+    """Large elements are sections with their titles. Long texts and texts with markup are paragraphs."""
     long = "The ferry leaves at nine in the morning from the northern pier. " * 8
     text = f"<p>{long}</p><p>It <b>never</b> waits, neither for the tide nor for the late.</p>"
     section = f"<section><title>Times</title>{text}{text}</section>"
@@ -62,7 +62,7 @@ def test_entities_are_not_followed() -> None:
 
 
 def test_yaml_documents() -> None:
-    """Values come after their paths, as in JSON. A file may have several documents. Invalid YAML is plain text."""
+    """Each line has a path and a value, as for JSON. Several documents are read. Invalid YAML is plain text."""
     text = "ship:\n  name: Petrel # of Oban\n  built: 2009\n  sold: null\n---\nports: [Oban, Mull]\n"
     assert "\n\n".join(s.text for s in sections(yaml_records, text)) == (
         "ship.name: Petrel\nship.built: 2009\n\nports: Oban, Mull"
@@ -82,7 +82,7 @@ def test_aliases_are_bounded() -> None:
 
 
 def test_a_notebook() -> None:
-    """Text is read by heading, and code with its printed output. Pictures and colours are left out."""
+    """Text cells are split at headings. Code has its printed output, without pictures and colour codes."""
     cells = [
         {"cell_type": "markdown", "source": ["# Tides\n", "High water at six."]},
         {

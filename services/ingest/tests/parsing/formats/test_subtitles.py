@@ -22,7 +22,7 @@ from ..conftest import parsed
     ],
 )
 def test_subtitles_have_times(content: str, kind: str) -> None:
-    """Each subtitle is a line after its start time, without marks. A pause begins a paragraph."""
+    """Each subtitle is a line with its start time, without markup. A new paragraph begins after a pause."""
     head, page = parsed(parse, content.encode())
     assert head == Head(kind)
     assert isinstance(page, Page)

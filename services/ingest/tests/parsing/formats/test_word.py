@@ -54,8 +54,8 @@ def test_headings_by_outline_level(read: Read) -> None:
     assert [section.headings for section in sections(read, saved(document))] == [("Own",), ("Based",)]
 
 
-def test_rows_carry_their_columns_names(read: Read) -> None:
-    """Each row stays together with the names of its columns. Merged cells appear in every row."""
+def test_rows_have_column_names(read: Read) -> None:
+    """Each row has the names of its columns and is not split. Merged cells appear in each of their rows."""
     document = docx.Document()
     table = document.add_table(rows=4, cols=3)
     for line, texts in zip(
@@ -91,8 +91,8 @@ def test_tables_without_a_header_and_for_layout(read: Read) -> None:
     assert section.text == "a | b\nc\n\nFramed. Text.\n\nvalue\ninner"
 
 
-def test_lists_have_the_marks_that_word_shows(read: Read) -> None:
-    """Bullets and numbers are written out, and the items of a list stay together."""
+def test_lists_have_the_markers_that_word_shows(read: Read) -> None:
+    """Bullets and numbers are part of the text. The items of a list follow each other without blank lines."""
     document = docx.Document()
     document.add_paragraph("Do this:")
     for text in ("one", "two"):
@@ -102,7 +102,7 @@ def test_lists_have_the_marks_that_word_shows(read: Read) -> None:
     assert section.text == "Do this:\n\n1. one\n2. two\n- any"
 
 
-def test_what_is_not_shown_is_left_out(read: Read) -> None:
+def test_invisible_content_is_left_out(read: Read) -> None:
     """Deletions, hidden text, field codes and tables of contents are left out. Insertions and links are read."""
     document = docx.Document()
     run(
@@ -126,7 +126,7 @@ def test_what_is_not_shown_is_left_out(read: Read) -> None:
 
 
 def test_notes_follow_their_paragraph(read: Read, repack: Repack) -> None:
-    """A footnote or a text box follows the paragraph that refers to it."""
+    """A footnote or a text box follows its paragraph."""
     document = docx.Document()
     run(
         document,
@@ -151,6 +151,6 @@ def test_notes_follow_their_paragraph(read: Read, repack: Repack) -> None:
 
 
 def test_a_document_without_text(read: Read, make_docx: MakeDocx) -> None:
-    """A document without text is refused with this reason."""
+    """The refusal says that the document has no text."""
     with pytest.raises(Unreadable, match="no text"):
         read(make_docx(), "a.docx")

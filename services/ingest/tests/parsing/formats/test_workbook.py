@@ -12,7 +12,7 @@ MakeXlsx = Callable[..., bytes]
 
 
 def test_a_sheet_is_a_page(read: Read, make_xlsx: MakeXlsx) -> None:
-    """Pages have the sheets' numbers and names. Each row is a line that stays together."""
+    """Each sheet is a page with its number and name. Each row is a line that is not split."""
     content = make_xlsx(
         Fleet=[["Register 2026"], [], ["Vessel", "Seats"], ["Petrel", 420], ["Fulmar", 300]],
         Empty=[],
@@ -29,8 +29,8 @@ def test_a_sheet_is_a_page(read: Read, make_xlsx: MakeXlsx) -> None:
     assert pages[2].sections[0].text == "Berths\n\nBerth: North; Depth: 7.5"
 
 
-def test_cells_as_people_see_them(read: Read) -> None:
-    """Dates, times, percentages, truth values and long fractions are written as Excel shows them."""
+def test_cells_are_formatted_as_in_excel(read: Read) -> None:
+    """Dates, times, percentages, booleans and long fractions are written as Excel shows them."""
     book = openpyxl.Workbook()
     sheet = book.active
     sheet.append(
@@ -45,8 +45,8 @@ def test_cells_as_people_see_them(read: Read) -> None:
     )
 
 
-def test_cells_far_away_cost_nothing(read: Read) -> None:
-    """A cell in the last corner does not create a sheet of 17 billion cells."""
+def test_a_distant_cell_creates_no_large_sheet(read: Read) -> None:
+    """A single cell at the last position does not cause 17 billion cells to be read."""
     book = openpyxl.Workbook()
     book.active["A1"], book.active["XFD1048576"] = "near", "far"
     _, [page] = read(saved(book), "a.xlsx")

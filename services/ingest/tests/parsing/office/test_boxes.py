@@ -16,12 +16,12 @@ from ingest.parsing.office.boxes import Box, reading_order
             ],
             [0, 1, 4, 2, 5, 3, 6],
         ),
-        # One above the other, though not in one column.
+        # One box above the other, but not in one column.
         ([Box(5, 0, 9, 1), Box(0, 2, 9, 3), Box(0, 4, 3, 5)], [0, 1, 2]),
-        # Boxes that overlap are read from top to bottom.
+        # Overlapping boxes are read from top to bottom.
         ([Box(0, 2, 5, 5), Box(1, 1, 6, 4)], [1, 0]),
     ],
 )
 def test_the_order_of_boxes(boxes: list[Box], expected: list[int]) -> None:
-    """Columns are read in turn between boxes that are as wide as several columns."""
+    """Columns are read one after the other. A box across several columns separates those above and below it."""
     assert reading_order(boxes) == expected

@@ -17,7 +17,7 @@ def level(depth: int, form: str, text: str, start: int = 1) -> str:
 
 
 def test_numbers_of_several_levels() -> None:
-    """A deeper level restarts below each number of the outer level, and may show both numbers."""
+    """A deeper level restarts after each number of the outer level, and may show both numbers."""
     made = numbers(level(0, "decimal", "%1") + level(1, "decimal", "%1.%2") + level(2, "lowerLetter", "(%3)"))
     depths = [0, 1, 1, 2, 2, 0, 1, 2]
     assert [made.marker("1", depth) for depth in depths] == ["1", "1.1", "1.2", "(a)", "(b)", "2", "2.1", "(a)"]
@@ -38,11 +38,11 @@ def test_numbers_of_several_levels() -> None:
     ],
 )
 def test_forms(form: str, start: int, expected: str) -> None:
-    """Numbers have Word's form. Unknown forms are digits."""
+    """Numbers have the format that Word shows. Unknown formats are shown as digits."""
     assert numbers(level(0, form, "%1", start)).marker("1", 0) == expected
 
 
-def test_lists_of_one_kind_go_on_or_begin_anew() -> None:
+def test_lists_with_the_same_rules_continue_or_restart() -> None:
     """Two lists with the same rules continue their numbers, unless the second list restarts."""
     second = '<w:num w:numId="2"><w:abstractNumId w:val="0"/>{}</w:num>'
     restart = '<w:lvlOverride w:ilvl="0"><w:startOverride w:val="1"/></w:lvlOverride>'
@@ -52,6 +52,6 @@ def test_lists_of_one_kind_go_on_or_begin_anew() -> None:
         assert [made.marker(name, 0) for name in ("1", "2", "2")] == expected
 
 
-def test_a_list_that_is_not_there() -> None:
-    """A paragraph of an unknown list has no mark. Without rules, no paragraph has a mark."""
+def test_an_unknown_list() -> None:
+    """A paragraph of an unknown list has no marker. Without numbering rules, no paragraph has a marker."""
     assert numbers("").marker("1", 0) == numbers("").marker("9", 3) == Numbers(None).marker("1", 0) == ""

@@ -28,22 +28,22 @@ def package(tmp_path: Path, parts: dict[str, bytes]) -> Path:
         ({"_rels/.rels": b"http://purl.oclc.org/ooxml/officeDocument"}, Unsupported, "Strict"),
     ],
 )
-def test_what_must_not_be_unpacked(
+def test_unsafe_documents_are_refused(
     tmp_path: Path, parts: dict[str, bytes], error: type[Refusal], says: str
 ) -> None:
-    """Too large contents, entities and an unsupported variant are refused before anything is unpacked."""
+    """`check` refuses a document that is too large, declares entities, or has an unsupported variant."""
     with pytest.raises(error, match=says):
         ooxml.check(package(tmp_path, parts), MEMORY)
 
 
-def test_what_may(tmp_path: Path) -> None:
-    """Pictures may take more space than text, and only the beginning of text is checked."""
+def test_safe_documents_are_accepted(tmp_path: Path) -> None:
+    """The limit for pictures is higher than for text. Only the beginning of each XML part is checked."""
     parts = {"a.png": b"<!DOCTYPE" + bytes(MEMORY // 4 + 9), "a.xml": b" " * 9999 + b"<!DOCTYPE"}
     ooxml.check(package(tmp_path, parts), MEMORY)
 
 
-def test_what_libraries_raise_is_the_documents_fault() -> None:
-    """Any error makes a document unreadable, except refusals and the end of memory or stack."""
+def test_library_errors_become_unreadable() -> None:
+    """Any exception becomes `Unreadable`, except refusals, MemoryError and RecursionError."""
     for error, expected in (
         (KeyError("rId1"), Unreadable),
         (zipfile.BadZipFile(), Unreadable),

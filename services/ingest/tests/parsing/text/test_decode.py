@@ -6,7 +6,7 @@ from hypothesis import strategies as st
 from ingest.parsing.refusals import Unreadable
 from ingest.parsing.text.decode import decode, is_text
 
-# ruff: noqa: RUF001  # letters and signs that are meant
+# ruff: noqa: RUF001  # these characters are intended
 TEXTS = {
     "utf-8": "Grüße 漢字 🚢",
     "utf-8-sig": "Grüße 漢字 🚢",
@@ -27,34 +27,34 @@ TEXTS = {
 
 @pytest.mark.parametrize("encoding", TEXTS)
 def test_encodings_are_recognised(encoding: str) -> None:
-    """Text in the usual encodings of files is read correctly."""
+    """Text in common encodings is decoded correctly."""
     data = TEXTS[encoding].encode(encoding)
     assert is_text(data)
     assert decode(data) == TEXTS[encoding]
 
 
-def test_a_broken_byte_does_not_spoil_the_rest() -> None:
-    """One bad byte in a UTF-8 text is replaced. The text keeps its encoding."""
+def test_an_invalid_byte_is_replaced() -> None:
+    """An invalid byte in UTF-8 text is replaced, and the rest is still decoded as UTF-8."""
     data = "Grüße, schöne Fähre. ".encode() * 20 + b"\xff" + "Ende über alles".encode()
     assert decode(data).count("\ufffd") == 1
     assert decode(data).endswith("Ende über alles")
 
 
 @pytest.mark.parametrize("data", [b"a\0b", bytes(range(256)), b"\x00\x00\x00", b"\x01\x02\x03 abc" * 9])
-def test_binary_data_is_no_text(data: bytes) -> None:
-    """Zeros and control characters show binary data."""
+def test_binary_data_is_not_text(data: bytes) -> None:
+    """Data with zero bytes or many control characters is binary."""
     assert not is_text(data)
 
 
 @given(st.text())
-def test_utf8_always_survives(text: str) -> None:
-    """UTF-8 without a mark at its start is read unchanged."""
+def test_utf8_is_unchanged(text: str) -> None:
+    """UTF-8 without a byte order mark is decoded unchanged."""
     if not text.startswith("\ufeff") and "\0" not in text:
         assert decode(text.encode()) == text
 
 
 @given(st.binary())
 def test_any_bytes_are_decoded_or_refused(data: bytes) -> None:
-    """Bytes that are not text raise nothing but a refusal."""
+    """For any bytes, `decode` returns text or raises a refusal."""
     with contextlib.suppress(Unreadable):
         decode(data)

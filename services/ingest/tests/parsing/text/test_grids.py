@@ -31,8 +31,8 @@ def filled(rows: list[list[str]]) -> str:
         ("", ""),
     ],
 )
-def test_where_the_header_is(rows: str, expected: str) -> None:
-    """Rows have the labels of the header above them, if there is one. Titles are separate."""
+def test_header_detection(rows: str, expected: str) -> None:
+    """Rows have the names of the header above them, if it exists. Titles are separate lines."""
     assert filled([line.split(",") for line in rows.split("/")]) == expected
 
 
@@ -42,7 +42,7 @@ blank, full = st.just(["", "", ""]), st.lists(cells, min_size=3, max_size=3)
 
 @given(st.lists(blank | full | st.tuples(cells).map(list), max_size=8))
 def test_no_cell_is_lost(rows: list[list[str]]) -> None:
-    """For every grid, each of its cells is in the text."""
+    """For any grid, the text contains each cell."""
     text = filled(rows)
     for word in {word for row in rows for cell in row for word in cell.strip(":").split()}:
         assert word in text

@@ -24,7 +24,7 @@ def test_full_lines_are_joined() -> None:
 
 
 def test_short_lines_are_kept() -> None:
-    """If the next word had fitted into the line, the line break stays."""
+    """If the next word would have fitted into the line, the line break is kept."""
     assert paragraphs(lines("A full line of text here", "Street 4|", "Town|")) == [
         "A full line of text here Street 4\nTown"
     ]
@@ -47,8 +47,8 @@ class _Page(list[Line]):
         return super().__iter__()
 
 
-def test_a_long_page_is_read_as_often_as_a_short_one() -> None:
-    """Many lines that begin at one place take no more reads of the page than a few lines."""
+def test_passes_over_a_page_do_not_grow() -> None:
+    """The number of passes over the page does not grow with the number of lines."""
     reads = []
     for count in (10, 200):
         page = _Page(lines(*(f"{number} knots" for number in range(count))))
@@ -58,7 +58,7 @@ def test_a_long_page_is_read_as_often_as_a_short_one() -> None:
 
 
 def test_a_larger_gap_begins_a_paragraph() -> None:
-    """A larger distance than usual separates lines."""
+    """A paragraph begins after a distance that is larger than usual."""
     one, two, three = lines("First line of it", "second line of it", "A new one")
     far = Line(three.text, three.left, three.right, three.baseline - 10, three.size)
     assert paragraphs([one, two, far]) == ["First line of it second line of it", "A new one"]
@@ -75,12 +75,12 @@ def test_a_larger_gap_begins_a_paragraph() -> None:
     ],
 )
 def test_divided_words(words: set[str], expected: str) -> None:
-    """A divided word is joined as the document writes it elsewhere."""
+    """A divided word is joined with or without hyphen, as the word occurs elsewhere in the document."""
     assert paragraphs(lines(f"the govern{HYPHEN}", "ment is|"), words) == [expected]
 
 
 def test_a_hyphen_before_a_capital_stays() -> None:
-    """A word is joined only with a continuation in lower case."""
+    """A hyphen before a capital letter is kept."""
     assert paragraphs(lines(f"the Anglo{HYPHEN}", "Saxon age|")) == ["the Anglo-Saxon age"]
 
 
@@ -90,13 +90,13 @@ def test_chinese_lines_are_joined_without_a_space() -> None:
 
 
 def test_pieces_on_one_baseline_are_cells() -> None:
-    """Two pieces of one row stay one line."""
+    """Two pieces on one baseline become one line of cells."""
     row = [Line("Petrel", 50, 80, 700, 10), Line("420", 300, 320, 700, 10)]
     assert paragraphs(row) == [f"Petrel{COLUMN}420"]
 
 
 def test_running_lines_may_count_pages() -> None:
-    """A footer with page numbers from any start is left out. A heading that counts pages stays."""
+    """A footer with page numbers from any start is left out. A heading with a number is kept."""
     pages = {
         number: [
             Line(f"Exercise {number}", 50, 200, 780, 16),
@@ -119,7 +119,7 @@ def test_running_lines_may_count_pages() -> None:
 
 
 @given(st.lists(st.tuples(st.text("abc .-•", min_size=1), st.floats(0, 300), st.floats(0, 800)), max_size=20))
-def test_any_page_gives_its_text(pieces: list[tuple[str, float, float]]) -> None:
+def test_no_text_of_a_page_is_lost(pieces: list[tuple[str, float, float]]) -> None:
     """For lines in any order and place, there is no error and no letter is lost."""
     page = [
         Line(text.strip(), left, left + 5 * len(text), baseline, 10)

@@ -3,7 +3,7 @@ from hypothesis import strategies as st
 from ingest.parsing.text.outline import Outline
 
 
-def test_a_path_goes_over_pages() -> None:
+def test_a_heading_applies_across_pages() -> None:
     """A heading applies until the next heading of its level or of an outer level."""
     outline = Outline()
     outline.heading(1, "A")
@@ -18,7 +18,7 @@ def test_a_path_goes_over_pages() -> None:
 
 
 def test_a_repeated_title_is_one_heading() -> None:
-    """A title on the cover and the same title below it do not nest."""
+    """A title that repeats the heading above it is not nested."""
     outline = Outline()
     outline.heading(1, "Handbook")
     outline.heading(2, "Handbook")
@@ -29,7 +29,7 @@ def test_a_repeated_title_is_one_heading() -> None:
 
 @given(st.lists(st.tuples(st.integers(0, 4), st.text("ab \n", max_size=5), st.booleans())))
 def test_no_text_is_lost(steps: list[tuple[int, str, bool]]) -> None:
-    """All input text comes out in order."""
+    """The sections contain all texts in order."""
     outline = Outline()
     for level, text, tight in steps:
         if level:

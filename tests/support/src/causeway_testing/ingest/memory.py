@@ -21,7 +21,7 @@ from ingest.domain import (
     Traits,
     VectorSpace,
 )
-from ingest.parsing.content import NO_ROOM, Head, Member, Omission, Page, Part, Room, Section
+from ingest.parsing.content import NO_MEMBERS, Head, Member, MemberLimits, Omission, Page, Part, Section
 from ingest.ports import Batch
 from servicekit import keys
 from servicekit.errors import Conflict, NotFound, StaleGeneration, Unavailable, UnreadableDocument
@@ -73,16 +73,16 @@ class MemoryPictures:
     """Pictures in a dictionary, by tenant, index, document, content and page."""
 
     def __init__(self) -> None:
-        self.kept: dict[tuple[str, str, str, str, int], bytes] = {}
+        self.pictures: dict[tuple[str, str, str, str, int], bytes] = {}
 
     async def put(self, job: Job, document: Document, page: int, picture: bytes) -> None:
         """See `ingest.ports.Pictures.put`."""
-        self.kept[(*_version(job, document), page)] = picture
+        self.pictures[(*_version(job, document), page)] = picture
 
     async def remove(self, job: Job, document: Document) -> None:
         """See `ingest.ports.Pictures.remove`."""
         version = _version(job, document)
-        self.kept = {key: picture for key, picture in self.kept.items() if key[:4] != version}
+        self.pictures = {key: picture for key, picture in self.pictures.items() if key[:4] != version}
 
 
 def _version(job: Job, document: Document) -> tuple[str, str, str, str]:
@@ -114,7 +114,7 @@ class TextParser:
         sourcefile: str,
         *,
         pictures: bool = False,
-        members: Room = NO_ROOM,
+        members: MemberLimits = NO_MEMBERS,
         ocr: bool = True,
     ) -> AsyncGenerator[Part, None]:
         """See `ingest.ports.Parser.parse`."""
@@ -287,7 +287,7 @@ class MemoryQueue:
         self.unsettled = 0
         self.dead: list[tuple[Job, Failure]] = []
         self.delays: list[float] = []
-        self.signs_of_life = 0
+        self.heartbeats = 0
         self.closed = False
         self.down = False
 
@@ -322,26 +322,26 @@ class MemoryDelivery:
         self.attempt = attempt
         self.headers = headers
 
-    async def alone(self) -> bool:
-        """Return that nothing is known about earlier jobs."""
+    async def earlier_jobs_ended(self) -> bool:
+        """Return False: the queue does not track earlier jobs."""
         return False
 
-    async def keep(self) -> None:
-        """Count a sign of life."""
-        self._queue.signs_of_life += 1
+    async def extend(self) -> None:
+        """Count a heartbeat."""
+        self._queue.heartbeats += 1
 
-    async def done(self) -> None:
+    async def acknowledge(self) -> None:
         """Remove the job from the queue."""
         self._queue.unsettled -= 1
 
-    async def again(self, delay: float) -> None:
-        """Give the job back at once, and record the delay."""
+    async def redeliver(self, delay: float) -> None:
+        """Return the job to the queue without the delay, and record the delay."""
         self._queue.delays.append(delay)
         self._queue.unsettled -= 1
         self._queue.put(self.job, self.headers, self.attempt + 1)
 
-    async def bury(self, failure: Failure) -> None:
-        """Keep the job as a dead letter."""
+    async def copy_to_dead_letters(self, failure: Failure) -> None:
+        """Add the job to the dead letters."""
         self._queue.dead.append((self.job, failure))
 
 
@@ -401,11 +401,11 @@ def _job_key(job: Job) -> tuple[str, str]:
     return (job.principal.tenant, job.job_id)
 
 
-async def is_alone() -> bool:
+async def no_earlier_jobs() -> bool:
     """Return True: all earlier jobs have ended."""
     return True
 
 
-async def is_not_alone() -> bool:
+async def earlier_jobs_run() -> bool:
     """Return False: another job may change the same document."""
     return False

@@ -1,6 +1,6 @@
-"""Source code: a section for each function, method and type, which the grammar of the language determines.
+"""Source code: one section for each function, method and type, as the grammar of the language determines.
 
-Each line of the file is unchanged and in exactly one section. For languages without a grammar, blank lines and
+Each line of the file is in exactly one section, unchanged. If a language has no grammar here, blank lines and
 indentation determine which lines belong together.
 """
 
@@ -51,7 +51,7 @@ _BY_INTERPRETER = {"python": "python", "ruby": "ruby", "node": "tsx", "php": "ph
 
 _INTERPRETED = re.compile(rb"(?:\xef\xbb\xbf)?\s*#!")
 _SMALL = 800
-"""A type with at most this many characters is one section, which includes its methods."""
+"""A type with at most this many characters is one section, including its methods."""
 _LONGEST_NAME = 100
 _DEEPEST = 50
 _WORD = re.compile(r"\w")

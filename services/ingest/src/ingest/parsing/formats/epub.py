@@ -35,7 +35,7 @@ def parse(request: Request) -> Iterator[Part]:
 
     Raises:
         Unreadable: The book is damaged or protected, or has no text.
-        TooLarge: The book has more text than ``max_characters``, or than fits in memory.
+        TooLarge: The book has more characters than ``max_characters``, or needs too much memory.
     """
     outline = Outline()
     missing: list[str] = []

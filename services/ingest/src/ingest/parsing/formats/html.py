@@ -46,7 +46,7 @@ def recognises(_path: Path, head: bytes) -> bool:
 
 
 def _source(data: bytes) -> str:
-    """Return the source, decoded with the declared encoding. If this fails, decode it like plain text."""
+    """Decode the source with its declared encoding. If this fails, detect the encoding as for plain text."""
     declared = _CHARSET.search(data[:_CHARSET_PEEK])
     if declared and not data.startswith((codecs.BOM_UTF8, codecs.BOM_UTF16_LE, codecs.BOM_UTF16_BE)):
         try:
@@ -203,7 +203,9 @@ class _Walk:
 def _texts(
     cells: Sequence[LexborNode], above: Mapping[int, tuple[int, str]]
 ) -> tuple[list[str], dict[int, tuple[int, str]]]:
-    """Return a row's texts by column, and the cells that also span rows below: the number of rows, and the text.
+    """Return the texts of a row by column, and the cells that also span rows below it.
+
+    The second value maps a column to the number of further rows and the text of the cell.
 
     Args:
         cells: The cells of the row.

@@ -21,7 +21,7 @@ _FIELD = re.compile(rb"([!-9;-~]+):[^\n]*\r?\n(?:[ \t][^\n]*\r?\n)*")
 _TRACE_FIELDS = frozenset((b"from", b"return-path", b"received", b"delivered-to"))
 _COMMON_FIELDS = frozenset((b"message-id", b"mime-version", b"date", b"to", b"subject"))
 _MEMORY_SHARE = 8
-"""A mail may take this fraction of the memory limit, because the library keeps several copies."""
+"""The size of a mail is limited to the memory limit divided by this, because the library keeps several copies."""
 _SIGNATURES = frozenset(
     ("application/pgp-signature", "application/pkcs7-signature", "application/x-pkcs7-signature")
 )
@@ -29,7 +29,7 @@ _ENCRYPTED = frozenset(("application/pkcs7-mime", "application/x-pkcs7-mime"))
 
 
 def recognises(_path: Path, head: bytes) -> bool:
-    """Return whether a text begins with header fields of a mail: a sender or a trace field, and two others."""
+    """Return whether a text begins with header fields of a mail: the sender or a trace field, and two others."""
     names, end = set(), 0
     while field := _FIELD.match(head, end):
         names.add(field[1].lower())
@@ -42,7 +42,7 @@ def parse(request: Request) -> Iterator[Part]:
 
     Raises:
         Unreadable: The mail is damaged or encrypted.
-        TooLarge: The mail has too many bytes for ``memory``.
+        TooLarge: The mail is too large for ``memory``.
     """
     path = Path(request.path)
     most = request.memory // _MEMORY_SHARE
@@ -89,7 +89,7 @@ def _headers(mail: EmailMessage) -> Headers:
 
 
 def _text(part: MIMEPart) -> str:
-    """Return the text of a part, decoded by its declared charset if that is correct."""
+    """Decode the text of a part with its declared charset. If this fails, detect the encoding."""
     data = part.get_payload(decode=True)
     if not isinstance(data, bytes):
         return ""

@@ -15,7 +15,8 @@ from ingest.parsing.text.tables import rows
 
 _FRONT_MATTER = re.compile(r"\A---[ \t]*\n(.*?\n)(?:---|\.\.\.)[ \t]*(?:\n|\Z)", re.DOTALL)
 _DEEPEST = 10_000
-"""Maximum nesting, more than the stack allows: the parser silently drops deeper text, but a stack overflow fails.
+"""Maximum nesting depth. It is more than the stack allows, because the parser would silently drop deeper text. A
+stack overflow is an error instead.
 """
 _TAG = re.compile(r"<!--.*?-->|</?[A-Za-z][^<>]*>", re.DOTALL)
 

@@ -17,7 +17,7 @@ from ingest.parsing.text.outline import Outline
 
 _ESCAPE = re.compile(r"\x1b\[[0-9;]*[A-Za-z]")
 _LONGEST_OUTPUT = 10_000
-"""The maximum number of characters of a cell's output; longer output is cut."""
+"""Maximum number of characters of an output. A longer output is cut."""
 
 
 def recognises(_path: Path, head: bytes) -> bool:

@@ -25,11 +25,11 @@ def recognises(path: Path, head: bytes) -> bool:
 
 
 def parse(request: Request) -> Iterator[Head | Page]:
-    """Yield the head and the pages: one for each sheet or slide, or a single one for a text.
+    """Yield the head and the pages: one page for each sheet or slide, or a single page for a text.
 
     Raises:
         Unreadable: The document is damaged or encrypted, or has no text.
-        TooLarge: The document has more than ``max_pages`` pages, or more text than fits in memory.
+        TooLarge: The document has more than ``max_pages`` pages, or needs too much memory.
     """
     path = Path(request.path)
     kind = containers.package_type(path, path.read_bytes()[:4]).removeprefix(_TYPE).removesuffix("-template")

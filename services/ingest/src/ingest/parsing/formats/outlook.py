@@ -32,7 +32,7 @@ def parse(request: Request) -> Iterator[Part]:
 
     Raises:
         Unreadable: The mail is damaged.
-        TooLarge: The mail has too many bytes for ``memory``.
+        TooLarge: The mail is too large for ``memory``.
     """
     path = Path(request.path)
     most = request.memory // _MEMORY_SHARE

@@ -31,15 +31,16 @@ _PASSWORD_ERROR = 4  # FPDF_ERR_PASSWORD
 # pdfium ends a line with a line break, or with ``HYPHEN`` or ``\x02`` in place of a hyphen.
 _PIECE = re.compile(f"[^\n{HYPHEN}\x02]+[{HYPHEN}\x02]?")
 _MARKER = re.compile(r"\s*(?:[^\w\s]|\(?(?:\d{1,3}|[A-Za-z]|[ivxIVX]{1,4})[.)])")
-"""The marker or the number of a list item, which is not a cell of a table."""
+"""The marker or the number of a list item. Such a marker is not a cell of a table."""
 _BOLD = (b"bold", b"black", b"heavy", b"semibold")
 _COLUMN_GAP = 1.2
 """Minimum gap between columns, as a multiple of the font size. A space is a quarter of the font size wide."""
 _WIDE_GAP = 0.5
-"""Minimum gap between narrow columns, or between words of a justified line, as a multiple of the font size."""
+"""Minimum gap between narrow columns, as a multiple of the font size. Gaps in justified lines can be as wide."""
 
 LONGEST_SIDE = 1536
-"""Longest side of a picture in pixels. Many models scale pictures to about this size. Small print is readable."""
+"""Longest side of a picture in pixels. Small print is readable, and many models scale pictures to about this size.
+"""
 LARGEST = 768 * 1024
 """Maximum bytes of a picture. A picture is one message of the broker, whose limit is 1 MiB."""
 _QUALITIES = (80, 60, 40)
@@ -91,7 +92,7 @@ def parse(request: Request) -> Iterator[Part]:
 
 
 def _scan(document: pdfium.PdfDocument, number: int, scans: Scans) -> Scan | Omission:
-    """Return the scan of a page that is an image, or an omission if the page cannot be read."""
+    """Return the scan of a page that is an image; an omission without OCR or if it cannot be drawn."""
     image = b""
     if scans is Scans.READ:
         with contextlib.suppress(pdfium.PdfiumError, ArithmeticError, ValueError, OSError, Unreadable):

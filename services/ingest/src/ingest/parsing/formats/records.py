@@ -29,7 +29,7 @@ def recognises(_path: Path, head: bytes) -> bool:
 def parse(request: Request) -> Iterator[Head | Page]:
     """Yield the head and the one page of JSON or JSON Lines.
 
-    A file that begins like JSON but is invalid is read as plain text if its name has no known suffix.
+    A file that begins like JSON but is invalid is read as plain text, unless its name has a known suffix.
 
     Raises:
         Unreadable: The file is invalid JSON, or has no text.

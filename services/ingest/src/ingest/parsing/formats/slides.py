@@ -129,7 +129,9 @@ def _table(outline: Outline, table: Any) -> None:
 
 
 def _cell(table: Any, cell: Any, row: int, column: int) -> str:
-    """Return a cell's text. A cell merged with the cell above repeats its text. Merged to the left, it is empty."""
+    """Return a cell's text. A cell merged with the cell above repeats that text. A cell merged to the left is
+    empty.
+    """
     while cell.is_spanned and row > 0 and cell._tc.vMerge:  # the library has no public access to the origin
         row -= 1
         cell = table.cell(row, column)

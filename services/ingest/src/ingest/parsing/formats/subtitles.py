@@ -18,7 +18,7 @@ _SRT = re.compile(rb"(?:\xef\xbb\xbf)?\s*\d+\s*\r?\n\d+:\d\d:\d\d[,.]\d{3} --> \
 _VOICE = re.compile(r"<v(?:\.[^\s>]*)?\s+([^>]+)>")
 _TAG = re.compile(r"<[^<>]*>|\{\\[^{}]*\}")
 _PARAGRAPH = 2_000
-"""Minimum milliseconds of silence between two paragraphs."""
+"""Milliseconds of silence after which a new paragraph begins."""
 
 
 def recognises(_path: Path, head: bytes) -> bool:

@@ -1,7 +1,7 @@
-"""Word (DOCX): headings by style, list numbers as in Word, rows of tables, footnotes below their references.
+"""Word (DOCX): headings by style, list numbers as in Word, table rows, and footnotes below their references.
 
-Invisible content is left out: deletions, hidden text, field codes. Tables of contents, headers and footers are left
-out too, because they repeat other text.
+The parser leaves out invisible content (deletions, hidden text, field codes). It also leaves out tables of
+contents, headers and footers, because they repeat other text.
 """
 
 import re

@@ -1,4 +1,4 @@
-"""Excel (XLSX): a page for each sheet, with its name as heading, and a line with column names for each row.
+"""Excel (XLSX): a page for each sheet, with the sheet's name as heading. Each row is a line with column names.
 
 A cell with a formula contains its last calculated value.
 """

@@ -1,4 +1,4 @@
-"""XML: small elements become records, large elements sections, and long texts paragraphs."""
+"""XML: small elements become records, large elements become sections, and long texts become paragraphs."""
 
 from collections.abc import Iterator
 from pathlib import Path
@@ -16,7 +16,7 @@ from ingest.parsing.text.outline import Outline
 _MOST_CHARACTERS = 800
 """Maximum number of characters of a record. A longer element is split into sections."""
 _LONGEST_FIELD = 120
-"""Maximum number of characters of a field. A longer text becomes a paragraph without the name of its element."""
+"""Maximum number of characters of a field. A longer text becomes a paragraph, without the name of its element."""
 _TITLES = ("title", "head", "heading", "caption", "name", "label")
 _PARAGRAPHS = ("p", "para", "simpara", "paragraph")
 _LANGUAGE = "{http://www.w3.org/XML/1998/namespace}lang"

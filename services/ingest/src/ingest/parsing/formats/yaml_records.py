@@ -21,7 +21,7 @@ def parse(request: Request) -> Iterator[Head | Page]:
 
     Raises:
         Unreadable: The document has no text.
-        TooLarge: The document is too large with its aliases expanded.
+        TooLarge: The document is too large when its aliases are expanded.
     """
     text = text_of(request)
     yield Head("application/yaml")
@@ -61,7 +61,7 @@ class _Nodes:
         """
         self._nodes -= 1
         if not self._nodes:
-            raise TooLarge(f"The document has more than {_MOST_NODES} values with its aliases expanded.")
+            raise TooLarge(f"The document has more than {_MOST_NODES} values when its aliases are expanded.")
         match node:
             case yaml.MappingNode():
                 return tuple((str(self.value(key)), self.value(item)) for key, item in node.value)

@@ -1,4 +1,4 @@
-"""The headers of a mail, as metadata and as searchable text."""
+"""Converts the headers of a mail to metadata and to searchable text."""
 
 import datetime
 from collections.abc import Sequence
@@ -58,7 +58,7 @@ class Headers:
         return {name: value for name, value in fields.items() if value} or {"subject": ""}
 
     def fill(self, outline: Outline) -> None:
-        """Add the headers before the body: the subject as heading, the others as lines."""
+        """Add the headers to an outline: the subject as a heading, the others as lines."""
         outline.heading(1, flat(self.subject)[:_LONGEST])
         lines = {
             "From": ", ".join(map(str, self.senders)) or flat(self.sender),

@@ -8,7 +8,7 @@ from ingest.parsing.text.names import MemberNames
 
 
 class Members:
-    """Names the attachments, and leaves out those that exceed the limits.
+    """Creates unique names for attachments, and leaves out attachments that exceed the limits.
 
     Args:
         request: The request with the limits.

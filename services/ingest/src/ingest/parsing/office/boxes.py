@@ -1,4 +1,4 @@
-"""The reading order of boxes on a slide."""
+"""Determines the reading order of boxes on a slide."""
 
 from collections.abc import Callable, Sequence
 from dataclasses import dataclass
@@ -35,7 +35,7 @@ def _columns(boxes: Sequence[Box], indexes: Sequence[int]) -> list[list[int]]:
 
 
 def _bands(boxes: Sequence[Box], indexes: Sequence[int]) -> list[list[int]]:
-    """Return bands of boxes from top to bottom. Consecutive rows of boxes in the same columns form one band."""
+    """Return bands of boxes from top to bottom. Consecutive rows with the same columns form one band."""
     bands: list[list[int]] = []
     for row in _groups(indexes, lambda index: (boxes[index].top, boxes[index].bottom)):
         is_divided = bands and max(len(_columns(boxes, band)) for band in (bands[-1], row)) > 1

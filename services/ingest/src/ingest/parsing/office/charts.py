@@ -1,4 +1,4 @@
-"""Charts of Office documents (DrawingML): a row for each category, from the cached values."""
+"""Reads charts of Office documents (DrawingML) from their cached values: a row for each category."""
 
 from collections.abc import Iterator
 

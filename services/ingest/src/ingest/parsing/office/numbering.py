@@ -1,4 +1,4 @@
-"""Numbers of paragraphs in Word, for example ``4.2`` or ``(b)``. The document has only rules for them."""
+"""Computes the numbers of paragraphs in Word, for example ``4.2`` or ``(b)``, from the rules in the document."""
 
 import re
 from dataclasses import dataclass
@@ -50,7 +50,7 @@ class Numbers:
             }
 
     def marker(self, list_id: str, depth: int) -> str:
-        """Return the marker of a list's next paragraph: ``-`` for any bullet, empty if the level has no marker."""
+        """Return the marker of a list's next paragraph: ``-`` for a bullet, empty if the level has none."""
         abstract = self._lists.get(list_id, "")
         levels = self._levels.get(abstract, {})
         level = levels.get(depth)

@@ -31,7 +31,7 @@ _SKIPPED = frozenset(
 )
 """Elements within a paragraph that are not part of its text."""
 _WIDEST = 1000
-"""Maximum number of columns. Further columns are left out: formats of empty cells often fill a row to its end."""
+"""Maximum number of columns. Further columns are left out, because empty formatted cells often fill a whole row."""
 _PARAGRAPHS = (TEXT + "p", TEXT + "h")
 
 
@@ -73,7 +73,7 @@ def fill(outline: Outline, body: etree._Element, indent: int = -1, marker: str =
 
 
 def _fill_inner(outline: Outline, paragraph: etree._Element) -> None:
-    """Add the notes and the text boxes of a paragraph, which follow the paragraph."""
+    """Add the notes and the text boxes of a paragraph, after the paragraph."""
     for note in paragraph.iter(TEXT + "note"):
         citation = "".join(note.xpath("string(*[local-name()='note-citation'])"))
         words = " ".join(collapse(own_text(element)) for element in note.iter(TEXT + "p"))
@@ -99,7 +99,7 @@ def own_text(element: etree._Element) -> str:
 
 
 def fill_table(outline: Outline, table: etree._Element) -> None:
-    """Add a table to an outline, one line for each row. Without header rows, the first row is the header."""
+    """Add a table to an outline, one line for each row. If it has no header rows, the first row is the header."""
     heads = [_cells(row) for group in table.iter(TABLE + "table-header-rows") for row in group]
     lines = [
         _cells(row) for row in table.iter(TABLE + "table-row") if row.getparent().tag != TABLE + "table-header-rows"

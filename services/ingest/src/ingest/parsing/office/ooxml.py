@@ -1,4 +1,4 @@
-"""Checks of Office Open XML (ECMA-376) before a library opens a document, and the errors of such libraries."""
+"""Checks an Office Open XML document (ECMA-376) before a library opens it, and converts the library's errors."""
 
 import contextlib
 import zipfile
@@ -18,7 +18,7 @@ _RESOURCE_LIMIT = 114
 
 
 def check(path: Path, memory: int) -> None:
-    """Refuse documents that must not be unpacked.
+    """Check that a document can be unpacked safely.
 
     Args:
         path: The document.
@@ -40,14 +40,14 @@ def check(path: Path, memory: int) -> None:
             with package.open(part) as file:
                 head = file.read(_HEAD).replace(b"\0", b"")
             if b"<!DOCTYPE" in head or b"<!ENTITY" in head:  # forbidden by part 2, 8.2.5.2
-                raise Unreadable("The document declares XML entities, which Office documents must not do.")
+                raise Unreadable("The document declares XML entities, which are not allowed in Office documents.")
             if part.filename == "_rels/.rels" and _STRICT in head:
                 raise Unsupported("The document is saved as Strict Open XML; save it in the usual variant.")
 
 
 @contextlib.contextmanager
 def damaged(subject: str) -> Iterator[None]:
-    """Turn the exceptions of a library into `Unreadable`, because a damaged document can raise any exception.
+    """Convert exceptions of a library to `Unreadable`, because a damaged document can cause any exception.
 
     Raises:
         Unreadable: The code within the context raised an exception.
@@ -62,11 +62,11 @@ def damaged(subject: str) -> Iterator[None]:
         if error.code == _RESOURCE_LIMIT:
             raise Unreadable(f"{subject} is nested too deeply, or a text in it is too long.") from error
         raise Unreadable(f"{subject} is damaged or truncated: its XML is broken.") from error
-    except Exception as error:  # a damaged document can raise any exception
+    except Exception as error:  # a damaged document can cause any exception
         raise Unreadable(f"{subject} is damaged or truncated: it cannot be read.") from error
 
 
 def _check_size(subject: str, size: int, most: int) -> None:
-    # The declared size of a part is a reliable limit, because zipfile reads no more bytes.
+    # The declared size of a part is reliable, because zipfile does not read more bytes.
     if size > most:
         raise TooLarge(f"{subject} unpacks to {size} bytes. The limit is {most} bytes.")

@@ -1,4 +1,4 @@
-"""ZIP packages of XML (OpenDocument, EPUB): their parts, within limits."""
+"""Reads the parts of ZIP packages of XML (OpenDocument, EPUB), within limits."""
 
 import contextlib
 import zipfile
@@ -59,7 +59,7 @@ class Package:
 
 @contextlib.contextmanager
 def opened(path: Path, memory: int) -> Iterator[Package]:
-    """Open a package. Exceptions of the code within become errors of the document.
+    """Open a package. Exceptions within the block are converted to `Unreadable`; see `damaged`.
 
     Raises:
         Unreadable: The package is damaged.

@@ -1,4 +1,4 @@
-"""Pictures of Office documents that may contain text."""
+"""Finds the pictures of Office documents that may contain text."""
 
 import io
 from collections.abc import Iterator
@@ -15,13 +15,13 @@ _MOST = 500
 
 
 def scans(part: Any, number: int, mode: Scans, seen: set[str]) -> Iterator[Scan | Omission]:
-    """Yield the new pictures of a part of a package, or an omission if they are not read.
+    """Yield the new pictures of a part of a package; an omission if OCR is not installed.
 
     Args:
         part: A document or a slide.
         number: The number of the page of the part, or 0.
         mode: How to handle the pictures.
-        seen: Names of the pictures that are already known. The names of new pictures are added.
+        seen: Names of the known pictures. The function adds the names of new pictures.
     """
     unread = 0
     for name, content in _images(part, seen):
@@ -36,7 +36,7 @@ def scans(part: Any, number: int, mode: Scans, seen: set[str]) -> Iterator[Scan 
                 else:
                     yield Scan(number, encoded(picture), name)
         except Refusal:
-            continue  # a vector drawing, or a damaged picture, which viewers cannot show
+            continue  # a vector drawing, or a damaged picture that viewers cannot show either
     if unread:
         subject = "A picture was" if unread == 1 else f"{unread} pictures were"
         yield Omission("Unreadable", f"{subject} not read.{mode.advice}", number)

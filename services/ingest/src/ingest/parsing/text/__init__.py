@@ -1,4 +1,1 @@
-"""Text and its structure: decoding, clean-up, headings, paragraphs and table rows.
-
-This code is shared by several formats.
-"""
+"""Code that several formats share: decoding, clean-up, headings, paragraphs and table rows."""

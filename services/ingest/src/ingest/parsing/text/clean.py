@@ -22,5 +22,5 @@ def flat(text: str) -> str:
 
 
 def collapse(text: str) -> str:
-    """Return the cleaned text with its line breaks, single spaces, and no white space at the ends of lines."""
+    """Return the cleaned text with its line breaks, but with single spaces and stripped lines."""
     return "\n".join(_BLANK.sub(" ", line).strip() for line in clean(text).split("\n")).strip()

@@ -1,8 +1,9 @@
-"""The reading order of the lines of a page.
+"""Determines the reading order of the lines of a page.
 
-A page draws its lines in any order, and has the position of each line. Columns of running text are read one after
-the other, after the lines above and before the lines below the columns. Other lines are read in drawn order. There
-are two exceptions: lines drawn upwards within a column, and tables drawn column by column.
+A page may draw its lines in any order, but contains the position of each line. Columns of running text are read one
+after the other, after the lines above the columns and before the lines below them. Other lines are read in the
+order in which the page draws them, with two exceptions: lines drawn upwards within a column, and tables drawn
+column by column.
 """
 
 import itertools
@@ -24,7 +25,7 @@ _FILLED = 0.6
 """Minimum fraction of the column's width that a typical line of running text fills."""
 _DEEPEST = 12
 _MOST_LINES = 2000
-"""A page with more lines keeps the drawn order, because the time to find columns is quadratic in the lines."""
+"""Maximum number of lines of a page in which columns are searched, because the search takes quadratic time."""
 
 
 @dataclass(frozen=True, slots=True)
@@ -45,13 +46,13 @@ def in_reading_order(lines: Sequence[Line]) -> list[Line]:
 def _ordered(lines: list[Line], depth: int) -> list[Line]:
     split = _split(lines) if depth < _DEEPEST else None
     if split is None:
-        return _straightened(lines)
+        return _reordered(lines)
     parts = (split.above, split.left, split.right, split.below)
     return [line for part in parts for line in _ordered(part, depth + 1)]
 
 
 def _split(lines: Sequence[Line]) -> _Split | None:
-    """Return the split into the two columns with the most lines, or None without columns of running text."""
+    """Return the split into the two columns with the most lines; None without columns of running text."""
     best: tuple[int, float, list[Line], list[Line]] | None = None
     for edge in _left_edges(lines):
         for run in _runs(lines, edge):
@@ -70,7 +71,7 @@ def _split(lines: Sequence[Line]) -> _Split | None:
 
 
 def _left_edges(lines: Sequence[Line]) -> list[float]:
-    """Return the left edges that several lines share, except the leftmost: each may belong to a right column."""
+    """Return the left edges that several lines share, except the leftmost. Each may belong to a right column."""
     edges: list[list[float]] = []
     for line in sorted(lines, key=lambda line: line.left):
         if edges and line.left - edges[-1][-1] < 0.5 * line.size:
@@ -98,11 +99,11 @@ def _are_columns(left: Sequence[Line], right: Sequence[Line]) -> bool:
     if min(line.left for line in right) - max(line.right for line in left) < _GUTTER * left[0].size:
         return False
     beside = min(left[0].baseline, right[0].baseline) >= max(left[-1].baseline, right[-1].baseline)
-    return beside and _runs_on(left) and _runs_on(right)
+    return beside and _is_running_text(left) and _is_running_text(right)
 
 
-def _runs_on(column: Sequence[Line]) -> bool:
-    """Return whether a column, which may contain further columns, is running text, by the length of its lines."""
+def _is_running_text(column: Sequence[Line]) -> bool:
+    """Return whether the lines of a column are long enough for running text. It may contain further columns."""
     widest: dict[int, float] = {}
     for line in column:
         edge = round(line.left / line.size)
@@ -112,7 +113,7 @@ def _runs_on(column: Sequence[Line]) -> bool:
     return letters >= _RUNNING_LETTERS and statistics.median(filled) >= _FILLED
 
 
-def _straightened(lines: Sequence[Line]) -> list[Line]:
+def _reordered(lines: Sequence[Line]) -> list[Line]:
     """Return the lines in drawn order. Lines drawn upwards and tables drawn by columns are ordered by rows."""
     done: list[Line] = []
     start = 0

@@ -15,7 +15,7 @@ _BYTE_ORDER_MARKS = (
     (codecs.BOM_UTF16_LE, "utf-16"),
     (codecs.BOM_UTF16_BE, "utf-16"),
 )
-# Legacy encodings that still occur, the most likely first. The order decides between equal matches.
+# Legacy encodings that still occur, the most likely first. Between equal matches, the first one wins.
 _LEGACY = (
     "cp1252",
     "cp1254",
@@ -61,7 +61,7 @@ def text_of(request: Request) -> str:
 
 
 def is_text(data: bytes) -> bool:
-    """Return whether bytes look like text in some encoding, by their beginning."""
+    """Return whether the beginning of the bytes looks like text in some encoding."""
     head = data[:_PEEK]
     if _marked(head) or _unmarked_utf16(head):
         return True

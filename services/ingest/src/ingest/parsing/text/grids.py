@@ -1,4 +1,4 @@
-"""Turns the cells of a sheet or a CSV file into titles and rows with column names, and detects the header."""
+"""Turns the cells of a sheet or a CSV file into titles and rows with column names. Detects the header."""
 
 import itertools
 import re
@@ -17,8 +17,8 @@ Row = Sequence[str]
 def fill(outline: Outline, rows: Iterable[Row]) -> None:
     """Add a grid to an outline, row by row, with the names of the columns in each row.
 
-    The first row of several words is the header. A single cell above it is a title. After blank rows, another table
-    may begin, if its first row looks like a header.
+    The first row with several words is the header. A single cell above the header is a title. After blank rows,
+    another table begins if its first row looks like a header.
 
     Args:
         outline: The outline.

@@ -22,7 +22,7 @@ _LONGEST_HEADING = 200
 _LEADING = 1.3
 """Maximum ratio of the distance between two lines of a paragraph to the usual distance."""
 _INDENT = 3.0
-"""Lines whose left edges differ by fewer letter sizes than this share a right edge."""
+"""Lines whose left edges differ by less than this, in letter sizes, have the same right edge."""
 _EDGE_LINES = 2
 _RUNNING_SHARE = 0.6
 _RUNNING_PAGES = 3
@@ -66,7 +66,7 @@ class Style:
     def fill(self, outline: Outline, lines: Sequence[Line], number: int) -> None:
         """Add a page to an outline, without its headers and footers."""
         running = {id(line) for line in _edges(lines) if self._is_running(line, number)}
-        # A page with only such lines, for example a form, keeps its text.
+        # A page that has only headers and footers, for example a form, keeps its text.
         kept = [line for line in lines if id(line) not in running] or lines
         if len(self.words) < _MOST_WORDS:
             self.words.update(_words(lines))
@@ -111,14 +111,14 @@ def paragraphs(
 ) -> list[str]:
     """Return the paragraphs of one page's lines, which are in reading order.
 
-    Within a paragraph, lines are joined where the text was only wrapped: where the first word of the next line did
-    not fit, or a sentence continues. Other line breaks (rows, verses, items) are kept.
+    Within a paragraph, the function joins lines that were only wrapped: the first word of the next line did not
+    fit, or a sentence continues. It keeps other line breaks (rows, verses, items).
 
     Args:
         lines: The lines.
-        words: Words of the document. They determine whether a word divided at a line break has a hyphen.
-        page: All running text around the lines, for the usual distance and length of lines; the default is the
-            lines.
+        words: Words of the document, to decide whether a word that is divided at a line break has a hyphen.
+        page: The lines of all running text on the page, to measure the usual distance and length of lines; by
+            default ``lines``.
     """
     page = page or lines
     pitch = _pitch(page)
@@ -130,7 +130,7 @@ def paragraphs(
     done: list[str] = []
     for index, line in enumerate(lines):
         before = lines[index - 1] if index else None
-        if before is not None and _goes_on_above(before, line):
+        if before is not None and _continues_in_next_column(before, line):
             done[-1] = _join(done[-1], line.text, words)
         elif before is None or not _follows(before, line, pitch):
             done.append(line.text)
@@ -177,7 +177,7 @@ def _follows(before: Line, line: Line, pitch: float) -> bool:
     return _same_size(before, line) and (row or (line.left < before.right and 0 < distance <= _LEADING * pitch))
 
 
-def _goes_on_above(before: Line, line: Line) -> bool:
+def _continues_in_next_column(before: Line, line: Line) -> bool:
     """Return whether a sentence continues at the top of the next column."""
     if not _same_size(before, line) or line.baseline <= before.baseline or line.left < before.right:
         return False

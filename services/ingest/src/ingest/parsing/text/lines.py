@@ -13,7 +13,8 @@ SAME_ROW = 0.3
 
 @dataclass(frozen=True, slots=True)
 class Line:
-    """A line of text, or one of several adjacent lines. Lengths are in any unit; the vertical axis points up.
+    """A line of text, or a part of a line that a gap separates. Lengths are in any unit; the vertical axis points
+    up.
 
     Attributes:
         text: The text, without white space at the ends.
@@ -22,7 +23,7 @@ class Line:
         baseline: Vertical position of the baseline.
         size: Size of the letters.
         is_bold: Whether the text is bold.
-        parts: The parts between gaps that are narrow for cells but wide for words; empty without such gaps.
+        parts: The parts of the line, if it has gaps that are wide for words but narrow for cells; otherwise empty.
     """
 
     text: str

@@ -1,4 +1,4 @@
-"""Names of files within a file: safe to show and unique."""
+"""Creates names for files within a file that are unique and safe to show."""
 
 import re
 from collections.abc import Iterable
@@ -12,7 +12,7 @@ class MemberNames:
     """Creates unique names for the files within a file."""
 
     def __init__(self) -> None:
-        self._taken: set[str] = set()
+        self._used: set[str] = set()
 
     def of(self, path: str, default: str = "file") -> str:
         """Return the name of a file, derived from its path in the container.
@@ -26,12 +26,12 @@ class MemberNames:
             suffix = PurePosixPath(name).suffix[:20]
             name = name[: _LONGEST - len(suffix)] + suffix
         unique, number = name, 1
-        while unique in self._taken:
+        while unique in self._used:
             number += 1
             outer, _, last = name.rpartition("/")
             pure = PurePosixPath(last)
             unique = "/".join([*[outer] * bool(outer), f"{pure.stem} ({number}){pure.suffix}"])
-        self._taken.add(unique)
+        self._used.add(unique)
         return unique
 
 

@@ -6,8 +6,8 @@ from ingest.parsing.content import Section
 class Outline:
     """Builds the sections of a document while a parser reads the document.
 
-    A heading starts a section, which lasts until the next heading. Consecutive headings without text between them
-    share a section, so that a section without text occurs only at the end of a page.
+    A heading starts a section, which ends at the next heading. Consecutive headings without text between them share
+    a section, so that only the last section of a page can have no text.
     """
 
     def __init__(self) -> None:
@@ -35,8 +35,8 @@ class Outline:
 
         Args:
             text: The block. An empty block is ignored.
-            tight: The block follows the previous one without a blank line.
-            whole: The block, for example a row, is not split if it fits into a passage.
+            tight: Whether the block follows the previous block without a blank line.
+            whole: Whether the block, for example a row, must not be split if it fits into a passage.
         """
         if text:
             self._add(text, tight=tight and self._has_body)

@@ -15,7 +15,7 @@ _FARTHEST = 3.5
 _NEAR = 2.5
 """Maximum distance of a single cell from the row above or below that contains it, in letter sizes."""
 _CLOSE = 1.7
-"""Maximum distance for a single cell in the first column, which may be a paragraph below the table."""
+"""The same for a single cell in the first column, because it may be a paragraph below the table."""
 _BAND = 1.08
 """Minimum ratio of the distance between rows to the distance between lines of a cell, in tables with spacing."""
 _WRAPPED = 0.85
@@ -50,14 +50,14 @@ def with_tables(lines: Sequence[Line]) -> Iterator[Line | Table]:
     """Yield the lines in the given order, with each table in place of the table's lines."""
     run: list[list[Line]] = []
     for row in consecutive_rows(lines):
-        if run and not _goes_on(run, row):
+        if run and not _may_continue(run, row):
             yield from _read(run)
             run = []
         run.append(row)
     yield from _read(run)
 
 
-def _goes_on(run: Sequence[Sequence[Line]], row: Sequence[Line]) -> bool:
+def _may_continue(run: Sequence[Sequence[Line]], row: Sequence[Line]) -> bool:
     """Return whether a row may belong to the table of a run of rows."""
     before = run[-1]
     down = before[0].baseline - row[0].baseline
@@ -77,7 +77,7 @@ def _read(found: Sequence[Sequence[Line]]) -> Iterator[Line | Table]:
     run = _divided(found) if found else ()
     last = max((number for number, row in enumerate(run) if len(row) > 1), default=-1)
     columns = _columns(run[: last + 1]) if sum(len(row) > 1 for row in run) >= _FEW else []
-    # Single cells below the last row continue it, except in the first column, where a paragraph begins.
+    # Single cells below the last row belong to it, except in the first column: there a paragraph begins.
     end = next((at for at in range(last + 1, len(run)) if _place(columns, run[at][0]) in (0, None)), len(run))
     if len(columns) < _FEW:
         yield from map(merged, found)
@@ -192,7 +192,7 @@ def _texts(columns: Sequence[tuple[float, float]], row: Sequence[Line]) -> list[
 
 
 def _pitch(run: Sequence[Sequence[Line]]) -> float:
-    """Return the usual distance of rows that have a first cell."""
+    """Return the usual distance between rows that have a cell in the first column."""
     first = min(row[0].left for row in run)
     begun = [row[0] for row in run if row[0].left < first + row[0].size]
     distances = [one.baseline - other.baseline for one, other in itertools.pairwise(begun)]

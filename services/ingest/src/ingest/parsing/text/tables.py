@@ -1,4 +1,4 @@
-"""Tables as text: each row becomes a line that is understandable without the other rows."""
+"""Converts tables to text. Each row becomes a line that is understandable without the other rows."""
 
 from collections.abc import Iterable, Iterator, Sequence
 from collections.abc import Set as AbstractSet
