@@ -8,7 +8,7 @@ from gateway.domain import Retrieval, RetrievalMode
 from gateway.frontends.profiles import Frontend
 
 MOST_ANSWER_TOKENS = 2**31
-"""The maximum value of a request's limit of tokens."""
+"""The maximum token limit that a request may set."""
 MODES = tuple(mode.value for mode in RetrievalMode)
 _LANGUAGE = re.compile(r"[^\W\d_]{2,20}(?:[-_][^\W_]{1,8}){0,3}")
 _FILTERS = ("use_oid_security_filter", "use_groups_security_filter")

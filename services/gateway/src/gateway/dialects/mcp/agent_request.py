@@ -69,7 +69,7 @@ class AgentRequest:
         return index in defaults or self.frontend.indexes is None or index in self.frontend.indexes
 
     def turn(self, question: str, indexes: tuple[str, ...], metadata: tuple[Equals, ...] = ()) -> Turn:
-        """Return the turn of a search or of a read, with the profile's options."""
+        """Return the turn for a search, or for reading a document, with the profile's options."""
         frontend = self.frontend
         settings = Fields(dict(frontend.overrides), "overrides")
         retrieval = turn_settings.retrieval(settings, frontend, indexes, MOST_PASSAGES)
@@ -84,7 +84,7 @@ class AgentRequest:
         )
 
     def question(self, question: str, indexes: tuple[str, ...], language: str) -> Turn:
-        """Return the turn of a question to a model, with the profile's options."""
+        """Return the turn for a question to the model, with the profile's options."""
         frontend = self.frontend
         settings = Fields(dict(frontend.overrides), "overrides")
         chosen_language: dict[str, Any] = {"language": language or turn_settings.language(settings)}

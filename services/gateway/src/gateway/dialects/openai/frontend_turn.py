@@ -34,7 +34,7 @@ def prompting(frontend: Frontend, defaults: Fields) -> PromptOptions:
 def with_question(turn: Turn, messages: list[Message], *, requires_question: bool) -> Turn:
     """Return the turn with one question that joins all user messages after the last answer, as RAGEngine does.
 
-    A conversation with tools or pictures remains unchanged. The model matches tool results to calls by their order.
+    A conversation with tools or pictures keeps its order, so that the model can match tool results to tool calls.
 
     Args:
         turn: The turn with the original messages.

@@ -108,7 +108,7 @@ _CONTEXT = {
     },
 }
 TEXT_ERROR = {"type": "object", "properties": {"error": {"type": "string"}}}
-"""The schema of errors in most stages, and of the routes that front ends call besides the chat."""
+"""The schema of errors in most stages, and of the other routes that their front ends call."""
 
 _CODED_ERROR = {
     "type": "object",

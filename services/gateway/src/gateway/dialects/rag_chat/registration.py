@@ -76,7 +76,7 @@ class BarePath:
         self._by_name = stages.at(path)
 
     def __call__(self, frontend: Frontend, headers: Mapping[bytes, bytes], body: bytes) -> Dialect:
-        """Return the dialect of a request; ``body`` is empty until it was read."""
+        """Return the dialect of a request. The body is empty before the gateway has read it."""
         named = self._by_name.get(frontend.dialect)
         if named is not None and (frontend.mount or frontend.hosts or frontend.origins):
             return named

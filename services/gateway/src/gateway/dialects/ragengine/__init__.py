@@ -1,4 +1,4 @@
 """RAGEngine's API for documents, listings and retrieval.
 
-`dialects.openai` implements RAGEngine's chat completions, because these are OpenAI's with an index.
+`dialects.openai` implements RAGEngine's chat completions, which are OpenAI's chat completions with an index.
 """

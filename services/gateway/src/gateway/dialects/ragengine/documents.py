@@ -184,7 +184,7 @@ def metadata(raw: msgspec.Raw | None, path: str) -> bytes:
 
 
 def _scalars(content: Any, path: str) -> Iterator[tuple[str, Any]]:
-    # This function is not recursive, because the decoder accepts a thousand levels.
+    # Not recursive, because the decoder accepts a thousand levels of nesting.
     stack = [(path, content)]
     while stack:
         item_path, item = stack.pop()

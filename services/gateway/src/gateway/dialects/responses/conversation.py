@@ -93,7 +93,7 @@ class Conversation:
         """
         if self.sealed is None:
             return
-        summary = _summary.decode(self.sealed.opened(COMPACTION, fields))
+        summary = _summary.decode(self.sealed.unseal(COMPACTION, fields))
         users = [message for message in self.messages if message["role"] == "user"]
         kept = users[-1:] if summary.whole else users
         kept += [each for each in self.messages if each["role"] == "system" and each is not self._summary]

@@ -139,7 +139,7 @@ def _message(members: Fields, conversation: Conversation, path: str) -> Item:
 
 
 def _content(members: Fields, name: str, path: str) -> tuple[Any, Any]:
-    """Return a text or a list of parts, first in the format of chats and then in the stored form.
+    """Return a text or a list of parts in two formats: the format of chats, and the stored form.
 
     Raises:
         InvalidRequest: The value is neither a text nor a list, or a part is not supported.
@@ -195,7 +195,7 @@ def _reasoning(members: Fields, conversation: Conversation) -> Item:
     """Add earlier reasoning of a model. It belongs to the answer that follows."""
     texts = {"summary": "summary_text", "content": "reasoning_text"}
     item: Item = {"type": "reasoning", "summary": []}
-    reasoning = "" if conversation.sealed is None else conversation.sealed.opened(REASONING, members)
+    reasoning = "" if conversation.sealed is None else conversation.sealed.unseal(REASONING, members)
     for name, kind in texts.items():
         parts = [part for part in members.items(name) or () if isinstance(part, dict)]
         if parts or name == "summary":

@@ -29,7 +29,7 @@ class Sealed:
         """Return the encrypted text, or empty if the gateway has no key yet."""
         return "" if self.sealing is None else self.sealing.seal(self.owner, self.profile, kind, text)
 
-    def opened(self, kind: str, fields: Fields) -> str:
+    def unseal(self, kind: str, fields: Fields) -> str:
         """Return the text of an item's ``encrypted_content``, or empty if the item has no such member.
 
         Raises:
@@ -39,7 +39,7 @@ class Sealed:
         content = fields.text("encrypted_content")
         if not content:
             return ""
-        text = None if self.sealing is None else self.sealing.opened(self.owner, self.profile, kind, content)
+        text = None if self.sealing is None else self.sealing.unseal(self.owner, self.profile, kind, content)
         if text is None:
             raise fields.wrong(
                 "encrypted_content", "cannot be decrypted: it belongs to another user or front end. Leave it out"
