@@ -97,18 +97,18 @@ async def test_a_streamed_answer(component: httpx.AsyncClient, fakes: Any) -> No
     first, *middle, last = [json.loads(line) for line in response.text.splitlines()]
     assert first["choices"][0]["delta"]["role"] == "assistant"
     check_context(first["choices"][0]["delta"]["context"])
-    said = [line["choices"][0]["delta"]["content"] for line in middle]
-    assert said == pieces("At 9 [guide-1.pdf#page=1].\n\n<<Why?>>\n")
+    texts = [line["choices"][0]["delta"]["content"] for line in middle]
+    assert texts == pieces("At 9 [guide-1.pdf#page=1].\n\n<<Why?>>\n")
     assert isinstance(last["choices"][0]["delta"]["context"]["thoughts"], str)
     assert "content" not in last["choices"][0]["delta"]
 
 
 async def test_guarded_text_is_split_again(component: httpx.AsyncClient, fakes: Any) -> None:
-    """Text that the detectors release at once is sent in pieces of one token."""
+    """The gateway splits text that detectors release at once into pieces of one token."""
     fakes.policy = Detectors(output=(Detector("words", Action.REDACT),))
     fakes.generator.script = FakeGenerator.saying("one two sec", "ret three 4").script
     response = await component.post("/chat", json=BODY | {"stream": True})
     _, *middle, _ = [json.loads(line) for line in response.text.splitlines()]
-    said = [line["choices"][0]["delta"]["content"] for line in middle]
-    assert "".join(said) == "one two [REDACTED] three 4"
-    assert max(map(len, said)) == len("REDACTED")
+    texts = [line["choices"][0]["delta"]["content"] for line in middle]
+    assert "".join(texts) == "one two [REDACTED] three 4"
+    assert max(map(len, texts)) == len("REDACTED")

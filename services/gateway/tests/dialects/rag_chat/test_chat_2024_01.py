@@ -101,7 +101,7 @@ async def test_the_examples_streamed_answer(
 
 
 async def test_the_body_decides_on_streaming(client: httpx.AsyncClient) -> None:
-    """Without `stream`, or with null or false, the answer is one object. Other values than booleans are refused."""
+    """Without `stream`, or with null or false, the answer is one object. A value of another type is refused."""
     for stream in ({}, {"stream": None}, {"stream": False}):
         response = await client.post("/2024-01/chat", json={"messages": "hi"} | stream)
         assert response.headers["content-type"] == "application/json"
@@ -112,8 +112,8 @@ async def test_the_body_decides_on_streaming(client: httpx.AsyncClient) -> None:
 
 async def test_ask_is_a_single_turn(client: httpx.AsyncClient, fakes: Any) -> None:
     """The last message of the user is the question, and other messages of users and assistants are ignored."""
-    said = [("system", "Be brief."), ("user", "Hello."), ("user", "When?"), ("assistant", "At nine.")]
-    messages = [{"role": role, "content": content} for role, content in said]
+    conversation = [("system", "Be brief."), ("user", "Hello."), ("user", "When?"), ("assistant", "At nine.")]
+    messages = [{"role": role, "content": content} for role, content in conversation]
     assert (await client.post("/ask", json={"messages": messages})).status_code == 200
     prompt = fakes.generator.prompts[0]
     assert prompt.question == "When?"

@@ -133,7 +133,7 @@ async def test_a_prompt_that_is_too_long_is_a_400(client: httpx.AsyncClient, fak
 
 
 async def test_the_deployments_detectors_apply(client: httpx.AsyncClient, fakes: Any) -> None:
-    """A request without detectors is judged by the deployment's, and the context has their findings."""
+    """The deployment's detectors judge a request without detectors, and the context has their findings."""
     fakes.policy = Detectors(output=(Detector("words", Action.REDACT),))
     fakes.generator.script = FakeGenerator.saying("a secret").script
     body = (await client.post("/chat", json=QUESTION)).json()
@@ -205,7 +205,7 @@ async def test_an_unknown_index_is_a_404(client: httpx.AsyncClient) -> None:
 
 
 async def test_detections_are_in_the_context(fakes: Any, client: httpx.AsyncClient) -> None:
-    """A requested side always has its key, and the answer does not have the redacted secret."""
+    """Each requested direction has its key, and the answer does not contain the redacted secret."""
     fakes.generator.script = FakeGenerator.saying("the sec", "ret", " is out").script
     detectors = {"output": {"words": {"action": "redact"}}, "input": {"words": {}}}
     for path in ("/chat", "/chat/stream"):

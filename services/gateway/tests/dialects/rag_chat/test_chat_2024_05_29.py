@@ -18,7 +18,7 @@ PICTURE = b"\x89PNG\r\n\x1a\n\x00--"
 def form(body: Any, *files: tuple[str, str, str, bytes]) -> list[tuple[str, Any]]:
     """Return the parts of a form: its JSON, then files with their part name, file name, type and content."""
     parts: list[tuple[str, Any]] = [("json", (None, json.dumps(body), "application/json"))]
-    return parts + [(place, (name or None, content, media)) for place, name, media, content in files]
+    return parts + [(part, (name or None, content, media)) for part, name, media, content in files]
 
 
 async def test_an_answer_in_one_piece(client: httpx.AsyncClient) -> None:
@@ -57,9 +57,9 @@ async def test_an_error_has_a_code(client: httpx.AsyncClient, body: Any, status:
 
 @pytest.mark.parametrize("kind", ["a defect", "a deadline"])
 async def test_a_failure_after_the_first_token_is_a_424(client: httpx.AsyncClient, fakes: Any, kind: str) -> None:
-    """After the model's first token, a failure is no 5xx, because the protocol's client repeats these.
+    """After the model's first token, a failure is a 424, because the protocol's client retries after a 5xx.
 
-    In another stage it is.
+    In other stages, the failure is a 5xx.
     """
 
     class Broken(type(fakes.generator)):  # type: ignore[misc]  # the fake's own class
@@ -69,31 +69,35 @@ async def test_a_failure_after_the_first_token_is_a_424(client: httpx.AsyncClien
 
     fakes.generator = Broken()
     transport = httpx.ASGITransport(build_app(Settings(default_index="docs"), fakes.services()))
-    async with httpx.AsyncClient(transport=transport, base_url="http://gateway") as own:
-        response = await own.post(URL, json={"messages": "x"})
+    async with httpx.AsyncClient(transport=transport, base_url="http://gateway") as broken_client:
+        response = await broken_client.post(URL, json={"messages": "x"})
         assert response.status_code == 424
         assert response.json()["error"]["code"] == "broken_off"
-        assert (await own.post("/2024-04/chat", json={"messages": "x"})).status_code >= 500
+        assert (await broken_client.post("/2024-04/chat", json={"messages": "x"})).status_code >= 500
 
 
 @pytest.mark.parametrize("path", [URL, f"{URL}/stream"])
 async def test_a_failure_after_query_rewriting_is_a_424(client: httpx.AsyncClient, fakes: Any, path: str) -> None:
-    """After a model rewrote the query, a failure is a 424. A client's error stays a 400."""
-    said = [QUESTION, {"role": "assistant", "content": "At nine."}, {"role": "user", "content": "And then?"}]
-    body = {"messages": said, "context": {"overrides": {"query_rewriting": True}}}
+    """After a model has rewritten the query, a failure is a 424. An error of the client is still a 400."""
+    conversation = [
+        QUESTION,
+        {"role": "assistant", "content": "At nine."},
+        {"role": "user", "content": "And then?"},
+    ]
+    body = {"messages": conversation, "context": {"overrides": {"query_rewriting": True}}}
     fakes.generator.scripts.append(FakeGenerator.words("ferry"))
     fakes.generator.script = [Unavailable("The model is away.")]
     response = await client.post(path, json=body)
     assert (response.status_code, response.json()["error"]["code"]) == (424, "broken_off")
-    again = await client.post(path, json=body | {"context": {}})
-    assert (again.status_code, again.json()["error"]["code"]) == (503, "unavailable")
+    without_rewriting = await client.post(path, json=body | {"context": {}})
+    assert (without_rewriting.status_code, without_rewriting.json()["error"]["code"]) == (503, "unavailable")
     fakes.generator.scripts.append(FakeGenerator.words("ferry"))
     fakes.generator.script = [InvalidRequest("Not so warm.", field="temperature")]
     assert (await client.post(path, json=body)).status_code == 400
 
 
 async def test_a_failure_after_withheld_tokens_is_a_424(client: httpx.AsyncClient, fakes: Any) -> None:
-    """A failure is a 424 also if detectors still hold back the model's tokens."""
+    """A failure is also a 424 while detectors still hold back the model's tokens."""
     fakes.policy = Detectors(output=(Detector("words", Action.BLOCK),))
     fakes.generator.script = [[Delta(0, "sec")], Unavailable("The model is away.")]
     response = await client.post(URL, json={"messages": [QUESTION]})
@@ -101,9 +105,9 @@ async def test_a_failure_after_withheld_tokens_is_a_424(client: httpx.AsyncClien
 
 
 async def test_text_files_precede_their_message(client: httpx.AsyncClient, fakes: Any) -> None:
-    """Each file is a message with its name before its own message.
+    """Each file becomes a message with the file's name, before the message that contains the file.
 
-    The retriever searches for the question alone.
+    The retriever searches only for the question.
     """
     earlier = [{"role": "user", "content": "Look."}, {"role": "assistant", "content": "Yes."}]
     files = [
@@ -117,8 +121,8 @@ async def test_text_files_precede_their_message(client: httpx.AsyncClient, fakes
         )
         assert response.status_code == 200
         assert json.loads(response.text.splitlines()[-1])["sessionState"] == 7
-    _, *said, question = fakes.generator.prompts[0].messages
-    assert [(message.role, message.text) for message in said] == [
+    _, *earlier_messages, question = fakes.generator.prompts[0].messages
+    assert [(message.role, message.text) for message in earlier_messages] == [
         ("user", "messages[0].files[0]:\nold"),
         ("user", "Look."),
         ("assistant", "Yes."),
@@ -129,8 +133,8 @@ async def test_text_files_precede_their_message(client: httpx.AsyncClient, fakes
     assert fakes.retriever.queries == ["When?", "When?"]
 
 
-async def test_a_picture_becomes_a_part(client: httpx.AsyncClient, fakes: Any) -> None:
-    """The model gets the picture as a part of a message, and the thoughts do not have it."""
+async def test_a_picture_becomes_an_image_part(client: httpx.AsyncClient, fakes: Any) -> None:
+    """The model gets the picture as an `image_url` part of a message. The thoughts do not contain it."""
     files = form({"messages": [QUESTION]}, ("messages[0].files[0]", "map.png", "image/png", PICTURE))
     response = await client.post(URL, files=files)
     assert response.status_code == 200
@@ -145,7 +149,7 @@ async def test_a_picture_becomes_a_part(client: httpx.AsyncClient, fakes: Any) -
 
 
 async def test_detectors_refuse_pictures(client: httpx.AsyncClient, fakes: Any) -> None:
-    """With input detectors, a picture is refused, and the text of a file is judged."""
+    """With input detectors, the gateway refuses a picture, and the detectors judge the text of a file."""
     fakes.policy = Detectors(input=(Detector("words", Action.BLOCK),))
     picture = form({"messages": [QUESTION]}, ("messages[0].files[0]", "map.png", "image/png", PICTURE))
     response = await client.post(URL, files=picture)

@@ -16,11 +16,11 @@ def test_the_search_query_has_its_time_and_tokens() -> None:
     """The thought about a rewritten query has the time and the tokens of the model."""
     steps = (Step("retrieve", 2.0), Step("rewrite", 7.5, Usage(30, 4)))
     context = Context("ferry on Sundays", (), PROMPT, steps)
-    said = props(context)["Generated search query"]
-    assert said["duration_ms"] == 7.5
-    assert said["token_usage"] == {"prompt_tokens": 30, "completion_tokens": 4, "total_tokens": 34}
-    [asked, query, *_] = opening(TURN, context)["thoughts"]
-    assert (asked["description"], query["description"]) == ("And on Sundays?", "ferry on Sundays")
+    thought_props = props(context)["Generated search query"]
+    assert thought_props["duration_ms"] == 7.5
+    assert thought_props["token_usage"] == {"prompt_tokens": 30, "completion_tokens": 4, "total_tokens": 34}
+    [question, query, *_] = opening(TURN, context)["thoughts"]
+    assert (question["description"], query["description"]) == ("And on Sundays?", "ferry on Sundays")
 
 
 def test_notes_are_in_their_thoughts() -> None:
@@ -31,14 +31,14 @@ def test_notes_are_in_their_thoughts() -> None:
         Note(Subject.PROMPT, "c"),
         Note(Subject.PROMPT, "d"),
     )
-    said = props(Context("q", (), PROMPT, (), 4, notes))
-    assert said["Generated search query"]["notes"] == ["a"]
-    assert said["Results"]["notes"] == ["b"]
-    assert said["Prompt"]["notes"] == ["c", "d"]
-    assert said["Prompt"]["messages_left_out"] == 4
+    thought_props = props(Context("q", (), PROMPT, (), 4, notes))
+    assert thought_props["Generated search query"]["notes"] == ["a"]
+    assert thought_props["Results"]["notes"] == ["b"]
+    assert thought_props["Prompt"]["notes"] == ["c", "d"]
+    assert thought_props["Prompt"]["messages_left_out"] == 4
 
 
 def test_empty_props_are_absent() -> None:
-    """The thoughts have no empty lists and no zeros."""
-    for said in props(Context("q", (), PROMPT, ())).values():
-        assert said.keys().isdisjoint({"notes", "messages_left_out", "token_usage"})
+    """The thoughts omit notes, omitted messages and usage that do not exist."""
+    for thought_props in props(Context("q", (), PROMPT, ())).values():
+        assert thought_props.keys().isdisjoint({"notes", "messages_left_out", "token_usage"})

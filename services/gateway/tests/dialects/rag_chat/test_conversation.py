@@ -15,8 +15,8 @@ WHEN = {"role": "user", "content": "When?"}
 
 
 def read(body: dict[str, Any], **more: Any) -> list[tuple[str, str]]:
-    found = conversation.messages(Fields(body), ROLES, Frontend(max_messages=MOST), **more)
-    return [(each.role, each.text) for each in found]
+    messages = conversation.messages(Fields(body), ROLES, Frontend(max_messages=MOST), **more)
+    return [(each.role, each.text) for each in messages]
 
 
 def test_messages_in_their_order() -> None:
@@ -38,7 +38,7 @@ def test_other_forms_of_messages(body: dict[str, Any]) -> None:
 
 
 def test_a_single_turn_has_the_users_last_message() -> None:
-    """A single turn has only the last message of the user, also if an answer follows it."""
+    """A single turn has only the last message of the user, even if an answer follows it."""
     assert read({"messages": [HELLO, WHEN, DAY]}, single_turn=True) == [("user", "When?")]
     assert read({"input": "When?"}, single_turn=True) == [("user", "When?")]
 

@@ -1,4 +1,4 @@
-"""Files inside of messages, as some clients of the stage 2024-05-29 send them."""
+"""Files inside messages, as some clients of the stage 2024-05-29 send them."""
 
 import base64
 import json
@@ -23,15 +23,15 @@ def body_with(files: Any) -> dict[str, Any]:
 NOTES = {"contentType": "text/plain; charset=utf-8", "data": packed("Tä\n".encode()), "filename": "notes.txt"}
 
 
-async def test_files_inside_of_messages(client: httpx.AsyncClient, fakes: Any) -> None:
-    """The model gets each file with its name before its message. The retriever searches for the question alone."""
+async def test_files_inside_messages_precede_their_message(client: httpx.AsyncClient, fakes: Any) -> None:
+    """The model gets each file with its name before the message. The retriever searches only for the question."""
     unnamed = {"contentType": "application/json", "data": packed(b"{}")}
     picture = {"contentType": "image/png", "data": packed(PICTURE), "name": "ship.png"}
     response = await client.post(URL, json=body_with([NOTES, unnamed, picture]))
     assert response.status_code == 200, response.text
-    _, *said, question = fakes.generator.prompts[0].messages
-    assert [each.text for each in said] == ["notes.txt:\nTä\n", "messages[0].files[1]:\n{}", ""]
-    shown = json.loads(said[2].content_json)
+    _, *files, question = fakes.generator.prompts[0].messages
+    assert [each.text for each in files] == ["notes.txt:\nTä\n", "messages[0].files[1]:\n{}", ""]
+    shown = json.loads(files[2].content_json)
     assert shown[0]["text"] == "ship.png:"
     assert shown[1]["image_url"]["url"] == f"data:image/png;base64,{packed(PICTURE)}"
     assert question.text.startswith("When?")
@@ -39,7 +39,7 @@ async def test_files_inside_of_messages(client: httpx.AsyncClient, fakes: Any) -
 
 
 async def test_files_of_a_form_come_first(client: httpx.AsyncClient, fakes: Any) -> None:
-    """The files of a form precede the files inside of the messages."""
+    """The files of a form precede the files inside the messages."""
     parts: list[tuple[str, Any]] = [
         ("json", (None, json.dumps(body_with([NOTES])), "application/json")),
         ("messages[0].files[0]", ("a.txt", b"A", "text/plain")),
@@ -78,7 +78,7 @@ async def test_invalid_files_are_refused(
     assert fakes.generator.prompts == []
 
 
-async def test_a_picture_that_detectors_cannot_read(client: httpx.AsyncClient, fakes: Any) -> None:
+async def test_detectors_refuse_pictures(client: httpx.AsyncClient, fakes: Any) -> None:
     """A picture is refused if input detectors are configured."""
     fakes.policy = Detectors(input=(Detector("words", Action.BLOCK),))
     response = await client.post(URL, json=body_with([{"contentType": "image/png", "data": packed(PICTURE)}]))

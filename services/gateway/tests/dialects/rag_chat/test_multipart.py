@@ -84,7 +84,7 @@ def test_contents_stay_unchanged(json: bytes, contents: list[bytes]) -> None:
 
 @given(st.binary(max_size=200), st.text(max_size=40))
 def test_any_bytes_are_parsed_or_refused(body: bytes, media: str) -> None:
-    """Any body and any media type raise no error but `InvalidRequest`."""
+    """Any body and any media type raise no error other than `InvalidRequest`."""
     for content in (body, encoded(part("json"))[: len(body)] + body):
         for content_type in (TYPE, f"multipart/form-data; boundary={media}", media):
             with contextlib.suppress(InvalidRequest):

@@ -22,17 +22,21 @@ def turn(context: dict[str, Any] | None = None, **profile: Any) -> Turn:
     return overrides.turn(request, CONVERSATION, Fields(context or {}, "context"))
 
 
-def test_the_defaults() -> None:
+def test_missing_settings_have_their_defaults() -> None:
     """By default, hybrid retrieval returns three passages of the profile's index. The model gets no parameters."""
-    asked = turn(default_index="docs", model="m", name="hr", blocked_message="No.", system_prompt="Be brief.")
-    assert (asked.question, [message.text for message in asked.history]) == ("When?", ["Hello.", "Good day."])
-    assert (asked.model, asked.prompting.system_prompt) == ("m", "Be brief.")
-    assert (asked.blocked_message, asked.principal) == ("No.", ADMIN)
-    assert asked.parameters_json == b"{}"
-    assert (asked.prompting.rewrite, asked.prompting.follow_ups, asked.max_tokens) == (False, False, None)
-    found = asked.retrieval
-    assert (found.indexes, found.mode, found.top) == (("docs",), RetrievalMode.HYBRID, 3)
-    assert (found.context_token_ratio, found.minimum_score, found.minimum_reranker_score) == (0.5, None, None)
+    parsed = turn(default_index="docs", model="m", name="hr", blocked_message="No.", system_prompt="Be brief.")
+    assert (parsed.question, [message.text for message in parsed.history]) == ("When?", ["Hello.", "Good day."])
+    assert (parsed.model, parsed.prompting.system_prompt) == ("m", "Be brief.")
+    assert (parsed.blocked_message, parsed.principal) == ("No.", ADMIN)
+    assert parsed.parameters_json == b"{}"
+    assert (parsed.prompting.rewrite, parsed.prompting.follow_ups, parsed.max_tokens) == (False, False, None)
+    retrieval = parsed.retrieval
+    assert (retrieval.indexes, retrieval.mode, retrieval.top) == (("docs",), RetrievalMode.HYBRID, 3)
+    assert (retrieval.context_token_ratio, retrieval.minimum_score, retrieval.minimum_reranker_score) == (
+        0.5,
+        None,
+        None,
+    )
     assert turn().retrieval.indexes == ()
 
 
@@ -65,20 +69,20 @@ SETTINGS: dict[str, Any] = {
 
 @pytest.mark.parametrize("context", [{"overrides": SETTINGS}, SETTINGS, SETTINGS | {"approach": "rrr"}])
 def test_every_setting_is_read(context: dict[str, Any]) -> None:
-    """Every setting is read from `overrides` or directly from the context, where one front end puts it."""
-    asked = turn(context, default_index="docs")
-    found = asked.retrieval
-    assert (found.indexes, found.mode, found.top) == (("other",), RetrievalMode.VECTORS, 5)
-    assert (found.semantic_ranker, found.semantic_captions) == (True, True)
-    assert (found.include_category, found.exclude_category) == ("a", "b")
-    assert (found.minimum_score, found.minimum_reranker_score) == (0.02, 1)
-    assert found.context_token_ratio == 0.3
-    assert (asked.model, asked.prompting.system_prompt, asked.max_tokens) == ("n", "Rhyme.", 100)
-    assert (asked.prompting.rewrite, asked.prompting.follow_ups) == (True, True)
-    assert (asked.prompting.language, asked.prompting.pictures) == ("de", False)
-    assert asked.detectors.output == (Detector("pii", Action.REDACT),)
+    """Every setting is read from `overrides`, or directly from the context, as one front end sends it."""
+    parsed = turn(context, default_index="docs")
+    retrieval = parsed.retrieval
+    assert (retrieval.indexes, retrieval.mode, retrieval.top) == (("other",), RetrievalMode.VECTORS, 5)
+    assert (retrieval.semantic_ranker, retrieval.semantic_captions) == (True, True)
+    assert (retrieval.include_category, retrieval.exclude_category) == ("a", "b")
+    assert (retrieval.minimum_score, retrieval.minimum_reranker_score) == (0.02, 1)
+    assert retrieval.context_token_ratio == 0.3
+    assert (parsed.model, parsed.prompting.system_prompt, parsed.max_tokens) == ("n", "Rhyme.", 100)
+    assert (parsed.prompting.rewrite, parsed.prompting.follow_ups) == (True, True)
+    assert (parsed.prompting.language, parsed.prompting.pictures) == ("de", False)
+    assert parsed.detectors.output == (Detector("pii", Action.REDACT),)
     parameters = {"temperature": 0.7, "seed": 7, "max_tokens": 100, "reasoning_effort": "low"}
-    assert json.loads(asked.parameters_json) == parameters
+    assert json.loads(parsed.parameters_json) == parameters
 
 
 def test_null_and_empty_settings_are_absent() -> None:
@@ -93,7 +97,7 @@ def test_null_and_empty_settings_are_absent() -> None:
 
 
 def test_the_precedence_of_settings() -> None:
-    """A setting in `overrides` precedes one in the context, which precedes one of the profile."""
+    """A setting in `overrides` has priority over one in the context, which has priority over the profile's."""
     assert turn({"overrides": {"top": 2}, "top": 4}, overrides={"top": 7}).retrieval.top == 2
     assert turn({"top": 4}, overrides={"top": 7}).retrieval.top == 4
     assert turn({"temperature": 1}, overrides={"top": 7}).retrieval.top == 7
@@ -171,8 +175,8 @@ def test_overrides_must_be_an_object() -> None:
 def test_unknown_settings_are_ignored(context: dict[str, Any]) -> None:
     """Unknown settings change nothing, in `overrides` and in the context."""
     context.pop("overrides", None)
-    for said in (context, {"overrides": context}):
-        assert turn(said, default_index="docs") == turn(default_index="docs")
+    for unknown in (context, {"overrides": context}):
+        assert turn(unknown, default_index="docs") == turn(default_index="docs")
 
 
 def test_vector_fields_may_be_one_or_several() -> None:
@@ -188,7 +192,7 @@ def test_a_language_is_a_tag_or_a_name(language: str) -> None:
 
 
 @pytest.mark.parametrize(
-    ("asked", "wanted"),
+    ("settings", "requested"),
     [
         ({"use_gpt4v": True}, True),
         ({"use_gpt4v": True, "gpt4v_input": "images"}, True),
@@ -196,9 +200,9 @@ def test_a_language_is_a_tag_or_a_name(language: str) -> None:
         ({"use_gpt4v": False, "gpt4v_input": "textAndImages"}, False),
     ],
 )
-def test_when_pictures_are_requested(asked: dict[str, Any], wanted: bool) -> None:
-    """Pictures are requested by `use_gpt4v`, unless `gpt4v_input` wants texts alone."""
-    assert turn(asked).prompting.pictures is wanted
+def test_when_pictures_are_requested(settings: dict[str, Any], requested: bool) -> None:
+    """`use_gpt4v` requests pictures, unless `gpt4v_input` selects only texts."""
+    assert turn(settings).prompting.pictures is requested
 
 
 def test_a_prompt_template_replaces_or_extends_the_prompt() -> None:
@@ -227,20 +231,20 @@ def test_requests_choose_from_the_profiles_lists(name: str, value: str, profile:
 def test_detectors_are_only_added() -> None:
     """A request can add detectors, but cannot change those of the profile."""
     profile = Detectors(output=(Detector("pii", Action.BLOCK),))
-    asked = turn({"overrides": {"detectors": {"output": {"pii": {"action": "report"}}}}}, detectors=profile)
-    assert asked.detectors.output == (Detector("pii", Action.BLOCK), Detector("pii", Action.REPORT))
+    parsed = turn({"overrides": {"detectors": {"output": {"pii": {"action": "report"}}}}}, detectors=profile)
+    assert parsed.detectors.output == (Detector("pii", Action.BLOCK), Detector("pii", Action.REPORT))
 
 
 @pytest.mark.parametrize("name", ["use_oid_security_filter", "use_groups_security_filter"])
 def test_access_lists_can_be_requested_but_not_waived(name: str) -> None:
-    """A request can put an administrator under the access lists. `false` does not lift the profile's rule."""
+    """A request can apply the access lists to an administrator. `false` does not override the profile's rule."""
     assert "admin" not in turn({"overrides": {name: True}}).principal.roles
     assert turn({"overrides": {name: False}}).principal == ADMIN
     assert "admin" not in turn({"overrides": {name: False}}, enforce_access=True).principal.roles
 
 
 @pytest.mark.parametrize(
-    ("asked", "only"),
+    ("settings", "replaced"),
     [
         ({"use_gpt4v": True, "gpt4v_input": "images"}, True),
         ({"use_gpt4v": True, "gpt4v_input": "textAndImages"}, False),
@@ -251,17 +255,17 @@ def test_access_lists_can_be_requested_but_not_waived(name: str) -> None:
         ({"send_image_sources": True, "send_text_sources": True, "gpt4v_input": "images"}, False),
     ],
 )
-def test_when_pictures_replace_the_text(asked: dict[str, Any], only: bool) -> None:
-    """Pictures replace the text only if they are requested. The newer names of the settings precede."""
-    assert turn(asked).prompting.pictures_only is only
+def test_when_pictures_replace_the_text(settings: dict[str, Any], replaced: bool) -> None:
+    """Pictures replace the text only if they are requested. The newer settings have priority over `gpt4v_input`."""
+    assert turn(settings).prompting.pictures_only is replaced
 
 
-def test_several_indexes() -> None:
-    """A list of indexes is searched together. By default, the profile's index and those beside it are searched."""
+def test_several_indexes_are_searched_together() -> None:
+    """The gateway searches a list of indexes together. By default, it searches all indexes of the profile."""
     profile = {"default_index": "docs", "further_indexes": ("more",), "indexes": frozenset({"other"})}
     assert turn({}, **profile).retrieval.indexes == ("docs", "more")
-    asked = turn({"overrides": {"index": ["other", "docs", "other"]}}, **profile)
-    assert asked.retrieval.indexes == ("other", "docs")
+    parsed = turn({"overrides": {"index": ["other", "docs", "other"]}}, **profile)
+    assert parsed.retrieval.indexes == ("other", "docs")
     assert turn({"overrides": {"index": "more"}}, **profile).retrieval.indexes == ("more",)
     with pytest.raises(PermissionDenied, match="closed"):
         turn({"overrides": {"index": ["docs", "closed"]}}, **profile)
@@ -270,5 +274,5 @@ def test_several_indexes() -> None:
 def test_the_profiles_tuning_applies() -> None:
     """The profile's tuning applies, and a request cannot disable its reranker."""
     tuning = Tuning(dense_weight=0.3)
-    asked = turn({"overrides": {"semantic_ranker": False}}, tuning=tuning, rerank=True)
-    assert (asked.retrieval.tuning, asked.retrieval.semantic_ranker) == (tuning, True)
+    parsed = turn({"overrides": {"semantic_ranker": False}}, tuning=tuning, rerank=True)
+    assert (parsed.retrieval.tuning, parsed.retrieval.semantic_ranker) == (tuning, True)

@@ -43,14 +43,14 @@ def test_a_fixed_path_never_changes_its_meaning(path: str, stage: str) -> None:
     assert len(fixed) == 11
 
 
-def test_the_default_is_the_interim_protocol() -> None:
-    """Without another sign, `/chat` has the stage 2024-04."""
+def test_the_default_stage_is_2024_04() -> None:
+    """If the request does not show its stage, `/chat` has the stage 2024-04."""
     assert stage_of("/chat") == C
     assert stage_of("/chat/stream") == C
 
 
 @pytest.mark.parametrize(
-    ("tells", "headers"),
+    ("members", "headers"),
     [
         ({}, FORM),
         ({"sessionState": None}, {}),
@@ -59,10 +59,10 @@ def test_the_default_is_the_interim_protocol() -> None:
         ({}, BROWSER_SDK),
     ],
 )
-def test_the_sdk_is_detected(tells: dict[str, Any], headers: dict[bytes, bytes]) -> None:
-    """A form, `sessionState` or the SDK's user agent choose the stage 2024-05-29, on both paths."""
-    assert stage_of("/chat", tells, headers) == D
-    assert stage_of("/chat/stream", tells, headers) == D
+def test_the_sdk_is_detected(members: dict[str, Any], headers: dict[bytes, bytes]) -> None:
+    """A form, `sessionState` or the SDK's user agent selects the stage 2024-05-29, on both paths."""
+    assert stage_of("/chat", members, headers) == D
+    assert stage_of("/chat/stream", members, headers) == D
 
 
 @pytest.mark.parametrize("stream", [True, False, None, "yes"])
@@ -89,22 +89,22 @@ def test_ask_always_has_the_first_stage(headers: dict[bytes, bytes]) -> None:
 
 
 @pytest.mark.parametrize(
-    "how", [{"mount": "m"}, {"hosts": frozenset({"h"})}, {"origins": frozenset({"https://o"})}]
+    "match", [{"mount": "m"}, {"hosts": frozenset({"h"})}, {"origins": frozenset({"https://o"})}]
 )
 @pytest.mark.parametrize("stage", [A, B, C, D, E])
-def test_a_profile_precedes_the_request(how: dict[str, Any], stage: str) -> None:
-    """The dialect of the profile precedes the signs of the request, on the paths that the dialect has."""
-    for tells, headers in (({}, {}), ({"stream": True}, {}), ({"sessionState": 1}, SDK)):
-        assert stage_of("/chat", tells, headers, dialect=stage, **how) == stage
+def test_a_profile_precedes_the_request(match: dict[str, Any], stage: str) -> None:
+    """On its paths, the profile's dialect has priority over the format of the request."""
+    for members, headers in (({}, {}), ({"stream": True}, {}), ({"sessionState": 1}, SDK)):
+        assert stage_of("/chat", members, headers, dialect=stage, **match) == stage
     if stage in (C, D, E):
-        assert stage_of("/chat/stream", {}, SDK, dialect=stage, **how) == stage
+        assert stage_of("/chat/stream", {}, SDK, dialect=stage, **match) == stage
     else:
-        assert stage_of("/chat/stream", {}, {}, dialect=stage, **how) == C
-        assert stage_of("/chat/stream", {}, SDK, dialect=stage, **how) == D
+        assert stage_of("/chat/stream", {}, {}, dialect=stage, **match) == C
+        assert stage_of("/chat/stream", {}, SDK, dialect=stage, **match) == D
 
 
 def test_the_default_profile_sets_the_default() -> None:
-    """The signs of the request precede the dialect of the default profile."""
+    """The format of the request has priority over the dialect of the default profile."""
     assert stage_of("/chat", dialect=E) == E
     assert stage_of("/chat", {"stream": True}, dialect=E) == A
     assert stage_of("/chat", {}, SDK, dialect=E) == D

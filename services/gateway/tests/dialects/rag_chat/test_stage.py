@@ -27,18 +27,18 @@ def exchange(path: str, client: str = "") -> Exchange:
     return STAGES[path].parse(request)
 
 
-def events(said: list[str], follow_ups: tuple[str, ...]) -> list[list[Event]]:
+def events(sent: list[str], follow_ups: tuple[str, ...]) -> list[list[Event]]:
     prompt = (Message("system", "Be\nbrief."), Message("user", "When?"))
     opening: list[Event] = [Context("When?", (PASSAGE,), prompt, ()), Start(b'{"id":"x","model":"m"}')]
     closing: list[Event] = [Finish(0, "stop"), FollowUps(follow_ups), Usage(1, 2)]
-    pieces: list[list[Event]] = [[Delta(0, text)] for text in said]
+    pieces: list[list[Event]] = [[Delta(0, text)] for text in sent]
     return [opening, *pieces, closing, [Done(())]]
 
 
-def cut(written: bytes, size: int) -> list[bytes]:
-    """Return the lines that a client reads from pieces of the given size.
+def lines_of_pieces(written: bytes, size: int) -> list[bytes]:
+    """Return the lines that a client reads if the stream arrives in pieces of this size.
 
-    Text behind the last line feed is lost.
+    The client discards text after the last line feed.
     """
     found: list[bytes] = []
     buffer = b""
@@ -50,35 +50,37 @@ def cut(written: bytes, size: int) -> list[bytes]:
 
 
 def lines(written: bytes) -> list[Any]:
-    return [json.loads(line) for line in cut(written, len(written))]
+    return [json.loads(line) for line in lines_of_pieces(written, len(written))]
 
 
 def piece_of(line: Any) -> str:
     if "type" in line:
         return line.get("delta", "") if line["type"] == "response.output_text.delta" else ""
-    said = line["choices"][0]["delta"] if "choices" in line else line["delta"]
-    return said.get("content") or ""
+    sent = line["choices"][0]["delta"] if "choices" in line else line["delta"]
+    return sent.get("content") or ""
 
 
 @pytest.mark.parametrize(("path", "client"), CLIENTS)
-@given(said=st.lists(texts, max_size=4), follow_ups=st.lists(texts.filter(bool), max_size=2).map(tuple))
+@given(sent=st.lists(texts, max_size=4), follow_ups=st.lists(texts.filter(bool), max_size=2).map(tuple))
 def test_a_stream_that_is_cut_at_any_byte_reads_the_same(
-    path: str, client: str, said: list[str], follow_ups: tuple[str, ...]
+    path: str, client: str, sent: list[str], follow_ups: tuple[str, ...]
 ) -> None:
-    """Split at any byte, the stream has the same lines, and their pieces are the text."""
-    speaker = exchange(path, client)
-    written = b"".join(speaker.render(batch) for batch in events(said, follow_ups))
-    assert all(cut(written, size) == cut(written, len(written)) for size in (1, 2, 3, 7, 1000))
+    """A stream that is split at any byte has the same lines, and their pieces join to the text."""
+    answer = exchange(path, client)
+    written = b"".join(answer.render(batch) for batch in events(sent, follow_ups))
+    assert all(
+        lines_of_pieces(written, size) == lines_of_pieces(written, len(written)) for size in (1, 2, 3, 7, 1000)
+    )
     whole = lines(written)
     text = "".join(map(piece_of, whole))
-    assert text.startswith("".join(said)) if client else text == "".join(said)
+    assert text.startswith("".join(sent)) if client else text == "".join(sent)
     assert written.endswith(b"\n")
     assert written.count(b"\n") == len(whole)
 
 
 @pytest.mark.parametrize(("path", "client"), CLIENTS)
 def test_batches_do_not_matter(path: str, client: str) -> None:
-    """Events in one batch and events in single batches give the same text."""
+    """Events in one batch and events in separate batches result in the same text."""
     batches = events(["At ", "nine."], ("Why?",))
     one, other = exchange(path, client), exchange(path, client)
     apart = b"".join(one.render([event]) for batch in batches for event in batch)
@@ -89,10 +91,10 @@ def test_batches_do_not_matter(path: str, client: str) -> None:
 
 @pytest.mark.parametrize(("path", "client"), CLIENTS)
 def test_a_failure_is_a_line_of_its_own(path: str, client: str) -> None:
-    """At any time, a failure adds one line with only the error."""
+    """At any point of the stream, a failure adds one line that contains only the error."""
     for begun in range(3):
-        speaker = exchange(path, client)
-        written = b"".join(speaker.render(batch) for batch in events(["At ", "nine."], ())[:begun])
-        *before, last = lines(written + speaker.render_failure(Unavailable("Away.\nFor now.")))
+        answer = exchange(path, client)
+        written = b"".join(answer.render(batch) for batch in events(["At ", "nine."], ())[:begun])
+        *before, last = lines(written + answer.render_failure(Unavailable("Away.\nFor now.")))
         assert "".join(map(piece_of, before)) == ("", "", "At ")[begun]
         assert list(last) == ["error"]

@@ -1,4 +1,4 @@
-"""Rules for every stage of the RAG chat protocol: the decisions of docs/protocols.md, by their numbers."""
+"""Rules for every stage of the RAG chat protocol. The numbers are those of the decisions in docs/protocols.md."""
 
 import json
 from collections.abc import Callable
@@ -30,9 +30,9 @@ class Stage:
         return body["choices"][0] if self.has_choices else body
 
     def text(self, body: Any) -> str:
-        said = body["output_text"] if "output_text" in body else self.inside(body)["message"]["content"]
-        assert isinstance(said, str)
-        return said
+        text = body["output_text"] if "output_text" in body else self.inside(body)["message"]["content"]
+        assert isinstance(text, str)
+        return text
 
     def piece(self, line: Any) -> str:
         if "type" in line:
@@ -40,9 +40,9 @@ class Stage:
         return self.inside(line)["delta"].get("content") or ""
 
     def error(self, body: Any) -> str:
-        said = body["error"]["message"] if self.name == "2024-05-29" else body["error"]
-        assert isinstance(said, str)
-        return said
+        message = body["error"]["message"] if self.name == "2024-05-29" else body["error"]
+        assert isinstance(message, str)
+        return message
 
     def body(self, overrides: dict[str, Any] | None = None, **more: Any) -> dict[str, Any]:
         messages = [{"role": "user", "content": QUESTION}]
@@ -83,7 +83,7 @@ def stream(client: httpx.AsyncClient) -> Callable[..., Any]:
 
 @every
 async def test_1_every_line_is_one_object_and_is_ended(stage: Stage, stream: Any, fakes: Any) -> None:
-    """Each line is one object with a line feed, also with any line ends in the text and after an error."""
+    """Each line is one object with a line feed, even if the text contains line ends, and after an error."""
     text = 'a\n\r\u2028\u2029\x00"\\ \U0001f600\x85'
     fakes.generator.script = FakeGenerator.saying(text).script
     lines = await stream(stage)
@@ -139,7 +139,7 @@ async def test_3_only_the_context_has_follow_up_questions(stage: Stage, ask: Any
 
 @every
 async def test_4_answers_without_an_error_have_no_such_key(stage: Stage, ask: Any, stream: Any) -> None:
-    """A successful answer has no key `error`, because its presence makes a client throw."""
+    """A successful answer has no key `error`, because a client throws an exception if the key exists."""
     assert "error" not in (await ask(stage)).json()
     assert all("error" not in line for line in await stream(stage))
 
@@ -157,7 +157,7 @@ async def test_4_answers_without_an_error_have_no_such_key(stage: Stage, ask: An
 async def test_5_an_error_before_the_first_word_is_a_status(
     stage: Stage, client: httpx.AsyncClient, fakes: Any, failure: Any, status: int, message: str
 ) -> None:
-    """The status and the body are the stage's, also instead of a stream. Retry-After is kept."""
+    """The status and the body have the stage's format, also in place of a stream. Retry-After is kept."""
     fakes.generator.script = [failure]
     for path, more in ((stage.unary, {}), (stage.stream, stage.streamed)):
         response = await client.post(path, json=stage.body() | more)
@@ -206,7 +206,7 @@ async def test_5_a_blocked_question_is_a_400_that_names_it(
 
 @every
 async def test_5_a_blocked_answer_ends_with_the_fallback(stage: Stage, ask: Any, stream: Any, fakes: Any) -> None:
-    """The fallback text is the last piece, and the stage's own end follows."""
+    """The fallback text is the last piece. The usual last line of the stage follows it."""
     fakes.policy = Detectors(output=(Detector("words", Action.BLOCK),))
     fakes.generator.script = FakeGenerator.saying("the sec", "ret", " is out").script
     lines = await stream(stage)
@@ -232,7 +232,7 @@ async def test_5_a_failure_after_the_first_token(stage: Stage, client: httpx.Asy
 
 @every
 async def test_6_data_points_have_text_and_citations(stage: Stage, ask: Any) -> None:
-    """Each passage is one line behind its name, and each name is listed once for the answer's links."""
+    """Each passage is one line that begins with its name. Each name is listed once, for the links of the answer."""
     points = stage.inside((await ask(stage)).json())["context"]["data_points"]
     assert points == {
         "text": [
@@ -277,7 +277,7 @@ async def test_7_thoughts_are_the_steps_in_their_order(stage: Stage, ask: Any, f
 
 @every
 async def test_8_results_have_every_key(stage: Stage, ask: Any) -> None:
-    """A result has the keys of the protocol's examples, and both scores."""
+    """A result has the keys of the protocol's examples, and the dense and the sparse score."""
     results = stage.inside((await ask(stage)).json())["context"]["thoughts"][2]["description"]
     assert [result["id"] for result in results] == ["p1", "p2"]
     assert results[0] == {
@@ -328,13 +328,13 @@ async def test_9_the_session_state_stays_unchanged(stage: Stage, client: httpx.A
 
 
 @every
-@pytest.mark.parametrize("said", [{}, {"session_state": None, "sessionState": None}])
+@pytest.mark.parametrize("state", [{}, {"session_state": None, "sessionState": None}])
 async def test_9_a_missing_session_state_becomes_a_new_name(
-    stage: Stage, ask: Any, stream: Any, said: dict[str, Any]
+    stage: Stage, ask: Any, stream: Any, state: dict[str, Any]
 ) -> None:
-    """Each answer has another name, and all lines of one answer have the same one."""
-    names = [stage.inside((await ask(stage, **said)).json())[stage.session_state] for _ in range(2)]
-    lines = await stream(stage, **said)
+    """Each answer has a new name, and all lines of one answer have the same name."""
+    names = [stage.inside((await ask(stage, **state)).json())[stage.session_state] for _ in range(2)]
+    lines = await stream(stage, **state)
     first, last = (stage.inside(line)[stage.session_state] for line in (lines[0], lines[-1]))
     assert first == last
     assert all(isinstance(name, str) and name for name in (*names, first))
@@ -391,10 +391,12 @@ async def test_10_the_model_servers_metadata_are_kept(stage: Stage, ask: Any, st
 
 
 @every
-async def test_11_the_prompt(stage: Stage, client: httpx.AsyncClient, fakes: Any) -> None:
+async def test_11_the_prompt_has_system_history_and_question(
+    stage: Stage, client: httpx.AsyncClient, fakes: Any
+) -> None:
     """The prompt is a system message, the history and the question with its sources.
 
-    The model is called also without sources.
+    The gateway also calls the model if there are no sources.
     """
     history = [{"role": "user", "content": "Hello."}, {"role": "assistant", "content": "Good day."}]
     body = stage.body()
@@ -420,7 +422,7 @@ async def test_12_answers_are_not_compressed(stage: Stage, client: httpx.AsyncCl
 
 
 @every
-async def test_roles(stage: Stage, client: httpx.AsyncClient) -> None:
+async def test_system_messages_are_refused_by_some_stages(stage: Stage, client: httpx.AsyncClient) -> None:
     """A stage without system messages refuses them with a 400 that names the message."""
     body = stage.body()
     messages = [{"role": "system", "content": "Be brief."}, *body["messages"]]
@@ -434,7 +436,7 @@ async def test_roles(stage: Stage, client: httpx.AsyncClient) -> None:
 
 @every
 async def test_other_choices_are_ignored(stage: Stage, ask: Any, stream: Any, fakes: Any) -> None:
-    """The answer has the first choice alone."""
+    """The answer has only the first choice."""
     fakes.generator.script = [[Delta(1, "B"), Delta(0, "A")], [Finish(0, "stop"), Finish(1, "stop")]]
     assert stage.text((await ask(stage)).json()) == "A"
     assert "".join(map(stage.piece, await stream(stage))) == "A"

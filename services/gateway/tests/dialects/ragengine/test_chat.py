@@ -135,21 +135,25 @@ async def test_bypass_1_no_index_specified(client: httpx.AsyncClient, passing: A
 
 
 @pytest.mark.parametrize("name", BYPASSES)
-async def test_bypasses_2_to_4(client: httpx.AsyncClient, passing: Any, name: str) -> None:
-    """Tools, functions, other roles and other content: the model gets the request without the gateway's keys.
+async def test_bypasses_2_to_4_reach_the_model_unchanged(
+    client: httpx.AsyncClient, passing: Any, name: str
+) -> None:
+    """With tools, functions, other roles or content, the model gets the request without the gateway's members.
 
     The answer has null sources.
     """
     request = BYPASSES[name] | {"context_token_ratio": 0.3}
     response = await client.post(PATH, json=request)
     assert response.content == COMPLETION[:-1] + b',"source_nodes":null}'
-    ours = ("index_name", "context_token_ratio")
-    assert passed_on(passing.generator.prompts[0]) == {k: v for k, v in request.items() if k not in ours}
+    platform_members = ("index_name", "context_token_ratio")
+    assert passed_on(passing.generator.prompts[0]) == {
+        k: v for k, v in request.items() if k not in platform_members
+    }
     assert passing.retriever.queries == []
 
 
 @pytest.mark.parametrize("name", BYPASSES)
-async def test_bypasses_stream(client: httpx.AsyncClient, fakes: Any, name: str) -> None:
+async def test_bypassed_streams_stay_unchanged(client: httpx.AsyncClient, fakes: Any, name: str) -> None:
     """The model server's chunks stay unchanged, except that the first one has null sources."""
     fakes.generator.script = [[Chunk(CHUNK)], [Chunk(CHUNK)]]
     response = await client.post(PATH, json=BYPASSES[name] | {"stream": True})
@@ -169,7 +173,7 @@ async def test_empty_tools_do_not_cause_a_pass_through(
 
 
 async def test_bypass_5_nothing_selected(client: httpx.AsyncClient, passing: Any) -> None:
-    """If no passage is found, near enough or small enough, the model gets the original request."""
+    """If no passage is found, or none is near and small enough, the model gets the original request."""
     passing.retriever.indexes["docs"] = []
     passing.retriever.indexes["far"] = [node(1, 10, 0.29)]
     passing.retriever.indexes["large"] = [node(1, 9000)]
@@ -185,7 +189,7 @@ async def test_bypass_5_nothing_selected(client: httpx.AsyncClient, passing: Any
 
 
 @pytest.fixture
-def asked_500() -> dict[str, Any]:
+def question_500() -> dict[str, Any]:
     """Return a message of 500 tokens."""
     return {"role": "user", "content": words(500)}
 
@@ -199,27 +203,27 @@ async def prompt_tokens(fakes: Any) -> int:
     return sum(len(message.text.split()) for message in fakes.generator.prompts[-1].messages)
 
 
-async def test_max_tokens_1_not_specified(client: httpx.AsyncClient, fakes: Any, asked_500: Any) -> None:
-    """The model gets no limit, and the passages get their ratio of the window."""
+async def test_max_tokens_1_not_specified(client: httpx.AsyncClient, fakes: Any, question_500: Any) -> None:
+    """The model gets no limit, and the passages use their share of the context window."""
     fakes.retriever.indexes["docs"] = [node(number, 500) for number in range(20)]
-    answer = await ask(client, body(asked_500))
+    answer = await ask(client, body(question_500))
     assert parameters(fakes) == {}
     assert len(answer["source_nodes"]) == (8192 - 500 - 150) // 2 // 500
 
 
-async def test_max_tokens_2_conservative(client: httpx.AsyncClient, fakes: Any, asked_500: Any) -> None:
+async def test_max_tokens_2_conservative(client: httpx.AsyncClient, fakes: Any, question_500: Any) -> None:
     """With a short answer, the model still gets one passage."""
     fakes.retriever.indexes["docs"] = [node(number, 500) for number in range(20)]
-    answer = await ask(client, body(asked_500, max_tokens=100))
+    answer = await ask(client, body(question_500, max_tokens=100))
     assert parameters(fakes) == {"max_tokens": 100}
     assert len(answer["source_nodes"]) == 1
 
 
-async def test_max_tokens_3_excessive(client: httpx.AsyncClient, fakes: Any, asked_500: Any) -> None:
-    """The log reports the limit of 7692, which is 8192 minus 500. The model gets what the real prompt leaves."""
+async def test_max_tokens_3_excessive(client: httpx.AsyncClient, fakes: Any, question_500: Any) -> None:
+    """The log reports the limit of 7692, which is 8192 minus 500. The model gets what the full prompt leaves."""
     fakes.retriever.indexes["docs"] = [node(number, 500) for number in range(20)]
     with structlog.testing.capture_logs() as lines:
-        await ask(client, body(asked_500, max_tokens=8000))
+        await ask(client, body(question_500, max_tokens=8000))
     assert [line["event"] for line in lines if line["log_level"] == "warning"] == [
         "max_tokens (8000) is greater than available context after prompt consideration. Setting to 7692."
     ]
@@ -228,31 +232,33 @@ async def test_max_tokens_3_excessive(client: httpx.AsyncClient, fakes: Any, ask
 
 
 async def test_max_tokens_3_excessive_and_nothing_selected(
-    client: httpx.AsyncClient, passing: Any, asked_500: Any
+    client: httpx.AsyncClient, passing: Any, question_500: Any
 ) -> None:
-    """The model gets the limit of the log. All other members stay."""
+    """The model gets the limit that the log reports. All other members stay unchanged."""
     passing.retriever.indexes["docs"] = []
-    request = body(asked_500, max_tokens=8000, top_p=0.5)
+    request = body(question_500, max_tokens=8000, top_p=0.5)
     await ask(client, request)
     assert passed_on(passing.generator.prompts[0]) == {
         "model": "gpt-4",
-        "messages": [asked_500],
+        "messages": [question_500],
         "max_tokens": 7692,
         "top_p": 0.5,
     }
 
 
-async def test_both_names_of_max_tokens(client: httpx.AsyncClient, fakes: Any, asked_500: Any) -> None:
-    """Both names of the limit are lowered and kept."""
-    await ask(client, body(asked_500, max_tokens=8000, max_completion_tokens=9000))
+async def test_both_names_of_max_tokens_are_lowered(
+    client: httpx.AsyncClient, fakes: Any, question_500: Any
+) -> None:
+    """The gateway lowers the limit under both of its names."""
+    await ask(client, body(question_500, max_tokens=8000, max_completion_tokens=9000))
     left = 8192 - await prompt_tokens(fakes)
     assert parameters(fakes) == {"max_tokens": left, "max_completion_tokens": left}
 
 
-async def test_token_budget_example(client: httpx.AsyncClient, fakes: Any, asked_500: Any) -> None:
+async def test_token_budget_example(client: httpx.AsyncClient, fakes: Any, question_500: Any) -> None:
     """The passages get 600 tokens, and the limit of 1000 stays."""
     fakes.retriever.indexes["docs"] = [node(1, 300), node(2, 301), node(3, 299), node(4, 2), node(5, 1)]
-    answer = await ask(client, body(asked_500, max_tokens=1000, context_token_ratio=0.6))
+    answer = await ask(client, body(question_500, max_tokens=1000, context_token_ratio=0.6))
     assert [each["node_id"] for each in answer["source_nodes"]] == ["p1", "p3", "p5"]
     assert parameters(fakes) == {"max_tokens": 1000}
 
@@ -269,7 +275,7 @@ async def test_a_prompt_as_long_as_the_window_is_accepted(client: httpx.AsyncCli
 # --- the answer -------------------------------------------------------------------------------------------------
 
 
-async def test_source_nodes(client: httpx.AsyncClient) -> None:
+async def test_source_nodes_have_the_members_of_retrieve(client: httpx.AsyncClient) -> None:
     """The sources have the members that `/retrieve` returns."""
     nodes = (await ask(client, body(WHAT)))["source_nodes"]
     assert nodes[0] == {
@@ -297,12 +303,12 @@ async def test_a_stream_has_its_sources_on_the_first_chunk(client: httpx.AsyncCl
     assert end == "data: [DONE]"
     assert [each["node_id"] for each in chunks[0]["source_nodes"]] == ["p1", "p2"]
     assert not any("source_nodes" in chunk for chunk in chunks[1:])
-    told = [chunk["usage"]["total_tokens"] for chunk in chunks if chunk.get("usage")]
-    assert told == ([10] if usage else [])
+    totals = [chunk["usage"]["total_tokens"] for chunk in chunks if chunk.get("usage")]
+    assert totals == ([10] if usage else [])
     assert "".join(c["delta"].get("content", "") for chunk in chunks for c in chunk["choices"]) == "At nine."
 
 
-async def test_n_answers(client: httpx.AsyncClient, fakes: Any) -> None:
+async def test_the_answer_has_n_choices(client: httpx.AsyncClient, fakes: Any) -> None:
     """The answer has the requested number of choices, each with its finish reason."""
     fakes.generator.script = [
         [Start(b"{}"), Delta(1, "b"), Delta(0, "a")],
@@ -337,7 +343,7 @@ async def test_the_requests_log_line_counts_the_nodes(client: httpx.AsyncClient,
 
 
 async def test_the_deployments_limits_apply(fakes: Any) -> None:
-    """The threshold and the assumed size of a passage are settings."""
+    """The threshold and the assumed size of a passage come from the settings."""
     fakes.retriever.indexes["docs"] = [node(1, 60, 0.1), node(2, 50, 0.1)]
     for threshold, kept in ((-1.0, ["p2"]), (0.2, None)):
         settings = Settings(similarity_threshold=threshold, node_token_approximation=50)
@@ -497,10 +503,10 @@ async def test_bad_input_is_refused_with_the_reason(
     """Both error formats have the reason, streamed or not, and the model is not called."""
     response = await client.post(PATH, content=content)
     assert response.status_code == status, response.text
-    told = response.json()
-    assert message in told["detail"]
-    assert told["error"]["message"] == told["detail"]
-    assert told["error"].keys() == {"message", "type", "param", "code"}
+    error = response.json()
+    assert message in error["detail"]
+    assert error["error"]["message"] == error["detail"]
+    assert error["error"].keys() == {"message", "type", "param", "code"}
     assert fakes.generator.prompts == []
 
 

@@ -12,12 +12,12 @@ def body(**members: Any) -> bytes:
     return json.dumps({"index_name": "notes"} | members).encode()
 
 
-def one(**members: Any) -> bytes:
+def single(**members: Any) -> bytes:
     return body(documents=[{"text": "A text."} | members])
 
 
 def test_documents_are_parsed() -> None:
-    """The id is the caller's or the text's digest, metadata keep their bytes, and unknown members are ignored."""
+    """The id is the request's id or the text's digest. Metadata keep their bytes. Unknown members are ignored."""
     raw = (
         b'{"index_name":"notes","documents":[{"text":" \\u00e4 \\n","metadata":{"a" : 1.50},"hash_value":3},'
         b'{"text":"B","doc_id":"x/y","metadata":null}]}'
@@ -45,9 +45,9 @@ def test_documents_are_parsed() -> None:
 
 def test_an_empty_id_is_replaced() -> None:
     """The text's digest replaces an empty id, which RAGEngine's own client sends."""
-    _, documents, places = ragengine.index_request(body(documents=[{"text": t, "doc_id": ""} for t in "ab"]))
+    _, documents, positions = ragengine.index_request(body(documents=[{"text": t, "doc_id": ""} for t in "ab"]))
     assert [each.document_id for each in documents] == [hashlib.sha256(t.encode()).hexdigest() for t in "ab"]
-    assert places == [0, 1]
+    assert positions == [0, 1]
 
 
 BAD: dict[str, tuple[bytes, str]] = {
@@ -68,28 +68,28 @@ BAD: dict[str, tuple[bytes, str]] = {
     "a document that is text": (body(documents=["a"]), "documents[0]"),
     "a document that is null": (body(documents=[{"text": "a"}, None]), "documents[1]"),
     "no text": (body(documents=[{"doc_id": "a"}]), "documents[0].text"),
-    "text null": (one(text=None), "documents[0].text"),
-    "text a number": (one(text=1), "documents[0].text"),
-    "text empty": (one(text=""), "documents[0].text"),
-    "text blank": (one(text=" \n\t\u3000"), "documents[0].text"),
-    "text with NUL": (one(text="a\0b"), "documents[0].text"),
+    "text null": (single(text=None), "documents[0].text"),
+    "text a number": (single(text=1), "documents[0].text"),
+    "text empty": (single(text=""), "documents[0].text"),
+    "text blank": (single(text=" \n\t\u3000"), "documents[0].text"),
+    "text with NUL": (single(text="a\0b"), "documents[0].text"),
     "text with half a surrogate": (body(documents=[{"text": "\ud800 and more text"}]), "JSON"),
-    "id a number": (one(doc_id=1), "documents[0].doc_id"),
-    "id blank": (one(doc_id="  "), "documents[0].doc_id"),
-    "id too long": (one(doc_id="x" * 513), "documents[0].doc_id"),
-    "id with NUL": (one(doc_id="a\0"), "documents[0].doc_id"),
-    "id with a line break": (one(doc_id="a\nb"), "documents[0].doc_id"),
-    "metadata a list": (one(metadata=[1]), "documents[0].metadata"),
-    "metadata text": (one(metadata="{}"), "documents[0].metadata"),
-    "metadata with NaN": (one(metadata={"a": float("nan")}), "JSON"),
+    "id a number": (single(doc_id=1), "documents[0].doc_id"),
+    "id blank": (single(doc_id="  "), "documents[0].doc_id"),
+    "id too long": (single(doc_id="x" * 513), "documents[0].doc_id"),
+    "id with NUL": (single(doc_id="a\0"), "documents[0].doc_id"),
+    "id with a line break": (single(doc_id="a\nb"), "documents[0].doc_id"),
+    "metadata a list": (single(metadata=[1]), "documents[0].metadata"),
+    "metadata text": (single(metadata="{}"), "documents[0].metadata"),
+    "metadata with NaN": (single(metadata={"a": float("nan")}), "JSON"),
     "metadata with a huge number": (body(documents=[{"text": "a", "metadata": {"n": 10**30}}]), "metadata.n"),
     "metadata with a small number": (
         body(documents=[{"text": "a", "metadata": {"n": [-(2**64)]}}]),
         "metadata.n[0]",
     ),
-    "metadata with NUL": (one(metadata={"a": {"b": "\0"}}), "metadata.a.b"),
-    "metadata with a key of NUL": (one(metadata={"\0": 1}), "metadata"),
-    "metadata too long": (one(metadata={"a": "x" * 70_000}), "metadata"),
+    "metadata with NUL": (single(metadata={"a": {"b": "\0"}}), "metadata.a.b"),
+    "metadata with a key of NUL": (single(metadata={"\0": 1}), "metadata"),
+    "metadata too long": (single(metadata={"a": "x" * 70_000}), "metadata"),
     "the same id twice": (
         body(documents=[{"text": "a", "doc_id": "x"}, {"text": "b"}, {"text": "c", "doc_id": "x"}]),
         "documents[2].doc_id",
@@ -101,10 +101,10 @@ BAD: dict[str, tuple[bytes, str]] = {
 @pytest.mark.parametrize("name", BAD)
 def test_invalid_documents_are_refused(name: str) -> None:
     """The error names the field."""
-    raw, said = BAD[name]
+    raw, expected = BAD[name]
     with pytest.raises(InvalidRequest) as caught:
         ragengine.index_request(raw)
-    assert said in f"{caught.value.message} {caught.value.field}"
+    assert expected in f"{caught.value.message} {caught.value.field}"
 
 
 def test_a_number_out_of_range_is_refused() -> None:
@@ -114,7 +114,7 @@ def test_a_number_out_of_range_is_refused() -> None:
     assert "metadata" in caught.value.message
 
 
-def test_wrong_sizes_are_a_413() -> None:
+def test_too_many_documents_or_too_long_metadata_are_a_413() -> None:
     """Too many documents or too long metadata cause a 413."""
     for name in ("too many", "metadata too long"):
         with pytest.raises(PayloadTooLarge):
@@ -147,7 +147,7 @@ def test_repeated_removals_are_merged() -> None:
     assert ragengine.removals(b'{"doc_ids":["b","a","b"]}') == ["b", "a"]
 
 
-def test_a_search() -> None:
+def test_a_search_is_parsed() -> None:
     """A search returns five passages by default. The conditions keep their types."""
     plain = ragengine.search(body(query="when?"))
     assert (plain.index, plain.query, plain.top, plain.conditions) == ("notes", "when?", 5, ())
@@ -187,7 +187,7 @@ def test_invalid_searches_are_refused(members: dict[str, Any], message: str) -> 
     assert message in caught.value.message
 
 
-def test_conditions_in_a_query_string() -> None:
+def test_conditions_are_read_from_a_query_string() -> None:
     """The conditions are a JSON object. An empty text or null means no condition."""
     assert ragengine.conditions_of_text('{"a":1}', "f") == (Equals("a", "1"),)
     assert ragengine.conditions_of_text(" ", "f") == ragengine.conditions_of_text("null", "f") == ()
@@ -205,9 +205,9 @@ def test_the_same_text_twice_is_one_document() -> None:
         {"text": "c", "doc_id": "x"},
         {"text": "c", "doc_id": "x"},
     ]
-    _, made, places = ragengine.index_request(body(documents=documents))
-    assert [(each.text, each.metadata_json) for each in made] == [("a", b'{"n": 1}'), ("b", b"{}"), ("c", b"{}")]
-    assert places == [0, 1, 0, 2, 2]
+    _, parsed, positions = ragengine.index_request(body(documents=documents))
+    assert [(each.text, each.metadata_json) for each in parsed] == [("a", b'{"n": 1}'), ("b", b"{}"), ("c", b"{}")]
+    assert positions == [0, 1, 0, 2, 2]
 
 
 @pytest.mark.parametrize(
@@ -223,7 +223,7 @@ def test_the_same_text_twice_is_one_document() -> None:
 )
 def test_metadata_identify_source_code(metadata: Any, suffix: str) -> None:
     """With the split type `code`, the language determines the suffix. The metadata stay unchanged."""
-    _, [document], _ = ragengine.index_request(one(metadata=metadata))
+    _, [document], _ = ragengine.index_request(single(metadata=metadata))
     assert document.suffix == suffix
     assert json.loads(document.metadata_json) == (metadata or {})
 
@@ -242,6 +242,6 @@ def test_source_code_without_a_known_language_is_refused(language: Any, message:
     """The error has RAGEngine's wording and names the field."""
     for read in (ragengine.index_request, ragengine.updates):
         with pytest.raises(InvalidRequest) as caught:
-            read(one(doc_id="a", metadata={"split_type": "code", "language": language}))
+            read(single(doc_id="a", metadata={"split_type": "code", "language": language}))
         assert caught.value.message.startswith(message)
         assert caught.value.field == "documents[0].metadata.language"
