@@ -97,20 +97,20 @@ JSON = st.recursive(
     lambda inner: st.lists(inner, max_size=3) | st.dictionaries(st.text(), inner, max_size=3),
     max_leaves=8,
 )
-JUDGED = {*PLATFORM_MEMBERS, "model", "stream", "messages"}
+CHECKED = {*PLATFORM_MEMBERS, "model", "stream", "messages"}
 
 
 @given(
-    st.dictionaries(st.text().filter(lambda name: name not in JUDGED), JSON, max_size=6),
+    st.dictionaries(st.text().filter(lambda name: name not in CHECKED), JSON, max_size=6),
     st.sampled_from([None, 0, 2]),
     st.booleans(),
 )
-def test_any_member_survives(members: dict[str, Any], indent: int | None, ours: bool) -> None:
+def test_any_member_keeps_its_value(members: dict[str, Any], indent: int | None, has_own: bool) -> None:
     """Members of any JSON value and layout keep their bytes, with or without the gateway's own members."""
-    body = json.dumps(members | ({"index_name": ""} if ours else {}), indent=indent, ensure_ascii=False).encode()
+    body = json.dumps(members | ({"index_name": ""} if has_own else {}), indent=indent, ensure_ascii=False).encode()
     turn = parse(body)
     assert json.loads(turn.original.json) == members
-    if not ours:
+    if not has_own:
         assert turn.original.json == body
     else:
         before, after = (
@@ -189,14 +189,14 @@ def test_valid_index_names(name: str) -> None:
     ],
 )
 def test_an_unknown_index_is_reported_first(wrong: dict[str, Any]) -> None:
-    """The parser keeps another error until the index is known to exist."""
+    """The parser keeps any other error until the pipeline has checked that the index exists."""
     turn = parse({"messages": [USER], "index_name": "docs", "stream": True} | wrong)
     assert turn.original.objection is not None
     assert (turn.original.required_indexes, turn.retrieval.indexes) == (("docs",), ())
 
 
 @pytest.mark.parametrize(
-    "why",
+    "reason",
     [
         {"tools": [{}]},
         {"functions": [{}]},
@@ -204,13 +204,13 @@ def test_an_unknown_index_is_reported_first(wrong: dict[str, Any]) -> None:
         {"messages": [{"role": "user", "content": [{"type": "image_url"}]}]},
     ],
 )
-def test_an_index_that_is_not_searched_must_exist(why: dict[str, Any]) -> None:
-    """A pass-through requires its index to exist. A search checks its index itself."""
-    turn = parse({"messages": [USER], "index_name": "docs"} | why)
+def test_an_index_that_is_not_searched_must_exist(reason: dict[str, Any]) -> None:
+    """If a request passes through, the index must still exist. A search checks its index itself."""
+    turn = parse({"messages": [USER], "index_name": "docs"} | reason)
     assert turn.original.passthrough
     assert turn.original.required_indexes == ("docs",)
     assert parse({"messages": [USER], "index_name": "docs"}).original.required_indexes == ()
-    assert parse({"messages": [USER]} | why).original.required_indexes == ()
+    assert parse({"messages": [USER]} | reason).original.required_indexes == ()
 
 
 @pytest.mark.parametrize("ratio", [0.2, 0.5, 0.8, None])
@@ -322,19 +322,19 @@ def test_any_json_is_a_turn_or_is_refused(document: Any, encoding: str) -> None:
     except InvalidRequest:
         return
     if turn.original.objection is not None:
-        assert turn.original.required_indexes == ("docs",)
+        assert turn.original.required_indexes == (document["index_name"],)
     elif turn.original.passthrough:
         assert not _has_own_members(turn.original.json)
     else:
         assert prompts.compose(turn, ())
-        assert turn.retrieval.indexes in ((), ("docs",))
+        assert turn.retrieval.indexes in ((), (document.get("index_name"),))
         assert bool(turn.question.strip()) or not turn.retrieval.indexes
         assert not _has_own_members(turn.parameters_json)
 
 
 @given(st.binary(max_size=200))
 def test_any_bytes_are_a_turn_or_are_refused(content: bytes) -> None:
-    """The parser raises no error but `InvalidRequest`, also for bytes that are not JSON."""
+    """The parser raises no error other than `InvalidRequest`, even for bytes that are not JSON."""
     for body in (content, b'{"index_name":"docs","messages":[{"role":"user","content":"%b"}]}' % content):
         with contextlib.suppress(InvalidRequest):
             parse(body)
@@ -483,7 +483,7 @@ def test_extra_members_of_the_question_stay(names: list[str | None], extra: byte
 
 
 @pytest.mark.parametrize("tools", [{}, {"tools": [{"type": "function"}], "tool_choice": "auto"}])
-def test_detectors_need_the_messages(tools: dict[str, Any]) -> None:
+def test_detectors_prevent_a_pass_through(tools: dict[str, Any]) -> None:
     """The gateway parses the messages of a request with detectors, and passes its tools to the model."""
     turn = parse({"messages": [USER], "detectors": DETECTORS, "index_name": "docs" if tools else ""} | tools)
     assert not turn.original.passthrough
@@ -533,5 +533,5 @@ def test_detectors_with_images_are_refused() -> None:
 
 
 def test_an_empty_detectors_block_is_passed_through() -> None:
-    """An empty block of detectors does not end the pass-through."""
+    """A request with an empty block of detectors still passes through."""
     assert parse({"messages": "x", "detectors": {"input": {}, "output": None}}).original.passthrough

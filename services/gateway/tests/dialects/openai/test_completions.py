@@ -1,4 +1,4 @@
-"""Text completions send the prompt as one message of a user, by the rules of chat completions."""
+"""The gateway sends the prompt of a text completion as one user message of a chat completion."""
 
 import json
 from typing import Any
@@ -8,11 +8,11 @@ import pytest
 from gateway.domain import Action, Detector, Detectors
 
 PATH = "/v1/completions"
-ASKED = "When does the ferry leave?"
+QUESTION = "When does the ferry leave?"
 
 
 async def ask(client: httpx.AsyncClient, **body: Any) -> Any:
-    response = await client.post(PATH, json={"model": "fake", "prompt": ASKED} | body)
+    response = await client.post(PATH, json={"model": "fake", "prompt": QUESTION} | body)
     assert response.status_code == 200, response.text
     return response.json()
 
@@ -25,14 +25,14 @@ async def test_an_answer_in_one_piece(client: httpx.AsyncClient, fakes: Any) -> 
     assert body["usage"] == {"prompt_tokens": 7, "completion_tokens": 3, "total_tokens": 10}
     assert "source_nodes" not in body
     [prompt] = fakes.generator.prompts
-    assert [(message.role, message.text) for message in prompt.messages] == [("user", ASKED)]
+    assert [(message.role, message.text) for message in prompt.messages] == [("user", QUESTION)]
     assert (prompt.passthrough_json, prompt.plain) == (b"", False)
     assert json.loads(prompt.parameters_json) == {"temperature": 0.5, "user": "ann"}
 
 
 async def test_a_streamed_answer(client: httpx.AsyncClient) -> None:
     """The chunks are text completions. Usage and the end marker are as in a chat."""
-    body = {"prompt": ASKED, "stream": True, "stream_options": {"include_usage": True}, "index_name": "docs"}
+    body = {"prompt": QUESTION, "stream": True, "stream_options": {"include_usage": True}, "index_name": "docs"}
     *events, done, rest = (await client.post(PATH, json=body)).text.split("\n\n")
     assert (done, rest) == ("data: [DONE]", "")
     chunks = [json.loads(event.removeprefix("data: ")) for event in events]
@@ -44,18 +44,18 @@ async def test_a_streamed_answer(client: httpx.AsyncClient) -> None:
     assert chunks[-1]["usage"]["completion_tokens"] == 3
 
 
-async def test_with_an_index(client: httpx.AsyncClient, fakes: Any) -> None:
+async def test_the_retriever_searches_for_the_prompt(client: httpx.AsyncClient, fakes: Any) -> None:
     """The retriever searches for the prompt. An unknown index causes a 404."""
     assert (await ask(client, index_name="docs"))["source_nodes"]
-    assert fakes.retriever.queries == [ASKED]
+    assert fakes.retriever.queries == [QUESTION]
     assert "The ferry leaves at nine." in fakes.generator.prompts[0].messages[0].text
     far = await ask(client, index_name="docs", retrieval={"similarity_threshold": 1})
     assert far["choices"][0]["text"] == "At nine."
-    missing = await client.post(PATH, json={"prompt": ASKED, "index_name": "nowhere"})
+    missing = await client.post(PATH, json={"prompt": QUESTION, "index_name": "nowhere"})
     assert (missing.status_code, missing.json()["detail"]) == (404, "No such index: 'nowhere' exists.")
 
 
-async def test_detectors(client: httpx.AsyncClient, fakes: Any) -> None:
+async def test_detectors_judge_prompt_and_answer(client: httpx.AsyncClient, fakes: Any) -> None:
     """The detectors judge the prompt and the answer."""
     fakes.policy = Detectors(input=(Detector("words", Action.BLOCK),), output=(Detector("words", Action.REDACT),))
     assert (await client.post(PATH, json={"prompt": "my secret?"})).status_code == 400
@@ -64,11 +64,11 @@ async def test_detectors(client: httpx.AsyncClient, fakes: Any) -> None:
     assert "secret" not in (await ask(client))["choices"][0]["text"]
 
 
-@pytest.mark.parametrize("prompt", [[ASKED], [4599, 1587, 279], [[4599, 1587, 279]]])
-async def test_other_forms_of_a_prompt(client: httpx.AsyncClient, fakes: Any, prompt: Any) -> None:
+@pytest.mark.parametrize("prompt", [[QUESTION], [4599, 1587, 279], [[4599, 1587, 279]]])
+async def test_a_prompt_is_a_list_of_texts_or_token_ids(client: httpx.AsyncClient, fakes: Any, prompt: Any) -> None:
     """A prompt is a list of one text, a list of token ids, or a list of one such list."""
     await ask(client, prompt=prompt)
-    assert fakes.generator.prompts[0].messages[0].text in (ASKED, "When does the")
+    assert fakes.generator.prompts[0].messages[0].text in (QUESTION, "When does the")
 
 
 @pytest.mark.parametrize(

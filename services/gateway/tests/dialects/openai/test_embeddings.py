@@ -21,8 +21,8 @@ def test_a_request_is_parsed() -> None:
     assert (several.model, several.texts, several.in_base64, several.dimensions) == ("", ("a", "b"), True, 2)
 
 
-def test_texts_as_token_ids() -> None:
-    """A list of token ids is a text, also beside texts in one list."""
+def test_token_ids_are_decoded() -> None:
+    """A list of token ids represents a text, also in a list with texts."""
     assert parse(input=[9906, 289, 9603, 509]).texts == ("Hello w\u00f6rld",)
     assert parse(input=[[9906], [289, 9603, 509], "a"]).texts == ("Hello", " w\u00f6rld", "a")
     assert parse(input=[[9906, 509 - 1, 160]]).texts[0].startswith("Hello")  # a character that was cut
@@ -66,7 +66,7 @@ def test_invalid_requests_are_refused(members: dict[str, Any], message: str) -> 
 
 
 def test_dimensions_are_the_models() -> None:
-    """Other dimensions than the model's are refused. The embedder checks unknown models."""
+    """Dimensions other than the model's are refused. The retriever checks unknown models."""
     models = (EmbeddingModel("m", 2, 256), EmbeddingModel("n", 3, 256))
     for model, dimensions in (("", 2), ("m", 2), ("n", 3), ("n", None), ("unknown", 7)):
         members = {"input": "a", "model": model} | ({"dimensions": dimensions} if dimensions else {})
@@ -76,10 +76,10 @@ def test_dimensions_are_the_models() -> None:
             openai_embeddings.check_dimensions(parse(input="a", model=model, dimensions=dimensions), models)
 
 
-def test_the_response_in_both_encodings() -> None:
+def test_the_response_has_numbers_or_base64() -> None:
     """The response is OpenAI's object. Base64 encodes little-endian 32-bit floats."""
-    made = Embeddings("m", ((0.5, -0.25), (1.0, 0.0)), 7)
-    plain = json.loads(openai_embeddings.render(made, parse(input=["a", "b"])))
+    embeddings = Embeddings("m", ((0.5, -0.25), (1.0, 0.0)), 7)
+    plain = json.loads(openai_embeddings.render(embeddings, parse(input=["a", "b"])))
     assert plain == {
         "object": "list",
         "data": [
@@ -89,5 +89,5 @@ def test_the_response_in_both_encodings() -> None:
         "model": "m",
         "usage": {"prompt_tokens": 7, "total_tokens": 7},
     }
-    packed = json.loads(openai_embeddings.render(made, parse(input=["a", "b"], encoding_format="base64")))
+    packed = json.loads(openai_embeddings.render(embeddings, parse(input=["a", "b"], encoding_format="base64")))
     assert struct.unpack("<2f", base64.b64decode(packed["data"][0]["embedding"])) == (0.5, -0.25)

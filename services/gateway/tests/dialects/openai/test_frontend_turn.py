@@ -24,8 +24,8 @@ frontends:
   - {name: nothing, mount: nothing, index: "", system_prompt: Be kind.}
   - {name: default, index: docs, system_prompt: Be kind., allow: {indexes: any}}
 """
-ASKED = "When does the ferry leave?"
-USER = {"role": "user", "content": ASKED}
+QUESTION = "When does the ferry leave?"
+USER = {"role": "user", "content": QUESTION}
 CALL = {"id": "1", "type": "function", "function": {"name": "clock", "arguments": "{}"}}
 CALLING = {"role": "assistant", "content": None, "tool_calls": [CALL]}
 RESULT = {"role": "tool", "tool_call_id": "1", "content": "eight"}
@@ -57,10 +57,12 @@ def roles(fakes: Any) -> list[str]:
 
 
 @pytest.mark.parametrize("path", PATHS)
-async def test_a_chat_that_names_no_index(client: httpx.AsyncClient, fakes: Any, path: str) -> None:
+async def test_a_chat_without_an_index_name_searches_the_profiles_index(
+    client: httpx.AsyncClient, fakes: Any, path: str
+) -> None:
     """The gateway searches the profile's index, on every OpenAI-compatible route."""
     body = await ask(client, f"/help{path}", temperature=0.9)
-    assert fakes.retriever.queries == [ASKED]
+    assert fakes.retriever.queries == [QUESTION]
     if not path.endswith("detection"):  # its answers have the guardrails orchestrator's members
         assert [node["sourcefile"] for node in body["source_nodes"]] == ["guide-1.pdf"]
     [prompt] = fakes.generator.prompts
@@ -72,12 +74,12 @@ async def test_a_chat_that_names_no_index(client: httpx.AsyncClient, fakes: Any,
     assert json.loads(prompt.parameters_json) == {"temperature": 0.9, "max_tokens": 40}
 
 
-async def test_a_profile_chosen_by_host(client: httpx.AsyncClient, fakes: Any) -> None:
-    """The index of a profile that is chosen by the host is searched."""
+async def test_a_profile_is_chosen_by_host(client: httpx.AsyncClient, fakes: Any) -> None:
+    """The gateway searches the index of the profile that it chooses by the host."""
     body = {"messages": [USER]}
     response = await client.post(PATHS[0], json=body, headers={"host": "plain.example.com"})
     assert response.json()["source_nodes"]
-    assert fakes.retriever.queries == [ASKED]
+    assert fakes.retriever.queries == [QUESTION]
 
 
 async def test_an_empty_name_switches_retrieval_off(client: httpx.AsyncClient, fakes: Any) -> None:
@@ -90,7 +92,9 @@ async def test_an_empty_name_switches_retrieval_off(client: httpx.AsyncClient, f
     assert json.loads(prompt.parameters_json) == {"temperature": 0.5, "max_completion_tokens": 7}
 
 
-async def test_no_passage_is_near_enough(client: httpx.AsyncClient, fakes: Any) -> None:
+async def test_without_near_passages_the_prompt_of_the_profile_applies(
+    client: httpx.AsyncClient, fakes: Any
+) -> None:
     """Without near passages, the model gets the profile's prompt.
 
     Without a prompt, it gets the request unchanged.
@@ -103,7 +107,9 @@ async def test_no_passage_is_near_enough(client: httpx.AsyncClient, fakes: Any) 
 
 
 @pytest.mark.parametrize("mount", ["", "/bare", "/nothing"])
-async def test_profiles_without_an_index_of_their_own(client: httpx.AsyncClient, fakes: Any, mount: str) -> None:
+async def test_profiles_without_an_index_pass_requests_through(
+    client: httpx.AsyncClient, fakes: Any, mount: str
+) -> None:
     """A request below a profile without an index, or below the default profile, is passed through."""
     await ask(client, f"{mount}{PATHS[0]}")
     [prompt] = fakes.generator.prompts
@@ -111,7 +117,7 @@ async def test_profiles_without_an_index_of_their_own(client: httpx.AsyncClient,
     assert fakes.retriever.queries == []
 
 
-async def test_an_index_that_the_profile_does_not_offer(client: httpx.AsyncClient, fakes: Any) -> None:
+async def test_an_index_that_the_profile_does_not_offer_is_refused(client: httpx.AsyncClient, fakes: Any) -> None:
     """An index outside the profile's list causes a 403."""
     response = await client.post(f"/help{PATHS[0]}", json={"messages": [USER], "index_name": "empty"})
     assert response.status_code == 403
@@ -119,25 +125,27 @@ async def test_an_index_that_the_profile_does_not_offer(client: httpx.AsyncClien
 
 
 @pytest.mark.parametrize("tools", [{"tools": TOOLS}, {"functions": [TOOLS[0]["function"]]}])
-async def test_tools_and_passages(client: httpx.AsyncClient, fakes: Any, tools: dict[str, Any]) -> None:
+async def test_the_model_gets_tools_and_passages(
+    client: httpx.AsyncClient, fakes: Any, tools: dict[str, Any]
+) -> None:
     """The model gets passages and tools, and the prompt's length includes the tools."""
     body = await ask(client, f"/plain{PATHS[0]}", **tools, **NEAR)
     assert body["source_nodes"]
     [prompt] = fakes.generator.prompts
     assert "The ferry leaves at nine." in prompt.messages[0].text
     assert json.loads(prompt.parameters_json) == tools
-    fakes.generator.window = len(ASKED.split())
+    fakes.generator.window = len(QUESTION.split())
     response = await client.post(f"/plain{PATHS[0]}", json={"messages": [USER]} | tools | NEAR)
     assert (response.status_code, response.json()["detail"]) == (400, "Prompt length exceeds context window.")
 
 
 @pytest.mark.parametrize("index", [{}, {"index_name": "docs"}])
-async def test_the_results_of_tools(client: httpx.AsyncClient, fakes: Any, index: dict[str, Any]) -> None:
-    """The latest question is searched for. The conversation keeps its order and its tool calls."""
+async def test_tool_results_keep_their_order(client: httpx.AsyncClient, fakes: Any, index: dict[str, Any]) -> None:
+    """The gateway searches for the latest question. The conversation keeps its order and its tool calls."""
     earlier = [{"role": "user", "content": "Hello"}, {"role": "assistant", "content": "Hi"}]
     body = await ask(client, f"/plain{PATHS[0]}", messages=[*earlier, USER, CALLING, RESULT], tools=TOOLS, **index)
     assert body["source_nodes"]
-    assert fakes.retriever.queries == [ASKED]
+    assert fakes.retriever.queries == [QUESTION]
     [prompt] = fakes.generator.prompts
     assert [message.role for message in prompt.messages] == [
         "system",
@@ -148,14 +156,14 @@ async def test_the_results_of_tools(client: httpx.AsyncClient, fakes: Any, index
         "tool",
     ]
     assert json.loads(prompt.messages[4].extra_json) == {"tool_calls": [CALL]}
-    assert prompt.question == ASKED
+    assert prompt.question == QUESTION
 
 
-async def test_pictures_and_passages(client: httpx.AsyncClient, fakes: Any) -> None:
-    """The text beside a picture is searched for, and the model gets the picture unchanged."""
-    content = [{"type": "text", "text": ASKED}, PICTURE]
+async def test_the_text_beside_a_picture_is_searched_for(client: httpx.AsyncClient, fakes: Any) -> None:
+    """The gateway searches for the text beside a picture, and the model gets the picture unchanged."""
+    content = [{"type": "text", "text": QUESTION}, PICTURE]
     await ask(client, f"/plain{PATHS[0]}", messages=[{"role": "user", "content": content}])
-    assert fakes.retriever.queries == [ASKED]
+    assert fakes.retriever.queries == [QUESTION]
     [prompt] = fakes.generator.prompts
     assert [message.role for message in prompt.messages] == ["system", "user"]
     assert json.loads(prompt.messages[1].content_json) == content
@@ -173,13 +181,15 @@ async def test_a_chat_without_a_question_is_passed_through(
     assert json.loads(fakes.generator.prompts[0].passthrough_json)["messages"] == messages
 
 
-async def test_a_profile_that_leaves_tools_to_the_model(client: httpx.AsyncClient, fakes: Any) -> None:
+async def test_without_retrieval_with_tools_the_request_is_passed_through(
+    client: httpx.AsyncClient, fakes: Any
+) -> None:
     """With `with_tools: false`, a request with tools is passed through."""
     await ask(client, f"/modest{PATHS[0]}", tools=TOOLS)
     assert fakes.retriever.queries == []
     assert json.loads(fakes.generator.prompts[0].passthrough_json)["tools"] == TOOLS
     await ask(client, f"/modest{PATHS[0]}")
-    assert fakes.retriever.queries == [ASKED]
+    assert fakes.retriever.queries == [QUESTION]
 
 
 async def test_tools_switch_retrieval_off_below_a_profile_without_an_index(

@@ -56,7 +56,7 @@ def exchange(
 
 
 def events(raw: bytes) -> list[Any]:
-    """Return the events of a stream, after a check that each is one line of data. The end marker is a string."""
+    """Check that each event of a stream is one line of data, and return the events. The end marker is a string."""
     assert raw.endswith(b"\n\n")
     lines = raw.decode().removesuffix("\n\n").split("\n\n")
     assert all(line.startswith("data: ") and "\n" not in line for line in lines)
@@ -78,7 +78,7 @@ def deltas(chunks: list[Any]) -> list[dict[str, Any]]:
     return [choice["delta"] for chunk in chunks[:-1] for choice in chunk["choices"]]
 
 
-def test_a_stream() -> None:
+def test_a_stream_has_role_tokens_and_finish() -> None:
     """The role is first, each token has its chunk, and the finish is last.
 
     Each chunk has the model server's members.
@@ -118,7 +118,7 @@ def test_metadata_keep_their_bytes() -> None:
 
 
 def test_the_first_chunk_has_the_sources() -> None:
-    """The first chunk alone has the passages, with all their members."""
+    """Only the first chunk has the passages, with all their members."""
     chunks = stream(exchange(), [CONTEXT, Delta(0, "a"), Delta(0, "b"), Finish(0, "stop")], [DONE])
     assert chunks[0]["source_nodes"] == [
         {
@@ -167,8 +167,8 @@ def test_usage_has_its_own_chunk() -> None:
     assert counted[-2]["usage"] == {"prompt_tokens": 1, "completion_tokens": 2, "total_tokens": 3}
 
 
-def test_several_choices() -> None:
-    """Each choice has its role, its text and its finish. A finish does not wait for another choice."""
+def test_choices_are_independent() -> None:
+    """Each choice has its role, text and finish reason. A choice can finish before the others."""
     answer = exchange()
     begun = answer.render([Delta(1, "b"), Delta(0, "a"), Finish(0, "stop")])
     after = answer.render([Delta(1, "c")])
@@ -209,7 +209,7 @@ def test_line_breaks_of_a_model_server_do_not_break_events() -> None:
 
 
 def test_a_later_start_adds_members() -> None:
-    """A later start adds its members. The id and the other members stay."""
+    """A later `Start` event adds its members. The id and the other members stay unchanged."""
     chunks = stream(
         exchange(),
         [Delta(0, "a")],
@@ -222,15 +222,15 @@ def test_a_later_start_adds_members() -> None:
     assert chunks[2]["model"] == "asked"
 
 
-def test_a_pass_through_is_relayed() -> None:
+def test_a_streamed_pass_through_keeps_its_bytes() -> None:
     """The chunks are sent byte for byte without times, and the end marker once."""
     raw = exchange(index="").render([Chunk(b'{"x":1.50}'), Chunk(b'{"error_like":{}}')])
     raw += exchange(index="").render([DONE])
     assert raw == b'data: {"x":1.50}\n\ndata: {"error_like":{}}\n\ndata: [DONE]\n\n'
 
 
-def test_a_whole_answer_instead_of_a_stream() -> None:
-    """A model server that does not stream gives one chunk, from which clients build the same answer."""
+def test_an_answer_in_one_piece_instead_of_a_stream() -> None:
+    """The answer of a model server that does not stream becomes one chunk with the same content."""
     completion = {
         "id": "x",
         "object": "chat.completion",
@@ -261,7 +261,7 @@ def finding(direction: Direction, item: int, start: int = 0) -> Detections:
 
 
 def test_the_next_chunk_has_the_detections() -> None:
-    """The first chunk has those of the input. Those of the output and warnings come with their text."""
+    """The first chunk has the detections of the input. Those of the output and the warnings are with their text."""
     detectors = Detectors(input=(Detector("d", Action.REPORT),), output=(Detector("d", Action.REPORT),))
     chunks = stream(
         exchange(detectors=detectors),
@@ -282,7 +282,7 @@ def test_the_next_chunk_has_the_detections() -> None:
 
 
 @pytest.mark.parametrize("usage", [False, True])
-def test_a_requested_side_is_always_present(usage: bool) -> None:
+def test_a_requested_direction_is_always_present(usage: bool) -> None:
     """Without findings, the first chunk has an empty list for the input, and the last for the output."""
     detectors = Detectors(input=(Detector("d", Action.REPORT),), output=(Detector("d", Action.REPORT),))
     script: list[Batch] = [[CONTEXT, Delta(0, "a"), Finish(0, "stop"), Usage(1, 2)], [DONE]]
@@ -310,7 +310,7 @@ def test_a_failure_is_an_event_without_the_end(error: Any) -> None:
     assert failure["error"]["message"]
 
 
-def test_a_whole_answer() -> None:
+def test_an_answer_in_one_piece() -> None:
     """The answer is OpenAI's object with the model server's members, all choices in order, usage and sources."""
     body = whole(
         exchange(streaming=False),
@@ -336,7 +336,7 @@ def test_a_whole_answer() -> None:
     assert body["source_nodes"][0]["node_id"] == "p1"
 
 
-def test_tool_calls_of_a_whole_answer() -> None:
+def test_tool_calls_of_an_answer_in_one_piece() -> None:
     """The pieces of a tool call are joined, their index is removed, and the content is null."""
     body = whole(
         exchange(streaming=False, index=""),
@@ -355,7 +355,7 @@ def test_an_empty_answer_has_an_empty_content() -> None:
     assert body["choices"][0]["message"]["content"] == ""
 
 
-def test_a_whole_pass_through_keeps_its_bytes() -> None:
+def test_a_pass_through_in_one_piece_keeps_its_bytes() -> None:
     """The answer of a pass-through is sent byte for byte."""
     answer = exchange(streaming=False, index="")
     answer.take([Completion(b' {"a" : 1.50}\n')])
@@ -374,7 +374,7 @@ def test_a_whole_pass_through_keeps_its_bytes() -> None:
     ],
 )
 def test_a_pass_through_with_an_index_has_null_sources(sent: bytes, expected: bytes) -> None:
-    """Null is added to a complete answer or to the first chunk. The other bytes are the model server's."""
+    """The gateway adds null to a complete answer or to the first chunk, and keeps all other bytes."""
     answer = exchange(streaming=False)
     answer.take([Completion(sent), DONE])
     assert answer.complete() == expected
@@ -387,14 +387,14 @@ def test_a_pass_through_with_an_index_has_null_sources(sent: bytes, expected: by
 def test_an_answer_without_a_search_has_no_sources() -> None:
     """`source_nodes` is null if the request named an index, and is absent otherwise."""
     turn = Turn(LOCAL, "q")
-    for asked in (True, False):
-        answer = OpenAiExchange(turn, streaming=False, sources=asked)
+    for names_index in (True, False):
+        answer = OpenAiExchange(turn, streaming=False, sources=names_index)
         body = whole(answer, [Context("", (), (), ()), Delta(0, "a"), Finish(0, "stop"), DONE])
-        assert body.get("source_nodes", "none") == (None if asked else "none")
+        assert body.get("source_nodes", "none") == (None if names_index else "none")
         first, *others = stream(
-            OpenAiExchange(turn, streaming=True, sources=asked), [Delta(0, "a"), Finish(0, "stop")], [DONE]
+            OpenAiExchange(turn, streaming=True, sources=names_index), [Delta(0, "a"), Finish(0, "stop")], [DONE]
         )
-        assert first.get("source_nodes", "none") == (None if asked else "none")
+        assert first.get("source_nodes", "none") == (None if names_index else "none")
         assert not any("source_nodes" in chunk for chunk in others[:-1])
 
 
@@ -491,7 +491,7 @@ async def test_a_model_servers_refusal_reaches_the_client(fakes: Any, openai: As
 async def test_a_pass_through_stays_unchanged(fakes: Any, http: httpx.AsyncClient) -> None:
     """The model gets the request's bytes, and the client the answer's bytes and a server timing."""
     fakes.generator.script = [[Completion(b'{"x":1.50}')]]
-    body = b'{"model" : "m", "messages":"whatever"}'
+    body = b'{"model" : "m", "messages":"any text"}'
     response = await http.post("/v1/chat/completions", content=body, headers={"content-type": "application/json"})
     assert fakes.generator.prompts[0].passthrough_json == body
     assert response.content == b'{"x":1.50}'
@@ -524,20 +524,20 @@ async def test_a_blocked_stream_is_completed(fakes: Any, http: httpx.AsyncClient
     assert chunks[-1] == "[DONE]"
 
 
-def test_a_judged_whole_answer_has_detections() -> None:
+def test_a_judged_answer_in_one_piece_has_detections() -> None:
     """The model server's members stay. The gateway adds passages and warnings, and replaces `detections`."""
     detectors = Detectors(output=(Detector("words", Action.REPORT),))
     answer = exchange(streaming=False, detectors=detectors)
     sent = b'{"choices": [{"message": {"content": "ok", "refusal": null}}], "detections": 5}'
     answer.take([CONTEXT, Detections(Direction.OUTPUT, 0, (), (), ("choices[0].message.audio",)), Completion(sent)])
     answer.take([DONE])
-    said = json.loads(answer.complete())
-    assert said["choices"] == [{"message": {"content": "ok", "refusal": None}}]
-    assert said["detections"] == {"output": []}
-    assert said["warnings"] == [
+    body = json.loads(answer.complete())
+    assert body["choices"] == [{"message": {"content": "ok", "refusal": None}}]
+    assert body["detections"] == {"output": []}
+    assert body["warnings"] == [
         {
             "type": "UNJUDGED_OUTPUT",
             "message": "choices[0].message.audio was omitted: no detector can judge it.",
         }
     ]
-    assert [node["doc_id"] for node in said["source_nodes"]] == ["d1"]
+    assert [node["doc_id"] for node in body["source_nodes"]] == ["d1"]

@@ -31,16 +31,19 @@ def test_the_two_wire_formats_have_different_defaults() -> None:
 
     The reference judges the last message and splits by detector.
     """
-    ours = parsed({"model": "m", "messages": HI, "detectors": WORDS})
-    assert (ours.detection.chunking, ours.detection.input_scope) == (Chunking.SENTENCE, InputScope.CONVERSATION)
+    adr = parsed({"model": "m", "messages": HI, "detectors": WORDS})
+    assert (adr.detection.chunking, adr.detection.input_scope) == (Chunking.SENTENCE, InputScope.CONVERSATION)
     reference = parsed({"model": "m", "messages": HI, "detectors": WORDS}, REFERENCE)
     assert (reference.detection.chunking, reference.detection.input_scope) == (Chunking.DETECTORS, InputScope.LAST)
-    assert ours.detection.blocked_is_empty
+    assert adr.detection.blocked_is_empty
     assert reference.detection.blocked_is_empty
 
 
 def test_a_request_overrides_the_defaults() -> None:
-    """The model server does not get the two members. Without output detectors, the answer is not split."""
+    """A request sets the chunking and the input scope, and the model server does not receive these two members.
+
+    Without output detectors, the answer is not split.
+    """
     body = {"model": "m", "messages": HI, "detectors": WORDS, "seed": 7}
     turn = parsed({**body, "chunking": "minimal", "input_scope": "all"})
     assert (turn.detection.chunking, turn.detection.input_scope) == (Chunking.MINIMAL, InputScope.ALL)
@@ -55,17 +58,20 @@ def test_unknown_stream_options_reach_the_model_server() -> None:
     assert json.loads(turn.parameters_json)["stream_options"] == options
 
 
-def test_kinds() -> None:
-    """A detector may judge conversations on both sides, but not the input in the reference.
+def test_detectors_have_the_kinds_that_their_direction_supports() -> None:
+    """In the ADR, input and output detectors may judge conversations. In the reference, only output detectors may.
 
-    With an index, an output detector may judge passages.
+    With an index, an output detector may also judge passages.
     """
     body = {"model": "m", "messages": HI, "detectors": {"input": {"a": {}}, "output": {"b": {}}}}
-    spoken = frozenset((DetectorKind.CONTENTS, DetectorKind.CHAT))
-    assert parsed(body).detection.kinds == (("a", spoken), ("b", spoken))
-    assert parsed(body, REFERENCE).detection.kinds == (("a", frozenset((DetectorKind.CONTENTS,))), ("b", spoken))
-    found = parsed({**body, "index_name": "docs"}).detection.kinds
-    assert found == (("a", spoken), ("b", spoken | {DetectorKind.CONTEXT_DOC}))
+    conversation = frozenset((DetectorKind.CONTENTS, DetectorKind.CHAT))
+    assert parsed(body).detection.kinds == (("a", conversation), ("b", conversation))
+    assert parsed(body, REFERENCE).detection.kinds == (
+        ("a", frozenset((DetectorKind.CONTENTS,))),
+        ("b", conversation),
+    )
+    kinds = parsed({**body, "index_name": "docs"}).detection.kinds
+    assert kinds == (("a", conversation), ("b", conversation | {DetectorKind.CONTEXT_DOC}))
 
 
 def test_input_blocks_and_output_reports_by_default() -> None:
@@ -89,7 +95,7 @@ def test_input_blocks_and_output_reports_by_default() -> None:
     ],
 )
 def test_invalid_requests_are_refused(body: dict[str, Any], details: str) -> None:
-    """The error has the reference's wording where the reference has one."""
+    """The error has the wording of the reference implementation, if it has such an error."""
     with pytest.raises(CausewayError, match=details):
         parsed(body)
 
@@ -112,26 +118,26 @@ async def test_an_answer_in_one_piece(client: httpx.AsyncClient, fakes: Any) -> 
 async def test_an_answer_from_an_index_has_its_passages(
     client: httpx.AsyncClient, fakes: Any, stream: bool
 ) -> None:
-    """The answer, or the first event of a stream, has the passages, as on OpenAI's routes."""
+    """The answer or the first event of a stream has the passages, as on OpenAI's routes."""
     fakes.generator.script = FakeGenerator.words("One. ", "Two.")
     body = {"model": "fake", "messages": HI, "stream": stream, "index_name": "docs", "detectors": WORDS}
     text = (await client.post(PATH, json=body)).text
     events = [json.loads(line.removeprefix("data: ")) for line in text.splitlines() if line.endswith("}")]
-    found = [event["source_nodes"] for event in events if "source_nodes" in event]
-    assert found == [events[0]["source_nodes"]]
-    assert [node["sourcepage"] for node in found[0]]
+    nodes = [event["source_nodes"] for event in events if "source_nodes" in event]
+    assert nodes == [events[0]["source_nodes"]]
+    assert [node["sourcepage"] for node in nodes[0]]
     del body["index_name"]
     assert "source_nodes" not in (await client.post(PATH, json=body)).text
 
 
-async def test_a_blocked_question(client: httpx.AsyncClient, fakes: Any) -> None:
+async def test_a_blocked_question_does_not_reach_the_model(client: httpx.AsyncClient, fakes: Any) -> None:
     """The model is not called, and the question's tokens are counted."""
     question = [{"role": "user", "content": "a secret"}]
     body = {"model": "fake", "messages": question, "detectors": {"input": {"words": {}}}}
-    said = (await client.post(PATH, json=body)).json()
-    assert said["choices"] == []
-    assert said["usage"] == {"prompt_tokens": 2, "completion_tokens": 0, "total_tokens": 2}
-    assert [warning["type"] for warning in said["warnings"]] == ["UNSUITABLE_INPUT"]
+    answer = (await client.post(PATH, json=body)).json()
+    assert answer["choices"] == []
+    assert answer["usage"] == {"prompt_tokens": 2, "completion_tokens": 0, "total_tokens": 2}
+    assert [warning["type"] for warning in answer["warnings"]] == ["UNSUITABLE_INPUT"]
     assert fakes.generator.prompts == []
 
 
@@ -144,7 +150,7 @@ async def test_a_failure_of_the_model_server_in_a_stream(client: httpx.AsyncClie
     assert text.endswith("data: [DONE]\n\n")
 
 
-async def test_members_that_a_stream_has_once(client: httpx.AsyncClient, fakes: Any) -> None:
+async def test_a_stream_has_input_findings_first_and_usage_last(client: httpx.AsyncClient, fakes: Any) -> None:
     """The first event has the findings of the question, and the last one the usage."""
     fakes.generator.script = [[Start()], [Delta(0, "One. ")], [Delta(0, "Two.")], [Finish(0, "stop"), Usage(3, 2)]]
     chosen = {"input": {"words": {"action": "report"}}, **WORDS}

@@ -25,7 +25,7 @@ def parsed(body: dict[str, Any], dialect: Any = None) -> Turn:
 
 
 def test_a_prompt_is_plain_text() -> None:
-    """The model server gets the prompt as plain text, and only the members that the gateway does not use."""
+    """The model server gets the prompt as plain text. It gets only the members that the gateway does not use."""
     turn = parsed({"model": "m", "prompt": "Once", "echo": True, "stream": True, "detectors": WORDS})
     assert (turn.question, turn.style, turn.original) == ("Once", PromptStyle.PLAIN_TEXT, OriginalRequest())
     assert json.loads(turn.parameters_json) == {"echo": True}
@@ -48,7 +48,7 @@ def test_invalid_requests_are_refused(body: dict[str, Any], details: str) -> Non
 
 
 async def test_an_answer_in_one_piece(client: httpx.AsyncClient, fakes: Any) -> None:
-    """A choice has a text, and the model is called for a text completion."""
+    """A choice has a text, and the gateway requests a text completion from the model."""
     fakes.generator.script = FakeGenerator.words("upon a ", "secret.")
     body = (await client.post(PATH, json={"model": "fake", "prompt": "Once", "detectors": WORDS})).json()
     assert body["object"] == "text_completion"
@@ -62,9 +62,9 @@ async def test_an_answer_in_one_piece(client: httpx.AsyncClient, fakes: Any) -> 
 def test_parameters_of_text_generation_are_translated() -> None:
     """The model server gets OpenAI's names of the parameters. An unknown parameter is refused."""
     dialect = OrchestratorGeneration(GuardrailsWire.ADR)
-    said = {"max_new_tokens": 5, "stop_sequences": ["."], "decoding_method": "GREEDY", "top_p": 0.5}
+    parameters = {"max_new_tokens": 5, "stop_sequences": ["."], "decoding_method": "GREEDY", "top_p": 0.5}
     body = {"model_id": "m", "prompt": "Once", "detectors": {"fits": {}}}
-    turn = parsed({**body, "text_gen_parameters": said}, dialect)
+    turn = parsed({**body, "text_gen_parameters": parameters}, dialect)
     assert json.loads(turn.parameters_json) == {"max_tokens": 5, "stop": ["."], "temperature": 0, "top_p": 0.5}
     assert turn.detection.kinds == (("fits", frozenset((DetectorKind.GENERATION,))),)
     with pytest.raises(CausewayError, match="unknown field `x`"):
@@ -74,7 +74,7 @@ def test_parameters_of_text_generation_are_translated() -> None:
 
 
 async def test_a_generated_text_needs_a_generation_detector(client: httpx.AsyncClient) -> None:
-    """A detector of texts is refused for a generated text."""
+    """The gateway refuses a detector that judges only contents, not generated texts."""
     body = {"model_id": "fake", "prompt": "Once", "detectors": {"words": {}}}
     response = await client.post("/api/v2/text/generation-detection", json=body)
     assert (response.status_code, response.json()["code"]) == (422, 422)

@@ -28,7 +28,7 @@ def test_findings_with_a_span_come_first() -> None:
 
 
 def test_spans_can_be_moved() -> None:
-    """Spans are moved by an offset, and findings without a span stay."""
+    """The offset is added to each span. Findings without a span stay unchanged."""
     results = detections.plain_results(Detections(Direction.INPUT, 0, (finding("a", 7), finding("b"))))
     moved = detections.shifted(results, -5)
     assert [(each.get("start"), each.get("end")) for each in moved] == [(2, 3), (None, None)]

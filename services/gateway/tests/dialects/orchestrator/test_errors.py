@@ -41,7 +41,7 @@ FAILED = errors.DetectorFailed(DetectorFailure("hap", "detector request failed f
         (Internal(), 500, 500),
     ],
 )
-def test_status(error: CausewayError, adr: int, reference: int) -> None:
+def test_status_code_and_client_error_agree(error: CausewayError, adr: int, reference: int) -> None:
     """The status, the code of the body and the raised error agree, for both wire formats."""
     for wire, status in ((ADR, adr), (REFERENCE, reference)):
         assert errors.status(error, wire) == status
@@ -64,7 +64,7 @@ def test_the_reference_hides_unexpected_errors() -> None:
     ],
 )
 def test_a_model_servers_message_is_quoted(body: str) -> None:
-    """The error quotes the message of each known error body of model servers."""
+    """The error quotes the message from each known format of model servers' errors."""
     error = UpstreamRejected("refused", status=400, body=body)
     error.resource = "m"
     details = json.loads(errors.body(error, request_name="chat completion"))["details"]
@@ -72,7 +72,7 @@ def test_a_model_servers_message_is_quoted(body: str) -> None:
 
 
 def test_an_allowed_failure_is_ignored() -> None:
-    """A detector's failure is ignored on the side where the request allows it."""
+    """A detector's failure is ignored only in the direction in which the request allows it."""
     allowed = Detectors(output=(Detector("hap", Action.REPORT, allow_on_error=True),))
     failures = (DetectorFailure("hap", "no", 503),)
     errors.check_failures(failures, Direction.OUTPUT, allowed)
@@ -82,9 +82,9 @@ def test_an_allowed_failure_is_ignored() -> None:
 
 @pytest.mark.parametrize("action", list(Action))
 def test_a_detector_without_context(action: Action) -> None:
-    """A detector without its context is ignored if it only reports or may fail.
+    """If a detector has no context to judge, the answer continues if the detector only reports or may fail.
 
-    Otherwise the request is refused with 422.
+    Otherwise the gateway refuses the request with 422.
     """
     failures = (DetectorFailure("grounded", "no passages", 422, not_asked=True),)
     errors.check_failures(

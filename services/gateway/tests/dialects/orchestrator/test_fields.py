@@ -1,4 +1,4 @@
-"""Bodies of the guardrails orchestrator's routes."""
+"""The validation of bodies of the guardrails orchestrator's routes."""
 
 import json
 from typing import Any
@@ -10,12 +10,12 @@ from gateway.domain import Action, Detector
 from servicekit.errors import Unprocessable
 
 
-def raw(**said: Any) -> fields.Raw:
-    return fields.members(json.dumps(said).encode())
+def raw(**members: Any) -> fields.Raw:
+    return fields.members(json.dumps(members).encode())
 
 
 def test_invalid_json_and_other_json_values_have_different_errors() -> None:
-    """Invalid JSON is malformed, and a value that is not an object is unprocessable."""
+    """Invalid JSON raises `NotJson`, and a value that is not an object raises `Unprocessable`."""
     with pytest.raises(NotJson):
         fields.members(b"{")
     with pytest.raises(Unprocessable, match="must be a JSON object"):
@@ -34,7 +34,7 @@ def test_unknown_and_missing_members_are_refused() -> None:
 @pytest.mark.parametrize(
     ("value", "problem"), [(1, "must be a string"), (None, "must be a string"), ("", "must not be empty")]
 )
-def test_a_text(value: Any, problem: str) -> None:
+def test_a_text_is_a_string_that_is_not_empty(value: Any, problem: str) -> None:
     """A text is a string that is not empty."""
     assert fields.text(raw(a="b"), "a") == "b"
     with pytest.raises(Unprocessable, match=f"`a` {problem}"):
@@ -42,7 +42,7 @@ def test_a_text(value: Any, problem: str) -> None:
 
 
 @pytest.mark.parametrize("value", ["b", [1], {}, [], None])
-def test_lists(value: Any) -> None:
+def test_a_list_has_at_least_one_item(value: Any) -> None:
     """A list has at least one text or one object."""
     assert fields.texts(raw(a=["b"]), "a") == ("b",)
     assert fields.objects(raw(a=[{}]), "a") == [{}]
@@ -65,7 +65,7 @@ def test_detectors_of_a_route_that_only_detects() -> None:
         fields.detectors(raw())
 
 
-def test_a_choice_of_words() -> None:
+def test_a_choice_is_an_allowed_word_or_empty() -> None:
     """A choice is one of the allowed words, or an empty string for null."""
     assert (fields.choice(raw(a="b"), "a", ("b",)), fields.choice(raw(a=None), "a", ("b",))) == ("b", "")
     with pytest.raises(Unprocessable, match="`a` must be one of `b`, `c`"):
