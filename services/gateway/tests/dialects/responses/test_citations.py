@@ -15,14 +15,14 @@ PASSAGES = [
 TEXT = "See [guide.pdf#page=2][b.md], not [other] nor [a [b.md] ] nor [b.md\n"
 
 
-def found(pieces: list[str]) -> list[dict[str, Any]]:
+def annotations(pieces: list[str]) -> list[dict[str, Any]]:
     citations = Citations(files_of(PASSAGES))
     return [each for piece in pieces for each in citations.feed(piece)]
 
 
 def test_marks_name_files() -> None:
     """An annotation has the file's name, its stable id and the mark's position. Other brackets are text."""
-    first, second, third = found([TEXT])
+    first, second, third = annotations([TEXT])
     assert first["filename"] == "guide.pdf"
     assert first["file_id"].startswith("file-")
     assert [TEXT[each["index"] :][:6] for each in (first, second, third)] == ["[guide", "[b.md]", "[b.md]"]
@@ -33,7 +33,7 @@ def test_marks_name_files() -> None:
 def test_any_split_gives_the_same_annotations(cuts: list[int]) -> None:
     """Any split of the text gives the annotations of the complete text."""
     ends = [0, *cuts, len(TEXT)]
-    assert found([TEXT[a:b] for a, b in itertools.pairwise(ends)]) == found([TEXT])
+    assert annotations([TEXT[a:b] for a, b in itertools.pairwise(ends)]) == annotations([TEXT])
 
 
 def test_an_open_bracket_is_dropped() -> None:

@@ -49,23 +49,23 @@ async def streamed(client: httpx.AsyncClient, **body: Any) -> list[Any]:
 async def test_a_conversation_is_compacted(client: httpx.AsyncClient, fakes: Any) -> None:
     """The output has the user's messages and the encrypted summary. The next request can use both as its input."""
     fakes.generator.scripts = deque([saying("They asked ", "for the ferry.")])
-    said = await ask(client, COMPACT, model="m", input=TALK, instructions="Help.")
-    assert (said["object"], [item["type"] for item in said["output"]]) == (
+    answer = await ask(client, COMPACT, model="m", input=TALK, instructions="Help.")
+    assert (answer["object"], [item["type"] for item in answer["output"]]) == (
         "response.compaction",
         ["message", "compaction"],
     )
-    user, item = said["output"]
+    user, item = answer["output"]
     assert (user["role"], user["status"], user["content"][0]["text"]) == ("user", "completed", "When?")
     assert item["id"].startswith("cmp_")
-    assert responses.compacted(said).usage.total_tokens == 12
-    assert "ferry" not in json.dumps(said)
+    assert responses.compacted(answer).usage.total_tokens == 12
+    assert "ferry" not in json.dumps(answer)
     assert prompt(fakes)[:2] == [("system", "Help."), ("system", "Be brief.")]
     assert prompt(fakes)[-1][1].startswith("Summarise the conversation above")
-    assert (await client.get(f"{PATH}/{said['id']}")).status_code == 404
+    assert (await client.get(f"{PATH}/{answer['id']}")).status_code == 404
 
-    await ask(client, input=[*said["output"], QUESTION])
-    told = summarised("They asked for the ferry.")
-    assert prompt(fakes) == [("user", "When?"), ("system", told), ("user", "From where?")]
+    await ask(client, input=[*answer["output"], QUESTION])
+    summary = summarised("They asked for the ferry.")
+    assert prompt(fakes) == [("user", "When?"), ("system", summary), ("user", "From where?")]
 
 
 async def test_a_stored_response_is_compacted(client: httpx.AsyncClient, fakes: Any) -> None:
@@ -74,16 +74,16 @@ async def test_a_stored_response_is_compacted(client: httpx.AsyncClient, fakes: 
     Messages that an earlier summary covers are not in the output.
     """
     first = await ask(client, input=TALK)
-    said = await ask(client, COMPACT, model="m", input=[QUESTION], previous_response_id=first["id"])
-    texts = [item["content"][0]["text"] for item in said["output"][:-1]]
+    answer = await ask(client, COMPACT, model="m", input=[QUESTION], previous_response_id=first["id"])
+    texts = [item["content"][0]["text"] for item in answer["output"][:-1]]
     assert texts == ["When?", "From where?"]
-    second = await ask(client, input=said["output"][-1:], previous_response_id=first["id"])
+    second = await ask(client, input=answer["output"][-1:], previous_response_id=first["id"])
     third = await ask(client, COMPACT, model="m", previous_response_id=second["id"], input="And?")
     assert [item["content"][0]["text"] for item in third["output"][:-1]] == ["And?"]
 
 
 async def test_a_trigger(client: httpx.AsyncClient, fakes: Any) -> None:
-    """The response has the summary alone and can be continued. Nothing is searched, and no tool is called."""
+    """The response has only the summary, and a request can continue it. There is no search and no tool call."""
     body = {"input": [*TALK, {"type": "compaction_trigger"}], "tools": [FIND], "text": {"verbosity": "low"}}
     events = await streamed(client, **body, index_name="docs", max_output_tokens=5)
     assert [event.type for event in events] == [
@@ -97,8 +97,8 @@ async def test_a_trigger(client: httpx.AsyncClient, fakes: Any) -> None:
     assert fakes.retriever.queries == []
     assert json.loads(fakes.generator.prompts[0].parameters_json) == {"verbosity": "low"}
     await ask(client, input=[QUESTION], previous_response_id=events[-1].response.id)
-    told = summarised("At nine.")
-    assert prompt(fakes)[-3:] == [("user", "When?"), ("system", told), ("user", "From where?")]
+    summary = summarised("At nine.")
+    assert prompt(fakes)[-3:] == [("user", "When?"), ("system", summary), ("user", "From where?")]
     listed = (await client.get(f"{PATH}/{events[-1].response.id}/input_items")).json()["data"]
     assert [item["type"] for item in listed].count("compaction_trigger") == 0
 
@@ -118,13 +118,13 @@ async def test_a_long_conversation_is_compacted_first(client: httpx.AsyncClient,
     assert [item.type for item in final.output] == ["compaction", "message"]
     assert final.output_text == "From the pier."
     assert (final.usage.input_tokens, final.usage.output_tokens) == (20, 4)
-    told = ("system", summarised("Nine."))
-    assert prompt(fakes) == [("system", "Be brief."), told, ("user", "From where?")]
+    summary = ("system", summarised("Nine."))
+    assert prompt(fakes) == [("system", "Be brief."), summary, ("user", "From where?")]
     assert "tools" in json.loads(fakes.generator.prompts[1].parameters_json)
     assert [event.type for event in events].count("response.compaction.compacting") == 1
 
     await ask(client, input="Sure?", previous_response_id=final.id)
-    assert prompt(fakes)[:3] == [("system", "Be brief."), ("user", "From where?"), told]
+    assert prompt(fakes)[:3] == [("system", "Be brief."), ("user", "From where?"), summary]
     assert prompt(fakes)[3:] == [("assistant", "From the pier."), ("user", "Sure?")]
 
 
@@ -202,7 +202,7 @@ async def test_a_blocked_summary(client: httpx.AsyncClient, fakes: Any) -> None:
 
 
 async def test_replaced_items_are_not_stored(client: httpx.AsyncClient, fakes: Any) -> None:
-    """Replaced items are not stored, because no model gets them and so no detector judges them."""
+    """Replaced items are not stored. No model receives them, so no detector judges them."""
     item = (await ask(client, COMPACT, model="m", input=TALK))["output"][-1]
     answer = await ask(client, input=[*TALK, item, QUESTION])
     listed = (await client.get(f"{PATH}/{answer['id']}/input_items", params={"order": "asc"})).json()["data"]

@@ -148,7 +148,7 @@ async def test_tools_of_a_namespace(client: httpx.AsyncClient, fakes: Any) -> No
 
 @pytest.mark.parametrize("summary", [None, "auto"])
 async def test_reasoning(client: httpx.AsyncClient, fakes: Any, summary: str | None) -> None:
-    """Reasoning is a summary if the request asks for one, and plain content otherwise. It ends before the text."""
+    """Reasoning is a summary if the request selects one, and plain content otherwise. It ends before the text."""
     fakes.generator.script = [
         [Start(b"{}"), beside({"reasoning_content": "Hm, "})],
         [beside({"reasoning_content": "nine."})],
@@ -176,12 +176,12 @@ async def test_a_refusal(client: httpx.AsyncClient, fakes: Any) -> None:
 
 
 async def test_log_probabilities(client: httpx.AsyncClient, fakes: Any) -> None:
-    """Requested log probabilities are in each piece and in the final response."""
+    """Each delta event and the final response have the requested log probabilities."""
     token = {"token": "Yes", "bytes": [89], "logprob": -0.5, "top_logprobs": [{"token": "No", "logprob": -1}]}
-    said = json.dumps({"logprobs": {"content": [token]}}).encode()
-    fakes.generator.script = [[Start(b"{}"), Delta(0, "Yes", b"", said)], [Finish(0, "stop")]]
-    asked = {"input": "Is it?", "include": ["message.output_text.logprobs"], "top_logprobs": 1}
-    events = await streamed(client, **asked)
+    logprobs = json.dumps({"logprobs": {"content": [token]}}).encode()
+    fakes.generator.script = [[Start(b"{}"), Delta(0, "Yes", b"", logprobs)], [Finish(0, "stop")]]
+    body = {"input": "Is it?", "include": ["message.output_text.logprobs"], "top_logprobs": 1}
+    events = await streamed(client, **body)
     [delta] = [event for event in events if event.type == "response.output_text.delta"]
     assert delta.logprobs[0].top_logprobs[0].token == "No"
     assert final(events).output[0].content[0].logprobs[0].bytes == [89]
@@ -208,15 +208,15 @@ async def test_file_search(client: httpx.AsyncClient, fakes: Any) -> None:
         [Start(b"{}"), Delta(0, "At nine [guide-1.p")],
         [Delta(0, "df#page=1]."), Finish(0, "stop"), Usage(1, 1)],
     ]
-    asked: dict[str, Any] = {"input": "When does the ferry leave?", "tools": [SEARCH, FIND]}
-    events = await streamed(client, **asked, include=["file_search_call.results"])
+    body: dict[str, Any] = {"input": "When does the ferry leave?", "tools": [SEARCH, FIND]}
+    events = await streamed(client, **body, include=["file_search_call.results"])
     search, message = final(events).output
     assert (search.type, search.queries) == ("file_search_call", ["When does the ferry leave?"])
     assert [result.filename for result in search.results] == ["guide-1.pdf", "guide-2.pdf"]
     [citation] = message.content[0].annotations
     assert (citation.file_id, citation.filename, citation.index) == (search.results[0].file_id, "guide-1.pdf", 8)
     assert "response.output_text.annotation.added" in [event.type for event in events]
-    assert (await whole(client, **asked)).output[0].results is None
+    assert (await whole(client, **body)).output[0].results is None
     assert "The ferry leaves at nine." in fakes.generator.prompts[0].messages[0].text
 
 

@@ -40,8 +40,8 @@ async def test_reasoning_is_returned_to_the_model(client: httpx.AsyncClient, fak
     assert "timetable" not in encrypted
     for item in first["output"]:
         item.pop("content" if item["type"] == "reasoning" else "status")
-    said = [{"role": "user", "content": "When?"}, *first["output"], {"role": "user", "content": "Sure?"}]
-    await ask(client, input=said, include=INCLUDE)
+    items = [{"role": "user", "content": "When?"}, *first["output"], {"role": "user", "content": "Sure?"}]
+    await ask(client, input=items, include=INCLUDE)
     assert thought(fakes) == ["The timetable."]
     assert "encrypted_content" not in (await ask(client, input="When?"))["output"][0]
 
@@ -85,8 +85,8 @@ async def test_detectors_judge_the_reasoning(client: httpx.AsyncClient, fakes: A
     fakes.generator.script = thinking("It is secret.")
     first = await ask(client, input="When?", include=INCLUDE)
     fakes.policy = Detectors(input=(Detector("words", Action.REDACT),))
-    said = [*first["output"], {"role": "user", "content": "Sure?"}]
-    second = await ask(client, input=said, store=True)
+    items = [*first["output"], {"role": "user", "content": "Sure?"}]
+    second = await ask(client, input=items, store=True)
     assert all("secret" not in text for text in thought(fakes))
     listed = (await client.get(f"{PATH}/{second['id']}/input_items")).text
     assert "secret" not in listed

@@ -9,14 +9,14 @@ from gateway.dialects.responses.conversation import Conversation
 from servicekit.errors import InvalidRequest
 
 
-def chat(*said: Any) -> list[dict[str, Any]]:
-    talk = Conversation()
-    items.read(said, talk)
-    return talk.messages
+def chat(*given: Any) -> list[dict[str, Any]]:
+    conversation = Conversation()
+    items.read(given, conversation)
+    return conversation.messages
 
 
 def test_messages_of_every_role() -> None:
-    """The type of a message is optional, a developer becomes a system message, and parts of text stay parts."""
+    """The type of a message is optional. A developer message becomes a system message. Text parts stay parts."""
     assert chat(
         {"role": "developer", "content": "Be brief."},
         {"type": "message", "role": "user", "content": [{"type": "input_text", "text": "When?"}]},
@@ -70,31 +70,38 @@ def test_pictures_and_files() -> None:
 
 
 def test_reasoning_belongs_to_the_next_answer() -> None:
-    """The reasoning before an answer is joined, and reasoning without an answer is omitted.
+    """The pieces of reasoning before an answer are joined. Reasoning that no answer follows is omitted.
 
     The items stay unchanged.
     """
-    talk = Conversation()
+    conversation = Conversation()
     thoughts = [
         {"type": "reasoning", "summary": [{"type": "summary_text", "text": "Hm."}], "encrypted_content": "abc"},
         {"type": "reasoning", "summary": [], "content": [{"type": "reasoning_text", "text": "Nine?"}]},
     ]
     call = {"type": "function_call", "call_id": "c", "name": "find", "arguments": "{}"}
-    said = [*thoughts, {"role": "assistant", "content": "I look."}, thoughts[1], call, thoughts[0]]
-    kept = items.read([*said, {"role": "user", "content": "So?"}, {"role": "assistant", "content": "Yes."}], talk)
-    assert [message.get("earlier_reasoning") for message in talk.messages] == ["Hm.\nNine?", "Nine?", None, None]
+    given = [*thoughts, {"role": "assistant", "content": "I look."}, thoughts[1], call, thoughts[0]]
+    kept = items.read(
+        [*given, {"role": "user", "content": "So?"}, {"role": "assistant", "content": "Yes."}], conversation
+    )
+    assert [message.get("earlier_reasoning") for message in conversation.messages] == [
+        "Hm.\nNine?",
+        "Nine?",
+        None,
+        None,
+    ]
     assert kept[:2] == thoughts
 
 
 def test_an_earlier_search() -> None:
     """The model gets the passages of an earlier search. A search without passages adds no message."""
     search = {"type": "file_search_call", "queries": ["ferry"], "results": None, "status": "completed"}
-    found = {"file_id": "file-1", "filename": "a.pdf", "text": "At nine.", "score": 0.5, "attributes": {}}
+    result = {"file_id": "file-1", "filename": "a.pdf", "text": "At nine.", "score": 0.5, "attributes": {}}
     assert chat(search) == []
-    [message] = chat(search | {"results": [found]})
+    [message] = chat(search | {"results": [result]})
     assert (message["role"], message["content"].endswith("'ferry':\na.pdf: At nine.")) == ("system", True)
     stored = Conversation()
-    items.read([search | {"results": [found]}], stored, "")
+    items.read([search | {"results": [result]}], stored, "")
     assert stored.messages == []
 
 

@@ -10,7 +10,7 @@ PATH = "/v1/responses"
 
 
 def moderation_by(**policy: str) -> dict[str, Any]:
-    modes = {side: {"mode": mode} for side, mode in policy.items()}
+    modes = {direction: {"mode": mode} for direction, mode in policy.items()}
     return {"model": "words", "policy": modes} if modes else {"model": "words"}
 
 
@@ -21,21 +21,21 @@ async def ask(client: httpx.AsyncClient, **body: Any) -> Any:
 
 
 async def test_moderation(client: httpx.AsyncClient, fakes: Any) -> None:
-    """The response has the result for each side, and the result is not stored."""
+    """The response has the result for each direction. The gateway does not store the result."""
     fakes.generator.script = [[Start(b"{}"), Delta(0, "It is secret.")], [Finish(0, "stop")]]
     answer = await ask(client, input="When?", moderation=moderation_by())
     assert answer.output_text == "It is secret."
     assert (answer.moderation.input.flagged, answer.moderation.output.flagged) == (False, True)
     assert (answer.moderation.input.model, answer.moderation.input.categories) == ("words", {})
-    found = answer.moderation.output
-    assert set(found.categories.values()) == {True}
-    assert found.categories.keys() == found.category_scores.keys() == found.category_applied_input_types.keys()
-    again = responses.response((await client.get(f"{PATH}/{answer.id}")).json())
-    assert again.moderation is None
+    result = answer.moderation.output
+    assert set(result.categories.values()) == {True}
+    assert result.categories.keys() == result.category_scores.keys() == result.category_applied_input_types.keys()
+    stored = responses.response((await client.get(f"{PATH}/{answer.id}")).json())
+    assert stored.moderation is None
 
 
 async def test_a_question_is_scored(client: httpx.AsyncClient) -> None:
-    """A flagged question is answered if the policy only scores it, also with other detectors in the request."""
+    """If the policy only scores a flagged question, the gateway answers it, also with other detectors."""
     answer = await ask(
         client, input="Is it secret?", moderation=moderation_by(input="score"), detectors={"output": {}}
     )
@@ -54,9 +54,9 @@ async def test_blocked_questions_and_answers(client: httpx.AsyncClient, fakes: A
 
 async def test_invalid_moderation_is_refused(client: httpx.AsyncClient) -> None:
     """The error names the position in the request."""
-    for said, field in (
+    for moderation, field in (
         ({}, "moderation.model"),
         ({"model": "words", "policy": {"input": {"mode": "guess"}}}, "moderation.policy.input.mode"),
     ):
-        refused = await client.post(PATH, json={"input": "When?", "moderation": said})
+        refused = await client.post(PATH, json={"input": "When?", "moderation": moderation})
         assert (refused.status_code, refused.json()["error"]["param"]) == (400, field)

@@ -1,4 +1,4 @@
-"""The stored form of a request after its detectors."""
+"""The stored form of a request after detectors have changed it."""
 
 import json
 from dataclasses import replace
@@ -21,14 +21,14 @@ SHOWN = {"tools": [{"type": "namespace", "name": "crm", "description": "Customer
     ],
 )
 def test_tools_of_a_namespace(name: str, description: str, kept: tuple[Any, ...]) -> None:
-    """Tools are stored as the model got them. A changed name is withheld together with its namespace."""
+    """Tools are stored as the model received them. A tool with a changed name and its namespace are withheld."""
 
     def parameters(name: str, description: str) -> bytes:
         function = {"name": name, "description": description}
         return json.dumps({"tools": [{"type": "function", "function": function}]}).encode()
 
-    asked = Turn(Principal("local"), "When?", parameters_json=parameters("crm__find", "For Ann."))
-    judged = replace(asked, parameters_json=parameters(name, description))
-    [space] = record.judged_members(SHOWN, asked, judged)["tools"]
+    original = Turn(Principal("local"), "When?", parameters_json=parameters("crm__find", "For Ann."))
+    judged = replace(original, parameters_json=parameters(name, description))
+    [space] = record.judged_members(SHOWN, original, judged)["tools"]
     [tool] = space["tools"]
     assert (space["name"], tool["name"], tool.get("description")) == kept

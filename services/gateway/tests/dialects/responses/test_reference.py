@@ -32,11 +32,11 @@ SEARCH = {"type": "file_search", "vector_store_ids": ["docs"]}
 
 def tables() -> dict[str, dict[str, tuple[str, str]]]:
     """Return the properties of each table with their state and their test."""
-    found = {}
+    rows_by_table = {}
     for part in PAGE.split("\n### ")[1:]:
         rows = re.findall(r"^\| `([^`]+)` \| ([a-z ]+) \| [^|]* \| `(\w+)` \|$", part, re.MULTILINE)
-        found[part.partition("\n")[0]] = {name: (state, test) for name, state, test in rows}
-    return found
+        rows_by_table[part.partition("\n")[0]] = {name: (state, test) for name, state, test in rows}
+    return rows_by_table
 
 
 TABLES = tables()
@@ -52,12 +52,12 @@ def kinds(union: Any) -> set[str]:
     members = typing.get_args(union)
     if typing.get_origin(union) is typing.Annotated:
         members = typing.get_args(members[0])
-    found: set[str] = set()
+    values: set[str] = set()
     for member in members:
-        said = member.model_fields["type"].annotation
-        for each in (said, *typing.get_args(said)):
-            found |= {value for value in typing.get_args(each) if isinstance(value, str)}
-    return found
+        annotation = member.model_fields["type"].annotation
+        for each in (annotation, *typing.get_args(annotation)):
+            values |= {value for value in typing.get_args(each) if isinstance(value, str)}
+    return values
 
 
 @pytest.mark.parametrize(
@@ -91,15 +91,15 @@ def test_the_request_is_read_as_the_table_says() -> None:
 
 def test_the_tables_are_counted() -> None:
     """The page has the right number of properties for each state, and the right percentage of supported ones."""
-    found = Counter(state for table in TABLES.values() for state, _ in table.values())
-    scope = found.total() - found["out of scope"]
-    listed = ", ".join(f"{found[state]} {state}" for state in STATES[1:-1])
-    part = round(100 * found["supported"] / scope)
-    said = (
-        f"Of {found.total()} properties {scope} are in scope. "
-        f"{found['supported']} of these are supported ({part} %), {listed}."
+    counts = Counter(state for table in TABLES.values() for state, _ in table.values())
+    scope = counts.total() - counts["out of scope"]
+    listed = ", ".join(f"{counts[state]} {state}" for state in STATES[1:-1])
+    percentage = round(100 * counts["supported"] / scope)
+    sentence = (
+        f"Of {counts.total()} properties {scope} are in scope. "
+        f"{counts['supported']} of these are supported ({percentage} %), {listed}."
     )
-    assert said in " ".join(PAGE.split())
+    assert sentence in " ".join(PAGE.split())
 
 
 async def test_unknown_members_are_refused(client: httpx.AsyncClient) -> None:
@@ -117,11 +117,11 @@ async def test_unknown_items_are_refused(client: httpx.AsyncClient) -> None:
 
 
 async def test_items_of_unsupported_tools_are_dropped(client: httpx.AsyncClient, fakes: Any) -> None:
-    """A header lists them, and neither the model nor the store gets them."""
+    """A header lists the dropped items. Neither the model nor the store receives them."""
     dropped = sorted(named("Items of an input", "out of scope"))
     assert set(dropped) == set(items.HOSTED)
-    asked = [{"role": "user", "content": "When?"}, *({"type": kind, "id": "x"} for kind in dropped)]
-    answer = await client.post(PATH, json={"input": asked})
+    items_sent = [{"role": "user", "content": "When?"}, *({"type": kind, "id": "x"} for kind in dropped)]
+    answer = await client.post(PATH, json={"input": items_sent})
     assert answer.headers["x-causeway-dropped-items"] == ", ".join(dropped)
     assert [message.role for message in fakes.generator.prompts[0].messages] == ["user"]
     listed = (await client.get(f"{PATH}/{answer.json()['id']}/input_items")).json()["data"]
@@ -143,10 +143,10 @@ async def test_every_value_of_include(client: httpx.AsyncClient) -> None:
     ).status_code == 200
 
 
-@pytest.mark.parametrize("asked", ["auto", "default", "flex", "scale", "priority", "fast", "ultrafast"])
-async def test_the_service_tier(client: httpx.AsyncClient, asked: str) -> None:
+@pytest.mark.parametrize("tier", ["auto", "default", "flex", "scale", "priority", "fast", "ultrafast"])
+async def test_the_service_tier(client: httpx.AsyncClient, tier: str) -> None:
     """The response has the tier `default`. An unknown tier is refused."""
-    answer = await client.post(PATH, json={"input": "When?", "service_tier": asked})
+    answer = await client.post(PATH, json={"input": "When?", "service_tier": tier})
     assert responses.response(answer.json()).service_tier == "default"
     refused = await client.post(PATH, json={"input": "When?", "service_tier": "none"})
     assert refused.json()["error"]["param"] == "service_tier"
@@ -156,8 +156,8 @@ async def test_pieces_are_padded(client: httpx.AsyncClient) -> None:
     """With `include_obfuscation`, each piece is padded to a multiple of 32 characters."""
     for options, lengths in (({"include_obfuscation": True}, {0}), ({}, {None})):
         answer = await client.post(PATH, json={"input": "When?", "stream": True, "stream_options": options})
-        said = [json.loads(line[6:]) for line in answer.text.splitlines() if line.startswith("data: ")]
-        pieces = [each for each in said if each["type"] == "response.output_text.delta"]
+        events = [json.loads(line[6:]) for line in answer.text.splitlines() if line.startswith("data: ")]
+        pieces = [each for each in events if each["type"] == "response.output_text.delta"]
         assert len(pieces) == 3
         padded = [len(each["delta"] + each["obfuscation"]) % 32 if options else None for each in pieces]
         assert set(padded) == lengths
@@ -168,7 +168,7 @@ async def test_truncation(client: httpx.AsyncClient, fakes: Any) -> None:
     """The oldest exchanges are omitted, calls together with their outputs. The complete input is stored."""
     fakes.generator.window = 300
     call = {"type": "function_call", "call_id": "c", "name": "f", "arguments": "{}"}
-    asked = [
+    conversation = [
         {"role": "developer", "content": "Be brief."},
         {"role": "user", "content": "old " * 200},
         call,
@@ -178,19 +178,21 @@ async def test_truncation(client: httpx.AsyncClient, fakes: Any) -> None:
         {"role": "assistant", "content": "Two."},
         {"role": "user", "content": "When?"},
     ]
-    answer = responses.response((await client.post(PATH, json={"input": asked, "truncation": "auto"})).json())
+    answer = responses.response(
+        (await client.post(PATH, json={"input": conversation, "truncation": "auto"})).json()
+    )
     assert answer.truncation == "auto"
-    got = [message.text for message in fakes.generator.prompts[0].messages]
-    assert got == ["Be brief.", "One?", "Two.", "When?"]
+    prompt = [message.text for message in fakes.generator.prompts[0].messages]
+    assert prompt == ["Be brief.", "One?", "Two.", "When?"]
     listed = (await client.get(f"{PATH}/{answer.id}/input_items")).json()["data"]
-    assert len(listed) == len(asked)
+    assert len(listed) == len(conversation)
 
 
 async def test_pictures_are_listed(client: httpx.AsyncClient) -> None:
     """A stored picture is listed with its address."""
     url = "data:image/png;base64,AA=="
-    asked = [{"role": "user", "content": [{"type": "input_image", "image_url": url}]}]
-    answer = (await client.post(PATH, json={"input": asked})).json()
+    conversation = [{"role": "user", "content": [{"type": "input_image", "image_url": url}]}]
+    answer = (await client.post(PATH, json={"input": conversation})).json()
     query = {"include[]": "message.input_image.image_url"}
     [listed] = (await client.get(f"{PATH}/{answer['id']}/input_items", params=query)).json()["data"]
     assert responses.item(listed).content[0].image_url == url
@@ -232,9 +234,9 @@ async def test_the_items_and_events_that_are_sent(client: httpx.AsyncClient, fak
         for event in responses.events((await client.post(PATH, json=body)).text):
             events.add(event.type)
             items |= {event.item.type} if hasattr(event, "item") else set()
-    asked = {"input": [{"role": "user", "content": "When?"}, {"type": "compaction_trigger"}], "stream": True}
+    body = {"input": [{"role": "user", "content": "When?"}, {"type": "compaction_trigger"}], "stream": True}
     fakes.generator.script, fakes.policy = [[Start(b"{}"), Delta(0, "So.")], stop], Detectors()
-    for event in responses.events((await client.post(PATH, json=asked)).text):
+    for event in responses.events((await client.post(PATH, json=body)).text):
         events.add(event.type)
         items |= {event.item.type} if hasattr(event, "item") else set()
     in_the_background = {"response.queued"}

@@ -157,7 +157,7 @@ async def test_a_model_that_never_answers(client: httpx.AsyncClient, fakes: Any)
 
 
 async def test_a_search_beside_a_function(client: httpx.AsyncClient, fakes: Any) -> None:
-    """The function is called and the search is dropped. The model can repeat it with the function's output."""
+    """The function is called and the search is dropped. The model can search again with the function's output."""
     both = [*searching("ferry")[:-1], *calling("{}", name="find")[1:]]
     both[1:3] = [[_numbered(event, 1) for event in batch] for batch in both[1:3]]
     play(fakes, both)
@@ -174,7 +174,7 @@ def _numbered(event: Any, index: int) -> Any:
     "arguments", ["", "{}", '{"query": 3}', '{"query": " "}', "[", '{"query": "%s"}' % ("x" * 2001)]
 )
 async def test_a_search_without_a_query(client: httpx.AsyncClient, fakes: Any, arguments: str) -> None:
-    """The search is failed, the model gets the reason, and its answer follows."""
+    """The search has the status `failed`. The model gets the reason, and its answer follows."""
     play(fakes, calling(arguments), saying("At nine."))
     answer = await whole(client, **ASKED)
     assert [(item.type, item.status) for item in answer.output] == [
@@ -197,12 +197,12 @@ async def test_a_search_without_a_query(client: httpx.AsyncClient, fakes: Any, a
 async def test_the_choice_applies_to_the_first_round(
     client: httpx.AsyncClient, fakes: Any, choice: Any, first: Any, then: Any
 ) -> None:
-    """`tool_choice` applies to the first round alone, so that a model that must search can then answer."""
+    """`tool_choice` applies only to the first round. A model that must search can then answer."""
     play(fakes, searching("ferry"), saying("At nine."))
     answer = await whole(client, **ASKED, tool_choice=choice)
     assert [item.type for item in answer.output] == ["file_search_call", "message"]
-    said = [json.loads(prompt.parameters_json).get("tool_choice") for prompt in fakes.generator.prompts]
-    assert said == [first, then]
+    choices = [json.loads(prompt.parameters_json).get("tool_choice") for prompt in fakes.generator.prompts]
+    assert choices == [first, then]
 
 
 async def test_tool_choice_none(client: httpx.AsyncClient, fakes: Any) -> None:
@@ -239,7 +239,7 @@ async def test_detectors_judge_each_search(client: httpx.AsyncClient, fakes: Any
 
 
 async def test_the_limit_of_the_answer_is_for_all_rounds(client: httpx.AsyncClient, fakes: Any) -> None:
-    """Each round gets the tokens that the earlier ones left. Without tokens left, the answer ends."""
+    """Each round may use the tokens that the earlier rounds left. Without tokens left, the answer ends."""
     play(fakes, searching("a"), searching("b"))
     answer = await whole(client, **ASKED, max_output_tokens=5)
     limits = [json.loads(prompt.parameters_json)["max_completion_tokens"] for prompt in fakes.generator.prompts]
@@ -284,7 +284,7 @@ async def test_the_sources_of_all_searches(client: httpx.AsyncClient, fakes: Any
 
 
 async def test_profiles(fakes: Any, settings: Settings, tmp_path: Any) -> None:
-    """A profile limits the searches, or disables them: the platform then searches first."""
+    """A profile limits the searches of the model or disables them. The platform then searches before the answer."""
     profiles = """
 frontends:
   - {name: once, mount: once, searches: 1, allow: {indexes: any}}

@@ -35,8 +35,8 @@ async def test_options_of_the_model_server(client: httpx.AsyncClient, fakes: Any
 
 async def test_options_of_the_service(client: httpx.AsyncClient, fakes: Any) -> None:
     """The response has the supported options. Unsupported values are refused."""
-    asked = {"access_programs": {"cyber": "standard"}, "image": {"context_compression": "auto"}}
-    answer = responses.response((await client.post(PATH, json={"input": "When?", **asked})).json())
+    options = {"access_programs": {"cyber": "standard"}, "image": {"context_compression": "auto"}}
+    answer = responses.response((await client.post(PATH, json={"input": "When?", **options})).json())
     assert (answer.access_programs.cyber, answer.image.context_compression) == ("standard", "disabled")
     wrong: dict[str, Any] = {
         "access_programs.cyber": {"cyber": "daybreak_red"},
@@ -59,12 +59,12 @@ async def test_a_prompt_is_an_assistant(fakes: Any, settings: Settings, tmp_path
     fakes.frontends = FrontendsFile(path)
     transport = httpx.ASGITransport(build_app(settings, fakes.services()), raise_app_exceptions=False)
     async with httpx.AsyncClient(transport=transport, base_url="http://gateway") as client:
-        said = await client.post(PATH, json={"input": "When?", "prompt": {"id": "harbour"}})
-        answer = responses.response(said.json())
+        response = await client.post(PATH, json={"input": "When?", "prompt": {"id": "harbour"}})
+        answer = responses.response(response.json())
         assert (answer.prompt.id, answer.model) == ("harbour", "harbour")
         assert fakes.generator.prompts[0].messages[0].text.startswith("You answer visitors.")
         for body, status, param in (
-            ({"prompt": {"id": "nobody"}}, 404, "prompt.id"),
+            ({"prompt": {"id": "unknown"}}, 404, "prompt.id"),
             ({"prompt": {"id": "harbour"}, "model": "m"}, 400, "model"),
         ):
             refused = await client.post(PATH, json={"input": "When?", **body})

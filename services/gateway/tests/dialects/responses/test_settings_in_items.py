@@ -12,7 +12,7 @@ FIND = {"type": "function", "name": "find", "parameters": {"type": "object", "pr
 QUESTION = {"role": "user", "content": "When?"}
 
 
-def brought(*tools: Any) -> dict[str, Any]:
+def additional_tools(*tools: Any) -> dict[str, Any]:
     return {"type": "additional_tools", "role": "developer", "tools": list(tools)}
 
 
@@ -32,7 +32,9 @@ async def test_additional_tools(client: httpx.AsyncClient, fakes: Any) -> None:
     Of two tools with one name, it gets the later one.
     """
     better = FIND | {"description": "Find a ferry."}
-    first = await ask(client, input=[brought(better, {"type": "custom", "name": "run"}), QUESTION], tools=[FIND])
+    first = await ask(
+        client, input=[additional_tools(better, {"type": "custom", "name": "run"}), QUESTION], tools=[FIND]
+    )
     await ask(client, input="And now?", previous_response_id=first.id)
     for prompt in fakes.generator.prompts:
         functions = [tool["function"] for tool in json.loads(prompt.parameters_json)["tools"]]
@@ -43,20 +45,22 @@ async def test_additional_tools(client: httpx.AsyncClient, fakes: Any) -> None:
     listed = (await client.get(f"{PATH}/{first.id}/input_items", params={"order": "asc"})).json()["data"]
     assert [responses.item(item).type for item in listed] == ["additional_tools", "message"]
     chosen = {"type": "function", "name": "find"}
-    assert (await ask(client, input=[brought(FIND), QUESTION], tool_choice=chosen)).tool_choice.name == "find"
+    assert (
+        await ask(client, input=[additional_tools(FIND), QUESTION], tool_choice=chosen)
+    ).tool_choice.name == "find"
 
 
 async def test_an_invalid_tool_of_an_item_is_refused(client: httpx.AsyncClient) -> None:
     """The error names the position in the request."""
-    refused = await client.post(PATH, json={"input": [QUESTION, brought(FIND, {"type": "function"})]})
+    refused = await client.post(PATH, json={"input": [QUESTION, additional_tools(FIND, {"type": "function"})]})
     assert refused.json()["error"]["param"] == "input[1].tools[1].name"
 
 
 async def test_a_configuration_update(client: httpx.AsyncClient, fakes: Any) -> None:
-    """The latest update precedes the request's settings, and replaces each setting separately."""
+    """The latest update has priority over the request. It replaces only the settings that it contains."""
     form = {"type": "json_schema", "name": "time", "schema": {"type": "object"}}
-    said = [update(reasoning={"effort": "low"}), update(text={"format": form}), QUESTION]
-    first = await ask(client, input=said, reasoning={"effort": "high", "summary": "auto"})
+    items = [update(reasoning={"effort": "low"}), update(text={"format": form}), QUESTION]
+    first = await ask(client, input=items, reasoning={"effort": "high", "summary": "auto"})
     assert (first.reasoning.effort, first.reasoning.summary, first.text.format.name) == ("low", "auto", "time")
     await ask(client, input=[update(text={"format": {"type": "text"}}), QUESTION], previous_response_id=first.id)
     one, other = (json.loads(prompt.parameters_json) for prompt in fakes.generator.prompts)

@@ -1,4 +1,4 @@
-"""The tools of a request go to the model, go to the platform, or are dropped."""
+"""The model gets functions and custom tools. The platform runs file search. Other tools are dropped or refused."""
 
 from typing import Any
 
@@ -24,13 +24,13 @@ def read(*listed: Any, refuse_unknown: bool = False, **more: Any) -> Tools:
 
 def test_functions_and_custom_tools_go_to_the_model() -> None:
     """A custom tool is a function with one string, and its description contains the grammar."""
-    found = read(FIND, RUN)
-    find, run = found.chat
+    parsed = read(FIND, RUN)
+    find, run = parsed.chat
     assert find == {"type": "function", "function": {k: v for k, v in FIND.items() if k != "type"}}
     assert run["function"]["parameters"]["required"] == ["input"]
     assert "[a-z]+" in run["function"]["description"]
-    assert (found.functions, found.dropped, found.search) == ({"run": Offered("run", custom=True)}, [], None)
-    assert [tool["type"] for tool in found.shown] == ["function", "custom"]
+    assert (parsed.functions, parsed.dropped, parsed.search) == ({"run": Offered("run", custom=True)}, [], None)
+    assert [tool["type"] for tool in parsed.shown] == ["function", "custom"]
 
 
 CRM = {"type": "namespace", "name": "crm", "description": "Customers.", "tools": [FIND, RUN]}
@@ -41,14 +41,14 @@ def test_a_namespace() -> None:
 
     The first one has the namespace's description.
     """
-    found = read(CRM, FIND, tool_choice={"type": "function", "name": "find", "namespace": "crm"})
-    assert [tool["function"]["name"] for tool in found.chat] == ["crm__find", "crm__run", "find"]
-    assert found.chat[0]["function"]["description"] == "Customers."
-    assert "Customers." not in found.chat[1]["function"]["description"]
-    assert found.functions == {"crm__find": Offered("find", "crm"), "crm__run": Offered("run", "crm", custom=True)}
-    assert [tool["type"] for tool in found.shown] == ["namespace", "function"]
-    assert [tool["name"] for tool in found.shown[0]["tools"]] == ["find", "run"]
-    assert found.chat_choice == {"type": "function", "function": {"name": "crm__find"}}
+    parsed = read(CRM, FIND, tool_choice={"type": "function", "name": "find", "namespace": "crm"})
+    assert [tool["function"]["name"] for tool in parsed.chat] == ["crm__find", "crm__run", "find"]
+    assert parsed.chat[0]["function"]["description"] == "Customers."
+    assert "Customers." not in parsed.chat[1]["function"]["description"]
+    assert parsed.functions == {"crm__find": Offered("find", "crm"), "crm__run": Offered("run", "crm", custom=True)}
+    assert [tool["type"] for tool in parsed.shown] == ["namespace", "function"]
+    assert [tool["name"] for tool in parsed.shown[0]["tools"]] == ["find", "run"]
+    assert parsed.chat_choice == {"type": "function", "function": {"name": "crm__find"}}
     only = read(CRM, FIND, tool_choice={"type": "allowed_tools", "tools": [{"type": "namespace", "name": "crm"}]})
     assert [tool["function"]["name"] for tool in only.chat] == ["crm__find", "crm__run"]
 
@@ -97,7 +97,7 @@ def test_invalid_tools_are_refused(tool: Any, field: str) -> None:
 
 
 def test_unsupported_tools_are_dropped_or_refused() -> None:
-    """They are refused if the profile says so, or if the request requires one of them."""
+    """Unsupported tools are refused if the profile requires this, or if the request requires one of the tools."""
     assert read({"type": "web_search"}, {"type": "Ünknown\n"}, FIND).dropped == ["web_search", "unknown"]
     with pytest.raises(InvalidRequest, match="web_search"):
         read({"type": "web_search"}, refuse_unknown=True)
@@ -119,17 +119,17 @@ def test_unsupported_tools_are_dropped_or_refused() -> None:
     ],
 )
 def test_the_tool_choice(choice: Any, chosen: Any) -> None:
-    """The model gets the choice in a chat's form, and the response repeats the request's."""
-    found = read(FIND, RUN, SEARCH, tool_choice=choice)
-    assert (found.chat_choice, found.choice) == (chosen, choice)
+    """The model gets the choice in the format of a chat, and the response repeats the request's choice."""
+    parsed = read(FIND, RUN, SEARCH, tool_choice=choice)
+    assert (parsed.chat_choice, parsed.choice) == (chosen, choice)
 
 
 def test_allowed_tools() -> None:
-    """The model gets the allowed tools alone."""
+    """The model gets only the allowed tools."""
     choice = {"type": "allowed_tools", "mode": "required", "tools": [{"type": "function", "name": "find"}]}
-    found = read(FIND, RUN, SEARCH, tool_choice=choice)
-    assert [tool["function"]["name"] for tool in found.chat] == ["find"]
-    assert (found.chat_choice, found.search) == ("required", None)
+    parsed = read(FIND, RUN, SEARCH, tool_choice=choice)
+    assert [tool["function"]["name"] for tool in parsed.chat] == ["find"]
+    assert (parsed.chat_choice, parsed.search) == ("required", None)
     with pytest.raises(InvalidRequest, match="names no tool"):
         read(FIND, tool_choice={"type": "function", "name": "other"})
 
