@@ -22,7 +22,7 @@ from servicekit.errors import Unavailable
 
 
 def test_an_answer_is_collected() -> None:
-    """The answer has each choice with its text, members and end, and all members of the model server."""
+    """The answer has each choice with its text, members and finish reason, and the model server's other members."""
     answer = Answer()
     answer.take([Start(b'{"id":"x","model":"m"}'), Delta(1, "b"), Delta(0, "a", b'{"reasoning":"r"}')])
     answer.take([Start(b'{"system_fingerprint":"f"}'), Delta(1, "c", b"", b'{"logprobs":{"content":[1]}}')])
@@ -44,7 +44,7 @@ def test_invalid_members_are_a_failure_of_the_model_server(raw: bytes) -> None:
 
 
 def test_an_unrequested_stream_is_a_failure() -> None:
-    """A whole answer cannot be built from raw chunks."""
+    """The gateway cannot build an answer in one piece from the model server's chunks."""
     with pytest.raises(Unavailable):
         Answer().take([Chunk(b"{}")])
 
@@ -54,14 +54,14 @@ def finding(start: int | None, detector: str = "d", extra: bytes = b"") -> Findi
     return Finding(detector, "pii", "mail", 0.5, Action.REPORT, start, end, "x", "", extra)
 
 
-def test_detections_have_a_key_for_each_requested_side() -> None:
-    """Items are sorted by number. Results with a span are first, by start."""
-    found = [
+def test_detections_have_a_key_for_each_requested_direction() -> None:
+    """Items are sorted by number. Results with a span come first, by start."""
+    detections = [
         Detections(Direction.OUTPUT, 1, (finding(5),)),
         Detections(Direction.OUTPUT, 0, (finding(None), finding(7), finding(2, extra=b'{"evidence":[1]}'))),
         Detections(Direction.OUTPUT, 1, (finding(1),)),
     ]
-    block = detections_block(found, (Direction.INPUT, Direction.OUTPUT))
+    block = detections_block(detections, (Direction.INPUT, Direction.OUTPUT))
     assert block["input"] == []
     assert [entry["choice_index"] for entry in block["output"]] == [0, 1]
     first, second = block["output"]
@@ -92,10 +92,10 @@ def test_detections_have_a_key_for_each_requested_side() -> None:
     ],
 )
 def test_detections_do_not_quote_withheld_text(direction: Direction, action: Action, expected: str) -> None:
-    """Detections quote the replacement of redacted text. Only the user's own text is quoted in full."""
+    """Detections quote the replacement of redacted text. They quote only the user's own text in full."""
     replacement = "[X]" if action is Action.REDACT else ""
-    found = Finding("d", "pii", "mail", 1.0, action, 0, 6, "secret", replacement)
-    block = detections_block([Detections(direction, 0, (found,))], (direction,))
+    redacted = Finding("d", "pii", "mail", 1.0, action, 0, 6, "secret", replacement)
+    block = detections_block([Detections(direction, 0, (redacted,))], (direction,))
     assert block[direction.value][0]["results"][0]["text"] == expected
 
 
@@ -113,8 +113,8 @@ def test_results_of_several_events_are_sorted() -> None:
 def test_warnings_report_findings_and_failures() -> None:
     """Warnings report findings of the output and failed or skipped detectors."""
     failures = (DetectorFailure("pii", "no answer"), DetectorFailure("near", "no passages", 422, not_asked=True))
-    found = [Detections(Direction.OUTPUT, 0, (finding(1),)), Detections(Direction.INPUT, 0, (), failures)]
-    assert warnings_of(found) == [
+    detections = [Detections(Direction.OUTPUT, 0, (finding(1),)), Detections(Direction.INPUT, 0, (), failures)]
+    assert warnings_of(detections) == [
         {"type": "UNSUITABLE_OUTPUT", "message": "Unsuitable output detected."},
         {"type": "DETECTOR_ERROR", "message": "pii: no answer"},
         {"type": "DETECTOR_NOT_ASKED", "message": "near: no passages"},

@@ -1,4 +1,4 @@
-"""Assistants: a client that can only choose a model selects an index, a prompt and rules by a name."""
+"""Assistants: a client that can only choose a model selects an index, a prompt and detectors by a model name."""
 
 import json
 from collections.abc import AsyncIterator
@@ -41,14 +41,14 @@ ANN = Principal("local", user="ann", roles=("ask",))
 BOB = Principal("local", user="bob", groups=("masons",), roles=("ask",))
 
 
-class People:
-    """Accept names as tokens, as `Tokens` accepts real ones."""
+class TokensOfPeople:
+    """A fake of `Tokens` that accepts the names of people as tokens."""
 
     def cached(self, token: str) -> Caller | None:
         return Caller({"ann": ANN, "bob": BOB}[token])
 
 
-def named(name: str) -> dict[str, str]:
+def bearer(name: str) -> dict[str, str]:
     return {"authorization": f"Bearer {name}"}
 
 
@@ -57,12 +57,12 @@ async def client(fakes: Any, tmp_path: Path) -> AsyncIterator[httpx.AsyncClient]
     (tmp_path / "frontends.yaml").write_text(FILE)
     fakes.frontends = FrontendsFile(tmp_path / "frontends.yaml")
     fakes.generator.offered = MODELS
-    fakes.tokens = People()
+    fakes.tokens = TokensOfPeople()
     settings = Settings(
         default_index="docs", auth="oidc", oidc_issuer="https://id.example.com", oidc_audience=["causeway"]
     )
     transport = httpx.ASGITransport(build_app(settings, fakes.services()))
-    async with httpx.AsyncClient(transport=transport, base_url="http://gateway", headers=named("ann")) as client:
+    async with httpx.AsyncClient(transport=transport, base_url="http://gateway", headers=bearer("ann")) as client:
         yield client
 
 
@@ -81,8 +81,10 @@ def answer_of(response: httpx.Response) -> Any:
         ("/help/v1/chat/completions", {"model": "harbour"}),
     ],
 )
-async def test_an_assistant_answers(client: httpx.AsyncClient, fakes: Any, path: str, more: dict[str, Any]) -> None:
-    """The answer uses the assistant's indexes, model, prompt, parameters and detectors, and has its name."""
+async def test_an_assistant_answers_under_its_name(
+    client: httpx.AsyncClient, fakes: Any, path: str, more: dict[str, Any]
+) -> None:
+    """The answer uses the assistant's indexes, model, prompt, parameters and detectors, and shows its name."""
     body = answer_of(await client.post(path, json={"messages": [USER]} | more))
     assert body["model"] == "harbour"
     [prompt] = fakes.generator.prompts
@@ -93,7 +95,7 @@ async def test_an_assistant_answers(client: httpx.AsyncClient, fakes: Any, path:
     assert fakes.guardrails.judged
 
 
-async def test_a_streamed_answer_has_its_name(client: httpx.AsyncClient) -> None:
+async def test_a_streamed_answer_has_the_assistants_name(client: httpx.AsyncClient) -> None:
     """Every chunk has the assistant's name instead of the model server's."""
     response = await client.post(
         "/v1/chat/completions", json={"model": "harbour", "messages": [USER], "stream": True}
@@ -117,27 +119,27 @@ async def test_the_profile_supplies_missing_settings(client: httpx.AsyncClient, 
 
 @pytest.mark.parametrize("index", ["empty", "other"])
 async def test_another_index_is_refused(client: httpx.AsyncClient, fakes: Any, index: str) -> None:
-    """An index outside the assistant's causes a 403, even if the profile offers it."""
+    """An index that the assistant does not search causes a 403, even if the profile offers it."""
     body = {"model": "harbour", "messages": [USER], "index_name": index}
     assert (await client.post("/v1/chat/completions", json=body)).status_code == 403
     assert fakes.retriever.queries == []
 
 
 async def test_an_assistant_is_hidden_from_other_callers(client: httpx.AsyncClient, fakes: Any) -> None:
-    """For callers outside its groups, the assistant is not listed, and its name is passed on as a model's."""
-    asked = {"model": "bridge", "messages": [USER]}
+    """Callers outside its groups do not see the assistant. The gateway treats its name as the name of a model."""
+    chat = {"model": "bridge", "messages": [USER]}
     listed = answer_of(await client.get("/v1/models"))["data"]
     assert [each["id"] for each in listed] == ["small", "large", "harbour"]
     assert (await client.get("/v1/models/bridge")).status_code == 404
-    await client.post("/v1/chat/completions", json=asked)
+    await client.post("/v1/chat/completions", json=chat)
     assert fakes.generator.prompts[-1].model == "bridge"
     assert fakes.retriever.queries == []
-    client.headers.update(named("bob"))
+    client.headers.update(bearer("bob"))
     listed = answer_of(await client.get("/help/v1/models"))["data"]
     assert [each["id"] for each in listed] == ["small", "harbour", "bridge", "own"]
     shown = answer_of(await client.get("/v1/models/bridge"))
     assert (shown["max_model_len"], shown["owned_by"]) == (8192, "causeway")
-    assert answer_of(await client.post("/v1/chat/completions", json=asked))["source_nodes"]
+    assert answer_of(await client.post("/v1/chat/completions", json=chat))["source_nodes"]
     assert fakes.retriever.queries == [USER["content"]]
 
 

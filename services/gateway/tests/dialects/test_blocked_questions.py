@@ -1,4 +1,4 @@
-"""In every protocol, a blocked question is refused, or answered with the profile's message."""
+"""In every protocol, the gateway refuses a blocked question or answers it with the profile's message."""
 
 import json
 from pathlib import Path
@@ -11,11 +11,11 @@ from gateway.frontends.profiles_file import FrontendsFile
 from gateway.main import build_app
 from gateway.settings import Settings
 
-INSTEAD = "Please ask the harbour office."
+BLOCKED_MESSAGE = "Please ask the harbour office."
 PROFILES = f"""
 frontends:
-  - {{name: own, mount: own, blocked_message: "{INSTEAD}", allow: {{indexes: any}}}}
-  - {{name: js, mount: js, dialect: "2024-01", client: azure-js-component, blocked_message: "{INSTEAD}"}}
+  - {{name: own, mount: own, blocked_message: "{BLOCKED_MESSAGE}", allow: {{indexes: any}}}}
+  - {{name: js, mount: js, dialect: "2024-01", client: azure-js-component, blocked_message: "{BLOCKED_MESSAGE}"}}
   - {{name: none, mount: none, allow: {{indexes: any}}}}
 """
 BODY = {"messages": [{"role": "user", "content": "my secret?"}]}
@@ -53,26 +53,26 @@ def answer_parts(body: Any) -> tuple[str, Any, Any]:
 
 
 @every
-async def test_in_one_piece(
+async def test_a_blocked_question_is_answered_with_the_message_in_one_piece(
     client: httpx.AsyncClient, fakes: Any, mount: str, path: str, more: dict[str, Any], shape: str
 ) -> None:
     """The profile's message is the answer, the findings are listed, and the model is not called."""
     response = await client.post(f"/{mount}{path}", json=BODY | more)
     assert response.status_code == 200, response.text
-    text, end, found = answer_parts(response.json())
-    assert text == INSTEAD
+    text, end, findings = answer_parts(response.json())
+    assert text == BLOCKED_MESSAGE
     assert end == (None if shape == "lines" else "content_filter")
-    assert [each["detection"] for each in found[0]["results"]] == ["secret"]
+    assert [each["detection"] for each in findings[0]["results"]] == ["secret"]
     if shape != "lines":
         assert response.json()["usage"] == {"prompt_tokens": 0, "completion_tokens": 0, "total_tokens": 0}
     assert fakes.generator.prompts == []
 
 
 @every
-async def test_streamed(
+async def test_a_blocked_question_is_answered_with_the_message_in_a_stream(
     client: httpx.AsyncClient, fakes: Any, mount: str, path: str, more: dict[str, Any], shape: str
 ) -> None:
-    """The stream has the profile's message in the protocol's own lines, with its own end."""
+    """The stream has the profile's message in the protocol's lines, and ends as the protocol defines."""
     on_path = shape == "lines"
     body = BODY | more | ({} if on_path else {"stream": True})
     response = await client.post(f"/{mount}{path}{'/stream' if on_path else ''}", json=body)
@@ -87,7 +87,7 @@ async def test_streamed(
     else:
         deltas = [(line["choices"][0] if "choices" in line else line)["delta"] for line in lines]
         text = "".join(delta.get("content") or "" for delta in deltas)
-    assert text == INSTEAD
+    assert text == BLOCKED_MESSAGE
     if shape != "lines":
         assert lines[-1]["choices"][0]["finish_reason"] == "content_filter"
     assert fakes.generator.prompts == []

@@ -26,7 +26,7 @@ def test_values_are_read() -> None:
 
 @pytest.mark.parametrize("name", ["null", "absent"])
 def test_null_and_absent_are_the_same(name: str) -> None:
-    """Null and an absent member give the default."""
+    """A null member and an absent member have the default value."""
     assert FIELDS.text(name) == ""
     assert FIELDS.flag(name) is False
     assert FIELDS.integer(name, 0, 1) is None
@@ -65,7 +65,7 @@ def test_null_members_have_names_but_no_values() -> None:
 
 @given(st.binary(max_size=40))
 def test_any_body_is_read_or_refused(body: bytes) -> None:
-    """Any bytes raise no error but `InvalidRequest`."""
+    """Any bytes raise no error other than `InvalidRequest`."""
     try:
         members = json_fields.members(body)
         for name, raw in members.items():
@@ -76,7 +76,7 @@ def test_any_body_is_read_or_refused(body: bytes) -> None:
 
 @pytest.mark.parametrize("raw", [b'{"a":1e400}', b'{"a":' + b"9" * 5000 + b"}", b'{"a":"\xff"}'])
 def test_values_are_read_when_they_are_needed(raw: bytes) -> None:
-    """A value that cannot be read is refused under its name, and only when it is read."""
+    """An invalid value is refused only when the code reads it. The error names the member."""
     members = json_fields.members(raw)
     with pytest.raises(InvalidRequest, match=r"^x cannot be read: ") as caught:
         json_fields.value(members["a"], "x")

@@ -20,8 +20,8 @@ def limited(fakes: Any) -> httpx.AsyncClient:
 
 
 def conversation(count: int) -> list[dict[str, str]]:
-    said = [{"role": ("assistant", "user")[at % 2], "content": f"Number {at}."} for at in range(count - 1)]
-    return [*said, {"role": "user", "content": "When?"}]
+    earlier = [{"role": ("assistant", "user")[at % 2], "content": f"Number {at}."} for at in range(count - 1)]
+    return [*earlier, {"role": "user", "content": "When?"}]
 
 
 @pytest.mark.parametrize("path", [*STAGES, OPENAI])
@@ -37,19 +37,19 @@ async def test_the_number_of_messages_is_limited(limited: httpx.AsyncClient, fak
 
 
 async def test_responses_are_limited(limited: httpx.AsyncClient, fakes: Any) -> None:
-    """The error has the names of the Responses API. Instructions do not count as an item."""
-    path, said = "/v1/responses", {"instructions": "Be brief."}
-    assert (await limited.post(path, json={"input": conversation(4), **said})).status_code == 200
+    """The error has the field names of the Responses API. Instructions do not count as an item."""
+    path, instructions = "/v1/responses", {"instructions": "Be brief."}
+    assert (await limited.post(path, json={"input": conversation(4), **instructions})).status_code == 200
     fakes.generator.prompts.clear()
     for wrong, name in (({"input": conversation(5)}, "input"), ({"max_output_tokens": 101}, "max_output_tokens")):
-        refused = await limited.post(path, json={"input": "When?", **said, **wrong})
+        refused = await limited.post(path, json={"input": "When?", **instructions, **wrong})
         assert (refused.status_code, refused.json()["error"]["param"]) == (400, name)
     assert fakes.generator.prompts == fakes.retriever.queries == []
 
 
 @pytest.mark.parametrize("more", [{"index_name": "docs"}, {"tools": [{}]}, {"detectors": {"input": {"x": {}}}}])
 async def test_every_kind_of_request_is_limited(limited: httpx.AsyncClient, more: dict[str, Any]) -> None:
-    """The limit applies to pass-throughs and to empty messages too."""
+    """The limit also applies to requests that pass through and to empty messages."""
     empty: list[dict[str, str]] = [{}] * 5
     for messages in (conversation(5), empty):
         refused = await limited.post(OPENAI, json={"messages": messages, **more})
@@ -59,8 +59,8 @@ async def test_every_kind_of_request_is_limited(limited: httpx.AsyncClient, more
 @pytest.mark.parametrize("path", STAGES)
 async def test_the_length_of_answers_is_limited(limited: httpx.AsyncClient, path: str) -> None:
     """The error names the field of a limit that is too high."""
-    for asked, status in ((100, 200), (101, 400)):
-        body = {"messages": conversation(1), "context": {"overrides": {"max_tokens": asked}}}
+    for limit, status in ((100, 200), (101, 400)):
+        body = {"messages": conversation(1), "context": {"overrides": {"max_tokens": limit}}}
         response = await limited.post(path, json=body)
         assert response.status_code == status
     assert "context.overrides.max_tokens: an answer may have at most 100 tokens." in response.text
@@ -70,8 +70,8 @@ async def test_the_length_of_answers_is_limited(limited: httpx.AsyncClient, path
 @pytest.mark.parametrize("more", [{}, {"index_name": "docs"}])
 async def test_openai_answers_are_limited(limited: httpx.AsyncClient, field: str, more: dict[str, Any]) -> None:
     """Both names are checked, with or without an index. The model server checks the type of the value."""
-    for asked, status in ((100, 200), (101, 400)):
-        response = await limited.post(OPENAI, json={"messages": conversation(1), field: asked, **more})
+    for limit, status in ((100, 200), (101, 400)):
+        response = await limited.post(OPENAI, json={"messages": conversation(1), field: limit, **more})
         assert response.status_code == status
     assert response.json()["error"]["param"] == field
     assert (await limited.post(OPENAI, json={"messages": conversation(1), field: "many"})).status_code == 200

@@ -25,7 +25,7 @@ from servicekit.errors import (
     ],
 )
 def test_the_body_has_both_formats(error: CausewayError, kind: str, code: str) -> None:
-    """OpenAI's clients read `error`, and others `detail`."""
+    """OpenAI's clients read `error`, and other clients read `detail`."""
     assert json.loads(problem(error)) == {
         "error": {"message": "x", "type": kind, "param": error.field, "code": code},
         "detail": "x",
@@ -38,7 +38,7 @@ def test_an_internal_error_has_a_general_message() -> None:
 
 
 def test_a_model_servers_own_body_is_kept_on_one_line() -> None:
-    """The body stays byte for byte, except for line breaks, which would end an event."""
+    """The body stays unchanged, except for line breaks, which would end an event."""
     error = UpstreamRejected("refused", status=429, body='{\n "error": {"message": "slow \\n down"}\r\n}')
     assert problem(error) == b'{  "error": {"message": "slow \\n down"} }'
 
@@ -47,7 +47,7 @@ def test_a_model_servers_own_body_is_kept_on_one_line() -> None:
     "body", ["", "<html>busy</html>", "[1]", '{"cut off', "\ud800".encode("utf-8", "replace").decode()]
 )
 def test_other_bodies_are_replaced(body: str) -> None:
-    """A body that is not a JSON object is replaced by the gateway's, with the type of the model server's status."""
+    """The gateway replaces a body that is not a JSON object. The type follows from the model server's status."""
     error = UpstreamRejected("The model server refused with status 503.", status=503, body=body)
     assert json.loads(problem(error))["error"]["type"] == "server_error"
     assert json.loads(problem(error))["detail"] == error.message
