@@ -7,7 +7,7 @@ from collections.abc import Callable
 from pathlib import Path
 
 import pytest
-from causeway_testing.s3 import asked, keys_in
+from causeway_testing.s3 import keys_in, request
 from causeway_testing.servers import free_ports, measured
 from hypothesis import given
 from hypothesis import strategies as st
@@ -154,9 +154,9 @@ class Sent(io.BytesIO):
 
 def uploads_in(settings: OriginalSettings) -> int:
     """Return the number of incomplete uploads in a bucket."""
-    status, said = asked(settings.s3_endpoint, "GET", f"/{settings.s3_bucket}?uploads")
+    status, body = request(settings.s3_endpoint, "GET", f"/{settings.s3_bucket}?uploads")
     assert status == 200
-    return said.count("<UploadId>")
+    return body.count("<UploadId>")
 
 
 async def test_a_source_that_fails_leaves_nothing(s3_settings: OriginalSettings) -> None:

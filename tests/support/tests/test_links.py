@@ -19,7 +19,7 @@ async def echo() -> AsyncIterator[int]:
         yield server.sockets[0].getsockname()[1]
 
 
-async def test_what_passes_and_what_does_not(echo: int) -> None:
+async def test_a_link_holds_corrupts_and_breaks_a_connection(echo: int) -> None:
     """A link passes bytes on, holds and releases them, corrupts them, and breaks connections."""
     async with Link.to(echo) as link:
         reader, writer = await asyncio.open_connection("127.0.0.1", link.port)
@@ -46,7 +46,7 @@ async def test_what_passes_and_what_does_not(echo: int) -> None:
         assert await again.read() == b""
 
 
-async def test_an_end_does_not_pass_where_nothing_does(echo: int) -> None:
+async def test_a_stopped_link_holds_the_end_of_a_connection(echo: int) -> None:
     """A stopped link does not pass the end of a connection on."""
     async with Link.to(echo) as link:
         reader, writer = await asyncio.open_connection("127.0.0.1", link.port)
@@ -61,7 +61,7 @@ async def test_an_end_does_not_pass_where_nothing_does(echo: int) -> None:
         writer.close()
 
 
-async def test_a_link_without_a_server() -> None:
+async def test_a_link_without_a_server_closes_connections() -> None:
     """Without a server the connection ends at once."""
     async with Rubbish.started() as gone:
         port = gone.port
@@ -72,8 +72,8 @@ async def test_a_link_without_a_server() -> None:
         writer.close()
 
 
-async def test_rubbish() -> None:
-    """The server gives the same answer to all input, and counts."""
+async def test_the_server_of_invalid_answers_counts_its_connections() -> None:
+    """The server gives the same answer to all input, and counts the connections."""
     async with Rubbish.started() as server:
         server.says = b"\x00\xff"
         for number in range(3):

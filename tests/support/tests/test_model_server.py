@@ -1,4 +1,4 @@
-"""The recording model server with a plain HTTP client."""
+"""The model server for tests, with a plain HTTP client."""
 
 import asyncio
 import contextlib
@@ -30,7 +30,7 @@ def payloads(body: bytes) -> list[bytes]:
     return [line.removeprefix(b"data: ") for line in body.split(b"\n") if line]
 
 
-async def test_a_request_is_recorded_as_it_came(server: ModelServer, client: httpx.AsyncClient) -> None:
+async def test_a_request_is_recorded_unchanged(server: ModelServer, client: httpx.AsyncClient) -> None:
     """The record has the method, the path, the headers and the exact body. Answers are counted and timed."""
     body = b'{ "x":1 ,"y":"\xc3\xa9"}'
     answer = await client.post(f"{server.url}/chat/completions", content=body, headers={"X-Own": "a: b"})
@@ -57,7 +57,9 @@ async def test_embeddings(server: ModelServer, client: httpx.AsyncClient) -> Non
     assert (await client.post(f"{server.url}/chat/completions", json={})).status_code == 500
 
 
-async def test_without_a_script_all_get_the_same_words(server: ModelServer, client: httpx.AsyncClient) -> None:
+async def test_without_a_script_all_answers_have_the_same_words(
+    server: ModelServer, client: httpx.AsyncClient
+) -> None:
     """Without a script, streamed and unary answers have the same words, and the usage on request."""
     url = f"{server.url}/chat/completions"
     whole = (await client.post(url, json={})).json()
@@ -96,8 +98,10 @@ async def test_a_paced_stream_comes_piece_by_piece(server: ModelServer, client: 
     assert piece.endswith(b"[DONE]\n\n")
 
 
-async def test_a_client_that_leaves_is_noticed_and_when(server: ModelServer, client: httpx.AsyncClient) -> None:
-    """The record has the time at which a client leaves, before the first byte and later."""
+async def test_the_time_at_which_a_client_disconnects_is_recorded(
+    server: ModelServer, client: httpx.AsyncClient
+) -> None:
+    """The record has the time at which a client disconnects, before the first byte and later."""
     for answer in (FAULTS["fault-hang-before"](), FAULTS["fault-hang-mid"]()):
         server.script(answer)
         begin = time.monotonic()
@@ -112,14 +116,14 @@ async def test_a_client_that_leaves_is_noticed_and_when(server: ModelServer, cli
 
 @pytest.mark.parametrize("name", ["fault-close-before", "fault-close-mid", "fault-reset-mid", "fault-half-line"])
 async def test_faults_break_the_connection(server: ModelServer, client: httpx.AsyncClient, name: str) -> None:
-    """The model's name selects a fault. The record shows that the client did not leave."""
+    """The model's name selects a fault. The record shows that the client did not disconnect."""
     with pytest.raises(httpx.TransportError):
         await client.post(f"{server.url}/chat/completions", json={"model": name})
     assert server.requests[0].closed_at is None
 
 
-async def test_a_reader_who_does_not_read_holds_the_server_back(server: ModelServer) -> None:
-    """The number of written bytes stops at what the connection accepts."""
+async def test_a_client_that_does_not_read_stops_the_server(server: ModelServer) -> None:
+    """The server writes only as many bytes as the buffers of the connection accept."""
     server.script(Answer(tuple(b"x" * 100_000 for _ in range(1000)), content_type=STREAM))
     reader, writer = await asyncio.open_connection("127.0.0.1", server.port, limit=1024)
     writer.write(b"POST /v1/chat/completions HTTP/1.1\r\ncontent-length: 2\r\n\r\n{}")
@@ -151,8 +155,8 @@ async def test_a_connection_serves_requests_one_after_the_other(server: ModelSer
     await writer.wait_closed()
 
 
-async def test_it_runs_as_a_process() -> None:
-    """The process prints its URL. Its requests and models can be read."""
+async def test_the_server_runs_as_a_process() -> None:
+    """The process prints its URL, and returns its models and its recorded requests over HTTP."""
     process = await asyncio.create_subprocess_exec(
         sys.executable, "-m", "causeway_testing.model_server", "--tokens", "1", stdout=asyncio.subprocess.PIPE
     )

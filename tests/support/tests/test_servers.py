@@ -17,13 +17,13 @@ async def test_each_server_has_its_own_port_and_ends_with_its_block(tmp_path: Pa
             await asyncio.open_connection("127.0.0.1", port)
 
 
-async def test_a_server_that_cannot_start_is_said_at_once(tmp_path: Path) -> None:
+async def test_a_server_that_cannot_start_raises_an_error_at_once(tmp_path: Path) -> None:
     """A port in use causes an error at once."""
-    with socket.socket() as taken:
-        taken.bind(("127.0.0.1", 0))
-        taken.listen()
+    with socket.socket() as listener:
+        listener.bind(("127.0.0.1", 0))
+        listener.listen()
         with pytest.raises(RuntimeError, match="nats-server ended"):
-            async with nats_server(tmp_path, taken.getsockname()[1]):
+            async with nats_server(tmp_path, listener.getsockname()[1]):
                 pass
 
 
@@ -53,7 +53,7 @@ async def test_eventually_waits_until_it_holds() -> None:
     assert done.is_set()
 
 
-async def test_eventually_gives_up_in_words() -> None:
-    """A condition that never holds is an error that names it."""
-    with pytest.raises(TimeoutError, match=r"the moon did not come about within 0.05 s"):
-        await eventually(lambda: False, within=0.05, what="the moon")
+async def test_eventually_names_what_did_not_occur() -> None:
+    """If a condition does not hold in time, the error names the condition."""
+    with pytest.raises(TimeoutError, match=r"the full moon did not occur within 0.05 s"):
+        await eventually(lambda: False, within=0.05, what="the full moon")

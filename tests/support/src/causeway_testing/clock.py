@@ -14,7 +14,7 @@ P = ParamSpec("P")
 class VirtualTimeLoop(asyncio.SelectorEventLoop):
     """An event loop whose clock jumps to the next timer when no task can run.
 
-    Work takes no time on this clock, so that durations are exact on a busy machine.
+    Work takes no time on this clock, so durations are exact on a busy machine, too.
     """
 
     def __init__(self) -> None:
@@ -32,7 +32,7 @@ class _Selector(selectors.DefaultSelector):
         self._loop = loop
 
     def select(self, timeout: float | None = None) -> list[tuple[selectors.SelectorKey, int]]:
-        """Return what is ready. If nothing is, advance the time instead of waiting."""
+        """Return the ready events. If no event is ready, advance the time instead of waiting."""
         if timeout is None:
             return super().select(None)
         found = super().select(0)

@@ -1,4 +1,4 @@
-"""The console in a browser: its platform, and pages that are watched for errors."""
+"""The console in a browser: a platform for it, and pages whose errors are recorded."""
 
 import contextlib
 import json
@@ -48,7 +48,7 @@ STREAM = """
   }
 }
 """
-"""A script that answers the questions of a page: with `at_once` tokens per animation frame or per `pace` ms."""
+"""A script that replaces the answers. It sends `at_once` tokens per animation frame, or every `pace` ms."""
 _START_SECONDS = 120.0
 
 
@@ -77,7 +77,7 @@ class Watched:
 
     Attributes:
         page: Playwright's page.
-        wrong: Violations of the policy, errors of scripts, and requests to other hosts.
+        wrong: Violations of the content security policy, errors of scripts, and requests to other hosts.
         bytes: The transferred bytes by path.
     """
 
@@ -89,10 +89,10 @@ class Watched:
     def open(self, place: str = "", key: str = "admin") -> Any:
         """Open a page of the console, signed in with the key of a role, or not signed in if it is empty."""
         if key:
-            kept = json.dumps(self.platform.keys[key])
+            credential = json.dumps(self.platform.keys[key])
             self.page.add_init_script(
                 f"if (location.origin === {json.dumps(self.platform.url)}) "
-                f"sessionStorage.setItem('causeway.credential', {kept})"
+                f"sessionStorage.setItem('causeway.credential', {credential})"
             )
         self.page.goto(f"{self.platform.url}/{place}")
         return self.page
@@ -102,12 +102,12 @@ class Watched:
         for _ in ("light", "dark"):
             self.page.evaluate(AXE.read_text())
             found = self.page.evaluate("axe.run(document, {resultTypes: ['violations']})")
-            told = [
+            violations = [
                 f"{each['id']}: {node['html'][:200]} {node['failureSummary'][:300]}"
                 for each in found["violations"]
                 for node in each["nodes"][:3]
             ]
-            assert not told, "\n".join(told)
+            assert not violations, "\n".join(violations)
             self.page.evaluate(
                 "document.documentElement.dataset.theme = "
                 "document.documentElement.dataset.theme === 'dark' ? 'light' : 'dark'"

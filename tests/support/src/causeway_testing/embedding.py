@@ -1,7 +1,7 @@
-"""An embedder without a model for tests. Texts with common words are near to each other.
+"""An embedder for tests, without a model. Texts with common words have similar vectors.
 
-Feature hashing of a bag of words (Weinberger et al. 2009, https://arxiv.org/abs/0902.2206), without signs, so
-that a vector is never zero.
+It uses feature hashing of a bag of words (Weinberger et al. 2009, https://arxiv.org/abs/0902.2206), without signs,
+so that a vector is never zero.
 """
 
 import re
@@ -18,7 +18,7 @@ _WORD = re.compile(r"\S+")
 
 
 class WordTokenizer:
-    """A token is a run of characters without white space."""
+    """A tokenizer whose tokens are separated by white space."""
 
     def count(self, text: str) -> int:
         """Return the number of words."""
@@ -32,13 +32,13 @@ class WordTokenizer:
 
 
 class HashingEmbedder:
-    """Count a text's words in as many buckets as the vector has numbers.
+    """Counts the words of a text in hash buckets, one for each dimension of the vector.
 
-    Case and the punctuation around a word do not matter.
+    It ignores case, and punctuation around a word.
 
     Args:
         dimension: The length of each vector.
-        max_tokens: The maximum number of words that count.
+        max_tokens: The maximum number of words; further words are ignored.
     """
 
     def __init__(self, dimension: int = 256, max_tokens: int = 256) -> None:

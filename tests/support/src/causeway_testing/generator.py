@@ -1,4 +1,4 @@
-"""Fakes of the generator's ports, which pass the contract tests of the real ones."""
+"""Fakes of the generator's ports. They pass the contract tests of the real adapters."""
 
 import asyncio
 import contextlib
@@ -18,7 +18,7 @@ from generator.routing.route import Route
 
 
 class FakeTokenCounter:
-    """Count words as tokens."""
+    """A token counter for which a word is a token."""
 
     exact = True
     counting = "fake"
@@ -32,7 +32,7 @@ class FakeTokenCounter:
         return [self.count(text) for text in texts]
 
     def count_messages(self, messages: Sequence[ChatMessage]) -> int:
-        """Return the number of words, and one more for each message."""
+        """Return the number of words plus one token for each message."""
         return sum(self.count(message.text) + 1 for message in messages)
 
 
@@ -60,20 +60,20 @@ CHUNK_EVENTS = (
 
 
 class FakeModel:
-    """Answer with a script, and record the prompts.
+    """A model that answers with a script, and records the prompts.
 
     Args:
         name: The public name.
-        script: The events of every answer. An exception is raised, and a number is a pause in seconds.
+        script: The steps of every answer: an event to yield, an exception to raise, or a pause in seconds.
         window: The context window.
         created: The time of creation in seconds since 1970.
         is_ready: The result of `ready`.
 
     Attributes:
-        prompts: The prompts that it got.
-        yielded: The number of events that were read.
-        stopped: The number of answers that the reader ended.
-        closed: `aclose` was called.
+        prompts: The received prompts.
+        yielded: The number of yielded events.
+        stopped: The number of answers that their reader stopped before the end.
+        closed: Whether `aclose` was called.
     """
 
     def __init__(
@@ -99,7 +99,7 @@ class FakeModel:
         self._ready = is_ready
 
     async def generate(self, prompt: Prompt) -> AsyncGenerator[Event, None]:
-        """Yield the script, or two words without one."""
+        """Yield the script; without a script, yield an answer of two words."""
         self.prompts.append(prompt)
         try:
             for step in _usual(prompt) if self._script is None else self._script:

@@ -1,9 +1,12 @@
-"""Links between two processes that tests can slow, stop, cut or corrupt, and a server with invalid answers.
+"""TCP proxies that delay, hold, break or corrupt a connection between two processes, and a server of invalid
+answers.
 
-async with Link.to(port) as link:  # the client connects to link.port instead of port
-    link.stop()
-    ...
-    link.go_on()
+In a test::
+
+    async with Link.to(port) as link:  # the client connects to link.port instead of port
+        link.stop()
+        ...
+        link.go_on()
 """
 
 import asyncio
@@ -16,10 +19,10 @@ _PIECE = 64 * 1024
 
 
 class Link:
-    """A TCP proxy on a free port of the loopback interface, in front of a port of it or a Unix socket.
+    """A TCP proxy on a free loopback port, in front of another loopback port or a Unix socket.
 
     Attributes:
-        delay: The additional seconds for each piece.
+        delay: The delay of each piece in seconds.
         garbled: Whether the bytes to the client are corrupted.
     """
 
@@ -53,7 +56,7 @@ class Link:
         return port
 
     def stop(self) -> None:
-        """Hold all bytes in both directions. Connections stay open, and new ones get no bytes."""
+        """Hold all bytes in both directions. Connections stay open, and new connections get no bytes."""
         self._passes.clear()
 
     def go_on(self) -> None:
@@ -61,7 +64,7 @@ class Link:
         self._passes.set()
 
     async def cut(self) -> None:
-        """Break every connection. New ones can be made."""
+        """Break every connection. New connections are possible."""
         await self._end()
 
     async def _end(self) -> None:
@@ -78,34 +81,34 @@ class Link:
         writers = [writer]
         try:
             await self._passes.wait()
-            there, away = await self._reach()
-            writers.append(away)
-            ways = [
-                asyncio.create_task(self._copy(reader, away, lies=False)),
-                asyncio.create_task(self._copy(there, writer, lies=True)),
+            server_reader, server_writer = await self._connect_to_server()
+            writers.append(server_writer)
+            directions = [
+                asyncio.create_task(self._copy(reader, server_writer, to_client=False)),
+                asyncio.create_task(self._copy(server_reader, writer, to_client=True)),
             ]
             try:
-                await asyncio.wait(ways, return_when=asyncio.FIRST_COMPLETED)
+                await asyncio.wait(directions, return_when=asyncio.FIRST_COMPLETED)
             finally:
-                for way in ways:
-                    way.cancel()
-                await asyncio.gather(*ways, return_exceptions=True)
+                for direction in directions:
+                    direction.cancel()
+                await asyncio.gather(*directions, return_exceptions=True)
         except OSError:
             pass  # no server listens
         finally:
             for each in writers:
                 each.transport.abort()
 
-    async def _reach(self) -> tuple[asyncio.StreamReader, asyncio.StreamWriter]:
+    async def _connect_to_server(self) -> tuple[asyncio.StreamReader, asyncio.StreamWriter]:
         if isinstance(self._target, str):
             return await asyncio.open_unix_connection(self._target)
         return await asyncio.open_connection(_HOST, self._target)
 
-    async def _copy(self, reader: asyncio.StreamReader, writer: asyncio.StreamWriter, *, lies: bool) -> None:
+    async def _copy(self, reader: asyncio.StreamReader, writer: asyncio.StreamWriter, *, to_client: bool) -> None:
         while data := await reader.read(_PIECE):
             await asyncio.sleep(self.delay)
             await self._passes.wait()
-            writer.write(bytes(each ^ 0x5A for each in data) if lies and self.garbled else data)
+            writer.write(bytes(each ^ 0x5A for each in data) if to_client and self.garbled else data)
             await writer.drain()
         await self._passes.wait()  # the end of a connection is held as well
         writer.close()
@@ -113,12 +116,12 @@ class Link:
 
 
 class Rubbish:
-    """A server that answers all input with the same bytes, and closes.
+    """A server that answers all input with the same bytes, and closes the connection.
 
     Attributes:
-        says: The answer.
+        says: The bytes of the answer.
         port: The port of the server.
-        asked: The number of connections with input.
+        asked: The number of connections that sent input.
     """
 
     def __init__(self) -> None:

@@ -16,10 +16,10 @@ _Parse = Callable[[bytes], Any]
 class LoopbackChannel:
     """The part of `grpc.aio.Channel` that stubs and `servicekit.rpc` use for calls with one request.
 
-    Messages cross it as bytes, so that no side changes those of the other.
+    It serializes all messages, so that caller and servicer do not share objects.
 
     Args:
-        servicers: The servicers, each after its service.
+        servicers: Pairs of a service and its servicer.
 
     Attributes:
         calls: The number of calls by method, for example ``GetIndex``.
@@ -36,7 +36,7 @@ class LoopbackChannel:
     def unary_unary(
         self, path: str, request_serializer: _Serialize, response_deserializer: _Parse, **_: Any
     ) -> Callable[..., Any]:
-        """Return the method that has one answer."""
+        """Return a method with one response."""
 
         async def call(request: Message, **_: Any) -> Any:
             method, received = self._received(path, request_serializer(request))
@@ -48,7 +48,7 @@ class LoopbackChannel:
     def unary_stream(
         self, path: str, request_serializer: _Serialize, response_deserializer: _Parse, **_: Any
     ) -> Callable[..., Any]:
-        """Return the method that has a stream of answers."""
+        """Return a method with a stream of responses."""
 
         def call(request: Message, **_: Any) -> "_StreamCall":
             method, received = self._received(path, request_serializer(request))

@@ -1,4 +1,4 @@
-"""Answers of a model server in tests: chat completions, unary and streamed, embeddings, and faults."""
+"""Answers of a model server in tests: unary and streamed chat completions, embeddings, and faults."""
 
 import asyncio
 import enum
@@ -19,15 +19,15 @@ _WORD = re.compile(r"\w+")
 
 
 class Fault(enum.Enum):
-    """A step of an answer that is a fault."""
+    """A step of an answer that simulates a fault of the server."""
 
-    HANG = "nothing more is sent, the connection stays open"
-    CLOSE = "the connection is closed here, however much is missing"
-    RESET = "the connection is reset"
+    HANG = "the server sends no more bytes and leaves the connection open"
+    CLOSE = "the server closes the connection before the end of the answer"
+    RESET = "the server resets the connection"
 
 
 Step = bytes | float | asyncio.Event | Fault
-"""Bytes are written at once, a number is a pause in seconds, an event is waited for."""
+"""Bytes to write, a pause in seconds, an event to await, or a fault."""
 
 
 @dataclass(frozen=True, slots=True)
@@ -35,8 +35,9 @@ class Answer:
     """The server's answer to a request.
 
     Attributes:
-        body: The steps. A stream, a pause or a fault needs HTTP chunks, one for each step. Else it is one piece.
-        before: The steps before the head: pauses and faults.
+        body: The steps of the body. A stream, or a body with a pause or a fault, has one HTTP chunk for each step.
+            Other bodies have a content length.
+        before: The steps before the status line: pauses and faults.
     """
 
     body: tuple[Step, ...]
@@ -49,7 +50,7 @@ class Answer:
 def chunk(
     delta: Mapping[str, Any], finish_reason: str | None = None, *, index: int = 0, **members: Any
 ) -> dict[str, Any]:
-    """Return a chunk of a streamed chat completion with one choice. ``members`` are further ones of the chunk."""
+    """Return a chunk of a streamed chat completion with one choice, and with further members."""
     choice = {"index": index, "delta": dict(delta), "logprobs": None, "finish_reason": finish_reason}
     return {**_head("chat.completion.chunk"), **members, "choices": [choice]}
 
@@ -61,8 +62,13 @@ def sse(payload: Mapping[str, Any] | bytes) -> bytes:
 
 
 def stream(tokens: Sequence[str], *, pace: float = 0.0, usage: bool = True, burst: bool = False) -> Answer:
-    """Return a streamed answer with a token in each chunk, ``pace`` seconds apart. ``burst`` sends all in one
-    piece.
+    """Return a streamed answer with one token in each chunk.
+
+    Args:
+        tokens: The tokens.
+        pace: Seconds between two chunks.
+        usage: Whether the stream ends with a usage chunk.
+        burst: Whether the server sends the whole stream in one piece.
     """
     events = [sse(chunk({"role": "assistant", "content": ""}))]
     events += [sse(chunk({"content": token})) for token in tokens]
@@ -79,14 +85,14 @@ def stream(tokens: Sequence[str], *, pace: float = 0.0, usage: bool = True, burs
 
 
 def completion(text: str, *, tokens: int = 2, **members: Any) -> Answer:
-    """Return a unary answer. ``members`` are further ones of the choice."""
+    """Return a unary answer. ``members`` are further members of the choice."""
     choice = {"index": 0, "message": {"role": "assistant", "content": text}, "finish_reason": "stop", **members}
     document = {**_head("chat.completion"), "choices": [choice], "usage": _usage(tokens)}
     return Answer((json.dumps(document).encode(),))
 
 
 def embeddings(texts: Sequence[str], dimension: int) -> Answer:
-    """Return a vector for each text, not of length 1: the number of its words in each bucket."""
+    """Return a vector for each text: twice the number of its words in each hash bucket, not normalized."""
     rows = []
     for text in texts:
         row = [0.0] * dimension
@@ -98,7 +104,7 @@ def embeddings(texts: Sequence[str], dimension: int) -> Answer:
 
 
 def refusal(status: int, message: str, *, retry_after: float | None = None) -> Answer:
-    """Return an error with OpenAI's body."""
+    """Return an error with a body in OpenAI's format."""
     kind = "invalid_request_error" if status < _SERVER_FAULT else "server_error"
     kind = "rate_limit_error" if status == _TOO_MANY else kind
     body = json.dumps({"error": {"message": message, "type": kind, "param": None, "code": None}}).encode()
@@ -130,7 +136,7 @@ FAULTS: dict[str, Callable[[], Answer]] = {
     "fault-500": lambda: refusal(500, "Something broke."),
     "fault-503": lambda: refusal(503, "Loading the model.", retry_after=2),
 }
-"""Answers that go wrong, by name."""
+"""Faulty answers, by name."""
 
 
 def _head(kind: str) -> dict[str, Any]:

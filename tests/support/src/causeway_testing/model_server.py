@@ -1,17 +1,19 @@
-"""A model server for tests and benchmarks: answers chat completions as scripted, embeddings by their words, and
-records what it was sent.
+"""A model server for tests and benchmarks. It answers chat completions with a script, and records its requests.
 
-It speaks HTTP/1.1 on a real socket, so that what a client does with a connection (closing it, not reading from it)
-is seen as a model server would see it. In a test::
+It speaks HTTP/1.1 on a real socket, so that tests can observe how a client treats a connection, for example that it
+closes the connection or stops reading. In a test::
 
-    async with ModelServer.started() as server: server.script(stream(["Hel", "lo"], pace=0.01), refusal(429, "slow
-    down", retry_after=3)) ... assert server.requests[0].json()["stream"] is True
+    async with ModelServer.started() as server:
+        server.script(stream(["Hel", "lo"], pace=0.01), refusal(429, "slow down", retry_after=3))
+        ...
+        assert server.requests[0].json()["stream"] is True
 
 As a process, for benchmarks and for tests of whole stacks (see ``--help``)::
 
     python -m causeway_testing.model_server --port 9000 --tokens 64 --pace 0.01
 
-A request whose ``model`` is a key of `testing_answers.FAULTS` gets that fault: a test far away can ask for one.
+A request whose ``model`` is a key of `model_answers.FAULTS` gets this fault. So a test can also select a fault
+through other services.
 """
 
 import argparse
@@ -81,7 +83,7 @@ def _usual(tokens: int, pace: float, streamed: bool, usage: bool) -> Answer:
 class ModelServer:
     """The server.
 
-    Texts to embed get vectors of ``dimension`` numbers, whatever is scripted.
+    A request for embeddings gets vectors with ``dimension`` numbers. It does not use the script.
 
     Attributes:
         requests: The last ten thousand requests, oldest first.
@@ -124,11 +126,11 @@ class ModelServer:
         return f"http://127.0.0.1:{self.port}/v1"
 
     def script(self, *answers: Answer) -> None:
-        """Set the answers to the next chat requests."""
+        """Add answers for the next chat requests."""
         self._script.extend(answers)
 
     async def start(self, host: str = "127.0.0.1", port: int = 0) -> None:
-        """Start to listen. Port 0 is a free one."""
+        """Start to listen. Port 0 selects a free port."""
         loop = asyncio.get_running_loop()
         self._server = await loop.create_server(lambda: _Connection(self), host, port)
 
@@ -188,7 +190,7 @@ class ModelServer:
 
 
 class _Connection(asyncio.Protocol):
-    """A connection, whose requests are answered in order, each by its own task."""
+    """A connection. It answers its requests in order, each in its own task."""
 
     def __init__(self, server: ModelServer) -> None:
         self._server = server
@@ -273,7 +275,7 @@ class _Connection(asyncio.Protocol):
         return await self._write(request, b"0\r\n\r\n")
 
     async def _run(self, request: Recorded, steps: Iterable[Step], chunked: bool) -> bool:
-        """Carry out the steps, and return False if one of them ended the connection."""
+        """Execute the steps; return False if a step ended the connection."""
         for step in steps:
             if isinstance(step, bytes):
                 await self._write(request, b"%x\r\n%b\r\n" % (len(step), step) if chunked else step)
@@ -323,19 +325,19 @@ def main() -> None:
     """Serve until the process is killed, and print the base URL once the server listens."""
     parser = argparse.ArgumentParser(
         prog="python -m causeway_testing.model_server",
-        description="A model server that says the same words to everyone; GET /requests shows what it was sent.",
+        description="A model server with the same answer to every request. GET /requests returns its requests.",
         epilog="example: python -m causeway_testing.model_server --port 9000 --tokens 64 --pace 0.01",
     )
     parser.add_argument("--host", default="127.0.0.1", help="address to listen on (default: loopback)")
     parser.add_argument("--port", type=int, default=0, help="port to listen on (default: a free one)")
-    parser.add_argument("--tokens", type=int, default=64, help="words an answer (default: 64)")
+    parser.add_argument("--tokens", type=int, default=64, help="words of an answer (default: 64)")
     parser.add_argument("--pace", type=float, default=0.0, help="seconds between tokens (default: 0, all at once)")
     arguments = parser.parse_args()
 
     async def serve() -> None:
         server = ModelServer(tokens=arguments.tokens, pace=arguments.pace)
         await server.start(arguments.host, arguments.port)
-        print(server.url, flush=True)  # noqa: T201  # the process's one answer to who started it
+        print(server.url, flush=True)  # noqa: T201  # the caller reads the address
         await asyncio.Event().wait()
 
     with contextlib.suppress(KeyboardInterrupt):

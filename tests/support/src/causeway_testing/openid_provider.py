@@ -1,4 +1,4 @@
-"""An OpenID Connect provider that signs a user in without a dialog, and enforces the rules of the flow."""
+"""An OpenID Connect provider that signs a user in without a dialog, and checks the code flow with PKCE."""
 
 import base64
 import hashlib
@@ -24,10 +24,10 @@ class Provider:
     """A provider with one user, one public client and one key. Its token endpoint has another origin.
 
     Attributes:
-        user: The user that the next visit of the page signs in.
+        user: The user whom the next request for authorization signs in.
         roles: The user's roles.
         seconds: The lifetime of a token.
-        renewed: The tokens for refresh tokens. Each refresh token can be used once.
+        renewed: The number of used refresh tokens. Each refresh token can be used once.
     """
 
     def __init__(self) -> None:
@@ -57,8 +57,8 @@ class Provider:
                 self.send_header("location", target)
                 self.end_headers()
 
-            def _answer(self, status: int, said: dict[str, Any]) -> None:
-                body = json.dumps(said).encode()
+            def _answer(self, status: int, document: dict[str, Any]) -> None:
+                body = json.dumps(document).encode()
                 self.send_response(status)
                 self.send_header("content-type", "application/json")
                 self.send_header("access-control-allow-origin", "*")
@@ -73,7 +73,7 @@ class Provider:
         self.url, self.tokens_url = (f"http://127.0.0.1:{each.server_address[1]}" for each in self.servers)
 
     def public(self, path: str) -> dict[str, Any]:
-        """Return the configuration or the keys."""
+        """Return the provider's configuration, or its keys."""
         if path == "/keys":
             public = json.loads(ECAlgorithm.to_jwk(self._key.public_key()))
             return {"keys": [{**public, "kid": "one", "use": "sig", "alg": "ES256"}]}
@@ -84,27 +84,28 @@ class Provider:
             "jwks_uri": f"{self.url}/keys",
         }
 
-    def authorize(self, asked: dict[str, str]) -> str:
+    def authorize(self, request: dict[str, str]) -> str:
         """Sign the user in, and return the URL of the redirect."""
-        assert asked["client_id"] == CLIENT
-        assert (asked["response_type"], asked["code_challenge_method"]) == ("code", "S256")
+        assert request["client_id"] == CLIENT
+        assert (request["response_type"], request["code_challenge_method"]) == ("code", "S256")
         code = secrets.token_urlsafe()
-        self._codes[code] = asked
-        return f"{asked['redirect_uri']}?{urlencode({'code': code, 'state': asked['state']})}"
+        self._codes[code] = request
+        return f"{request['redirect_uri']}?{urlencode({'code': code, 'state': request['state']})}"
 
-    def redeem(self, asked: dict[str, str]) -> tuple[int, dict[str, Any]]:
-        """Return tokens for a code with a valid proof, or for a refresh token."""
-        assert asked["client_id"] == CLIENT
-        if asked["grant_type"] == "refresh_token":
-            if asked["refresh_token"] not in self._refresh:
+    def redeem(self, request: dict[str, str]) -> tuple[int, dict[str, Any]]:
+        """Return the status and the tokens for a code with a valid code verifier, or for a refresh token."""
+        assert request["client_id"] == CLIENT
+        if request["grant_type"] == "refresh_token":
+            if request["refresh_token"] not in self._refresh:
                 return 400, {"error": "invalid_grant"}
-            self._refresh.remove(asked["refresh_token"])
+            self._refresh.remove(request["refresh_token"])
             self.renewed += 1
             return 200, self._tokens()
-        begun = self._codes.pop(asked["code"], None)
-        digest = hashlib.sha256(asked["code_verifier"].encode()).digest()
+        begun = self._codes.pop(request["code"], None)
+        digest = hashlib.sha256(request["code_verifier"].encode()).digest()
         challenge = base64.urlsafe_b64encode(digest).rstrip(b"=").decode()
-        if begun is None or begun["code_challenge"] != challenge or begun["redirect_uri"] != asked["redirect_uri"]:
+        redirect_uri = request["redirect_uri"]
+        if begun is None or begun["code_challenge"] != challenge or begun["redirect_uri"] != redirect_uri:
             return 400, {"error": "invalid_grant"}
         return 200, self._tokens()
 
@@ -129,7 +130,7 @@ class Provider:
 
     @property
     def settings(self) -> dict[str, str]:
-        """Return the settings of a gateway that accepts the tokens."""
+        """Return the settings with which a gateway accepts the provider's tokens."""
         return {
             "CAUSEWAY_OIDC_ISSUER": self.url,
             "CAUSEWAY_OIDC_JWKS_URL": f"{self.url}/keys",
@@ -142,14 +143,14 @@ class Provider:
 @contextmanager
 def serving() -> Iterator[Provider]:
     """Run a provider during the block."""
-    made = Provider()
-    threads = [threading.Thread(target=each.serve_forever) for each in made.servers]
+    provider = Provider()
+    threads = [threading.Thread(target=each.serve_forever) for each in provider.servers]
     for thread in threads:
         thread.start()
     try:
-        yield made
+        yield provider
     finally:
-        for server, thread in zip(made.servers, threads, strict=True):
+        for server, thread in zip(provider.servers, threads, strict=True):
             server.shutdown()
             thread.join()
             server.server_close()

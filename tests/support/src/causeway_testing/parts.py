@@ -20,7 +20,7 @@ _PAUSE = 0.05
 
 @dataclass
 class Part:
-    """A process that keeps its port and its settings at a restart.
+    """A process with a fixed port and fixed settings, which tests can restart.
 
     Attributes:
         name: The name in messages.
@@ -50,10 +50,10 @@ class Part:
             assert time.monotonic() < end, f"{self.name} does not listen"
             await asyncio.sleep(_PAUSE)
 
-    async def stop(self, sign: signal.Signals = signal.SIGKILL) -> None:
-        """Stop the process, and wait for its end."""
+    async def stop(self, signal_number: signal.Signals = signal.SIGKILL) -> None:
+        """Send a signal to the process, and wait for its end."""
         if self.process is not None and self.process.returncode is None:
-            self.process.send_signal(sign)
+            self.process.send_signal(signal_number)
             self.process.send_signal(signal.SIGCONT)
             await self.process.wait()
 
@@ -77,12 +77,12 @@ class Part:
 
 @contextlib.asynccontextmanager
 async def parts(directory: Path, model_url: str, **settings: str) -> AsyncIterator[dict[str, Part]]:
-    """Start NATS, a generator with a model server, and two gateways. Yield them by name.
+    """Start NATS, a generator and two gateways, and yield them by name.
 
     Args:
         directory: The directory for data and output.
-        model_url: The URL of the model server.
-        settings: The settings of the gateways, in capitals and without the prefix.
+        model_url: The URL of the model server, which must be running.
+        settings: The settings of the gateways, in capitals and without the prefix ``CAUSEWAY_``.
     """
     nats, model, one, two = free_ports(4)
     log = {"CAUSEWAY_LOG_FORMAT": "json"}

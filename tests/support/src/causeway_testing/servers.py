@@ -27,10 +27,13 @@ _START_SECONDS = 90.0
 async def nats_server(
     directory: Path, port: int = -1, passwords: Mapping[str, str] | None = None, extra: str = ""
 ) -> AsyncIterator[str]:
-    """A real nats-server with JetStream and its files in ``directory``; yields its URL. Killed at the end.
+    """Start a real nats-server with JetStream, yield its URL, and kill it at the end.
 
-    Started again in the same directory it has what it had. With passwords, as in `Broker`, callers put theirs in;
-    ``extra`` are further lines of its configuration.
+    Args:
+        directory: The directory of the server's files. A later server in the same directory has the same data.
+        port: See `Broker`.
+        passwords: See `Broker`. The yielded URL contains no password.
+        extra: Further lines of the configuration.
     """
     broker = Broker(directory, port, passwords, extra)
     for stale in directory.glob("*.ports"):
@@ -57,14 +60,14 @@ async def _url_of(directory: Path, process: asyncio.subprocess.Process) -> str:
         if process.returncode is not None:
             raise RuntimeError(f"nats-server ended with {process.returncode}")
         await asyncio.sleep(0.01)
-    raise TimeoutError("nats-server did not say its port")
+    raise TimeoutError("nats-server did not write its port in time")
 
 
 @contextlib.asynccontextmanager
 async def grpc_service(
     descriptor: ServiceDescriptor, add: Callable[[grpc.aio.Server], None]
 ) -> AsyncIterator[grpc.aio.Channel]:
-    """Start a service with the interceptor of production, and yield a channel to it."""
+    """Start a service with the same interceptor as in production, and yield a channel to it."""
     server = GrpcServer("127.0.0.1:0", [(descriptor, add)])
     await server.start()
     channel = open_channel(f"127.0.0.1:{server.port}", [descriptor])
@@ -83,9 +86,9 @@ def _measurements() -> CollectorRegistry:
 
 
 def measured(name: str) -> list[tuple[Mapping[str, str], float]]:
-    """Return the samples of a metric in Prometheus' form, with their labels, from this process.
+    """Return the labels and the value of each sample of a metric of this process. The name is that in Prometheus.
 
-    The first call starts the measurements, so that a test makes it before the action.
+    The first call starts the measurements. So a test must call this function before the measured action, too.
     """
     return [
         (sample.labels, sample.value)
@@ -97,7 +100,10 @@ def measured(name: str) -> list[tuple[Mapping[str, str], float]]:
 
 @functools.cache
 def span_exporter() -> InMemorySpanExporter:
-    """Export all spans that end in this process from now on. Without it, trace ids may be zero."""
+    """Return an exporter of all spans that end in this process after the first call.
+
+    Before the first call, trace ids may be zero.
+    """
     if not isinstance(trace.get_tracer_provider(), TracerProvider):  # one exporter for all tests of a process
         trace.set_tracer_provider(TracerProvider())
     provider = trace.get_tracer_provider()
@@ -108,9 +114,9 @@ def span_exporter() -> InMemorySpanExporter:
 
 
 def traced(name: str) -> list[ReadableSpan]:
-    """Return the ended spans of a name in this process, in order.
+    """Return the ended spans of this process with a name, in order.
 
-    The first call starts the traces, so that a test makes it before the action.
+    The first call starts the recording. So a test must call this function before the traced action, too.
     """
     return [span for span in span_exporter().get_finished_spans() if span.name == name]
 
@@ -126,12 +132,12 @@ async def eventually(
     end = time.monotonic() + within
     while not condition():
         if time.monotonic() > end:
-            raise TimeoutError(f"{what} did not come about within {within} s")
+            raise TimeoutError(f"{what} did not occur within {within} s")
         await asyncio.sleep(every)
 
 
 def free_ports(count: int) -> Sequence[int]:
-    """Return different ports without a listener."""
+    """Return different free ports of the loopback interface."""
     with contextlib.ExitStack() as stack:
         sockets = [stack.enter_context(socket.socket()) for _ in range(count)]
         for each in sockets:

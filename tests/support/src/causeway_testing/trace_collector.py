@@ -1,4 +1,4 @@
-"""A collector of traces for tests, which keeps the spans of services."""
+"""A collector of traces for tests. It stores the spans of services."""
 
 import contextlib
 from collections.abc import AsyncIterator
@@ -10,7 +10,7 @@ from opentelemetry.proto.collector.trace.v1 import trace_service_pb2, trace_serv
 
 
 class Collector(trace_service_pb2_grpc.TraceServiceServicer):
-    """Receive spans over OTLP, and keep them with the name of their service."""
+    """Receives spans over OTLP, and stores them with the name of their service."""
 
     def __init__(self) -> None:
         self.spans: list[tuple[str, Any]] = []
@@ -27,7 +27,7 @@ class Collector(trace_service_pb2_grpc.TraceServiceServicer):
         return [(service, span) for service, span in self.spans if span.trace_id.hex() == trace_id]
 
     def edges(self, trace_id: str) -> set[tuple[str, str]]:
-        """Return pairs of services, parent and child, of one trace."""
+        """Return the pairs of a calling service and a called service of one trace."""
         spans = self.of(trace_id)
         owner = {span.span_id: service for service, span in spans}
         return {
@@ -37,7 +37,7 @@ class Collector(trace_service_pb2_grpc.TraceServiceServicer):
         }
 
     def calls(self, trace_id: str) -> set[str]:
-        """Return the called methods of services in one trace, each below its caller's span."""
+        """Return the called methods of services in one trace. Calls without a client span are omitted."""
         spans = self.of(trace_id)
         callers = {span.span_id for _, span in spans if span.kind == span.SPAN_KIND_CLIENT}
         return {
@@ -60,7 +60,7 @@ class Collector(trace_service_pb2_grpc.TraceServiceServicer):
         return found
 
     def attributes(self, trace_id: str, name: str) -> dict[str, Any]:
-        """Return the attributes of a trace's span by its name, as in JSON, or none if it is missing."""
+        """Return the attributes of the first span with a name in a trace; empty without such a span."""
         for _, span in self.of(trace_id):
             if span.name == name:
                 return {each.key: MessageToDict(each.value) for each in span.attributes}
@@ -75,7 +75,7 @@ class Collector(trace_service_pb2_grpc.TraceServiceServicer):
         return [span.name for _, span in self.of(trace_id) if span.status.code == span.status.STATUS_CODE_ERROR]
 
     def linked(self, trace_id: str) -> list[str]:
-        """Return the ids of the traces of jobs that link to a trace."""
+        """Return the trace ids of ingest spans that have a link to a trace."""
         return [
             span.trace_id.hex()
             for service, span in self.spans
@@ -86,20 +86,20 @@ class Collector(trace_service_pb2_grpc.TraceServiceServicer):
         """Return the content of every span of a trace, ordered by its path from the root."""
         spans = {span.span_id: (service, span) for service, span in self.of(trace_id)}
 
-        def way(span: Any) -> list[str]:
-            above = spans.get(span.parent_span_id)
-            return [*(way(above[1]) if above else []), f"{self._kind(span)} {span.name}"]
+        def path(span: Any) -> list[str]:
+            parent = spans.get(span.parent_span_id)
+            return [*(path(parent[1]) if parent else []), f"{self._kind(span)} {span.name}"]
 
-        told = [
+        described = [
             {
-                "span": " > ".join(way(span)),
+                "span": " > ".join(path(span)),
                 "service": service,
                 "status": span.status.StatusCode.Name(span.status.code).removeprefix("STATUS_CODE_").lower(),
                 "attributes": {each.key: _value(each.value) for each in span.attributes},
             }
             for service, span in spans.values()
         ]
-        return sorted(told, key=lambda each: (each["span"], each["service"]))
+        return sorted(described, key=lambda each: (each["span"], each["service"]))
 
     @staticmethod
     def _kind(span: Any) -> str:
@@ -116,9 +116,9 @@ def _value(value: Any) -> Any:
 async def collecting() -> AsyncIterator[tuple[Collector, str]]:
     """Start a collector, and yield it with its endpoint."""
     server = grpc.aio.server()
-    found = Collector()
-    trace_service_pb2_grpc.add_TraceServiceServicer_to_server(found, server)  # type: ignore[no-untyped-call]  # generated without types
+    collector = Collector()
+    trace_service_pb2_grpc.add_TraceServiceServicer_to_server(collector, server)  # type: ignore[no-untyped-call]  # generated without types
     port = server.add_insecure_port("127.0.0.1:0")
     await server.start()
-    yield found, f"http://127.0.0.1:{port}"
+    yield collector, f"http://127.0.0.1:{port}"
     await server.stop(0)

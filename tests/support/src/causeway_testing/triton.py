@@ -1,7 +1,7 @@
 """A real Triton Inference Server for tests and benchmarks, on a free port, with models of the python backend.
 
-``make .venv/.triton`` puts the server into an environment of its own, below this one. Models run in processes of
-that environment's Python, with its packages. As a process, for trying things out (see ``--help``)::
+``make .venv/.triton`` installs the server in a separate environment below this one. Models run in processes with
+the Python and the packages of that environment. As a process, for trials (see ``--help``)::
 
     python -m causeway_testing.triton deploy/triton/model_repository --model words --port 8001
 """
@@ -47,9 +47,9 @@ def triton_server(
 
     Args:
         repository: The model repository.
-        models: The models to load at first, or empty for all. With a list, others can be loaded later.
-        port: The gRPC port. 0 is a free one.
-        arguments: Further arguments of the command line. The function's own take precedence.
+        models: The models to load at the start; empty: all models. With a list, other models can be loaded later.
+        port: The gRPC port; 0: a free port.
+        arguments: Further arguments of the command line. The arguments that this function sets take precedence.
         backends: Directories of backends written in Python.
 
     Raises:
@@ -93,16 +93,15 @@ def triton_server(
 
 
 def _backends(home: Path, directory: Path, more: Sequence[Path]) -> Path:
-    """Copy the python backend, with the program that embeds this Python, and `more` into one directory."""
+    """Copy the python backend, its stub program for this Python, and further backends into one directory."""
     stub = home / "python_backend_stubs" / _VERSION / "triton_python_backend_stub"
     if not stub.is_file():
-        what = f"has nothing for Python {_VERSION}" if home.is_dir() else "is not installed"
+        what = f"does not support Python {_VERSION}" if home.is_dir() else "is not installed"
         raise NoTriton(f"The Triton server {what}. Install it with: make .venv/.triton")
     if not sysconfig.get_config_var("Py_ENABLE_SHARED"):
         raise NoTriton(
-            f"The Triton server runs models with a shared libpython{_VERSION}, and this Python"
-            f" ({sys.base_prefix}) was built without. Make the environment with another:"
-            " make clean setup PYTHON=/usr/bin/python3"
+            f"The Triton server needs a shared libpython{_VERSION}, but this Python ({sys.base_prefix}) was built "
+            "without it. Install the environment with another Python: make clean setup PYTHON=/usr/bin/python3"
         )
     python = directory / "backends" / "python"
     python.mkdir(parents=True)
@@ -116,10 +115,9 @@ def _backends(home: Path, directory: Path, more: Sequence[Path]) -> Path:
 
 
 def _python(own: Path) -> dict[str, str]:
-    """Return the variables with which the embedded Python is the environment's.
+    """Return the variables that make the server's embedded Python use the environment.
 
-    It reads none of Python's own variables, but looks for itself along PATH, and so finds the
-    environment.
+    The embedded Python ignores Python's own variables. It finds the environment through PATH.
     """
     libraries = [str(sysconfig.get_config_var("LIBDIR")), os.environ.get("LD_LIBRARY_PATH", "")]
     return {
@@ -157,8 +155,8 @@ def main() -> None:
     parser = argparse.ArgumentParser(
         prog="python -m causeway_testing.triton", description="A Triton server on this machine's CPU."
     )
-    parser.add_argument("repository", type=Path, help="directory of its models")
-    parser.add_argument("--model", action="append", default=[], help="a model to load, may be given again")
+    parser.add_argument("repository", type=Path, help="directory of the models")
+    parser.add_argument("--model", action="append", default=[], help="a model to load; repeatable")
     parser.add_argument("--port", type=int, default=0, help="gRPC port (default: a free one)")
     arguments = parser.parse_args()
     signal.signal(signal.SIGTERM, signal.default_int_handler)
@@ -166,8 +164,8 @@ def main() -> None:
         contextlib.suppress(KeyboardInterrupt),
         triton_server(arguments.repository, models=arguments.model, port=arguments.port) as address,
     ):
-        print(address, flush=True)  # noqa: T201  # the process's one answer to who started it
-        while True:  # a signal that comes just before a wait without end would be waited for, too
+        print(address, flush=True)  # noqa: T201  # the caller reads the address
+        while True:  # short sleeps, because a signal that arrives just before an endless wait would not end it
             time.sleep(0.2)
 
 

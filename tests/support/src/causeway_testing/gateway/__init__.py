@@ -1,4 +1,4 @@
-"""Fakes of the gateway's ports: they are scripted, work in memory, and record their calls.
+"""Fakes of the gateway's ports: they follow a script, work in memory, and record their calls.
 
-Tests of a dialect or a route build the application with them. The tests of a service cover the service itself.
+Tests of dialects and routes build the application with these fakes instead of the other services.
 """

@@ -1,4 +1,4 @@
-"""Fakes of the ports of answering: they are scripted, work in memory, and record their calls."""
+"""Fakes of the ports of answering: they follow a script, work in memory, and record their calls."""
 
 import asyncio
 import uuid
@@ -38,18 +38,19 @@ from servicekit.principal import Principal
 
 @dataclass(slots=True)
 class FakeGenerator:
-    """Answer with a script, and record every prompt.
+    """A generator that answers with a script, and records every prompt.
 
     Attributes:
-        script: Batches of events. An error in the script is raised at its place.
+        script: Batches of events. The generator raises an error of the script when it reaches the error.
         scripts: The scripts for the first prompts, in order.
-        gate: An optional event to wait for before each batch except the first.
+        gate: An optional event that the generator awaits before each batch except the first.
         window: The context window. A word is a token.
-        only_quotes: Whether it reports that it only quotes.
-        takes_pictures: Whether it reports that it takes pictures.
-        calls_tools: Whether it reports that it calls tools.
-        offered: The models that it lists, or empty for one of its own.
-        told: The models for which tokens were counted.
+        closed: The number of answers that have ended.
+        only_quotes: The value in the token counts.
+        takes_pictures: The value in the token counts.
+        calls_tools: The value in the token counts.
+        offered: The listed models; empty: the model ``fake``.
+        counted_models: The models for which tokens were counted.
     """
 
     script: list[Batch | CausewayError] = field(default_factory=list)
@@ -62,7 +63,7 @@ class FakeGenerator:
     takes_pictures: bool = False
     calls_tools: bool = False
     offered: tuple[Model, ...] = ()
-    told: set[str] = field(default_factory=set)
+    counted_models: set[str] = field(default_factory=set)
 
     @classmethod
     def saying(cls, *texts: str) -> "FakeGenerator":
@@ -101,12 +102,12 @@ class FakeGenerator:
         """See `ports.answering.Generator`."""
         counts = tuple(len(text.split()) for text in texts)
         total = sum(len(message.text.split()) for message in messages)
-        self.told.add(model)
+        self.counted_models.add(model)
         return TokenCounts(counts, total, self.window, self.only_quotes, self.takes_pictures, self.calls_tools)
 
     def known(self, model: str) -> TokenCounts | None:
         """See `ports.answering.Generator`."""
-        if model not in self.told:
+        if model not in self.counted_models:
             return None
         return TokenCounts((), 0, self.window, self.only_quotes, self.takes_pictures, self.calls_tools)
 
@@ -122,9 +123,15 @@ _NONE = DetectionContext()
 
 @dataclass(slots=True)
 class FakeGuardrails:
-    """One detector, ``words``, which finds secret words.
+    """A guardrails service with one detector, ``words``, which finds secret words.
 
-    A growing text is cleared up to the place where a secret word could begin.
+    It clears a growing text up to the position at which a secret word may begin.
+
+    Attributes:
+        words: The secret words.
+        judged: The judged texts, and the pieces of growing texts.
+        context: The context of each call.
+        rules: The policy of the service.
     """
 
     words: tuple[str, ...] = ("secret",)
@@ -192,7 +199,7 @@ class FakeGuardrails:
         return text
 
     def held(self, text: str) -> int:
-        """Return the number of code points at the end that may be the beginning of a secret word."""
+        """Return the number of code points at the end of a text that may be the beginning of a secret word."""
         starts = (word[:length] for word in self.words for length in range(len(word) - 1, 0, -1))
         return max((len(start) for start in starts if text.endswith(start)), default=0)
 
@@ -211,7 +218,7 @@ class _FakeWatch:
     ) -> Sequence[Clearance]:
         whole = self._texts[choice] = self._texts.get(choice, "") + text
         self._guardrails.judged.append(text)
-        findings = self._guardrails._find(whole, self._action)  # two halves of one fake
+        findings = self._guardrails._find(whole, self._action)  # both classes are parts of the same fake
         new = tuple(findings[self._known.get(choice, 0) :])
         self._known[choice] = len(findings)
         blocked = bool(new) and self._action is Action.BLOCK
@@ -246,7 +253,11 @@ def _action(detectors: Sequence[Detector]) -> Action:
 
 @dataclass(slots=True)
 class FakeIngest:
-    """Keep uploads, whose jobs stay queued."""
+    """Records uploads and changes of access. Their jobs remain queued.
+
+    Attributes:
+        failure: An error that each submission raises, or None.
+    """
 
     uploads: list[Upload] = field(default_factory=list)
     changes: list[AccessChange] = field(default_factory=list)
@@ -292,7 +303,7 @@ class FakeIngest:
 
 @dataclass(slots=True)
 class FakeProbe:
-    """Report a scripted state."""
+    """A probe that reports a given problem, or None."""
 
     name: str
     problem: str | None = None

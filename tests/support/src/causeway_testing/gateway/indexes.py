@@ -1,4 +1,4 @@
-"""Fakes of `ports.index_management`: indexes in memory, and texts that are stored when they are submitted."""
+"""Fakes of `ports.index_management`: indexes in memory. Submitted texts are stored immediately."""
 
 import asyncio
 import hashlib
@@ -22,7 +22,14 @@ Documents = dict[str, ListedDocument]
 
 @dataclass(slots=True)
 class FakeIndexes:
-    """Named indexes with documents; snapshots by path."""
+    """Indexes in memory.
+
+    Attributes:
+        indexes: The documents of each index.
+        snapshots: The documents of each snapshot, by path.
+        made: The settings of each created index.
+        rebuilds: The last rebuild of each index.
+    """
 
     indexes: dict[str, Documents] = field(default_factory=dict)
     snapshots: dict[str, Documents] = field(default_factory=dict)
@@ -34,7 +41,7 @@ class FakeIndexes:
         return tuple([await self.summary(principal, name, deadline) for name in sorted(self.indexes)])
 
     async def summary(self, principal: Principal, index: str, deadline: Deadline) -> IndexSummary:
-        """See `ports.index_management.Indexes`; a document is one chunk here."""
+        """See `ports.index_management.Indexes`. A document counts as one chunk."""
         count = len(self.there(index))
         return IndexSummary(index, self.made.get(index, IndexSettings("fake-embedder")), count, count)
 
@@ -49,7 +56,7 @@ class FakeIndexes:
         conditions: Sequence[Equals],
         deadline: Deadline,
     ) -> DocumentPage:
-        """See `ports.index_management.Indexes`; keys are not nested here."""
+        """See `ports.index_management.Indexes`. Conditions with nested keys are not supported."""
         found = [
             document
             for _, document in sorted(self.there(index).items())
@@ -94,7 +101,7 @@ class FakeIndexes:
     async def rebuild(
         self, principal: Principal, index: str, settings: IndexSettings, deadline: Deadline
     ) -> IndexRebuild:
-        """See `ports.index_management.Indexes`. The next request finds the rebuild succeeded."""
+        """See `ports.index_management.Indexes`. `last_rebuild` then reports success."""
         count = len(self.there(index))
         began = IndexRebuild("running", _known(settings), 0, count, "", "2026-01-01T00:00:00Z", "")
         self.rebuilds[index] = replace(
@@ -161,20 +168,20 @@ def _meets(document: ListedDocument, condition: Equals) -> bool:
 
 def _inside(path: str) -> str:
     if path.startswith("/") or ".." in path.split("/"):
-        raise InvalidRequest("The path leads out of the snapshots' directory.", field="path")
+        raise InvalidRequest("The path is outside the directory of snapshots.", field="path")
     return path
 
 
 @dataclass(slots=True)
 class FakeTexts:
-    """Store texts at once. Their job succeeds unless it is told to stay queued.
+    """Stores submitted texts immediately. Their job succeeds, unless `stuck` is set.
 
     Attributes:
-        failure: An optional error of `submit`.
-        job_failure: An optional error of `finished`.
-        stuck: Whether jobs stay queued.
-        gate: An optional event that `finished` waits for.
-        waiting: The number of calls that wait there.
+        failure: An error that `submit` raises, or None.
+        job_failure: An error that `finished` raises, or None.
+        stuck: Whether jobs remain queued.
+        gate: An event that `finished` awaits, or None.
+        waiting: The number of calls that await `gate`.
         outcomes: The outcomes of finished jobs by id.
     """
 
@@ -246,7 +253,7 @@ def _put(there: Documents, document: TextDocument, existing_only: bool) -> TextO
 
 @dataclass(slots=True)
 class FakeEmbedder:
-    """A model with two dimensions. A word is a token."""
+    """An embedding model with two dimensions. A word is a token."""
 
     calls: int = 0
 

@@ -1,4 +1,4 @@
-"""Jobs in memory, with the contract of the port."""
+"""A fake of `ports.jobs`: jobs in memory."""
 
 import asyncio
 from collections.abc import AsyncGenerator, Sequence
@@ -17,10 +17,10 @@ _QUIET_SECONDS = 0.05
 
 @dataclass(slots=True)
 class FakeJobs:
-    """Manage the jobs of a fake ingest.
+    """Manages the jobs of a `FakeIngest`.
 
     Attributes:
-        changes: The number of changes of each job by tenant and id.
+        changes: The revision of each changed job, by tenant and id.
         letters: The dead letters by tenant, newest first.
         committing: The ids of jobs that can no longer be cancelled.
     """
@@ -47,7 +47,7 @@ class FakeJobs:
         return JobPage(tuple(found[start : start + count]), _next(start + count, len(found)))
 
     async def lanes(self, principal: Principal, deadline: Deadline) -> tuple[Lane, ...]:
-        """See `ports.jobs.Jobs`. Jobs are counted in the lane in which they would begin without earlier jobs."""
+        """See `ports.jobs.Jobs`. The first unfinished jobs fill the first lane, the next ones the second lane, …"""
         left = sum(
             tenant == principal.tenant and job.state not in ENDED for (tenant, _), job in self.ingest.jobs.items()
         )
@@ -78,7 +78,7 @@ class FakeJobs:
         if job.state == "cancelled":
             return job
         if job.state in ENDED or job_id in self.committing:
-            raise Conflict("The job is over, or about to end.", resource=job_id)
+            raise Conflict("The job has ended, or is about to end.", resource=job_id)
         job = replace(job, state="cancelled", error_reason="", error_message="", waiting_since="")
         self.change(principal, job)
         return job

@@ -19,13 +19,13 @@ _START_SECONDS = 90.0
 
 
 async def spawn(**settings: object) -> asyncio.subprocess.Process:
-    """Start the gateway. Without further settings, its services and NATS are unavailable."""
-    nowhere = free_ports(4)
+    """Start the gateway. By default, no other service and no NATS is running at its addresses."""
+    unused_ports = free_ports(4)
     targets = {
         f"{name}_target": f"127.0.0.1:{port}"
-        for name, port in zip(("retriever", "generator", "guardrails"), nowhere, strict=False)
+        for name, port in zip(("retriever", "generator", "guardrails"), unused_ports, strict=False)
     }
-    named = {"nats_url": f"nats://127.0.0.1:{nowhere[3]}", "log_format": "json", **targets, **settings}
+    named = {"nats_url": f"nats://127.0.0.1:{unused_ports[3]}", "log_format": "json", **targets, **settings}
     environment = {f"CAUSEWAY_{name.upper()}": str(value) for name, value in named.items()}
     return await asyncio.create_subprocess_exec(
         sys.executable,
@@ -39,7 +39,7 @@ async def spawn(**settings: object) -> asyncio.subprocess.Process:
 
 @contextlib.asynccontextmanager
 async def gateway(**settings: object) -> AsyncIterator[tuple[asyncio.subprocess.Process, int]]:
-    """Start a gateway, yield its process and its port once it listens, and kill it at the end."""
+    """Start a gateway, wait until it listens, yield its process and its port, and kill it at the end."""
     [port] = free_ports(1)
     process = await spawn(gateway_port=port, **settings)
     try:
@@ -53,7 +53,7 @@ async def gateway(**settings: object) -> AsyncIterator[tuple[asyncio.subprocess.
 
 @contextlib.asynccontextmanager
 async def generator_server(servicer: generator_pb2_grpc.GeneratorServiceServicer) -> AsyncIterator[str]:
-    """Serve a generator, and yield its target for a gateway."""
+    """Serve a generator over gRPC, and yield its address for `CAUSEWAY_GENERATOR_TARGET`."""
 
     def add(server: Any) -> None:
         generator_pb2_grpc.add_GeneratorServiceServicer_to_server(servicer, server)

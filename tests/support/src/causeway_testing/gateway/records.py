@@ -4,11 +4,12 @@ from gateway.ports.records import Record
 
 
 class FakeRecords:
-    """Implement `ports.records.Records`.
+    """A fake of `ports.records.Records`.
 
     Attributes:
         written: All records in order.
-        away: Whether the broker is unavailable.
+        away: Whether the broker is unavailable; then records are dropped.
+        dropped: The number of dropped records.
     """
 
     def __init__(self, *, away: bool = False) -> None:

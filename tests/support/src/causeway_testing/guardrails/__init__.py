@@ -1,3 +1,1 @@
-"""Detectors that find scripted words, and a detector server over real HTTP. Detectors with rules of their own
-belong to the service.
-"""
+"""Fakes of detectors, which find a given phrase, and servers of detectors and chunkers for tests."""

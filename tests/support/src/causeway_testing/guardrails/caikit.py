@@ -1,4 +1,4 @@
-"""A server with the reference orchestrator's protocol of chunkers. It cuts sentences, or follows a script."""
+"""A chunker server with the protocol of the guardrails orchestrator. It returns sentences, or follows a script."""
 
 from collections.abc import AsyncGenerator, AsyncIterator, Sequence
 from dataclasses import dataclass
@@ -12,11 +12,11 @@ from text.sentences import SentenceSplitter
 
 @dataclass(frozen=True)
 class Cut:
-    """The server's scripted answer to a text.
+    """The scripted chunks of a text.
 
     Attributes:
         text: The text.
-        ends: The ends of its chunks.
+        ends: The ends of the chunks.
         fails: Whether the call fails instead.
     """
 
@@ -29,7 +29,7 @@ class Chunkers(chunkers_pb2_grpc.ChunkersServiceServicer):
     """The server.
 
     Attributes:
-        cuts: The script. With a growing text, the server waits until only one cut matches.
+        cuts: The script. For a growing text, the server waits until the text matches only one cut.
         models: The model of each call.
         target: The address after `serve`.
     """
@@ -65,25 +65,25 @@ class Chunkers(chunkers_pb2_grpc.ChunkersServiceServicer):
     ) -> AsyncGenerator[pb.ChunkerTokenizationStreamResult, None]:
         """Cut a growing text."""
         self._note(context)
-        text, said = "", 0
+        text, sent = "", 0
         async for request in request_iterator:
             text += request.text_stream
             for end in await self._ends(text, context, last=False):
-                if said < end:
-                    yield _chunk(text, said, end)
-                    said = end
+                if sent < end:
+                    yield _chunk(text, sent, end)
+                    sent = end
         for end in await self._ends(text, context, last=True):
-            if said < end:
-                yield _chunk(text, said, end)
-                said = end
+            if sent < end:
+                yield _chunk(text, sent, end)
+                sent = end
 
     async def _ends(self, text: str, context: Any, *, last: bool) -> Sequence[int]:
-        fitting = [cut for cut in self.cuts if cut.text == text or (not last and cut.text.startswith(text))]
-        if not fitting:
+        matching = [cut for cut in self.cuts if cut.text == text or (not last and cut.text.startswith(text))]
+        if not matching:
             return SentenceSplitter().feed(text, last)
-        if len(fitting) > 1:
+        if len(matching) > 1:
             return ()
-        [cut] = fitting
+        [cut] = matching
         if cut.fails:
             await context.abort(grpc.StatusCode.INTERNAL, "told to")
         return [end for end in cut.ends if end <= len(text)]

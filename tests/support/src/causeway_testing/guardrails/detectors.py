@@ -11,21 +11,21 @@ from guardrails.detectors.structure.process import CheckLimits, CheckProcesses
 
 
 def quick(factory: DetectorFactory, **params: object) -> Detector:
-    """Return the configured detector, which must be a fast one."""
+    """Return the configured detector, which must be a pattern detector."""
     detector = factory.make(json.dumps(params).encode()).detector
     assert not isinstance(detector, Judge)
     return detector
 
 
 def slow(factory: DetectorFactory, **params: object) -> Judge:
-    """Return the configured detector, which must be a slow one."""
+    """Return the configured detector, which must be a `Judge`."""
     detector = factory.make(json.dumps(params).encode()).detector
     assert isinstance(detector, Judge)
     return detector
 
 
 def resources() -> Resources:
-    """Return resources for `built_in`, without an embedding model."""
+    """Return the resources of the built-in detectors, without an embedding model."""
 
     async def open_embedder() -> Embedder:
         raise AssertionError("the test needs no embedding model")

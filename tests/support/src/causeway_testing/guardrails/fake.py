@@ -1,4 +1,4 @@
-"""Detectors for tests, which find scripted words and fail on scripted texts."""
+"""Detectors for tests. They find a given phrase, and fail on texts that contain another given phrase."""
 
 import asyncio
 from collections.abc import Sequence
@@ -9,16 +9,16 @@ from detection.domain import Detection, DetectionContext, DetectorKind
 
 
 class ScriptedDetector:
-    """Find each occurrence of a phrase, and fail on texts with another one.
+    """Finds each occurrence of a phrase, and fails on texts that contain the poison.
 
-    The detector judges whole texts only, so that a growing text is held until it is complete.
+    The detector judges only complete texts, so a growing text is held back until it is complete.
 
     Args:
         phrase: The text to find.
-        poison: The text to fail on, or None.
+        poison: The text that causes a failure, or None.
         spans: Whether detections have a span.
         inline_limit: See `Detector`.
-        error: The error to raise.
+        error: The error of a failure.
     """
 
     def __init__(
@@ -54,17 +54,17 @@ class ScriptedDetector:
 
 
 class ScriptedJudge(Judge):
-    """The same as a slow detector, which answers when `gate` is set.
+    """A slow `ScriptedDetector`, which answers when `gate` is set.
 
     Args:
         phrase: The text to find.
-        poison: The text to fail on, or None.
+        poison: The text that causes a failure, or None.
         chunking: The windows.
         kind: The kind of input.
         seconds: The time limit.
 
     Attributes:
-        gate: The event to wait for. It is set at first.
+        gate: The event that each call awaits. It is set at the beginning.
         asked: The windows of each call.
         context: The context of the latest call.
         cancelled: The number of cancelled calls.

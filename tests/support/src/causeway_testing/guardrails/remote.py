@@ -1,4 +1,4 @@
-"""A detector server for tests over real HTTP. It records its requests and fails on demand."""
+"""A detector server for tests over real HTTP. It records its requests, and can fail."""
 
 import asyncio
 import contextlib
@@ -21,18 +21,19 @@ class Asked:
 
 @dataclass
 class DetectorStub:
-    """Find a phrase in contents, and answer other requests with ``flat``.
+    """A detector server that finds a phrase in ``contents``, and answers other requests with ``flat``.
 
     Attributes:
         phrase: The text to find.
-        flat: The answer to requests without contents.
-        status: The status of answers. Errors have the detector API's body.
-        raw: The body of answers instead of the findings, or None.
-        gate: The event to wait for before an answer.
-        drops: The number of connections to close without an answer.
-        asked: The requests.
+        flat: The response to requests without ``contents``.
+        status: The status of responses. The body of an error has the form of the detector API.
+        raw: The body of responses instead of the findings, or None.
+        gate: The event that each response awaits.
+        drops: The number of next connections that the server closes without a response.
+        asked: The received requests.
         cancelled: The number of cancelled requests.
-        running: The number of running requests, and its maximum.
+        running: The number of running requests.
+        most: The maximum of ``running``.
         url: The URL of the server.
     """
 
@@ -68,7 +69,7 @@ class DetectorStub:
             raise
         finally:
             self.running -= 1
-        if self.status != 200:  # the usual answer
+        if self.status != 200:
             return web.json_response({"code": self.status, "message": "told to"}, status=self.status)
         found = [self._found(text) for text in body["contents"]] if "contents" in body else self.flat
         return web.Response(body=msgspec.json.encode(found) if self.raw is None else self.raw)
@@ -93,7 +94,7 @@ class DetectorStub:
 
 @contextlib.asynccontextmanager
 async def detector_server(stub: DetectorStub) -> AsyncIterator[DetectorStub]:
-    """Serve a stub on a free port. Its gate is set."""
+    """Serve a stub on a free port, with its gate set."""
     stub.gate.set()
     app = web.Application()
 

@@ -1,1 +1,1 @@
-"""The ports of ingest in memory, and a web without a network. Parsers have no fake: tests read real files."""
+"""Fakes of the ports of ingest, in memory. The file parsers have no fake: their tests read real files."""

@@ -1,4 +1,4 @@
-"""Write compound files (MS-CFB) and Outlook mails (MS-OXMSG), because no available library does."""
+"""Writes compound files (MS-CFB) and Outlook mails (MS-OXMSG), because no available library writes them."""
 
 import struct
 from collections.abc import Mapping
@@ -9,7 +9,7 @@ _FREE, _END, _FAT = 0xFFFFFFFF, 0xFFFFFFFE, 0xFFFFFFFD
 _STORAGE, _STREAM, _ROOT = 1, 2, 5
 
 Tree = Mapping[str, "bytes | Tree"]
-"""Names of streams with their content, and of storages with what is in them."""
+"""The content of each stream, and the tree of each storage, by name."""
 
 
 @dataclass
@@ -23,7 +23,7 @@ class _Entry:
 
 
 def compound(tree: Tree) -> bytes:
-    """Return a compound file. Small streams are in the root's stream, the others and the root's are in sectors."""
+    """Return a compound file. The root's stream contains the small streams. Sectors contain all other streams."""
     root = _Entry("Root Entry", _ROOT)
     entries = [root]
     _add(entries, 0, tree)
@@ -54,7 +54,7 @@ def compound(tree: Tree) -> bytes:
 
 
 class _Blocks:
-    """Contents in blocks of one size, with the next block of each block."""
+    """Contents in blocks of one size, and the chain of the blocks: the number of the next block for each block."""
 
     def __init__(self, size: int) -> None:
         self._size = size
@@ -62,7 +62,7 @@ class _Blocks:
         self.chain: list[int] = []
 
     def put(self, content: bytes) -> int:
-        """Add a content, and return its first block."""
+        """Add a content, and return the number of its first block."""
         if not content:
             return _END
         start, count = len(self.chain), -(-len(content) // self._size)
@@ -72,7 +72,7 @@ class _Blocks:
 
 
 def _add(entries: list[_Entry], parent: int, tree: Tree) -> None:
-    """Add the entries of a storage. Each is the right sibling of the entry before."""
+    """Add the entries of a storage. Each entry is the right sibling of the previous entry."""
     before = None
     for name, content in sorted(tree.items(), key=lambda item: (len(item[0]), item[0].upper())):
         place = len(entries)
@@ -112,7 +112,7 @@ class OutlookMail:
 
     Attributes:
         recipients: The name, address and kind of each recipient: 1 for To, 2 for Cc.
-        attachments: Names and contents. None is an attachment without a file.
+        attachments: The name and the content of each attachment. The content None is an attachment without a file.
     """
 
     subject: str
@@ -123,7 +123,7 @@ class OutlookMail:
     attachments: list[tuple[str, bytes | None]] = field(default_factory=list)
 
     def __bytes__(self) -> bytes:
-        """Return the file."""
+        """Return the bytes of the mail's file."""
         strings = {0x001A: "IPM.Note", 0x0037: self.subject, 0x1000: self.body, 0x007D: self.headers}
         tree = _properties(32, strings, {0x1013: self.html})
         tree["__nameid_version1.0"] = {}
@@ -144,7 +144,7 @@ def _properties(
     blobs: Mapping[int, bytes] = {},  # never changed
     numbers: Mapping[int, int] = {},  # never changed
 ) -> dict[str, bytes | Tree]:
-    """The streams of properties; empty ones are left out (MS-OXMSG 2.4)."""
+    """Return the streams of properties, without empty ones (MS-OXMSG 2.4)."""
     tree: dict[str, bytes | Tree] = {}
     listed = bytes(header)
     for id_, text in strings.items():

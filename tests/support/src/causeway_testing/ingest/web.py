@@ -1,4 +1,4 @@
-"""The web in memory for tests."""
+"""A fake of the web for tests, in memory."""
 
 import asyncio
 from pathlib import Path
@@ -8,15 +8,15 @@ from servicekit.errors import NotFound
 
 
 class MemoryWeb:
-    """Pages by URL with validators."""
+    """Pages by URL, each with its validators."""
 
     def __init__(self) -> None:
         self.pages: dict[str, tuple[bytes, Fetched]] = {}
         self.bodies = 0
-        """How many bodies were sent."""
+        """The number of sent bodies."""
         self.sending = asyncio.Event()
         self.sending.set()
-        """Cleared, nobody gets an answer."""
+        """Clear this event to hold all responses."""
 
     async def fetch(self, url: str, target: Path, known: Validators | None) -> Fetched | None:
         """See `ingest.ports.Web.fetch`."""
