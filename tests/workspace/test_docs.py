@@ -55,6 +55,19 @@ def test_links_lead_somewhere(root: Path, pattern: str) -> None:
     assert broken == []
 
 
+def test_every_page_has_an_example_that_a_test_runs(root: Path) -> None:
+    """Other tests read each page, except two: `.ci/run` runs the demonstration of the comparison, and
+    settings.md is
+    generated.
+    """
+    folders = ("tests", "cli/tests", "libs/*/tests", "services/*/tests")
+    tests = {path for folder in folders for path in root.glob(f"{folder}/**/*.py")} - {Path(__file__)}
+    sources = "".join(path.read_text() for path in tests)
+    pages = {page.name for page in (root / "docs").glob("*.md")}
+    assert {name for name in pages if name not in sources} == {"comparison.md", "settings.md"}
+    assert "make demo" in (root / "docs" / "comparison.md").read_text()
+
+
 def test_shared_modules_are_explained(root: Path) -> None:
     """The table of shared modules in ARCHITECTURE.md has every module, and no other."""
     table = (root / "ARCHITECTURE.md").read_text().partition("## What is shared")[2].partition("\n## ")[0]
@@ -110,8 +123,8 @@ def test_the_targets_of_pages_exist(root: Path) -> None:
     targets = set(re.findall(r"^([a-z0-9][a-z0-9-]*):", (root / "Makefile").read_text(), re.MULTILINE))
     for pattern in PAGES:
         for page in root.glob(pattern):
-            told = set(re.findall(r"(?:`|^)(?:\w+=\S+ )*make ([a-z0-9-]+)", page.read_text(), re.MULTILINE))
-            assert told <= targets, page
+            targeted = set(re.findall(r"(?:`|^)(?:\w+=\S+ )*make ([a-z0-9-]+)", page.read_text(), re.MULTILINE))
+            assert targeted <= targets, page
 
 
 def test_the_settings_of_pages_exist(root: Path) -> None:
