@@ -5,7 +5,7 @@ from collections.abc import Callable, Sequence
 from typing import Protocol
 
 from detection.chunking.chunkers import Chunker, Chunking
-from detection.domain import Detection, DetectionContext, DetectorKind, Health
+from detection.domain import Detection, DetectionContext, DetectorKind
 
 _UNPROCESSABLE = 422
 
@@ -107,10 +107,6 @@ class Judge(ABC):
         Raises:
             DetectorFailed: The windows cannot be judged.
         """
-
-    async def health(self) -> Health:
-        """Return the health of the detector; never called while a text is judged."""
-        return Health(healthy=True)
 
 
 class WholeTextStream:
