@@ -41,7 +41,7 @@ def test_a_failure_has_no_internal_details() -> None:
     """The client gets the message of a detector's failure, but no internal details of a defect."""
     rule = _rule(Action.REPORT)
     assert rule.failure(DetectorFailed("too slow")) == Failure("d", "too slow")
-    assert rule.failure(ZeroDivisionError("secret")) == Failure("d", "the detector met an unexpected error")
+    assert rule.failure(ZeroDivisionError("secret")) == Failure("d", "the detector failed unexpectedly")
 
 
 def test_the_strictest_action_applies() -> None:

@@ -44,7 +44,7 @@ class Rule:
             log("detector failed", detector=self.detector_id, error=str(error))
             return Failure(self.detector_id, str(error), error.status, isinstance(error, NotAsked))
         _log.error("detector failed", detector=self.detector_id, exc_info=error)
-        return Failure(self.detector_id, "the detector met an unexpected error")
+        return Failure(self.detector_id, "the detector failed unexpectedly")
 
     @property
     def protects(self) -> bool:

@@ -8,15 +8,15 @@ from servicekit.yaml_values import ExistingFile, Name, Seconds, Secret, Target, 
 _LONGEST_PATH = 250
 
 
-def _beside(value: str, info: ValidationInfo) -> str:
-    """Return the full path of an existing file beside the models file; return other values unchanged."""
+def _resolved(value: str, info: ValidationInfo) -> str:
+    """Resolve an existing path relative to the models file; return other values unchanged."""
     folder = (info.context or {}).get("folder")
     if folder is None or not value or len(value) > _LONGEST_PATH or "{" in value:
         return value
     return str(folder / value) if (folder / value).exists() else value
 
 
-Beside = Annotated[str, AfterValidator(_beside)]
+FileOrText = Annotated[str, AfterValidator(_resolved)]
 _HeaderName = Annotated[str, StringConstraints(pattern=r"^[!#$%&'*+.^_`|~0-9A-Za-z-]+$", to_lower=True)]
 
 
@@ -111,8 +111,8 @@ class ModelEntry(_Entry):
 
     name: Name
     context_window: int | None = Field(None, ge=1)
-    tokenizer: Beside = ""
-    chat_template: Beside = ""
+    tokenizer: FileOrText = ""
+    chat_template: FileOrText = ""
     pictures: bool = False
     tools: bool = False
     reasoning: Literal["", "reasoning", "reasoning_content"] = ""

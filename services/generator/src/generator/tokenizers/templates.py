@@ -27,7 +27,7 @@ PLAIN = (
 """The default template: the role and the text of each message."""
 
 _CONFIG = "tokenizer_config.json"
-_BESIDE = "chat_template.jinja"
+_TEMPLATE = "chat_template.jinja"
 _SPECIAL = ("bos_token", "eos_token", "unk_token", "pad_token")
 
 
@@ -108,7 +108,7 @@ def template_beside(tokenizer: Path) -> ChatTemplate | None:
     """
     directory = tokenizer.parent
     config = directory / _CONFIG
-    if not (directory / _BESIDE).is_file() and not (config.is_file() and _config(config).get("chat_template")):
+    if not (directory / _TEMPLATE).is_file() and not (config.is_file() and _config(config).get("chat_template")):
         return None
     return load_template(str(directory))
 
@@ -150,7 +150,7 @@ def _text(message: ChatMessage, path: str) -> str:
 
 
 def _of_directory(directory: Path, config: Path) -> ChatTemplate:
-    beside = directory / _BESIDE
+    beside = directory / _TEMPLATE
     if beside.is_file():
         return ChatTemplate(beside.read_text(encoding="utf-8"), _special(config))
     found = _config(config).get("chat_template")
