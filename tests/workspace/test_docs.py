@@ -56,10 +56,7 @@ def test_links_lead_somewhere(root: Path, pattern: str) -> None:
 
 
 def test_every_page_has_an_example_that_a_test_runs(root: Path) -> None:
-    """Other tests read each page, except two: `.ci/run` runs the demonstration of the comparison, and
-    settings.md is
-    generated.
-    """
+    """Other tests read each page. Only settings.md, which is generated, and the comparison have no such test."""
     folders = ("tests", "cli/tests", "libs/*/tests", "services/*/tests")
     tests = {path for folder in folders for path in root.glob(f"{folder}/**/*.py")} - {Path(__file__)}
     sources = "".join(path.read_text() for path in tests)
