@@ -19,7 +19,6 @@ from servicekit.original_store import OriginalStore
 from ingest.adapters.messages import status_from_message, status_to_message
 from ingest.domain import Document, Fetched, Job, Status, Validators
 
-_ANSWER_SECONDS = 5.0
 _FETCH_BYTES_A_SECOND = 2_000_000
 _PICTURE_SECONDS = 10.0
 
