@@ -28,7 +28,7 @@ class FakeOriginals:
 
     Attributes:
         opened: The names of opened originals.
-        failure: An optional error to raise instead of an answer.
+        failure: An error that each call raises, or None.
     """
 
     contents: dict[tuple[str, str], bytes] = field(default_factory=dict)
@@ -62,8 +62,8 @@ class FakePictures:
     """Pictures by tenant, index, document, content and page.
 
     Attributes:
-        forgotten: Indexes with the documents whose pictures were removed, or None for all.
-        failure: An optional error to raise instead of an answer.
+        forgotten: The calls of `forget`: the index, and the ids of documents or None for all documents.
+        failure: An error that each read raises, or None.
     """
 
     contents: dict[tuple[str, str, str, str, int], bytes] = field(default_factory=dict)
@@ -142,8 +142,8 @@ class FakeResponses:
     """Responses and conversations by tenant, user and id.
 
     Attributes:
-        most: The maximum number for each user.
-        failure: An optional error to raise instead of an answer.
+        most: The maximum number of responses and conversations of a user. A new one replaces the oldest one.
+        failure: An error that each call raises, or None.
     """
 
     most: int = 10_000
@@ -217,7 +217,11 @@ class FakeResponses:
 
 @dataclass(slots=True)
 class FakeHistory:
-    """Conversations by tenant and user."""
+    """Conversations by tenant and user.
+
+    Attributes:
+        most: The maximum number of conversations of a user.
+    """
 
     most: int = MOST_CONVERSATIONS
     users: dict[tuple[str, str], dict[str, tuple[Conversation, bytes]]] = field(default_factory=dict)

@@ -22,10 +22,12 @@ class FakeResponseLog:
     """Response logs by tenant, user and id.
 
     Attributes:
-        most: The maximum number for each tenant.
-        logs: The written logs.
-        failure: An optional error to raise instead of an answer.
         reads: The number of reads.
+        most: The maximum number of logs of a tenant.
+        logs: The entries of each log.
+        failure: An error that each call raises, or None.
+        watchers: The functions that each new entry is passed to.
+        written: The position of the last entry.
     """
 
     reads: int = 0
@@ -139,11 +141,13 @@ class FakeTakenJob:
 
 @dataclass(slots=True)
 class FakeResponseJobs:
-    """Jobs in order.
+    """A queue of background responses.
 
     Attributes:
-        most: The maximum number for each tenant.
-        failure: An optional error to raise instead of an answer.
+        most: The maximum number of jobs of a tenant.
+        jobs: The waiting and running jobs, oldest first.
+        taken: The names of the running jobs.
+        failure: An error that `submit` raises, or None.
     """
 
     most: int = 100
@@ -156,7 +160,7 @@ class FakeResponseJobs:
         if self.failure is not None:
             raise self.failure
         if sum(each.principal.tenant == job.principal.tenant for each in self.jobs) >= self.most:
-            raise RateLimited("background: too many wait already.", field="background", retry_after=15.0)
+            raise RateLimited("background: too many responses are waiting.", field="background", retry_after=15.0)
         self.jobs.append(job)
 
     async def take(self, seconds: float) -> FakeTakenJob | None:

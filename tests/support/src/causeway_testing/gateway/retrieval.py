@@ -41,7 +41,14 @@ class FakeDocument:
 
 @dataclass(slots=True)
 class FakeRetriever:
-    """Find the passages with the most words of the query in named indexes, and know their documents."""
+    """A retriever in memory. A search orders the passages by the number of words that they share with the query.
+
+    Attributes:
+        indexes: The passages of each index.
+        queries: The queries of all searches.
+        documents: The documents of each index.
+        not_reranked: The reason that searches with a reranker report, or empty.
+    """
 
     indexes: dict[str, list[Passage]] = field(default_factory=dict)
     queries: list[str] = field(default_factory=list)
@@ -58,7 +65,7 @@ class FakeRetriever:
             each.stored
             for each in sorted(self.documents.get(index, ()), key=lambda each: each.stored.document_id)
             if each.visible_to(principal)
-            and all(each.fields().get(field) in wanted for field, wanted in values.items())
+            and all(each.fields().get(field) in accepted for field, accepted in values.items())
         )
 
     async def remove(
@@ -67,26 +74,26 @@ class FakeRetriever:
         """See `ports.documents.Catalogue`."""
         if index not in self.indexes:
             raise NotFound(f"No such index: '{index}' exists.", field="index", resource=index)
-        there = {passage.document_id for passage in self.indexes[index]}
-        there |= {each.stored.document_id for each in self.documents.get(index, ())}
-        pictured = {each.document_id for each in self.indexes[index] if each.has_pictures}
-        wanted = dict.fromkeys(document_ids)
-        gone = [each.stored for each in self.documents.get(index, ()) if each.stored.document_id in wanted]
+        existing = {passage.document_id for passage in self.indexes[index]}
+        existing |= {each.stored.document_id for each in self.documents.get(index, ())}
+        with_pictures = {each.document_id for each in self.indexes[index] if each.has_pictures}
+        requested = dict.fromkeys(document_ids)
+        removed = [each.stored for each in self.documents.get(index, ()) if each.stored.document_id in requested]
         self.documents[index] = [
-            each for each in self.documents.get(index, ()) if each.stored.document_id not in wanted
+            each for each in self.documents.get(index, ()) if each.stored.document_id not in requested
         ]
-        self.indexes[index] = [each for each in self.indexes[index] if each.document_id not in wanted]
+        self.indexes[index] = [each for each in self.indexes[index] if each.document_id not in requested]
         return Removal(
-            tuple(each for each in wanted if each in there),
-            tuple(each for each in wanted if each not in there),
-            tuple(each for each in wanted if each in pictured),
-            tuple(each.original for each in gone if each.original),
+            tuple(each for each in requested if each in existing),
+            tuple(each for each in requested if each not in existing),
+            tuple(each for each in requested if each in with_pictures),
+            tuple(each.original for each in removed if each.original),
         )
 
     async def read(
         self, principal: Principal, index: str, document_id: str, part: TextRange, deadline: Deadline
     ) -> ReadDocument:
-        """See `ports.documents.Catalogue`; the text is that of the document's passages."""
+        """See `ports.documents.Catalogue`. The text consists of the document's passages."""
         stored, passages = self._document(principal, index, document_id)
         text = "\n\n".join(
             each.text
@@ -102,7 +109,7 @@ class FakeRetriever:
     async def passages(
         self, principal: Principal, index: str, document_id: str, first: int, count: int, deadline: Deadline
     ) -> PassagePage:
-        """See `ports.documents.Catalogue`; their order is that of the list."""
+        """See `ports.documents.Catalogue`. The passages have the order of `indexes`."""
         stored, passages = self._document(principal, index, document_id)
         listed = tuple(
             StoredPassage(each.id, number, each.page, each.headings, each.text, each.sourcepage)
@@ -154,7 +161,7 @@ class FakeRetriever:
 
 
 def _reranked(passages: list[Passage], least: float | None) -> tuple[Passage, ...]:
-    """Return the passages in the order of a reranker's scores, if there are any."""
+    """Return the passages in the order of their reranker scores; unchanged if no passage has such a score."""
     scores = {each.id: each.reranker_score for each in passages if each.reranker_score is not None}
     if not scores:
         return tuple(passages)
