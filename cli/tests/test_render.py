@@ -8,10 +8,10 @@ from pathlib import Path
 from typing import Any
 
 import pytest
-from causeway.cli.answers import Answer, Step
+from causeway.cli.answers import Answer, Job, JobWarning, Step
 from causeway.cli.ingesting import Outcome, Source
 from causeway.cli.render import StartProgress, console, printable, time_line
-from causeway.cli.watchers import BarsWatcher
+from causeway.cli.watchers import BarsWatcher, summary
 from hypothesis import given
 from hypothesis import strategies as st
 from rich.console import Console
@@ -103,6 +103,26 @@ def test_bars_show_failures_and_the_time_left() -> None:
             bars.started(source)
             bars.finished(Outcome(source, "failed"))
     assert re.search(r"3 failed, \d+:\d\d:\d\d left", shown.getvalue())
+
+
+def test_the_summary_of_many_files_is_short() -> None:
+    """The table of many files has only the failed ones, and a warning of many files is printed once."""
+    scan = Job("j", "succeeded", warnings=(JobWarning("OCR is not installed.", page=1),), warning_count=2)
+    outcomes = [
+        Outcome(Source(Path(f"{number}.pdf"), f"{number}.pdf"), "succeeded", job=scan) for number in range(51)
+    ]
+    outcomes.append(Outcome(Source(Path("bad.pdf"), "bad.pdf"), "failed", message="The file is damaged."))
+    out = Console(file=io.StringIO(), force_terminal=True, width=120, color_system=None)
+    summary(out, outcomes)
+    assert isinstance(out.file, io.StringIO)
+    lines = out.file.getvalue().splitlines()
+    assert lines[0].split() == ["File", "State"]
+    assert lines[1].split(maxsplit=2) == ["bad.pdf", "failed", "The file is damaged."]
+    assert lines[2:] == [
+        "not read: 51 parts of 51 files, for example 0.pdf, page 1: OCR is not installed.",
+        "not read: 51 more parts",
+        "51 succeeded, 1 failed",
+    ]
 
 
 @pytest.mark.parametrize("option", ["--json", "--index=x"])

@@ -54,10 +54,14 @@ class JobWarning:
     part: str = ""
 
     @property
+    def place(self) -> str:
+        """Return the page and the part of the file; empty for the whole file."""
+        return ", ".join([f"page {self.page}"] * bool(self.page) + [self.part] * bool(self.part))
+
+    @property
     def text(self) -> str:
         """Return the page and the part, followed by the message."""
-        place = [f"page {self.page}"] * bool(self.page) + [self.part] * bool(self.part)
-        return f"{', '.join(place)}: {self.message}" if place else self.message
+        return f"{self.place}: {self.message}" if self.place else self.message
 
 
 @dataclass(frozen=True, slots=True)

@@ -21,6 +21,7 @@ Url = Annotated[
     typer.Option(
         "--url",
         envvar="CAUSEWAY_URL",
+        metavar="URL",
         help="URL of the platform. Default: the URL of the local stack on --data-dir; if that stack does not run, "
         f"{DEFAULT_URL}.",
     ),
@@ -32,6 +33,7 @@ ApiKey = Annotated[
         envvar="CAUSEWAY_API_KEY",
         show_default=False,
         show_envvar=True,
+        metavar="KEY",
         help="The API key, if the platform requires one. Prefer the environment variable, because other users of "
         "this machine can see command lines.",
     ),
@@ -42,6 +44,7 @@ DataDir = Annotated[
         "--data-dir",
         envvar="CAUSEWAY_DATA_DIR",
         file_okay=False,
+        metavar="DIRECTORY",
         help="Data directory of the local stack, which `causeway up` starts.",
     ),
 ]
@@ -50,6 +53,7 @@ NatsUrl = Annotated[
     typer.Option(
         "--nats-url",
         envvar="CAUSEWAY_NATS_URL",
+        metavar="URL",
         help="URL of NATS. Default: the NATS of the local stack on --data-dir; if that stack does not run, "
         f"{DEFAULT_NATS}.",
     ),

@@ -2,7 +2,7 @@
 
 import json
 from collections import Counter
-from collections.abc import Sequence
+from collections.abc import Iterator, Sequence
 from datetime import timedelta
 from types import TracebackType
 from typing import Self
@@ -12,6 +12,9 @@ from causeway.cli.answers import Job
 from causeway.cli.ingesting import Outcome, Source
 from rich.console import Console
 from rich.progress import BarColumn, Progress, TaskID, TaskProgressColumn, TextColumn, TimeElapsedColumn
+
+_MAX_ROWS = 50
+"""The table of a terminal lists more files only if they failed."""
 
 
 class JsonWatcher:
@@ -119,18 +122,41 @@ class BarsWatcher:
 
 
 def summary(out: Console, outcomes: Sequence[Outcome]) -> None:
-    """Print the number of files by state; on a terminal, also print a table of all files, failed files last."""
+    """Print the number of files by state; on a terminal, also print a table of the files and their warnings.
+
+    The table has all files if they fit, and otherwise only the files that failed. Failed files are last.
+    """
     if out.is_terminal:
+        listed = outcomes if len(outcomes) <= _MAX_ROWS else [outcome for outcome in outcomes if not outcome.ok]
         rows = [
             (outcome.source.name, render.state(outcome.state), _after(outcome).removeprefix(", "))
-            for outcome in sorted(outcomes, key=lambda outcome: not outcome.ok)
+            for outcome in sorted(listed, key=lambda outcome: not outcome.ok)
         ]
-        render.table(out, ("File", "State", ""), rows)
-        for outcome in outcomes:
-            for line in _warnings(outcome):
-                render.line(out, f"{outcome.source.name}, {line}", "yellow")
+        if rows:
+            render.table(out, ("File", "State", ""), rows)
+        for line in _grouped_warnings(outcomes):
+            render.line(out, line, "yellow")
     counts = Counter(outcome.state for outcome in outcomes)
     render.line(out, ", ".join(f"{count} {state}" for state, count in counts.items()), "bold")
+
+
+def _grouped_warnings(outcomes: Sequence[Outcome]) -> Iterator[str]:
+    """Yield one line for each warning. Hundreds of files may have the same one, for example that OCR is missing."""
+    places: dict[str, list[tuple[str, str]]] = {}
+    more = 0
+    for outcome in outcomes:
+        if outcome.job is not None:
+            for warning in outcome.job.warnings:
+                places.setdefault(warning.message, []).append((outcome.source.name, warning.place))
+            more += outcome.job.warning_count - len(outcome.job.warnings)
+    for message, found in places.items():
+        where = ", ".join(filter(None, found[0]))
+        if len(found) > 1:
+            files = render.counted(len({name for name, _ in found}), "file")
+            where = f"{render.counted(len(found), 'part')} of {files}, for example {where}"
+        yield f"not read: {where}: {message}"
+    if more:
+        yield f"not read: {render.counted(more, 'more part')}"
 
 
 def _after(outcome: Outcome) -> str:

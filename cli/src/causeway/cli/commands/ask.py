@@ -25,9 +25,12 @@ class Mode(enum.StrEnum):
     TEXT = "text"
 
 
-Question = Annotated[str, typer.Argument(help="The question.")]
+Question = Annotated[str, typer.Argument(metavar="QUESTION", help="The question.")]
 Index = Annotated[
-    str | None, typer.Option("--index", "-i", help="The index to search. Default: the platform's default index.")
+    str | None,
+    typer.Option(
+        "--index", "-i", metavar="INDEX", help="The index to search. Default: the platform's default index."
+    ),
 ]
 SearchMode = Annotated[Mode, typer.Option(help="Search with vectors and text, only vectors, or only text.")]
 Trace = Annotated[
@@ -35,7 +38,9 @@ Trace = Annotated[
 ]
 Top = Annotated[
     int | None,
-    typer.Option(min=1, help="Maximum number of passages for the answer. Default: the platform's default."),
+    typer.Option(
+        min=1, metavar="NUMBER", help="Maximum number of passages for the answer. Default: the platform's default."
+    ),
 ]
 
 _MOST_INDEXES = 20

@@ -26,6 +26,7 @@ Retriever = Annotated[
     typer.Option(
         "--retriever",
         envvar="CAUSEWAY_RETRIEVER_TARGET",
+        metavar="ADDRESS",
         help="Address of the retriever. Default: the retriever of the local stack on --data-dir; if that stack "
         f"does not run, {DEFAULT_RETRIEVER}.",
     ),
@@ -33,11 +34,16 @@ Retriever = Annotated[
 
 
 def backup(
-    folder: Annotated[Path, typer.Argument(help="The folder to write; it must be new or empty.", file_okay=False)],
+    folder: Annotated[
+        Path,
+        typer.Argument(metavar="FOLDER", help="The folder to write; it must be new or empty.", file_okay=False),
+    ],
     nats_url: NatsUrl = None,
     retriever: Retriever = None,
     data_dir: DataDir = DEFAULT_DATA_DIR,
-    wait: Annotated[float, typer.Option(min=0, help="Maximum time to wait for running jobs, in seconds.")] = 60,
+    wait: Annotated[
+        float, typer.Option(min=0, metavar="SECONDS", help="Maximum time to wait for running jobs, in seconds.")
+    ] = 60,
 ) -> None:
     """Write all stored data of an installation to a folder.
 
@@ -52,7 +58,9 @@ def backup(
 
 
 def restore(
-    folder: Annotated[Path, typer.Argument(help="The folder of the backup.", exists=True, file_okay=False)],
+    folder: Annotated[
+        Path, typer.Argument(metavar="FOLDER", help="The folder of the backup.", exists=True, file_okay=False)
+    ],
     nats_url: NatsUrl = None,
     retriever: Retriever = None,
     data_dir: DataDir = DEFAULT_DATA_DIR,
@@ -62,6 +70,7 @@ def restore(
             envvar="CAUSEWAY_NATS_REPLICAS",
             min=1,
             max=5,
+            metavar="NUMBER",
             help="Number of replicas in NATS. Default: the number in the backup.",
         ),
     ] = None,

@@ -42,7 +42,7 @@ _STREAMED = Question(
 _WHOLE = Question("When will the pivot bearing be renewed?", "brannoch-bridge-maintenance-plan.pdf#page=4")
 _OPENAI = Question("How many leave days may be carried over, and until when?", "leave-and-absence.md")
 
-Corpus = Annotated[Path, typer.Option("--corpus", help="Directory of the sample corpus.")]
+Corpus = Annotated[Path, typer.Option("--corpus", metavar="DIRECTORY", help="Directory of the sample corpus.")]
 Keep = Annotated[bool, typer.Option("--keep", help="Keep the platform running until Ctrl-C.")]
 
 EXAMPLES = (

@@ -11,12 +11,18 @@ from causeway.cli.library import Library, run_with_library
 from causeway.cli.options import DEFAULT_DATA_DIR, ApiKey, DataDir, Json, Url
 
 Index = Annotated[
-    str, typer.Option("--index", "-i", help="The index that contains the documents.", show_default=False)
+    str,
+    typer.Option(
+        "--index", "-i", metavar="INDEX", help="The index that contains the documents.", show_default=False
+    ),
 ]
 Name = Annotated[
     str, typer.Argument(metavar="DOCUMENT", help="The name or the id of the document.", show_default=False)
 ]
-Most = Annotated[int, typer.Option("--limit", "-n", min=1, max=100_000, help="Maximum number of entries to show.")]
+Most = Annotated[
+    int,
+    typer.Option("--limit", "-n", min=1, max=100_000, metavar="NUMBER", help="Maximum number of entries to show."),
+]
 Users = Annotated[
     list[str] | None,
     typer.Option("--user", "-u", metavar="ID", help="A user who may see the document. Repeatable."),

@@ -34,24 +34,41 @@ Setting = enum.StrEnum("Setting", {name.upper(): name.replace("_", "-") for name
 Name = Annotated[str, typer.Argument(metavar="INDEX", help="The name of the index.", show_default=False)]
 Embedding = Annotated[
     str,
-    typer.Option("--embedding", "-e", help="The embedding model; GET /v1/models lists them.", show_default=False),
+    typer.Option(
+        "--embedding",
+        "-e",
+        metavar="MODEL",
+        help="The embedding model; GET /v1/models lists them.",
+        show_default=False,
+    ),
 ]
 Language = Annotated[
     str,
-    typer.Option("--language", help="Language for text search: auto, or a code such as de.", show_default=False),
+    typer.Option(
+        "--language",
+        metavar="LANGUAGE",
+        help="Language for text search: auto, or a code such as de.",
+        show_default=False,
+    ),
 ]
 ChunkTokens = Annotated[
     int | None,
-    typer.Option(min=16, max=8192, help="Maximum number of tokens of a passage. Applies to new documents."),
+    typer.Option(
+        min=16, max=8192, metavar="TOKENS", help="Maximum number of tokens of a passage. Applies to new documents."
+    ),
 ]
 ChunkOverlap = Annotated[
-    int | None, typer.Option(min=0, max=8191, help="Maximum overlap of a passage with the previous one, in tokens.")
+    int | None,
+    typer.Option(
+        min=0, max=8191, metavar="TOKENS", help="Maximum overlap of a passage with the previous one, in tokens."
+    ),
 ]
 FusionOption = Annotated[
     Fusion | None, typer.Option("--fusion", help="How hybrid searches combine their results by default.")
 ]
 DenseWeight = Annotated[
-    float | None, typer.Option(min=0, max=1, help="Default weight of the vectors in hybrid searches.")
+    float | None,
+    typer.Option(min=0, max=1, metavar="WEIGHT", help="Default weight of the vectors in hybrid searches."),
 ]
 Expand = Annotated[
     bool | None,

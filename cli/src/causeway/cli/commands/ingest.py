@@ -17,11 +17,18 @@ from causeway.cli.signals import cancelled_by_signals
 from causeway.cli.watchers import BarsWatcher, JsonWatcher, LinesWatcher, summary
 from rich.console import Console
 
-Paths = Annotated[list[Path], typer.Argument(exists=True, readable=True, help="Files and directories.")]
-Index = Annotated[str, typer.Option("--index", "-i", help="The index that receives the documents.")]
-AtOnce = Annotated[int, typer.Option(min=1, max=64, help="Maximum number of files to ingest concurrently.")]
+Paths = Annotated[
+    list[Path], typer.Argument(exists=True, readable=True, metavar="PATH", help="Files and directories.")
+]
+Index = Annotated[
+    str, typer.Option("--index", "-i", metavar="INDEX", help="The index that receives the documents.")
+]
+AtOnce = Annotated[
+    int, typer.Option(min=1, max=64, metavar="NUMBER", help="Maximum number of files to ingest concurrently.")
+]
 Patience = Annotated[
-    float, typer.Option(min=1, help="Seconds without progress after which a file counts as failed.")
+    float,
+    typer.Option(min=1, metavar="SECONDS", help="Seconds without progress after which a file counts as failed."),
 ]
 
 Pictures = Annotated[
@@ -42,6 +49,7 @@ Poll = Annotated[
     float,
     typer.Option(
         min=0,
+        metavar="SECONDS",
         help="With --watch: seconds between checks, for file systems without change notifications.",
     ),
 ]

@@ -25,11 +25,13 @@ class JobState(enum.StrEnum):
     CANCELLED = "cancelled"
 
 
-Index = Annotated[str, typer.Option("--index", "-i", help="Only jobs that write to this index.")]
+Index = Annotated[str, typer.Option("--index", "-i", metavar="INDEX", help="Only jobs that write to this index.")]
 State = Annotated[JobState | None, typer.Option("--state", "-s", help="Only jobs in this state.")]
-Most = Annotated[int, typer.Option("--limit", "-n", min=1, max=100_000, help="Maximum number of jobs to show.")]
-Ids = Annotated[list[str], typer.Argument(metavar="ID…", help="Ids of jobs.", show_default=False)]
-SomeIds = Annotated[list[str] | None, typer.Argument(metavar="ID…", help="Ids of jobs.", show_default=False)]
+Most = Annotated[
+    int, typer.Option("--limit", "-n", min=1, max=100_000, metavar="NUMBER", help="Maximum number of jobs to show.")
+]
+Ids = Annotated[list[str], typer.Argument(metavar="ID", help="Ids of jobs.", show_default=False)]
+SomeIds = Annotated[list[str] | None, typer.Argument(metavar="ID", help="Ids of jobs.", show_default=False)]
 All = Annotated[bool, typer.Option("--all", help="Submit all jobs that failed permanently.")]
 
 EXAMPLES = (

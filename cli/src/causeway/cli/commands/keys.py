@@ -39,21 +39,38 @@ Replicas = Annotated[
     ),
 ]
 Name = Annotated[
-    str, typer.Option("--name", help="The name of the key in lists, and in `keys` of a front end profile.")
+    str,
+    typer.Option(
+        "--name", metavar="NAME", help="The name of the key in lists, and in `keys` of a front end profile."
+    ),
 ]
-Tenant = Annotated[str, typer.Option(help="The tenant of the key.")]
+Tenant = Annotated[str, typer.Option(metavar="TENANT", help="The tenant of the key.")]
 User = Annotated[
     str,
-    typer.Option(help="The user who owns the histories and uploads made with the key. Default: the key's name."),
+    typer.Option(
+        metavar="USER",
+        help="The user who owns the histories and uploads made with the key. Default: the key's name.",
+    ),
 ]
-Roles = Annotated[str, typer.Option(help=f"One or more of {','.join(ROLES)}; admin includes the others.")]
+Roles = Annotated[
+    str, typer.Option(metavar="ROLES", help=f"One or more of {','.join(ROLES)}; admin includes the others.")
+]
 Oids = Annotated[
-    str, typer.Option(help="Ids that access lists of documents may contain for this key. Default: the user.")
+    str,
+    typer.Option(
+        metavar="IDS", help="Ids that access lists of documents may contain for this key. Default: the user."
+    ),
 ]
-Groups = Annotated[str, typer.Option(help="Groups that access lists of documents may contain for this key.")]
-Profile = Annotated[str, typer.Option(help="Front end profiles that accept the key. Default: all.")]
-Expires = Annotated[str, typer.Option(help="Expiry: 90d, 12h, or a date such as 2027-01-31. Default: never.")]
-Ids = Annotated[list[str], typer.Argument(help="Ids of keys, or the keys themselves.")]
+Groups = Annotated[
+    str, typer.Option(metavar="GROUPS", help="Groups that access lists of documents may contain for this key.")
+]
+Profile = Annotated[
+    str, typer.Option(metavar="PROFILES", help="Front end profiles that accept the key. Default: all.")
+]
+Expires = Annotated[
+    str, typer.Option(metavar="TIME", help="Expiry: 90d, 12h, or a date such as 2027-01-31. Default: never.")
+]
+Ids = Annotated[list[str], typer.Argument(metavar="KEY", help="Ids of keys, or the keys themselves.")]
 
 
 def create(
@@ -104,7 +121,7 @@ def create(
 
 
 def list_keys(
-    tenant: Annotated[str, typer.Option(help="Only keys of this tenant.")] = "",
+    tenant: Annotated[str, typer.Option(metavar="TENANT", help="Only keys of this tenant.")] = "",
     nats_url: NatsUrl = None,
     data_dir: DataDir = DEFAULT_DATA_DIR,
     replicas: Replicas = 1,

@@ -12,7 +12,10 @@ from causeway.cli.mcp_bridge import Bridge, bridge_client
 from causeway.cli.options import DEFAULT_DATA_DIR, ApiKey, DataDir, Url, resolve_url
 
 FrontEnd = Annotated[
-    str, typer.Option("--front-end", "-f", help="Mount (first path segment) of the front end profile to use.")
+    str,
+    typer.Option(
+        "--front-end", "-f", metavar="MOUNT", help="Mount (first path segment) of the front end profile to use."
+    ),
 ]
 
 _LONGEST_LINE = 4 * 1024 * 1024

@@ -12,10 +12,13 @@ from causeway.cli.library import Library, run_with_library
 from causeway.cli.options import DEFAULT_DATA_DIR, ApiKey, DataDir, Json, Url
 
 Most = Annotated[
-    int, typer.Option("--limit", "-n", min=1, max=100_000, help="Maximum number of responses to show.")
+    int,
+    typer.Option(
+        "--limit", "-n", min=1, max=100_000, metavar="NUMBER", help="Maximum number of responses to show."
+    ),
 ]
 Id = Annotated[str, typer.Argument(metavar="ID", help="Id of a response.", show_default=False)]
-Ids = Annotated[list[str], typer.Argument(metavar="ID…", help="Ids of responses.", show_default=False)]
+Ids = Annotated[list[str], typer.Argument(metavar="ID", help="Ids of responses.", show_default=False)]
 
 EXAMPLES = (
     "causeway responses list",

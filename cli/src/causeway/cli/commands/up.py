@@ -21,8 +21,12 @@ from causeway.cli.stack import BROKER, SERVICES, Stack
 from rich.console import Console
 from rich.text import Text
 
-Port = Annotated[int, typer.Option(min=0, max=65535, help="Port of the gateway; 0 selects a free port.")]
-Timeout = Annotated[float, typer.Option(min=1, help="Maximum time until all services are ready, in seconds.")]
+Port = Annotated[
+    int, typer.Option(min=0, max=65535, metavar="PORT", help="Port of the gateway; 0 selects a free port.")
+]
+Timeout = Annotated[
+    float, typer.Option(min=1, metavar="SECONDS", help="Maximum time until all services are ready, in seconds.")
+]
 
 
 class AuthMode(enum.StrEnum):

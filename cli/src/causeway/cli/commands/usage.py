@@ -19,11 +19,14 @@ EXAMPLES = (
     "causeway usage --since 2026-01-01 --until 2026-02-01 --by tenant --json",
 )
 
-Tenant = Annotated[str, typer.Option(help="Only this tenant. Default: all.")]
-Since = Annotated[str, typer.Option(help="Start: 24h, 7d, or a date such as 2026-01-31 (UTC).")]
-Until = Annotated[str, typer.Option(help="End, in the same format. Default: now.")]
+Tenant = Annotated[str, typer.Option(metavar="TENANT", help="Only this tenant. Default: all.")]
+Since = Annotated[str, typer.Option(metavar="TIME", help="Start: 24h, 7d, or a date such as 2026-01-31 (UTC).")]
+Until = Annotated[str, typer.Option(metavar="TIME", help="End, in the same format. Default: now.")]
 By = Annotated[
-    str, typer.Option(help=f"Group the sums by one or more of {', '.join(GROUPS)}; separate them by commas.")
+    str,
+    typer.Option(
+        metavar="COLUMNS", help=f"Group the sums by one or more of {', '.join(GROUPS)}; separate them by commas."
+    ),
 ]
 
 

@@ -14,6 +14,7 @@ Issuer = Annotated[
     str,
     typer.Option(
         "--issuer",
+        metavar="URL",
         help="Issuer of the user's OpenID Connect tokens. Leave it out for users of API keys.",
         show_default=False,
     ),
