@@ -797,7 +797,7 @@ async def test_no_summary_has_a_secret(world: World, said: str, mount: str) -> N
             assert status == 400
             continue
         [item] = [item for item in json.loads(body)["output"] if item["type"] == "compaction"]
-        summary = world.keys.opened(Principal("local"), mount, "compaction", item["encrypted_content"])
+        summary = world.keys.unseal(Principal("local"), mount, "compaction", item["encrypted_content"])
         assert json.loads(summary or "")["text"] == (BEFORE + "[REDACTED]" + AFTER).strip()
 
 

@@ -39,7 +39,7 @@ async def replica(url: str, clock: Clock) -> AsyncIterator[tuple[LinkKeys, Perio
 
 def opens(ring: LinkKeys, signature: str | None) -> bool:
     try:
-        return ring.opened(signature or "") == LINKED
+        return ring.verify(signature or "") == LINKED
     except Unavailable:
         return False
 
@@ -90,4 +90,4 @@ async def test_replicas_share_the_keys_of_sealed_contents(tmp_path: Path) -> Non
             await stack.enter_async_context(PeriodKeyWatch(link.content_keys, ring, "keys", retry=0.05))
         await eventually(lambda: all(ring.ids for ring in rings))
         sealed = rings[0].seal(owner, "web", "reasoning", "So.")
-        await eventually(lambda: rings[1].opened(owner, "web", "reasoning", sealed) == "So.")
+        await eventually(lambda: rings[1].unseal(owner, "web", "reasoning", sealed) == "So.")

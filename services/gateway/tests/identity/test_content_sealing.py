@@ -14,13 +14,13 @@ KEY = b"k" * 32
 
 
 @given(st.text())
-def test_a_sealed_content_can_be_opened(text: str) -> None:
-    """Any ring with the key opens a content. Sealing a text twice gives different contents."""
+def test_a_sealed_content_can_be_unsealed(text: str) -> None:
+    """Any ring with the key unseals a content. Sealing a text twice gives different contents."""
     keys = ContentKeys.of(KEY)
     sealed = keys.seal(ANN, "web", "reasoning", text)
     assert sealed != keys.seal(ANN, "web", "reasoning", text)
     assert (
-        ContentKeys.of(b"n" * 32, KEY, now=lambda: keys._now() + keys.PERIOD_SECONDS).opened(
+        ContentKeys.of(b"n" * 32, KEY, now=lambda: keys._now() + keys.PERIOD_SECONDS).unseal(
             ANN, "web", "reasoning", sealed
         )
         == text
@@ -39,21 +39,21 @@ def test_a_sealed_content_can_be_opened(text: str) -> None:
     ids=("tenant", "user", "issuer", "profile", "kind"),
 )
 def test_a_content_belongs_to_one_user_and_one_kind(owner: Principal, profile: str, kind: str) -> None:
-    """Another user, front end or kind cannot open a content."""
+    """Another user, front end or kind cannot unseal a content."""
     keys = ContentKeys.of(KEY)
     sealed = keys.seal(ANN, "web", "reasoning", "So.")
-    assert keys.opened(ANN, "web", "reasoning", sealed) == "So."
-    assert keys.opened(owner, profile, kind, sealed) is None
+    assert keys.unseal(ANN, "web", "reasoning", sealed) == "So."
+    assert keys.unseal(owner, profile, kind, sealed) is None
 
 
 @given(st.integers(min_value=0), st.characters())
-def test_a_changed_content_cannot_be_opened(at: int, character: str) -> None:
+def test_a_changed_content_cannot_be_unsealed(at: int, character: str) -> None:
     """A change of any character is detected."""
     keys = ContentKeys.of(KEY)
     sealed = keys.seal(ANN, "web", "reasoning", "At nine.")
     at %= len(sealed)
     changed = sealed[:at] + character + sealed[at + 1 :]
-    assert changed == sealed or keys.opened(ANN, "web", "reasoning", changed) is None
+    assert changed == sealed or keys.unseal(ANN, "web", "reasoning", changed) is None
 
 
 def test_keys_expire() -> None:
@@ -64,8 +64,8 @@ def test_keys_expire() -> None:
         later = ContentKeys(lambda periods=periods: now + periods * ContentKeys.PERIOD_SECONDS)  # type: ignore[misc]
         later.put(later.period, b"n" * 32)
         later.put(100, KEY)
-        assert later.opened(ANN, "web", "reasoning", sealed) == text
+        assert later.unseal(ANN, "web", "reasoning", sealed) == text
     empty = ContentKeys()
     assert empty.seal(ANN, "web", "reasoning", "So.") == ""
     with pytest.raises(Unavailable):
-        empty.opened(ANN, "web", "reasoning", sealed)
+        empty.unseal(ANN, "web", "reasoning", sealed)

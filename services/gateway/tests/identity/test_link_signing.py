@@ -44,7 +44,7 @@ def test_a_signature_restores_its_claims() -> None:
     signature = ring.sign(linked())
     assert signature is not None
     assert signature.replace(".", "").replace("_", "").replace("-", "").isalnum()
-    opened_document = ring.opened(signature)
+    opened_document = ring.verify(signature)
     assert opened_document == linked()
     principal = opened_document.principal
     assert (principal.tenant, principal.user, principal.issuer) == ("north", "ann", "https://id.example.com")
@@ -61,7 +61,7 @@ def test_no_character_can_be_changed(at: int, character: str) -> None:
     changed = signature[:at] + character + signature[at + 1 :]
     if changed != signature:
         with pytest.raises((PermissionDenied, Unavailable)):
-            ring.opened(changed)
+            ring.verify(changed)
 
 
 WRONG = [
@@ -81,7 +81,7 @@ WRONG = [
 def test_an_invalid_signature_is_refused(wrong: str) -> None:
     """An invalid signature is refused with the usual message, and never causes an internal error."""
     with pytest.raises(PermissionDenied, match="Ask again to get a new one"):
-        LinkKeys.of(KEY, now=Clock()).opened(wrong)
+        LinkKeys.of(KEY, now=Clock()).verify(wrong)
 
 
 def test_the_claims_cannot_be_swapped() -> None:
@@ -89,9 +89,9 @@ def test_the_claims_cannot_be_swapped() -> None:
     ring = LinkKeys.of(KEY, now=Clock())
     mine, other = (ring.sign(linked(tenant=each)) or "" for each in ("north", "south"))
     with pytest.raises(PermissionDenied):
-        ring.opened(f"{other.rpartition('.')[0]}.{mine.rpartition('.')[2]}")
+        ring.verify(f"{other.rpartition('.')[0]}.{mine.rpartition('.')[2]}")
     with pytest.raises(PermissionDenied):
-        LinkKeys.of(OLD, now=Clock()).opened(mine)
+        LinkKeys.of(OLD, now=Clock()).verify(mine)
     assert b"south" in base64.urlsafe_b64decode(other.split(".")[2] + "==")
 
 
@@ -101,10 +101,10 @@ def test_a_link_expires() -> None:
     ring = LinkKeys.of(KEY, now=clock)
     signature = ring.sign(linked()) or ""
     clock.now += 59
-    ring.opened(signature)
+    ring.verify(signature)
     clock.now += 1
     with pytest.raises(PermissionDenied):
-        ring.opened(signature)
+        ring.verify(signature)
 
 
 def test_keys_rotate() -> None:
@@ -115,17 +115,17 @@ def test_keys_rotate() -> None:
     old = LinkKeys(clock)
     old.put(ring.period - 1, OLD)
     before = old.sign(linked()) or ""
-    assert ring.opened(before) == linked()
+    assert ring.verify(before) == linked()
     new = ring.sign(linked()) or ""
     assert new.split(".")[1] == str(ring.period)
     with pytest.raises(Unavailable):
-        old.opened(new)
+        old.verify(new)
     ring.put(ring.period + 1, b"n" * 32)
     assert (ring.sign(linked()) or "").split(".")[1] == str(ring.period), "the next key waits for its period"
     clock.now += LinkKeys.PERIOD_SECONDS
     assert ring.ids == {ring.period, ring.period - 1}
     with pytest.raises(PermissionDenied):
-        ring.opened(before)
+        ring.verify(before)
 
 
 def test_nothing_is_signed_without_a_key() -> None:

@@ -229,7 +229,7 @@ async def test_invalid_links_get_the_same_refusal(world: World) -> None:
     link = link_of(await world.asks())
     head, _, signature = link.partition("?link=")
     other = LinkKeys.of(b"o" * 32, now=world.clock)
-    foreign = other.sign(world.fakes.link_keys.opened(signature))
+    foreign = other.sign(world.fakes.link_keys.verify(signature))
     wrong = [f"{head}?link={each}" for each in ("", "x", signature[:-1], f"{signature}a", foreign)]
     answers = [await world.opens(each) for each in wrong]
     with_key = await world.opens(wrong[1], headers=world.headers)

@@ -41,7 +41,7 @@ class ContentKeys(PeriodKeys):
         sealed = AESGCM(self._keys[key_id]).encrypt(nonce, text.encode(), _bound(owner, profile, kind))
         return f"{_PREFIX}{key_id}.{base64.urlsafe_b64encode(nonce + sealed).decode()}"
 
-    def opened(self, owner: Principal, profile: str, kind: str, sealed: str) -> str | None:
+    def unseal(self, owner: Principal, profile: str, kind: str, sealed: str) -> str | None:
         """See `Sealing`."""
         if not self.ids:
             raise Unavailable(

@@ -80,8 +80,8 @@ class LinkKeys(PeriodKeys):
         signature = f"{signed}.{_base64url(_mac(self._keys[key_id], signed))}"
         return signature if len(signature) <= _LONGEST else None
 
-    def opened(self, signature: str) -> LinkedDocument:
-        """Return the contents of a signature.
+    def verify(self, signature: str) -> LinkedDocument:
+        """Verify a signature and return its contents.
 
         Raises:
             PermissionDenied: The signature is invalid or has expired.

@@ -19,7 +19,7 @@ class Sealing(Protocol):
         """
         ...
 
-    def opened(self, owner: Principal, profile: str, kind: str, sealed: str) -> str | None:
+    def unseal(self, owner: Principal, profile: str, kind: str, sealed: str) -> str | None:
         """Return the decrypted text, or None if it was not encrypted for this user, front end and kind.
 
         Raises:

@@ -52,7 +52,7 @@ class SignedLinks:
             await self._identified(scope, receive, send)
             return
 
-        linked = self._keys.opened(signature)
+        linked = self._keys.verify(signature)
         remaining = [(name, value) for name, value in query if name != PARAMETER]
         scope["query_string"] = urlencode(remaining).encode()
         state = state_of(scope)
