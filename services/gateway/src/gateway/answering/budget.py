@@ -57,7 +57,7 @@ def context_tokens(
 
     Returns:
         The ratio's share of the free window, or of ``max_tokens`` if that is less. The minimum is one passage, if
-        the window has room for the passage beside the answer. A short answer must not lose its sources.
+        the window has room for the passage and the answer. A short answer must not lose its sources.
     """
     available = window - prompt_tokens - ADDITION_PROMPT_TOKENS
     share = int(min(max_tokens or window, available) * ratio)

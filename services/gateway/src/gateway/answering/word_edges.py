@@ -11,9 +11,9 @@ def separator(kept: str, redacted: str, edge: str) -> str:
     """Return the separator between a replacement and the rest of a word, so that the rest is not a new word.
 
     Args:
-        kept: The remaining character beside the cut, or empty at an end of the text.
+        kept: The remaining character next to the cut, or empty at an end of the text.
         redacted: The redacted character on the other side of the cut.
-        edge: The replacement's character beside the cut, or empty for an empty replacement. Beside a letter or
+        edge: The replacement's character next to the cut, or empty for an empty replacement. Next to a letter or
             a digit, no separator is needed.
 
     >>> separator("4", "n", "]"), separator(" ", "n", "["), separator("4", "n", "")

@@ -34,7 +34,7 @@ async def tokens(settings: IdentitySettings, resources: str = "") -> AsyncIterat
         former_names=settings.users_with_former_names,
     )
     issuer, algorithms = settings.oidc_issuer, settings.oidc_algorithms
-    # The proxy of the environment is used only for other machines.
+    # The environment's proxy is used only for providers on other machines.
     remote = issuer.startswith("https:")
     async with (
         httpx2.AsyncClient(timeout=_SECONDS, trust_env=remote) as http,

@@ -247,7 +247,7 @@ class Pictures(Protocol):
     async def forget(self, principal: Principal, index: str, document_ids: Sequence[str] | None = None) -> None:
         """Remove the pictures of deleted documents, or of a deleted index.
 
-        The function logs a failure and does not raise it. A remaining picture has no document, so that no caller
-        can read it.
+        The function logs a failure and does not raise it. A remaining picture has no document, so no caller can
+        read it.
         """
         ...

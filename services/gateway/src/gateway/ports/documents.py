@@ -131,7 +131,7 @@ class Originals(Protocol):
     async def forget(self, principal: Principal, index: str, names: Sequence[str]) -> None:
         """Remove the originals of deleted documents, except originals of documents in other indexes.
 
-        The function logs a failure and does not raise it. A remaining original has no document, so that no caller
-        can read it.
+        The function logs a failure and does not raise it. A remaining original has no document, so no caller can
+        read it.
         """
         ...

@@ -16,7 +16,7 @@ class ResponseLog(Protocol):
     async def append(self, principal: Principal, name: str, entry: Entry, after: int, deadline: Deadline) -> int:
         """Append an entry and return its position. Readers see the entry when this call returns.
 
-        The call does not write the entry again if the store has it because an earlier acknowledgement was lost.
+        If an earlier acknowledgement was lost and the store has the entry, the call does not write it again.
 
         Args:
             principal: The owner of the response.

@@ -243,7 +243,7 @@ class Run:
             stored = exchange.record_failed(self._profile, self.failure)
         else:
             stored = exchange.record(self._profile)
-        # If this gateway stops before it writes the last event, others make that event from the stored response.
+        # If this gateway stops before it writes the last event, other gateways make it from the stored response.
         ending = await self._write(exchange.flush())
         if exchange.store:
             stored = await self._replace(stored)
