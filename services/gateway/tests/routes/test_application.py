@@ -38,12 +38,12 @@ class EndingIngest(FakeIngest):
 
     def __init__(self, state: str = "succeeded", after: int = 1) -> None:
         super().__init__()
-        self.state, self.left = state, after
+        self.state, self.remaining = state, after
 
     async def job(self, principal: Principal, job_id: str, deadline: Deadline) -> Job:
         job = await super().job(principal, job_id, deadline)
-        self.left -= 1
-        if self.left >= 0:
+        self.remaining -= 1
+        if self.remaining >= 0:
             return job
         message = "It is encrypted." if self.state == "failed" else ""
         return Job(
@@ -100,7 +100,7 @@ DOCS = Frontend(default_index="docs")
 
 
 async def test_config_has_every_option(client: httpx.AsyncClient) -> None:
-    """Each member that the front end reads is present, and is a boolean or a string."""
+    """Each option that the front end reads is present, and is a boolean or a string."""
     config = (await client.get("/config")).json()
     assert config["streamingEnabled"] is config["showVectorOption"] is True
     assert config["showQueryRewritingOption"] is config["showChatHistoryBrowser"] is True
@@ -117,7 +117,7 @@ LOGIN = application.Login("page", "https://login.example", ("openid",))
 async def test_config_offers_uploads_and_history_to_signed_in_users(
     fakes: Any, login: application.Login | None, frontend: Frontend
 ) -> None:
-    """Uploads need a login and an index. The history on the server needs a login."""
+    """The front end offers uploads only with a login and an index, and the server's history only with a login."""
     async with client_for(fakes, FakeIngest(), LOCAL, frontend, login=login) as http:
         config, setup = [(await http.get(path)).json() for path in ("/config", "/auth_setup")]
     assert setup["useLogin"] is (login is not None)
@@ -125,16 +125,16 @@ async def test_config_offers_uploads_and_history_to_signed_in_users(
     assert config["showUserUpload"] is (setup["useLogin"] and bool(frontend.default_index))
 
 
-class Away(FakeGenerator):
-    """A generator that does not answer."""
+class UnavailableGenerator(FakeGenerator):
+    """A generator that cannot be reached."""
 
     async def models(self, principal: Principal, deadline: Deadline) -> tuple[Model, ...]:
-        raise Unavailable("Away.")
+        raise Unavailable("The generator cannot be reached.")
 
 
 async def test_config_does_not_wait_for_the_generator(fakes: Any) -> None:
-    """The configuration is answered although the generator cannot be reached."""
-    fakes.generator = Away()
+    """The configuration is returned even if the generator cannot be reached."""
+    fakes.generator = UnavailableGenerator()
     async with client_for(fakes, fakes.ingest, LOCAL, DOCS) as client:
         response = await client.get("/config")
     assert response.status_code == 200
@@ -152,15 +152,15 @@ async def test_config_follows_the_profile(fakes: Any) -> None:
 
 
 async def test_me_describes_the_caller(fakes: Any) -> None:
-    """The answer names the caller's tenant, user and roles, and only the assistants that the caller may use."""
+    """The response has the caller's tenant, user and roles, and only the assistants that the caller may use."""
     assistants = {
         "harbour": Assistant("harbour", ("docs",)),
         "crew": Assistant("crew", audience=Audience(users=frozenset({"bob"}))),
     }
     frontend = Frontend(default_index="docs", assistants=assistants)
     async with client_for(fakes, FakeIngest(), ANN, frontend) as http:
-        said = (await http.get("/me")).json()
-    assert said == {
+        caller = (await http.get("/me")).json()
+    assert caller == {
         "tenant": "local",
         "user": "ann",
         "roles": ["ask", "ingest"],
@@ -171,14 +171,14 @@ async def test_me_describes_the_caller(fakes: Any) -> None:
 
 
 async def test_me_offers_uploads_from_urls(fakes: Any, settings: Settings) -> None:
-    """The answer has `ingest_urls` if the operator allows hosts from which documents may be fetched."""
+    """`ingest_urls` is true if the operator allows hosts from which documents may be fetched."""
     app = build_app(settings.model_copy(update={"ingest_urls": ["docs.example.org"]}), fakes.services())
     async with httpx.AsyncClient(transport=httpx.ASGITransport(app), base_url="http://gateway") as http:
         assert (await http.get("/me")).json()["ingest_urls"] is True
 
 
 async def test_auth_setup_without_a_login(fakes: Any) -> None:
-    """The answer has the members that the front end's login library needs, and no login."""
+    """The response has the fields that the front end's login library needs, and no login."""
     async with client_for(fakes, FakeIngest(), LOCAL, Frontend(enforce_access=True)) as http:
         setup = (await http.get("/auth_setup")).json()
     assert (setup["useLogin"], setup["requireAccessControl"], setup["enableUnauthenticatedAccess"]) == (
@@ -191,7 +191,7 @@ async def test_auth_setup_without_a_login(fakes: Any) -> None:
 
 
 async def test_speech_is_not_supported(client: httpx.AsyncClient) -> None:
-    """A request for speech is answered with 501 and a text as the error."""
+    """A request for speech gets the status 501 and an error text."""
     response = await client.post("/speech", json={"text": "Hello"})
     assert response.status_code == 501
     assert response.json() == {"error": "Speech is not supported."}
@@ -208,7 +208,7 @@ async def test_a_name_with_a_lone_surrogate_is_refused(fakes: Any) -> None:
     )
 
 
-async def test_an_upload_is_the_users_own(fakes: Any) -> None:
+async def test_an_upload_is_visible_only_to_its_user(fakes: Any) -> None:
     """An upload goes to the front end's index, and only its user may see it."""
     ingest = EndingIngest()
     async with client_for(fakes, ingest, ANN, DOCS) as http:
@@ -227,9 +227,9 @@ async def test_an_upload_is_the_users_own(fakes: Any) -> None:
 
 
 async def test_an_upload_replaces_the_one_under_the_former_name(fakes: Any) -> None:
-    """An upload of a user with a former name keeps the document id and gets the current owner.
+    """An upload replaces the document that the user stored under a former name, and gets the user's current name.
 
-    Other users have no such id.
+    A user without that former name gets another document id.
     """
     fakes.retriever.documents["docs"] = [stored("a.md", "ann")]
     plain = replace(ANN, oids=(), issuer="https://a.example")
@@ -247,7 +247,7 @@ async def test_an_upload_replaces_the_one_under_the_former_name(fakes: Any) -> N
     assert ids == [keys.document_id("a.md", "ann"), keys.document_id("a.md", plain.owner)]
 
 
-async def test_files_of_one_name_from_two_users(fakes: Any) -> None:
+async def test_files_of_several_users_with_one_name_are_separate(fakes: Any) -> None:
     """Files of the same name from several users are different documents."""
     ingest = EndingIngest()
     for principal in (ANN, BOB, LOCAL):
@@ -257,15 +257,15 @@ async def test_files_of_one_name_from_two_users(fakes: Any) -> None:
     assert ingest.uploads[2].oids == ()  # without a signed-in user
 
 
-async def test_an_upload_that_cannot_be_read(fakes: Any) -> None:
-    """An upload that cannot be read is answered with 422 and the reason."""
+async def test_an_unreadable_upload_gets_422(fakes: Any) -> None:
+    """An unreadable upload gets the status 422 and the reason."""
     async with client_for(fakes, EndingIngest("failed"), ANN, DOCS) as http:
         response = await http.post("/upload", files={"file": ("a.pdf", b"%PDF")})
     assert (response.status_code, response.text) == (422, "It is encrypted.")
 
 
 async def test_a_server_that_stops_does_not_wait_for_an_upload(fakes: Any) -> None:
-    """A gateway that stops answers an upload with 202 and the job."""
+    """A gateway that stops responds to a waiting upload with 202 and the job."""
     ingest, draining = EndingIngest(after=1_000_000), asyncio.Event()
     draining.set()
     async with client_for(fakes, ingest, ANN, DOCS, timeout=600, draining=draining) as client:
@@ -274,8 +274,8 @@ async def test_a_server_that_stops_does_not_wait_for_an_upload(fakes: Any) -> No
     assert response.json()["job"]
 
 
-async def test_an_upload_that_takes_long(fakes: Any) -> None:
-    """An upload that takes longer than the time-out is answered with 202 and the job."""
+async def test_an_upload_that_takes_long_gets_202(fakes: Any) -> None:
+    """An upload that takes longer than the time-out gets the status 202 and the job."""
     async with client_for(fakes, EndingIngest(after=1000), ANN, DOCS, timeout=0.3) as http:
         response = await http.post("/upload", files={"file": ("a.pdf", b"%PDF")})
     assert response.status_code == 202
@@ -286,8 +286,8 @@ async def test_an_upload_that_takes_long(fakes: Any) -> None:
     ("files", "status"),
     [({"file": ("a.md", b"")}, 400), ({"file": (" ", b"x")}, 400), ({"other": ("a.md", b"x")}, 400), (None, 415)],
 )
-async def test_a_bad_upload_is_refused(fakes: Any, files: Any, status: int) -> None:
-    """An upload without a content, a name, a file or a form is refused, and nothing is submitted."""
+async def test_an_invalid_upload_is_refused(fakes: Any, files: Any, status: int) -> None:
+    """An upload without content, name, file or form is refused, and nothing is submitted."""
     ingest = EndingIngest()
     async with client_for(fakes, ingest, ANN, DOCS) as http:
         assert (await http.post("/upload", files=files)).status_code == status
@@ -295,36 +295,36 @@ async def test_a_bad_upload_is_refused(fakes: Any, files: Any, status: int) -> N
 
 
 async def test_uploads_need_an_index(fakes: Any) -> None:
-    """A front end without an index answers each route of uploads with 501."""
+    """The upload routes of a front end without an index return 501."""
     async with client_for(fakes, EndingIngest(), ANN, Frontend()) as http:
         assert (await http.post("/upload", files={"file": ("a.md", b"x")})).status_code == 501
         assert (await http.get("/list_uploaded")).status_code == 501
         assert (await http.post("/delete_uploaded", json={"filename": "a.md"})).status_code == 501
 
 
-async def test_a_queue_that_cannot_be_reached(fakes: Any) -> None:
-    """An upload is answered with 503 and Retry-After while the queue cannot be reached."""
+async def test_an_unreachable_queue_gets_503(fakes: Any) -> None:
+    """An upload gets the status 503 and Retry-After while the queue cannot be reached."""
     ingest = EndingIngest()
-    ingest.failure = Unavailable("Away.", retry_after=2)
+    ingest.failure = Unavailable("The queue cannot be reached.", retry_after=2)
     async with client_for(fakes, ingest, ANN, DOCS) as http:
         response = await http.post("/upload", files={"file": ("a.md", b"x")})
     assert (response.status_code, response.headers["retry-after"]) == (503, "2")
 
 
 async def test_users_see_and_remove_only_their_own_uploads(fakes: Any) -> None:
-    """A user lists and removes only the own uploads. Other documents of the same name stay."""
+    """A user lists and removes only the user's own uploads. Other documents of the same name stay."""
     public = FakeDocument(StoredDocument("p", "a.md", "text/plain", "0" * 64, 1, 0.0))
-    mine, mine_too, theirs = stored("b.md", "ann-oid"), stored("a.md", "ann-oid"), stored("a.md", "bob")
-    owned = [FakeDocument(each.stored, (keys.own_oid("ann"),), {OWNER: "ann"}) for each in (mine, mine_too)]
-    fakes.retriever.documents = {"docs": [public, *owned, theirs]}
+    kept, deleted, other = stored("b.md", "ann-oid"), stored("a.md", "ann-oid"), stored("a.md", "bob")
+    owned = [FakeDocument(each.stored, (keys.own_oid("ann"),), {OWNER: "ann"}) for each in (kept, deleted)]
+    fakes.retriever.documents = {"docs": [public, *owned, other]}
     async with client_for(fakes, FakeIngest(), ANN, DOCS) as http:
         assert (await http.get("/list_uploaded")).json() == ["a.md", "b.md"]
         response = await http.post("/delete_uploaded", json={"filename": "a.md"})
         assert response.status_code == 200, response.text
         assert (await http.get("/list_uploaded")).json() == ["b.md"]
         assert (await http.post("/delete_uploaded", json={"filename": "a.md"})).status_code == 404
-    left = {each.stored.document_id for each in fakes.retriever.documents["docs"]}
-    assert left == {"p", mine.stored.document_id, theirs.stored.document_id}
+    remaining = {each.stored.document_id for each in fakes.retriever.documents["docs"]}
+    assert remaining == {"p", kept.stored.document_id, other.stored.document_id}
 
 
 @pytest.mark.parametrize("kept", ["U\u0308.md", "\u00dc.md"])
@@ -337,14 +337,14 @@ async def test_a_removal_accepts_both_forms_of_a_name(fakes: Any, kept: str) -> 
 
 
 async def test_an_index_that_does_not_exist_has_no_uploads(fakes: Any) -> None:
-    """An index that does not exist yet has no uploads."""
+    """The list of uploads is empty while the index does not exist."""
     async with client_for(fakes, FakeIngest(), ANN, Frontend(default_index="new", detectors=Detectors())) as http:
         assert (await http.get("/list_uploaded")).json() == []
         assert (await http.post("/delete_uploaded", json={"filename": "a.md"})).status_code == 404
 
 
 @pytest.mark.parametrize("body", [b"", b"{", b"[]", b'{"filename":1}', b"{}"])
-async def test_a_removal_names_a_file(fakes: Any, body: bytes) -> None:
+async def test_a_removal_without_a_file_name_is_refused(fakes: Any, body: bytes) -> None:
     """A removal without a valid file name is refused with 400."""
     async with client_for(fakes, FakeIngest(), ANN, DOCS) as http:
         assert (await http.post("/delete_uploaded", content=body)).status_code == 400

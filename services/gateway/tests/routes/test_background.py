@@ -1,4 +1,4 @@
-"""Responses in the background are accepted, answered by any gateway, followed and cancelled."""
+"""Background responses: the gateway accepts them, any gateway answers them, and clients follow and cancel them."""
 
 import asyncio
 import json
@@ -41,6 +41,7 @@ async def accepted(client: httpx.AsyncClient, **body: Any) -> Any:
 
 
 async def work(fakes: Any, runs: BackgroundRuns) -> None:
+    """Answer all queued responses."""
     while (taken := await fakes.response_jobs.take(0)) is not None:
         await runs.do(taken)
 
@@ -50,7 +51,7 @@ async def events_of(client: httpx.AsyncClient, name: str) -> list[Any]:
 
 
 async def test_a_response_is_queued_and_answered(gateway: Any, fakes: Any) -> None:
-    """A response is queued at first and complete later, and its usage is recorded once."""
+    """A response is first queued and later completed, and its usage is recorded once."""
     client, runs = gateway
     waiting = await accepted(client, metadata={"a": "b"})
     assert (waiting.status, waiting.background, waiting.output) == ("queued", True, [])
@@ -67,18 +68,20 @@ async def test_a_response_is_queued_and_answered(gateway: Any, fakes: Any) -> No
 
 
 async def test_the_events_of_a_response_are_streamed(gateway: Any, fakes: Any) -> None:
-    """A client that asks for a stream receives the events of the gateway that answers."""
+    """A client that requests a stream receives the events of the gateway that answers."""
     client, runs = gateway
-    asking = asyncio.ensure_future(client.post(PATH, json={"input": "When?", "background": True, "stream": True}))
+    streaming = asyncio.ensure_future(
+        client.post(PATH, json={"input": "When?", "background": True, "stream": True})
+    )
     await eventually(lambda: bool(fakes.response_jobs.jobs))
     await work(fakes, runs)
-    events = responses.events((await asking).text)
+    events = responses.events((await streaming).text)
     assert events[-1].response.status == "completed"
     assert await events_of(client, events[-1].response.id) == events
 
 
-async def test_a_response_may_wait_long(gateway: Any, fakes: Any, monkeypatch: Any) -> None:
-    """A response that waits in the queue does not fail, and its readers receive its events later."""
+async def test_a_response_may_wait_long_in_the_queue(gateway: Any, fakes: Any, monkeypatch: Any) -> None:
+    """A response that waits long in the queue does not fail, and its readers receive its events later."""
     monkeypatch.setattr(feed, "_SILENT_SECONDS", 0.01)
     client, runs = gateway
     waiting = await accepted(client)
@@ -99,28 +102,28 @@ async def test_a_background_response_must_be_stored(gateway: Any) -> None:
     assert (refused.status_code, refused.json()["error"]["param"]) == (400, "background")
 
 
-async def test_the_limit_of_the_tenant(gateway: Any, fakes: Any) -> None:
-    """A response above the tenant's limit is refused with 429, and nothing of it is stored."""
+async def test_a_response_above_the_tenants_limit_is_refused(gateway: Any, fakes: Any) -> None:
+    """A response above the tenant's limit is refused with 429, and is not stored."""
     client, _ = gateway
     fakes.response_jobs.most = 1
     await accepted(client)
     refused = await client.post(PATH, json={"input": "When?", "background": True})
     assert (refused.status_code, refused.headers["retry-after"]) == (429, "15")
-    [own] = fakes.responses.kept.values()
-    assert len(own) == 1
+    [stored] = fakes.responses.kept.values()
+    assert len(stored) == 1
 
 
 @pytest.mark.parametrize("part", ["responses", "response_log", "response_jobs"])
-async def test_without_nats(gateway: Any, fakes: Any, part: str) -> None:
+async def test_a_background_response_without_nats_is_refused(gateway: Any, fakes: Any, part: str) -> None:
     """A background response is refused with 503 while NATS cannot be reached, and no job is queued."""
     client, _ = gateway
-    getattr(fakes, part).failure = Unavailable("It cannot be reached.")
+    getattr(fakes, part).failure = Unavailable("NATS cannot be reached.")
     assert (await client.post(PATH, json={"input": "When?", "background": True})).status_code == 503
     assert fakes.response_jobs.jobs == []
 
 
 async def test_a_waiting_response_is_cancelled(gateway: Any, fakes: Any) -> None:
-    """A cancelled response that waits never reaches the model. A second cancellation changes nothing."""
+    """A response that is cancelled in the queue never reaches the model. A second cancellation changes nothing."""
     client, runs = gateway
     waiting = await accepted(client)
     for _ in range(2):
@@ -128,14 +131,14 @@ async def test_a_waiting_response_is_cancelled(gateway: Any, fakes: Any) -> None
         assert (answer.status_code, answer.json()["status"]) == (200, "cancelled")
     await work(fakes, runs)
     assert fakes.generator.prompts == []
-    *accepted_as, last = await events_of(client, waiting.id)
-    assert [event.type for event in accepted_as] == ["response.created", "response.queued"]
+    *first_events, last = await events_of(client, waiting.id)
+    assert [event.type for event in first_events] == ["response.created", "response.queued"]
     assert (last.type, last.response.status, last.response.error) == ("response.failed", "cancelled", None)
     assert fakes.response_jobs.jobs == []
 
 
 async def test_a_request_counts_once_in_the_quotas(fakes: Any, settings: Settings) -> None:
-    """A request counts once, when it is accepted. Its answer is not refused, and its tokens count then."""
+    """The quotas count a request once, when it is accepted. They count its tokens when it is answered."""
     limits = parse(b"tenants: {local: {requests_per_minute: 1, tokens_per_minute: 1000}}", "quotas.yaml")
     fakes.ledger = Ledger(lambda: limits)
     fakes.ledger.connected([fakes.ledger.replica])
@@ -158,7 +161,7 @@ def usage_of(fakes: Any) -> list[tuple[int, int]]:
     return [(each.get("input_tokens", 0), each.get("output_tokens", 0)) for each in usage if each["route"] == PATH]
 
 
-def slowly(fakes: Any) -> None:
+def pause_model(fakes: Any) -> None:
     """Make the model stop after its first word."""
     fakes.generator.gate = asyncio.Event()
     begin, end = [Start(b"{}"), Delta(0, "At ")], [Finish(0, "stop"), Usage(7, 2)]
@@ -166,6 +169,7 @@ def slowly(fakes: Any) -> None:
 
 
 async def begun(fakes: Any, runs: BackgroundRuns) -> "asyncio.Task[None]":
+    """Start to answer the next response, and wait for its first text."""
     taken = await fakes.response_jobs.take(0)
     working = asyncio.ensure_future(runs.do(taken))
     [log] = fakes.response_log.logs.values()
@@ -174,9 +178,9 @@ async def begun(fakes: Any, runs: BackgroundRuns) -> "asyncio.Task[None]":
 
 
 async def test_a_running_response_is_cancelled(gateway: Any, fakes: Any) -> None:
-    """The cancellation of a running response stops its model and keeps the text so far."""
+    """The cancellation of a running response stops the model and keeps the text that it has produced."""
     client, runs = gateway
-    slowly(fakes)
+    pause_model(fakes)
     waiting = await accepted(client)
     working = await begun(fakes, runs)
     read = (await client.post(f"{PATH}/{waiting.id}/cancel")).json()
@@ -192,9 +196,9 @@ async def test_a_running_response_is_cancelled(gateway: Any, fakes: Any) -> None
 
 
 async def test_a_running_response_is_deleted(gateway: Any, fakes: Any) -> None:
-    """The deletion of a running response ends it and removes it."""
+    """The deletion of a running response stops its answer and removes it."""
     client, runs = gateway
-    slowly(fakes)
+    pause_model(fakes)
     waiting = await accepted(client)
     working = await begun(fakes, runs)
     assert (await client.delete(f"{PATH}/{waiting.id}")).status_code == 200
@@ -203,8 +207,8 @@ async def test_a_running_response_is_deleted(gateway: Any, fakes: Any) -> None:
     assert fakes.response_jobs.jobs == []
 
 
-async def test_an_attempt_without_a_word_is_repeated(gateway: Any, fakes: Any) -> None:
-    """An attempt that died without a word is repeated at most twice. Then the response fails."""
+async def test_an_attempt_without_text_is_repeated_twice(gateway: Any, fakes: Any) -> None:
+    """An attempt that ended without any text is repeated at most twice. Then the response fails."""
     client, runs = gateway
     for attempts in (2, 3):
         waiting = await accepted(client)
@@ -218,12 +222,14 @@ async def test_an_attempt_without_a_word_is_repeated(gateway: Any, fakes: Any) -
         assert (await events_of(client, waiting.id))[-1].type == f"response.{status}"
 
 
-@pytest.mark.parametrize("exact", [False, True])
-async def test_an_answer_that_broke_off(gateway: Any, fakes: Any, exact: bool) -> None:
-    """A broken-off answer goes on if the model repeats its text. Otherwise it fails with the text so far."""
+@pytest.mark.parametrize("only_quotes", [False, True])
+async def test_an_interrupted_answer_continues_only_with_quotes(
+    gateway: Any, fakes: Any, only_quotes: bool
+) -> None:
+    """An interrupted answer continues if the model only quotes, which repeats the text. Otherwise it fails."""
     client, runs = gateway
-    slowly(fakes)
-    fakes.generator.only_quotes = exact
+    pause_model(fakes)
+    fakes.generator.only_quotes = only_quotes
     waiting = await accepted(client)
     working = await begun(fakes, runs)
     working.cancel()
@@ -233,12 +239,12 @@ async def test_an_answer_that_broke_off(gateway: Any, fakes: Any, exact: bool) -
     await work(fakes, runs)
     read = (await client.get(f"{PATH}/{waiting.id}")).json()
     text = read["output"][0]["content"][0]["text"]
-    assert (read["status"], text) == (("completed", "At nine.") if exact else ("failed", "At "))
+    assert (read["status"], text) == (("completed", "At nine.") if only_quotes else ("failed", "At "))
     events = await events_of(client, waiting.id)
     assert events[: len(before)] == before
     assert events[-1].type == f"response.{read['status']}"
-    assert len(fakes.generator.prompts) == (2 if exact else 1)
-    assert usage_of(fakes) == [(7, 2) if exact else (0, 0)]
+    assert len(fakes.generator.prompts) == (2 if only_quotes else 1)
+    assert usage_of(fakes) == [(7, 2) if only_quotes else (0, 0)]
 
 
 async def events_so_far(fakes: Any) -> list[Any]:
@@ -246,10 +252,10 @@ async def events_so_far(fakes: Any) -> list[Any]:
     return responses.events(b"".join(entry.data for entry in log).decode())
 
 
-async def test_a_frozen_gateway_adds_nothing(gateway: Any, fakes: Any) -> None:
-    """A gateway that was frozen adds nothing to the response that its successor has ended."""
+async def test_a_resumed_gateway_adds_no_events(gateway: Any, fakes: Any) -> None:
+    """A gateway that was suspended adds no events after another gateway has ended the response."""
     client, runs = gateway
-    slowly(fakes)
+    pause_model(fakes)
     waiting = await accepted(client)
     working = await begun(fakes, runs)
     fakes.response_jobs.taken.clear()

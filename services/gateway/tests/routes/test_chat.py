@@ -33,7 +33,7 @@ ROUTES = [
 ]
 STREAMS = [route for route in ROUTES if "stream" in route[0] + str(route[1])]
 END = b"0\r\n\r\n"
-"""The last chunk of an answer (RFC 9112, 7.1)."""
+"""The last chunk of a response (RFC 9112, 7.1)."""
 
 
 class Endless(FakeGenerator):
@@ -115,10 +115,10 @@ async def test_leaving_before_the_first_event_stops_the_model(
     ("path", "body", "unary"),
     [("/chat", QUESTION, True), ("/chat/stream", QUESTION, False), ("/v1/chat/completions", COMPLETION, True)],
 )
-async def test_only_a_stream_needs_a_stream(
+async def test_the_model_streams_only_if_the_client_streams(
     client: httpx.AsyncClient, fakes: Any, path: str, body: Any, unary: bool
 ) -> None:
-    """The gateway asks the model for a stream only if the client asked for one."""
+    """The gateway requests a stream from the model only if the client requests a stream."""
     assert (await client.post(path, json=body)).status_code == 200
     assert [prompt.unary for prompt in fakes.generator.prompts] == [unary]
 
@@ -144,8 +144,8 @@ async def test_leaving_stops_the_retrieval(start: Callable[..., int], fakes: Any
 
 
 @pytest.mark.parametrize(("path", "body"), ROUTES[:4])
-async def test_leaving_in_mid_answer_stops_the_model(start: Callable[..., int], path: str, body: Any) -> None:
-    """The model stops when the client leaves in the middle of an answer, streamed or not."""
+async def test_leaving_during_the_answer_stops_the_model(start: Callable[..., int], path: str, body: Any) -> None:
+    """The model stops when the client leaves during the answer, with and without a stream."""
     endless = Endless()
     async with connection(start(endless)) as (_, writer):
         writer.write(raw(path, body))
@@ -153,8 +153,8 @@ async def test_leaving_in_mid_answer_stops_the_model(start: Callable[..., int], 
     await eventually(lambda: endless.stopped)
 
 
-async def test_a_client_that_stops_reading_stops_the_model(start: Callable[..., int]) -> None:
-    """A client that stops reading holds the model back within a bound. The model stops when the client leaves."""
+async def test_a_client_that_stops_reading_pauses_the_model(start: Callable[..., int]) -> None:
+    """The model pauses while the client does not read, and stops when the client leaves."""
     endless = Endless()
     endless.text, endless.pace = "x" * 4096, 0
     port = start(endless)
@@ -171,7 +171,7 @@ async def test_a_client_that_stops_reading_stops_the_model(start: Callable[..., 
 
 
 async def test_the_deadline_ends_a_client_that_never_reads(start: Callable[..., int]) -> None:
-    """The model stops at the deadline although a client that does not read is still connected."""
+    """The model stops at the deadline even if a client that does not read is still connected."""
     endless = Endless()
     endless.text, endless.pace = "x" * 4096, 0
     port = start(endless, answer_timeout=0.3)
@@ -186,7 +186,7 @@ async def test_the_deadline_ends_a_client_that_never_reads(start: Callable[..., 
 async def test_the_deadline_applies_if_the_model_ignores_it(
     start: Callable[..., int], path: str, body: Any
 ) -> None:
-    """A request is answered with 504 in the dialect's format although the model ignores the deadline."""
+    """A request gets the status 504 in the dialect's format if the model ignores the deadline."""
     port = start(Silent(), answer_timeout=0.1)
     async with httpx.AsyncClient(base_url=f"http://127.0.0.1:{port}", trust_env=False) as client:
         response = await client.post(path, json=body)
@@ -196,38 +196,42 @@ async def test_the_deadline_applies_if_the_model_ignores_it(
 
 
 class Broken(FakeGenerator):
-    """A generator with a defect, before or after its first word."""
+    """A generator that fails unexpectedly, before or after its first text."""
 
-    speaks = False
+    sends_text = False
 
     async def generate(self, prompt: Prompt, deadline: Deadline) -> AsyncGenerator[Batch, None]:
-        if self.speaks:
+        if self.sends_text:
             yield [Delta(0, "At ")]
-        raise RuntimeError("the inside")
+        raise RuntimeError("internal details")
 
 
 @pytest.mark.parametrize(("path", "body"), ROUTES)
-async def test_a_defect_is_a_500_without_details(start: Callable[..., int], path: str, body: Any) -> None:
-    """A defect is answered with 500 in the dialect's format. The answer has a trace id and no details."""
+async def test_an_unexpected_exception_is_a_500_without_details(
+    start: Callable[..., int], path: str, body: Any
+) -> None:
+    """An unexpected exception causes a 500 in the dialect's format, with a trace id and without details."""
     port = start(Broken())
     async with httpx.AsyncClient(base_url=f"http://127.0.0.1:{port}", trust_env=False) as client:
         response = await client.post(path, json=body)
     assert response.status_code == 500
-    assert "inside" not in response.text
+    assert "internal details" not in response.text
     error = response.json()["error"]
     assert isinstance(error, str if path.startswith("/chat") else dict)
     assert int(response.headers["x-trace-id"], 16)
 
 
 @pytest.mark.parametrize(("path", "body"), STREAMS[:2])
-async def test_a_defect_in_mid_stream_is_reported(start: Callable[..., int], path: str, body: Any) -> None:
-    """A defect in the middle of a stream is reported to the client.
+async def test_an_unexpected_exception_during_a_stream_is_reported(
+    start: Callable[..., int], path: str, body: Any
+) -> None:
+    """An unexpected exception during a stream is reported to the client.
 
-    A stream of the chat protocol ends normally. A stream of OpenAI has neither ``[DONE]`` nor the last chunk of
-    HTTP, because some of its clients take any end for the end of a complete answer.
+    A stream of the chat protocol ends normally. A stream in OpenAI's format has neither ``[DONE]`` nor the last
+    HTTP chunk, because some clients regard any regular end as the end of a complete answer.
     """
     broken = Broken()
-    broken.speaks = True
+    broken.sends_text = True
     port = start(broken)
     async with connection(port) as (reader, writer):
         writer.write(raw(path, body))
@@ -235,15 +239,15 @@ async def test_a_defect_in_mid_stream_is_reported(start: Callable[..., int], pat
     assert answer.startswith(b"HTTP/1.1 200")
     assert b"At " in answer
     assert b"unexpected error" in answer
-    assert b"inside" not in answer
+    assert b"internal details" not in answer
     assert b"[DONE]" not in answer
     assert answer.endswith(END) == path.startswith("/chat")
 
 
 async def test_over_http_1_0_a_broken_stream_ends_with_the_error(start: Callable[..., int]) -> None:
-    """A broken stream over HTTP/1.0 ends with the error and without ``[DONE]``."""
+    """A failed stream over HTTP/1.0 ends with the error and without ``[DONE]``."""
     broken = Broken()
-    broken.speaks = True
+    broken.sends_text = True
     async with connection(start(broken)) as (reader, writer):
         request = raw("/v1/chat/completions", COMPLETION | {"stream": True})
         writer.write(request.replace(b"HTTP/1.1", b"HTTP/1.0", 1))
@@ -266,7 +270,7 @@ async def test_pieces_arrive_one_by_one(start: Callable[..., int]) -> None:
 
 
 async def test_a_connection_is_reused(start: Callable[..., int], fakes: Any) -> None:
-    """A connection takes the next request after refusals, failures, streams and complete answers."""
+    """A connection accepts the next request after refusals, failures, streams and complete answers."""
     port = start(FakeGenerator.saying("At ", "nine"))
     failing: list[Any] = [[Delta(0, "At ")], Unavailable("gone")]
     good = fakes.generator.script
@@ -284,7 +288,7 @@ async def test_a_connection_is_reused(start: Callable[..., int], fakes: Any) -> 
     def run() -> None:
         client = http.client.HTTPConnection("127.0.0.1", port, timeout=10)
         client.connect()
-        own = client.sock
+        first_socket = client.sock
         for path, body, script, status in requests:
             fakes.generator.script = script
             client.request("POST", path, json.dumps(body), {"content-type": "application/json"})
@@ -292,7 +296,7 @@ async def test_a_connection_is_reused(start: Callable[..., int], fakes: Any) -> 
             assert response.read()
             assert (path, response.status) == (path, status)
             assert response.getheader("x-trace-id")
-            assert client.sock is own
+            assert client.sock is first_socket
         client.close()
 
     await asyncio.to_thread(run)
@@ -316,7 +320,7 @@ async def test_a_body_may_come_in_chunks(port: int) -> None:
 
 
 async def test_a_body_may_be_slow_but_must_not_stop(start: Callable[..., int]) -> None:
-    """A slow body is accepted. A body that pauses for longer than the limit is refused with 504."""
+    """A slow body is accepted. A body with a pause above the limit is refused with 504."""
     port = start(FakeGenerator.saying("x"), body_pause=0.3)
     whole = raw("/chat", QUESTION)
     async with connection(port) as (reader, writer):
@@ -330,8 +334,8 @@ async def test_a_body_may_be_slow_but_must_not_stop(start: Callable[..., int]) -
         assert b"body did not arrive" in await asyncio.wait_for(reader.readuntil(b"}"), 60)
 
 
-async def test_leaving_in_the_middle_of_the_body_is_no_error(port: int, fakes: Any) -> None:
-    """A client that leaves in the middle of the body causes no question, and the server goes on."""
+async def test_leaving_during_the_body_is_no_error(port: int, fakes: Any) -> None:
+    """If a client leaves during its body, the model is not called, and the server continues."""
     async with connection(port) as (_, writer):
         writer.write(raw("/chat", QUESTION)[:-10])
         await writer.drain()
@@ -341,8 +345,8 @@ async def test_leaving_in_the_middle_of_the_body_is_no_error(port: int, fakes: A
 
 
 @pytest.mark.parametrize("media", ["application/json", "application/json; charset=utf-8", "application/x+json", ""])
-async def test_media_types_of_json(http: httpx.AsyncClient, media: str) -> None:
-    """A body of JSON is accepted with several media types, and without one."""
+async def test_json_is_accepted_with_several_media_types(http: httpx.AsyncClient, media: str) -> None:
+    """A JSON body is accepted with several media types, and without a media type."""
     headers = {"content-type": media} if media else {}
     response = await http.post("/chat", content=json.dumps(QUESTION), headers=headers)
     assert response.status_code == 200
@@ -350,7 +354,7 @@ async def test_media_types_of_json(http: httpx.AsyncClient, media: str) -> None:
 
 @pytest.mark.parametrize("path", ["/chat", "/v1/chat/completions"])
 async def test_another_media_type_is_refused(http: httpx.AsyncClient, path: str) -> None:
-    """Another media type is refused with 415, and the refusal names the type."""
+    """Another media type is refused with 415, and the error names the type."""
     response = await http.post(path, content=b"a=b", headers={"content-type": "application/x-www-form-urlencoded"})
     assert response.status_code == 415
     assert "application/x-www-form-urlencoded" in response.text

@@ -1,4 +1,4 @@
-"""In every protocol, the work for a client stops at once when the client leaves."""
+"""In every protocol, the gateway stops all work for a client at once when the client leaves."""
 
 import asyncio
 import contextlib
@@ -19,7 +19,7 @@ from gateway.settings import Settings
 
 STOPPED_WITHIN = 0.1
 NOISE = 0.4
-"""Added on machines that are busy with other tests."""
+"""Additional seconds for machines that are busy with other tests."""
 
 FIXED = Stages().fixed()
 CHATS = [
@@ -62,8 +62,8 @@ def hangs(work: Work, fakes: Any, what: str) -> None:
                 pass
 
         @contextlib.asynccontextmanager
-        async def watch(self, *asked: Any) -> AsyncIterator[Any]:
-            async with super().watch(*asked) as watch:
+        async def watch(self, *args: Any) -> AsyncIterator[Any]:
+            async with super().watch(*args) as watch:
                 try:
                     yield watch
                 finally:
@@ -93,7 +93,7 @@ def hangs(work: Work, fakes: Any, what: str) -> None:
     [
         ("retrieval", 1),
         ("input detectors", 1),
-        ("model, before its first word", 1),
+        ("model, before its first text", 1),
         ("model", 1),
         ("output detectors", 2),
     ],

@@ -19,15 +19,15 @@ SCRIPT = b"export const here = 1;" * 100
 
 @pytest.fixture
 def files(tmp_path: Path) -> Path:
-    """The files of a page as the build leaves them."""
-    made = tmp_path / "static"
-    (made / "console" / "sample").mkdir(parents=True)
-    (made / "index.html").write_bytes(PAGE)
-    (made / "console" / "index-AbCd_-12.js").write_bytes(SCRIPT)
-    (made / "console" / "index-AbCd_-12.js.gz").write_bytes(gzip.compress(SCRIPT))
-    (made / "console" / "sample" / "tolls-and-crossing.md").write_text("# Tolls")
-    (tmp_path / "secret.js").write_text("not for anybody")
-    return made
+    """The files of a built page."""
+    static = tmp_path / "static"
+    (static / "console" / "sample").mkdir(parents=True)
+    (static / "index.html").write_bytes(PAGE)
+    (static / "console" / "index-AbCd_-12.js").write_bytes(SCRIPT)
+    (static / "console" / "index-AbCd_-12.js.gz").write_bytes(gzip.compress(SCRIPT))
+    (static / "console" / "sample" / "tolls-and-crossing.md").write_text("# Tolls")
+    (tmp_path / "secret.js").write_text("secret")
+    return static
 
 
 def _error(_scope: Scope, error: CausewayError) -> bytes:
@@ -43,7 +43,7 @@ def client(files: Path, *origins: str) -> httpx.AsyncClient:
 
 
 async def test_only_browsers_get_the_page(files: Path) -> None:
-    """The root answers a browser with the page, and another client with 404."""
+    """The root returns the page to a browser, and 404 to another client."""
     async with client(files) as http:
         page = await http.get("/", headers={"accept": "text/html,*/*;q=0.8"})
         other = await http.get("/", headers={"accept": "application/json"})
@@ -69,8 +69,8 @@ async def test_the_policy_allows_only_own_resources(files: Path) -> None:
     )
 
 
-async def test_files_with_a_hash_are_cached_for_ever(files: Path) -> None:
-    """A file with a hash in its name is cached for ever and sent compressed. Other files are not cached."""
+async def test_files_with_a_hash_are_cached_forever(files: Path) -> None:
+    """A file with a hash in its name is cached forever and sent compressed. Browsers revalidate other files."""
     async with client(files) as http:
         script = await http.get("/console/index-AbCd_-12.js", headers={"accept-encoding": "gzip"})
         plain = await http.get("/console/index-AbCd_-12.js", headers={"accept-encoding": "identity"})
@@ -87,20 +87,20 @@ async def test_files_with_a_hash_are_cached_for_ever(files: Path) -> None:
     ["nothing.js", "../secret.js", "%2e%2e/secret.js", "..%2fsecret.js", "sample", "index-AbCd_-12.js.gz", ""],
 )
 async def test_other_paths_are_not_found(files: Path, path: str) -> None:
-    """A path that the build did not make is answered with 404."""
+    """A path without a built file gets the status 404."""
     async with client(files) as http:
         assert (await http.get(f"/console/{path}")).status_code == 404
 
 
 async def test_without_the_setting_there_is_no_page(fakes: Any, settings: Settings) -> None:
-    """The root and the console are answered with 404 without the setting."""
+    """Without the setting, the root and the console return 404."""
     transport = httpx.ASGITransport(build_app(settings, fakes.services()))
     async with httpx.AsyncClient(transport=transport, base_url="http://127.0.0.1:8080") as http:
         answers = [await http.get(path, headers={"accept": "text/html"}) for path in ("/", "/console/index.js")]
     assert [each.status_code for each in answers] == [404, 404]
 
 
-def test_a_missing_page_is_refused_at_the_start(tmp_path: Path) -> None:
-    """A page that was not built is refused at the start, and the message names the remedy."""
+def test_a_missing_page_prevents_the_start(tmp_path: Path) -> None:
+    """The gateway does not start without a built page, and the message says how to build it."""
     with pytest.raises(InvalidRequest, match="make setup"):
         console.router(files=tmp_path / "nowhere")

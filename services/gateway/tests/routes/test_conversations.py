@@ -1,4 +1,4 @@
-"""Conversations are made, read, changed, and continued by responses."""
+"""Conversations are created, read and changed, and responses continue them."""
 
 from typing import Any
 
@@ -26,8 +26,8 @@ async def items(client: httpx.AsyncClient, name: str, **query: Any) -> list[Any]
     return [responses.conversation_item(item) for item in page["data"]]
 
 
-async def test_a_conversation_is_made_changed_and_deleted(client: httpx.AsyncClient) -> None:
-    """A conversation is made with metadata, changed and deleted."""
+async def test_a_conversation_is_created_changed_and_deleted(client: httpx.AsyncClient) -> None:
+    """A conversation is created with metadata, changed and deleted."""
     name = await begun(client, metadata={"a": "b"})
     assert (await client.get(f"{PATH}/{name}")).json()["metadata"] == {"a": "b"}
     changed = (await client.post(f"{PATH}/{name}", json={"metadata": {"c": "d"}})).json()
@@ -38,10 +38,10 @@ async def test_a_conversation_is_made_changed_and_deleted(client: httpx.AsyncCli
     assert (await client.get(f"{PATH}/{name}")).status_code == 404
 
 
-async def test_items_of_a_conversation(client: httpx.AsyncClient) -> None:
+async def test_items_are_added_listed_read_and_deleted(client: httpx.AsyncClient) -> None:
     """Items are added, listed in pages, read and deleted. Each has the format of the reference."""
     name = await begun(client, items=[HELLO])
-    brought: list[dict[str, Any]] = [
+    new_items: list[dict[str, Any]] = [
         {"type": "message", "role": "assistant", "content": "Hi."},
         {"type": "function_call", "call_id": "c", "name": "f", "arguments": "{}"},
         {"type": "function_call_output", "call_id": "c", "output": "x"},
@@ -49,17 +49,20 @@ async def test_items_of_a_conversation(client: httpx.AsyncClient) -> None:
         {"type": "custom_tool_call_output", "call_id": "d", "output": "z"},
         {"type": "reasoning", "summary": []},
     ]
-    added = (await client.post(f"{PATH}/{name}/items", json={"items": brought})).json()
-    assert [item["type"] for item in added["data"]] == [item["type"] for item in brought]
-    every = await items(client, name)
-    assert [item.type for item in every] == ["message", *(item["type"] for item in brought)]
-    assert [item.id for item in await items(client, name, after=every[2].id, limit=2)] == [every[3].id, every[4].id]
-    one = (await client.get(f"{PATH}/{name}/items/{every[1].id}")).json()
-    assert responses.conversation_item(one) == every[1]
-    left = await client.delete(f"{PATH}/{name}/items/{every[1].id}")
-    assert responses.conversation(left.json()).id == name
-    assert [item.id for item in await items(client, name)] == [item.id for item in (every[0], *every[2:])]
-    assert (await client.delete(f"{PATH}/{name}/items/{every[1].id}")).status_code == 404
+    added = (await client.post(f"{PATH}/{name}/items", json={"items": new_items})).json()
+    assert [item["type"] for item in added["data"]] == [item["type"] for item in new_items]
+    listed = await items(client, name)
+    assert [item.type for item in listed] == ["message", *(item["type"] for item in new_items)]
+    assert [item.id for item in await items(client, name, after=listed[2].id, limit=2)] == [
+        listed[3].id,
+        listed[4].id,
+    ]
+    one = (await client.get(f"{PATH}/{name}/items/{listed[1].id}")).json()
+    assert responses.conversation_item(one) == listed[1]
+    remaining = await client.delete(f"{PATH}/{name}/items/{listed[1].id}")
+    assert responses.conversation(remaining.json()).id == name
+    assert [item.id for item in await items(client, name)] == [item.id for item in (listed[0], *listed[2:])]
+    assert (await client.delete(f"{PATH}/{name}/items/{listed[1].id}")).status_code == 404
 
 
 async def test_responses_continue_a_conversation(client: httpx.AsyncClient, fakes: Any) -> None:
@@ -70,12 +73,12 @@ async def test_responses_continue_a_conversation(client: httpx.AsyncClient, fake
         assert answer.status_code == 200, answer.text
         last = responses.events(answer.text)[-1].response if "stream" in body else responses.response(answer.json())
         assert last.conversation.id == name
-    said = [(message.role, message.text) for message in fakes.generator.prompts[-1].messages]
-    assert said == [("system", "Be brief."), ("user", "When?"), ("assistant", "At nine."), ("user", "When?")]
+    messages = [(message.role, message.text) for message in fakes.generator.prompts[-1].messages]
+    assert messages == [("system", "Be brief."), ("user", "When?"), ("assistant", "At nine."), ("user", "When?")]
     assert [item.role for item in await items(client, name)] == ["developer", *["user", "assistant"] * 2]
 
 
-async def test_a_conversation_is_judged(client: httpx.AsyncClient, fakes: Any) -> None:
+async def test_detectors_judge_the_items_of_a_conversation(client: httpx.AsyncClient, fakes: Any) -> None:
     """Detectors redact the items of a conversation before they are stored, or refuse them."""
     fakes.policy = Detectors(input=(Detector("words", Action.REDACT),))
     secret = {"type": "message", "role": "user", "content": "A secret."}
@@ -87,7 +90,7 @@ async def test_a_conversation_is_judged(client: httpx.AsyncClient, fakes: Any) -
     assert len(await items(client, name)) == 2
 
 
-async def test_another_front_end(fakes: Any, settings: Settings, tmp_path: Any) -> None:
+async def test_a_conversation_belongs_to_its_front_end(fakes: Any, settings: Settings, tmp_path: Any) -> None:
     """A conversation of one front end does not exist for another front end."""
     (tmp_path / "f.yaml").write_text("frontends:\n  - {name: a, mount: a}\n  - {name: b, mount: b}\n")
     fakes.frontends = FrontendsFile(tmp_path / "f.yaml")
@@ -96,8 +99,8 @@ async def test_another_front_end(fakes: Any, settings: Settings, tmp_path: Any) 
         name = (await client.post(f"/a{PATH}", json={})).json()["id"]
         assert (await client.get(f"/a{PATH}/{name}")).status_code == 200
         assert (await client.get(f"/b{PATH}/{name}")).status_code == 404
-        asked = {"input": "When?", "conversation": name}
-        assert (await client.post("/b/v1/responses", json=asked)).status_code == 404
+        body = {"input": "When?", "conversation": name}
+        assert (await client.post("/b/v1/responses", json=body)).status_code == 404
 
 
 @pytest.mark.parametrize(
@@ -109,14 +112,14 @@ async def test_another_front_end(fakes: Any, settings: Settings, tmp_path: Any) 
         ({"other": 1}, "other"),
     ],
 )
-async def test_refusals(client: httpx.AsyncClient, body: dict[str, Any], param: str) -> None:
-    """A wrong member is refused with 400, and the refusal names it."""
+async def test_an_invalid_field_is_refused(client: httpx.AsyncClient, body: dict[str, Any], param: str) -> None:
+    """An invalid field is refused with 400, and the error names the field."""
     refused = await client.post(PATH, json=body)
     assert (refused.status_code, refused.json()["error"]["param"]) == (400, param)
 
 
-async def test_unknown_conversations(client: httpx.AsyncClient) -> None:
-    """A conversation that does not exist is answered with 404 on each route."""
+async def test_an_unknown_conversation_is_not_found(client: httpx.AsyncClient) -> None:
+    """Each route returns 404 for a conversation that does not exist."""
     for name in ("x", f"conv_{new_name()}"):
         for refused in (
             await client.get(f"{PATH}/{name}"),

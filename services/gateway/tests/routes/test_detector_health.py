@@ -29,20 +29,20 @@ class Guardrails(FakeGuardrails):
         )
 
 
-class Away(FakeGuardrails):
+class UnavailableGuardrails(FakeGuardrails):
     """Guardrails that cannot be reached."""
 
     async def detectors(self, principal: Principal, deadline: Deadline, *, health: bool = False) -> Any:
-        raise Unavailable("away")
+        raise Unavailable("The guardrails cannot be reached.")
 
 
-class Asked(Guardrails):
-    """Guardrails that count their look-ups and take a while to answer."""
+class CountingGuardrails(Guardrails):
+    """Guardrails that count the calls and respond slowly."""
 
-    times = 0
+    calls = 0
 
     async def detectors(self, *args: Any, **more: Any) -> tuple[DetectorInfo, ...]:
-        self.times += 1
+        self.calls += 1
         await asyncio.sleep(0.01)
         return await super().detectors(*args, **more)
 
@@ -61,7 +61,7 @@ def client(guardrails: FakeGuardrails, **more: Any) -> httpx.AsyncClient:
 
 
 async def test_the_states_of_services_and_detectors() -> None:
-    """The answer has the state of each service from its probe, and of each detector from the guardrails."""
+    """The response has the state of each service from its probe, and of each remote detector."""
     async with client(Guardrails()) as http:
         assert (await http.get("/info")).json() == {
             "services": {
@@ -75,31 +75,31 @@ async def test_the_states_of_services_and_detectors() -> None:
 
 
 async def test_the_states_of_services_without_the_guardrails() -> None:
-    """The states of the services are answered although the guardrails cannot be reached."""
-    async with client(Away()) as http:
+    """The states of the services are returned even if the guardrails cannot be reached."""
+    async with client(UnavailableGuardrails()) as http:
         assert set((await http.get("/info")).json()["services"]) == {"generator", "nats"}
 
 
-async def test_requests_share_a_look_up() -> None:
-    """Requests within a short time share one look-up, because the route needs no credential."""
-    guardrails = Asked()
+async def test_requests_share_a_check() -> None:
+    """Requests within a short time share one check, because the route needs no credential."""
+    guardrails = CountingGuardrails()
     async with client(guardrails, reuse_seconds=0.2) as http:
         await asyncio.gather(*(http.get("/info") for _ in range(30)))
-        assert guardrails.times == 1
+        assert guardrails.calls == 1
         await asyncio.sleep(0.3)
         await http.get("/info")
-        assert guardrails.times == 2
+        assert guardrails.calls == 2
 
 
-async def test_guardrails_that_hang() -> None:
-    """The states of the services are answered within the time-out although the guardrails hang."""
+async def test_guardrails_that_do_not_respond_are_left_out() -> None:
+    """The states of the services are returned within the time-out even if the guardrails do not respond."""
     async with client(Hanging(), timeout=0.05) as http, asyncio.timeout(60):
         assert set((await http.get("/info")).json()["services"]) == {"generator", "nats"}
 
 
 @pytest.mark.parametrize(("method", "path", "status"), [("GET", "/x", 404), ("POST", "/info", 405)])
 async def test_other_paths_and_methods_are_refused(method: str, path: str, status: int) -> None:
-    """The health route answers with the version. Other paths and methods are refused."""
+    """The health route returns the version. Other paths and methods are refused."""
     async with client(Guardrails()) as http:
         assert (await http.get("/health")).json() == {"causeway": "1.2.3"}
         assert (await http.request(method, path)).json()["code"] == status

@@ -11,7 +11,7 @@ def parse(block: dict[str, Any]) -> Detectors:
     return detectors_block.parse(Fields(block, "detectors"))
 
 
-def test_the_defaults_are_the_adrs() -> None:
+def test_the_default_actions() -> None:
     """By default, detectors block inputs, redact passages and report findings in outputs."""
     assert parse({"input": {"a": {}}, "context": {"b": {}}, "output": {"c": {}}}) == Detectors(
         (Detector("a", Action.BLOCK),), (Detector("b", Action.REDACT),), (Detector("c", Action.REPORT),)
@@ -19,7 +19,7 @@ def test_the_defaults_are_the_adrs() -> None:
 
 
 def test_other_parameters_go_to_the_detector() -> None:
-    """``action`` and ``on_error`` are read by the gateway. Other parameters go to the detector."""
+    """The gateway reads ``action`` and ``on_error``, and passes the other parameters to the detector."""
     block = {"output": {"a": {"action": "redact", "on_error": "allow", "types": ["email"]}}}
     assert parse(block).output == (Detector("a", Action.REDACT, True, b'{"types":["email"]}'),)
 
@@ -46,7 +46,7 @@ def test_an_empty_block_requests_no_detectors(block: dict[str, Any]) -> None:
     ],
 )
 def test_invalid_detectors_are_refused(block: dict[str, Any], field: str) -> None:
-    """A wrong direction, action or shape is refused, and the refusal names the field."""
+    """A wrong direction, action or type is refused, and the error names the field."""
     with pytest.raises(InvalidRequest) as caught:
         parse(block)
     assert caught.value.field == field

@@ -24,7 +24,7 @@ def raw(*parts: tuple[bytes, bytes]) -> tuple[bytes, dict[str, str]]:
 
 
 async def test_an_upload_becomes_a_job(client: httpx.AsyncClient, fakes: Any) -> None:
-    """An upload becomes a job with all members of the form, and the job can be read."""
+    """An upload becomes a job with all fields of the form, and the job can be read."""
     form = {
         "index": "docs",
         "category": "guides",
@@ -85,7 +85,7 @@ async def test_a_name_is_one_line_and_not_too_long(client: httpx.AsyncClient, fa
     assert fakes.ingest.uploads == []
 
 
-async def test_a_name_with_a_line_break(client: httpx.AsyncClient, fakes: Any) -> None:
+async def test_a_line_break_in_a_name_is_not_stored(client: httpx.AsyncClient, fakes: Any) -> None:
     """A name with a line break is refused, or stored without the line break."""
     body, headers = raw((b'name="index"', b"docs"), (b'name="file"; filename="a\r\nb.md"', b"x"))
     assert (await client.post("/documents", content=body, headers=headers)).status_code == 400
@@ -115,7 +115,7 @@ async def test_a_name_with_a_line_break(client: httpx.AsyncClient, fakes: Any) -
 async def test_invalid_uploads_are_refused(
     client: httpx.AsyncClient, fakes: Any, form: dict[str, str], files: Any, field: str
 ) -> None:
-    """A wrong member is refused with 400, and the refusal names the field."""
+    """An invalid field is refused with 400, and the error names the field."""
     response = await client.post("/documents", data=form, files=files)
     assert response.status_code == 400
     assert response.json()["error"]["param"].startswith(field)
@@ -123,26 +123,26 @@ async def test_invalid_uploads_are_refused(
     assert fakes.ingest.uploads == []
 
 
-async def test_a_text_instead_of_the_file(client: httpx.AsyncClient) -> None:
-    """A text in the place of the file is refused with 400."""
+async def test_a_text_instead_of_the_file_is_refused(client: httpx.AsyncClient) -> None:
+    """A text field in place of the file is refused with 400."""
     body, headers = raw((b'name="index"', b"docs"), (b'name="file"', b"just text"))
     response = await client.post("/documents", content=body, headers=headers)
     assert response.status_code == 400
     assert response.json()["detail"] == "file.0: A file needs a file name."
 
 
-async def test_empty_metadata_are_an_empty_object(client: httpx.AsyncClient, fakes: Any) -> None:
-    """An empty text as metadata is an empty object."""
+async def test_empty_metadata_is_an_empty_object(client: httpx.AsyncClient, fakes: Any) -> None:
+    """An empty metadata field is stored as an empty object."""
     await client.post("/documents", data=FORM | {"metadata": ""}, files={"file": ("a.md", b"x")})
     assert fakes.ingest.uploads[0].metadata_json == b"{}"
 
 
 @pytest.mark.parametrize(
-    "bad", [("file", ("b.md", b"")), ("file", ("a.md", b"again")), ("file", (" ", b"x"))], ids=str
+    "invalid", [("file", ("b.md", b"")), ("file", ("a.md", b"again")), ("file", (" ", b"x"))], ids=str
 )
-async def test_one_bad_file_refuses_the_upload(client: httpx.AsyncClient, fakes: Any, bad: Any) -> None:
-    """One bad file among several refuses the whole upload."""
-    response = await client.post("/documents", data=FORM, files=[("file", ("a.md", b"x")), bad])
+async def test_one_invalid_file_refuses_the_upload(client: httpx.AsyncClient, fakes: Any, invalid: Any) -> None:
+    """If one of several files is invalid, the whole upload is refused."""
+    response = await client.post("/documents", data=FORM, files=[("file", ("a.md", b"x")), invalid])
     assert response.status_code == 400
     assert fakes.ingest.uploads == []
 
@@ -158,7 +158,7 @@ async def test_one_bad_file_refuses_the_upload(client: httpx.AsyncClient, fakes:
         ("multipart/form-data; boundary=y", 400),
     ],
 )
-async def test_a_body_that_is_not_a_form(client: httpx.AsyncClient, media: str, status: int) -> None:
+async def test_a_body_that_is_not_a_form_is_refused(client: httpx.AsyncClient, media: str, status: int) -> None:
     """A body that is not a form is refused with 400 or 415."""
     headers = {"content-type": media} if media else {}
     response = await client.post("/documents", content=b"--x\r\n\r\n--x--\r\n", headers=headers)
@@ -166,16 +166,16 @@ async def test_a_body_that_is_not_a_form(client: httpx.AsyncClient, media: str, 
     assert response.json()["error"]["message"]
 
 
-async def test_an_incomplete_form(client: httpx.AsyncClient, fakes: Any) -> None:
-    """A form that breaks off is refused, and no file is submitted."""
+async def test_an_incomplete_form_is_refused(client: httpx.AsyncClient, fakes: Any) -> None:
+    """A truncated form is refused, and no file is submitted."""
     body, headers = raw((b'name="index"', b"docs"), (b'name="file"; filename="a.md"', b"the beginning"))
     response = await client.post("/documents", content=body[:-20], headers=headers)
     assert response.status_code == 400
     assert fakes.ingest.uploads == []
 
 
-async def test_a_form_without_its_last_boundary(client: httpx.AsyncClient, fakes: Any) -> None:
-    """A form that was cut off is refused as a whole. Its parser would drop the part in which it ends."""
+async def test_a_form_without_its_last_boundary_is_refused(client: httpx.AsyncClient, fakes: Any) -> None:
+    """A form without its last boundary is refused as a whole. The form parser would drop the incomplete part."""
     file = (b'name="file"; filename="a.md"', b"x")
     body, headers = raw((b'name="index"', b"docs"), file, file)
     response = await client.post("/documents", content=body[: -len("--x--\r\n") - 2], headers=headers)
@@ -184,15 +184,15 @@ async def test_a_form_without_its_last_boundary(client: httpx.AsyncClient, fakes
     assert fakes.ingest.uploads == []
 
 
-async def test_a_queue_that_cannot_be_reached(client: httpx.AsyncClient, fakes: Any) -> None:
-    """An upload is answered with 503 and Retry-After while the queue cannot be reached."""
+async def test_an_unreachable_queue_gets_503(client: httpx.AsyncClient, fakes: Any) -> None:
+    """An upload gets the status 503 and Retry-After while the queue cannot be reached."""
     fakes.ingest.failure = Unavailable("The ingest queue cannot be reached.", retry_after=2)
     response = await client.post("/documents", data=FORM, files={"file": ("a.md", b"x")})
     assert response.status_code == 503
     assert response.headers["retry-after"] == "2"
 
 
-class BreakingOff(FakeIngest):
+class FailingIngest(FakeIngest):
     """An ingest that cannot be reached after two uploads."""
 
     async def submit(self, principal: Principal, upload: Upload, deadline: Deadline) -> Job:
@@ -202,13 +202,13 @@ class BreakingOff(FakeIngest):
 
 
 @pytest.fixture
-def breaking_off(fakes: Any) -> None:
-    fakes.ingest = BreakingOff()
+def failing_ingest(fakes: Any) -> None:
+    fakes.ingest = FailingIngest()
 
 
-@pytest.mark.usefixtures("breaking_off")
-async def test_a_queue_that_fails_in_the_middle(client: httpx.AsyncClient) -> None:
-    """The answer lists the jobs of the accepted files, and names the first file that was not accepted."""
+@pytest.mark.usefixtures("failing_ingest")
+async def test_a_partly_accepted_upload_lists_its_jobs(client: httpx.AsyncClient) -> None:
+    """The response lists the jobs of the accepted files, and names the first file that was not accepted."""
     files = [("file", (name, name.encode())) for name in ("a.md", "b.md", "c.md", "d.md")]
     response = await client.post("/documents", data=FORM, files=files)
     assert response.status_code == 503
@@ -217,15 +217,15 @@ async def test_a_queue_that_fails_in_the_middle(client: httpx.AsyncClient) -> No
     assert [job["sourcefile"] for job in response.json()["jobs"]] == ["a.md", "b.md"]
 
 
-async def test_an_unknown_job(client: httpx.AsyncClient) -> None:
-    """An unknown job is answered with 404, also if its id is malformed."""
+async def test_an_unknown_job_is_not_found(client: httpx.AsyncClient) -> None:
+    """An unknown job gets the status 404, even if its id is malformed."""
     for job_id in ("none", "a%2Fb", "%00", "x" * 2000):
         response = await client.get(f"/jobs/{job_id}")
         assert response.status_code == 404
         assert response.json()["detail"]
 
 
-async def test_a_large_file_is_not_kept_in_memory_twice(client: httpx.AsyncClient, fakes: Any) -> None:
+async def test_a_large_file_arrives_complete(client: httpx.AsyncClient, fakes: Any) -> None:
     """A file larger than the memory limit of forms arrives complete."""
     content = bytes(range(256)) * 300
     await client.post("/documents", data=FORM, files={"file": ("a.bin", content)})
@@ -233,7 +233,7 @@ async def test_a_large_file_is_not_kept_in_memory_twice(client: httpx.AsyncClien
 
 
 async def test_documents_are_listed(client: httpx.AsyncClient, fakes: Any) -> None:
-    """Documents are listed in pages with their members. An unknown index is answered with 404."""
+    """Documents are listed in pages with all their fields. An unknown index gets the status 404."""
     fakes.retriever.documents = {
         "docs": [
             FakeDocument(
@@ -281,7 +281,7 @@ async def linked(linking: ASGIApp) -> AsyncIterator[httpx.AsyncClient]:
 
 
 async def test_urls_become_jobs(linked: httpx.AsyncClient, fakes: Any) -> None:
-    """Each URL in a JSON body becomes a job with all members of the body, named by the URL."""
+    """Each URL in a JSON body becomes a job with all fields of the body. The URL determines the document's name."""
     body = {
         "index": "docs",
         "urls": ["https://docs.example.org/a.html#top", "HTTP://A.example.net"],
@@ -301,7 +301,7 @@ async def test_urls_become_jobs(linked: httpx.AsyncClient, fakes: Any) -> None:
     ]
 
 
-async def test_a_form_with_files_and_urls(linked: httpx.AsyncClient, fakes: Any) -> None:
+async def test_a_form_may_have_files_and_urls(linked: httpx.AsyncClient, fakes: Any) -> None:
     """A form may have both files and URLs."""
     form = FORM | {"url": ["https://docs.example.org/a", "https://docs.example.org/b"]}
     response = await linked.post("/documents", data=form, files={"file": ("c.md", b"x")})
@@ -332,10 +332,10 @@ async def test_a_form_with_files_and_urls(linked: httpx.AsyncClient, fakes: Any)
         ({"index": "docs", "urls": ["https://docs.example.org/"], "file": "x"}, 400, "file"),
     ],
 )
-async def test_urls_that_are_wrong(
+async def test_an_invalid_url_refuses_the_request(
     linked: httpx.AsyncClient, fakes: Any, body: dict[str, Any], status: int, field: str
 ) -> None:
-    """A wrong URL is refused with its field, and no URL of the request is submitted."""
+    """An invalid URL or field is refused, the error names the field, and no URL of the request is submitted."""
     response = await linked.post("/documents", json=body)
     assert (response.status_code, response.json()["error"]["param"]) == (status, field)
     assert fakes.ingest.uploads == []

@@ -3,7 +3,7 @@ from typing import Any
 import httpx
 
 
-async def test_vectors(client: httpx.AsyncClient) -> None:
+async def test_each_text_gets_a_vector(client: httpx.AsyncClient) -> None:
     """Each text gets a vector, the tokens are counted, and the model is optional."""
     response = await client.post("/v1/embeddings", json={"input": ["one two", "three"], "model": "fake-embedder"})
     assert response.status_code == 200
@@ -14,7 +14,7 @@ async def test_vectors(client: httpx.AsyncClient) -> None:
     assert (await client.post("/v1/embeddings", json={"input": "one"})).json()["model"] == "fake-embedder"
 
 
-async def test_the_model_in_the_path_counts(client: httpx.AsyncClient) -> None:
+async def test_the_model_in_the_path_takes_precedence(client: httpx.AsyncClient) -> None:
     """The model in the path takes precedence over the model in the body."""
     path = "/openai/deployments/{}/embeddings?api-version=2024-10-21"
     body = {"input": "one", "model": "nope"}
@@ -23,8 +23,8 @@ async def test_the_model_in_the_path_counts(client: httpx.AsyncClient) -> None:
     assert (await client.post(path.format("nope"), json=body)).status_code == 404
 
 
-async def test_refusals(client: httpx.AsyncClient, fakes: Any) -> None:
-    """Wrong fields, an unknown model and another media type are refused, and nothing is embedded."""
+async def test_invalid_requests_are_refused(client: httpx.AsyncClient, fakes: Any) -> None:
+    """Invalid fields, an unknown model and another media type are refused. Invalid fields cause no call."""
     cases: list[tuple[dict[str, Any], int, str]] = [
         ({"input": [1, -2]}, 400, "input"),
         ({"input": "a", "dimensions": 3}, 400, "dimensions"),

@@ -1,4 +1,4 @@
-"""Random requests: each is answered or refused.
+"""Random requests: the gateway answers or refuses each of them.
 
 CAUSEWAY_FUZZ_EXAMPLES is the number of requests for each path; `make fuzz` sends many.
 """
@@ -46,8 +46,8 @@ values = st.recursive(
 
 
 def mostly(usual: st.SearchStrategy[Any], other: st.SearchStrategy[Any] = values) -> st.SearchStrategy[Any]:
-    """Return a strategy of the expected values, with another value one time in ten."""
-    # Not `one_of`, which merges equal strategies. Not 0, which is generated more often.
+    """Return a strategy of the usual values, with another value one time in ten."""
+    # `one_of` would merge equal strategies. Hypothesis generates 0 more often than 7.
     return st.integers(0, 9).flatmap(lambda number: other if number == 7 else usual)
 
 
@@ -84,10 +84,10 @@ bodies = st.fixed_dictionaries(
 )
 
 
-def damaged(body: bytes, at: int, what: bytes) -> bytes:
-    """Return the body with other bytes in some place."""
+def damaged(body: bytes, at: int, replacement: bytes) -> bytes:
+    """Return the body with other bytes at a position."""
     at %= len(body) + 1
-    return body[:at] + what + body[at + len(what) :]
+    return body[:at] + replacement + body[at + len(replacement) :]
 
 
 encoded = bodies.map(lambda body: json.dumps(body).encode())
@@ -123,14 +123,14 @@ OTHER = st.tuples(st.sampled_from(["multipart/form-data", "text/plain", "multipa
 
 def requests(path: str) -> st.SearchStrategy[tuple[str, bytes]]:
     """Return a strategy of media types and contents, mostly valid for the path."""
-    takes_forms = not path.startswith(("/v1", "/2024-01", "/2024-04", "/2026")) and path != "/ask"
-    return mostly(JSON | FORM if takes_forms else JSON, FORM | OTHER)
+    accepts_forms = not path.startswith(("/v1", "/2024-01", "/2024-04", "/2026")) and path != "/ask"
+    return mostly(JSON | FORM if accepts_forms else JSON, FORM | OTHER)
 
 
 @pytest.mark.timeout(0)  # the number of examples determines the time
 @pytest.mark.parametrize("path", PATHS)
 def test_any_chat_is_answered_or_refused(path: str, fakes: Any) -> None:
-    """A chat request is answered, or refused with a reason. Each line of the answer is JSON."""
+    """A chat request is answered, or refused with a reason. Each line of a JSON answer is valid JSON."""
     app = build_app(Settings(default_index="docs", max_body_bytes=20_000), fakes.services())
     transport = httpx.ASGITransport(app, raise_app_exceptions=False)
     with asyncio.Runner() as runner:
@@ -187,7 +187,7 @@ items = st.fixed_dictionaries(
         "id": mostly(st.sampled_from(["msg_1", "msg_00000000000000000000000000000000_0", "rs_1"])),
     },
 )
-asked_of_responses = st.fixed_dictionaries(
+response_bodies = st.fixed_dictionaries(
     {"input": mostly(words | st.lists(mostly(items), max_size=4))},
     optional={
         "instructions": mostly(words),
@@ -219,12 +219,12 @@ asked_of_responses = st.fixed_dictionaries(
         "context_management": values | st.just([{"type": "compaction", "compact_threshold": 1}]),
     },
 )
-responses_requests = asked_of_responses.map(lambda body: json.dumps(body).encode())
+responses_requests = response_bodies.map(lambda body: json.dumps(body).encode())
 
 
 @pytest.mark.timeout(0)  # the number of examples determines the time
 def test_any_response_is_answered_or_refused(fakes: Any) -> None:
-    """A response has the format of the reference, or is a refusal with a message."""
+    """The response has the format of the reference, or is an error with a message."""
     app = build_app(Settings(default_index="docs", max_body_bytes=20_000), fakes.services())
     transport = httpx.ASGITransport(app, raise_app_exceptions=False)
     with asyncio.Runner() as runner:
@@ -248,22 +248,22 @@ def test_any_response_is_answered_or_refused(fakes: Any) -> None:
         runner.run(client.aclose())
 
 
-asked_of_compaction = st.fixed_dictionaries(
+compaction_bodies = st.fixed_dictionaries(
     {"input": mostly(words | st.lists(mostly(items), max_size=4)), "model": mostly(st.just("m"))},
     optional={"instructions": mostly(words), "image": values, "service_tier": values, "detectors": values},
 )
 
 
 @pytest.mark.timeout(0)  # the number of examples determines the time
-def test_any_summary_is_answered_or_refused(fakes: Any) -> None:
-    """A summary has the format of the reference, or is a refusal with a message."""
+def test_any_compaction_is_answered_or_refused(fakes: Any) -> None:
+    """The compacted conversation has the format of the reference, or the response is an error with a message."""
     app = build_app(Settings(default_index="docs", max_body_bytes=20_000), fakes.services())
     transport = httpx.ASGITransport(app, raise_app_exceptions=False)
     with asyncio.Runner() as runner:
         client = httpx.AsyncClient(transport=transport, base_url="http://gateway")
 
         @settings(max_examples=EXAMPLES, suppress_health_check=list(HealthCheck))
-        @given(mostly(asked_of_compaction.map(lambda body: json.dumps(body).encode()), contents))
+        @given(mostly(compaction_bodies.map(lambda body: json.dumps(body).encode()), contents))
         def ask(content: bytes) -> None:
             headers = {"content-type": "application/json"}
             response = runner.run(client.post("/v1/responses/compact", content=content, headers=headers))
@@ -278,7 +278,7 @@ def test_any_summary_is_answered_or_refused(fakes: Any) -> None:
         runner.run(client.aclose())
 
 
-orchestrated = st.fixed_dictionaries(
+orchestrator_bodies = st.fixed_dictionaries(
     {},
     optional={
         "model": mostly(st.just("m")),
@@ -296,13 +296,13 @@ orchestrated = st.fixed_dictionaries(
         "max_tokens": values,
     },
 )
-lines = st.lists(orchestrated.map(lambda body: json.dumps(body).encode()), max_size=4).map(b"\n".join)
+lines = st.lists(orchestrator_bodies.map(lambda body: json.dumps(body).encode()), max_size=4).map(b"\n".join)
 
 
 @pytest.mark.timeout(0)  # the number of examples determines the time
 @pytest.mark.parametrize("path", ORCHESTRATOR)
 def test_any_request_of_the_orchestrator_is_answered_or_refused(path: str, fakes: Any) -> None:
-    """The orchestrator's routes answer with a documented status and a body."""
+    """The orchestrator's routes respond with a documented status and a body."""
     app = build_app(Settings(default_index="docs", max_body_bytes=20_000), fakes.services())
     transport = httpx.ASGITransport(app, raise_app_exceptions=False)
     kind = "application/x-ndjson" if path.endswith("stream-content") else "application/json"

@@ -1,7 +1,7 @@
 """Random requests to every route of the OpenAPI document except the chats.
 
-The requests follow the document for the most part. CAUSEWAY_FUZZ_EXAMPLES is the number of requests for each route;
-`make fuzz` sends many.
+Most requests follow the document. CAUSEWAY_FUZZ_EXAMPLES is the number of requests for each route; `make fuzz`
+sends many.
 """
 
 import asyncio
@@ -24,7 +24,7 @@ EXAMPLES = int(os.environ.get("CAUSEWAY_FUZZ_EXAMPLES", "200"))
 CONSOLE = {"/", "/console/{path:path}"}
 PAGES = {"/docs", "/docs/oauth2-redirect", "/static-offline-docs/{path:path}", "/openapi.json", *CONSOLE}
 ROUTES = [f"{route.method} {route.path.replace(':path}', '}')}" for route in TABLE if route.path not in PAGES]
-# Not documented for each route: the path that a parameter makes may be another one, or lack its last word.
+# Not documented for each route: with some parameter values, the path is that of another route, or of no route.
 EVERYWHERE = {"404", "405", "307"}
 BOUNDARY = "edge"
 
@@ -42,18 +42,18 @@ odd = st.recursive(
 
 
 def mostly(usual: st.SearchStrategy[Any], other: st.SearchStrategy[Any]) -> st.SearchStrategy[Any]:
-    """Return a strategy of the expected values, with another value one time in ten."""
+    """Return a strategy of the usual values, with another value one time in ten."""
     return st.integers(0, 9).flatmap(lambda number: other if number == 7 else usual)
 
 
 class Shapes:
-    """Values that follow the schemas of a document for the most part."""
+    """Strategies of values that mostly follow the schemas of a document."""
 
     def __init__(self, document: dict[str, Any]) -> None:
         self._named = document["components"]["schemas"]
 
     def of(self, schema: dict[str, Any], depth: int = 0) -> st.SearchStrategy[Any]:
-        """Return a strategy of the values of a schema, and of any values below some depth."""
+        """Return a strategy of the values of a schema, and of any values below a depth of 6."""
         if depth > 6:
             return odd
         if "$ref" in schema:
@@ -105,24 +105,24 @@ def form(fields: Any) -> bytes:
     return "".join([*parts, f"--{BOUNDARY}--\r\n"]).encode()
 
 
-def damaged(body: bytes, at: int, what: bytes) -> bytes:
-    """Return the body with other bytes in some place."""
+def damaged(body: bytes, at: int, replacement: bytes) -> bytes:
+    """Return the body with other bytes at a position."""
     at %= len(body) + 1
-    return body[:at] + what + body[at + len(what) :]
+    return body[:at] + replacement + body[at + len(replacement) :]
 
 
 def contents(operation: dict[str, Any], shapes: Shapes) -> st.SearchStrategy[tuple[str, bytes]]:
-    """Return a strategy of media types and bodies, mostly valid ones of the route."""
-    taken: list[st.SearchStrategy[tuple[str, bytes]]] = []
+    """Return a strategy of media types and bodies, mostly valid for the route."""
+    strategies: list[st.SearchStrategy[tuple[str, bytes]]] = []
     for kind, content in operation.get("requestBody", {"content": {}})["content"].items():
         values = shapes.of(content["schema"])
         if kind == "multipart/form-data":
-            taken.append(st.tuples(st.just(f"{kind}; boundary={BOUNDARY}"), values.map(form)))
+            strategies.append(st.tuples(st.just(f"{kind}; boundary={BOUNDARY}"), values.map(form)))
         else:
-            taken.append(st.tuples(st.just(kind), values.map(lambda value: json.dumps(value).encode())))
-    usual = st.one_of(taken) if taken else st.just(("", b""))
+            strategies.append(st.tuples(st.just(kind), values.map(lambda value: json.dumps(value).encode())))
+    usual = st.one_of(strategies) if strategies else st.just(("", b""))
     broken = st.builds(
-        lambda pair, at, what: (pair[0], damaged(pair[1], at, what)),
+        lambda pair, at, replacement: (pair[0], damaged(pair[1], at, replacement)),
         usual,
         st.integers(0, 500),
         st.binary(max_size=6),
@@ -137,8 +137,8 @@ def contents(operation: dict[str, Any], shapes: Shapes) -> st.SearchStrategy[tup
 
 def parameters(operation: dict[str, Any], place: str, shapes: Shapes) -> st.SearchStrategy[dict[str, str]]:
     """Return a strategy of the parameters of the path or the query, as texts."""
-    asked = {item["name"]: item for item in operation.get("parameters", []) if item["in"] == place}
-    texts = {name: mostly(shapes.of(item["schema"]) | words, odd).map(str) for name, item in asked.items()}
+    declared = {item["name"]: item for item in operation.get("parameters", []) if item["in"] == place}
+    texts = {name: mostly(shapes.of(item["schema"]) | words, odd).map(str) for name, item in declared.items()}
     return st.fixed_dictionaries(texts) if place == "path" else st.fixed_dictionaries({}, optional=texts)
 
 
@@ -154,14 +154,14 @@ headers = st.dictionaries(
 
 @pytest.fixture(scope="module")
 def document() -> dict[str, Any]:
-    """Return the OpenAPI document, which the first test loads because making it is slow."""
+    """Return the OpenAPI document. It is empty until the first test loads it, because its creation is slow."""
     return {}
 
 
 @pytest.mark.timeout(0)  # the number of examples determines the time
 @pytest.mark.parametrize("route", ROUTES)
 def test_any_request_is_answered_or_refused(route: str, document: dict[str, Any], fakes: Any) -> None:
-    """Each request is answered with a status that the document names, and each refusal has a message."""
+    """Each request gets a status that the document names, and each error has a message."""
     method, path = route.split(" ")
     app = build_app(Settings(default_index="docs", max_body_bytes=20_000, upload_timeout=0.01), fakes.services())
     transport = httpx.ASGITransport(app, raise_app_exceptions=False)

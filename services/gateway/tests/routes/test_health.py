@@ -10,15 +10,15 @@ from servicekit.deadline import Deadline
 from servicekit.errors import DeadlineExceeded
 
 
-async def test_the_liveness_probe(client: httpx.AsyncClient, fakes: Any) -> None:
-    """The liveness probe is answered with 200 although a service cannot be reached."""
+async def test_the_liveness_probe_ignores_other_services(client: httpx.AsyncClient, fakes: Any) -> None:
+    """The liveness probe gets the status 200 even if a service cannot be reached."""
     fakes.probes[0].problem = "gone"
     response = await client.get("/healthz")
     assert (response.status_code, response.json()) == (200, {"status": "ok"})
 
 
-async def test_ready_once_everything_has_answered(client: httpx.AsyncClient, fakes: Any) -> None:
-    """The gateway is ready once all services have answered, and stays ready from then on."""
+async def test_a_ready_gateway_stays_ready(client: httpx.AsyncClient, fakes: Any) -> None:
+    """The gateway becomes ready when all services respond, and stays ready from then on."""
     fakes.probes[0].problem = "gone"
     response = await client.get("/readyz")
     assert (response.status_code, response.json()) == (503, {"status": "not ready"})
@@ -29,16 +29,16 @@ async def test_ready_once_everything_has_answered(client: httpx.AsyncClient, fak
     assert (response.status_code, response.json()) == (200, {"status": "ready"})
 
 
-async def test_all_must_answer_at_once(client: httpx.AsyncClient, fakes: Any) -> None:
-    """The gateway is not ready until all services answer at the same time."""
-    for away in fakes.probes:
+async def test_all_services_must_respond_at_the_same_time(client: httpx.AsyncClient, fakes: Any) -> None:
+    """The gateway is not ready until all services respond at the same time."""
+    for unavailable in fakes.probes:
         for probe in fakes.probes:
-            probe.problem = "gone" if probe is away else None
+            probe.problem = "gone" if probe is unavailable else None
         assert (await client.get("/readyz")).status_code == 503
 
 
-async def test_the_verbose_answer_has_the_current_states(client: httpx.AsyncClient, fakes: Any) -> None:
-    """The verbose answer has the current state and the latency of each service."""
+async def test_the_verbose_response_has_the_current_states(client: httpx.AsyncClient, fakes: Any) -> None:
+    """The verbose response has the current state and the latency of each service."""
     response = await client.get("/readyz?verbose")
     assert response.status_code == 200
     assert response.json()["status"] == "ready"
@@ -53,13 +53,13 @@ async def test_the_verbose_answer_has_the_current_states(client: httpx.AsyncClie
     assert response.json()["services"]["nats"]["detail"] == "not connected"
 
 
-@pytest.mark.parametrize("forgets", [True, False])
-async def test_a_probe_that_hangs_is_reported(forgets: bool) -> None:
+@pytest.mark.parametrize("ignores_deadline", [True, False])
+async def test_a_probe_that_hangs_is_reported(ignores_deadline: bool) -> None:
     """A probe that hangs is reported after the time-out, and does not delay the other probes."""
 
     class Hanging(FakeProbe):
         async def check(self, deadline: Deadline) -> str | None:
-            if forgets:
+            if ignores_deadline:
                 await asyncio.Event().wait()
             await asyncio.sleep(deadline.remaining())
             raise DeadlineExceeded("late")
@@ -73,25 +73,25 @@ async def test_a_probe_that_hangs_is_reported(forgets: bool) -> None:
     assert response.json()["services"]["nats"]["status"] == "ok"
 
 
-async def test_requests_share_a_look_up() -> None:
-    """Concurrent requests share one look-up, because the route needs no credential."""
+async def test_requests_share_a_check() -> None:
+    """Concurrent requests share one check, because the route needs no credential."""
 
-    class Asked(FakeProbe):
-        times = 0
+    class CountingProbe(FakeProbe):
+        calls = 0
 
         async def check(self, deadline: Deadline) -> str | None:
-            self.times += 1
+            self.calls += 1
             await asyncio.sleep(0.05)
             return None
 
-    probe, app = Asked("nats"), FastAPI()
+    probe, app = CountingProbe("nats"), FastAPI()
     app.include_router(health.router([probe]))
     async with httpx.AsyncClient(transport=httpx.ASGITransport(app), base_url="http://g") as http:
         await asyncio.gather(*(http.get("/readyz?verbose") for _ in range(30)))
-    assert probe.times == 1
+    assert probe.calls == 1
 
 
 async def test_health_in_ragengines_format(client: httpx.AsyncClient) -> None:
-    """The health route answers in RAGEngine's format."""
+    """The health route responds in RAGEngine's format."""
     response = await client.get("/health")
     assert (response.status_code, response.json()) == (200, {"status": "Healthy", "detail": None})

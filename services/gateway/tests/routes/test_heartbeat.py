@@ -14,18 +14,18 @@ from starlette.types import ASGIApp, Message
 
 
 async def test_heartbeats_are_sent_during_silence() -> None:
-    """Heartbeats are sent while nothing else is sent, and none is sent after the end."""
+    """Heartbeats are sent while nothing else is sent, and stop at the end of the stream."""
     sent: list[bytes] = []
-    beaten = asyncio.Event()
+    three_sent = asyncio.Event()
 
     async def send(message: Message) -> None:
         sent.append(message["body"])
         if sent[-3:] == [b":"] * 3:
-            beaten.set()
+            three_sent.set()
 
     async with Heartbeat(send, b":", 0.01) as beating:
         await beating.send({"type": "http.response.body", "body": b"a", "more_body": True})
-        await beaten.wait()
+        await three_sent.wait()
     count = len(sent)
     await asyncio.sleep(0.05)
     assert sent == [b"a", *[b":"] * (count - 1)]
@@ -45,8 +45,8 @@ async def test_at_most_one_heartbeat_waits() -> None:
     assert len(begun) == 1
 
 
-async def test_a_protocol_without_heartbeats() -> None:
-    """A protocol without a heartbeat sends none."""
+async def test_a_protocol_without_heartbeats_sends_none() -> None:
+    """Nothing is sent for a protocol without heartbeats."""
     sent: list[Message] = []
 
     async def send(message: Message) -> None:
@@ -67,27 +67,27 @@ async def test_a_protocol_without_heartbeats() -> None:
 async def test_streams_send_heartbeats(
     path: str, beat: bytes, body: dict[str, Any], fakes: Any, settings: Settings, serve: Callable[[ASGIApp], int]
 ) -> None:
-    """A stream sends heartbeats while the model is silent. The text of the stream is the same without them."""
+    """A stream sends heartbeats while the model is silent. They do not change the text of the answer."""
     question = body | {"messages": [{"role": "user", "content": "When does it open?"}]}
     texts = []
     for interval in (0.05, 3600.0):
-        go_on = asyncio.Event()
-        fakes.generator = FakeGenerator(FakeGenerator.words("At ", "nine"), gate=go_on)
+        resume = asyncio.Event()
+        fakes.generator = FakeGenerator(FakeGenerator.words("At ", "nine"), gate=resume)
         if interval > 1:
-            go_on.set()
+            resume.set()
         port = serve(build_app(settings.model_copy(update={"stream_heartbeat": interval}), fakes.services()))
         async with (
             httpx.AsyncClient(base_url=f"http://127.0.0.1:{port}", trust_env=False) as client,
             client.stream("POST", path, json=question) as response,
         ):
             assert response.status_code == 200
-            got: list[bytes] = []
+            received: list[bytes] = []
             async for piece in response.aiter_raw():
-                got.append(piece)
-                if got.count(beat) == 2:
-                    go_on.set()
-        assert (got.count(beat) >= 2) == (interval < 1)
-        texts.append(words(b"".join(piece for piece in got if piece != beat)))
+                received.append(piece)
+                if received.count(beat) == 2:
+                    resume.set()
+        assert (received.count(beat) >= 2) == (interval < 1)
+        texts.append(words(b"".join(piece for piece in received if piece != beat)))
     assert texts == ["At nine", "At nine"]
 
 

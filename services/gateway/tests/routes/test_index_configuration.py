@@ -6,9 +6,9 @@ import httpx
 import pytest
 
 
-async def test_an_index_is_made_with_settings(client: httpx.AsyncClient) -> None:
+async def test_an_index_is_created_with_settings(client: httpx.AsyncClient) -> None:
     """A new index has the settings of the request. A second request for the same index is refused with 409."""
-    asked = {
+    settings = {
         "index_name": "notes",
         "embedding": "other-embedder",
         "chunk_tokens": 128,
@@ -19,10 +19,10 @@ async def test_an_index_is_made_with_settings(client: httpx.AsyncClient) -> None
         "language": "de",
         "ocr": "off",
     }
-    made = await client.post("/indexes", json=asked)
-    assert (made.status_code, made.headers["location"], made.json()) == (201, "/indexes/notes", asked)
-    assert (await client.get("/indexes/notes")).json() == asked | {"documents": 0, "chunks": 0}
-    again = await client.post("/indexes", json=asked)
+    made = await client.post("/indexes", json=settings)
+    assert (made.status_code, made.headers["location"], made.json()) == (201, "/indexes/notes", settings)
+    assert (await client.get("/indexes/notes")).json() == settings | {"documents": 0, "chunks": 0}
+    again = await client.post("/indexes", json=settings)
     assert (again.status_code, again.json()["detail"]) == (409, "Index 'notes' exists already.")
     plain = await client.post("/indexes", json={"index_name": "plain"})
     assert plain.json()["chunk_tokens"] is None
@@ -30,7 +30,7 @@ async def test_an_index_is_made_with_settings(client: httpx.AsyncClient) -> None
 
 
 async def test_indexes_are_listed_in_detail(client: httpx.AsyncClient) -> None:
-    """The detailed list has each index as its own route shows it. The plain list has the names."""
+    """The detailed list has the same data of each index as its own route. The plain list has the names."""
     listed = (await client.get("/indexes", params={"details": "true"})).json()
     assert [each["index_name"] for each in listed] == (await client.get("/indexes")).json() == ["docs", "empty"]
     assert listed[0] == (await client.get("/indexes/docs")).json()
@@ -39,7 +39,7 @@ async def test_indexes_are_listed_in_detail(client: httpx.AsyncClient) -> None:
 async def test_settings_are_changed_in_place(client: httpx.AsyncClient) -> None:
     """A change sets the named settings.
 
-    Null restores the default. A wrong change is refused and changes nothing.
+    Null restores the default. An invalid change is refused and changes nothing.
     """
     path = "/indexes/docs"
     changed = await client.patch(path, json={"fusion": "ranks", "dense_weight": 0.25, "chunk_tokens": 64})
@@ -95,7 +95,7 @@ async def test_an_index_is_rebuilt(client: httpx.AsyncClient) -> None:
     ],
 )
 async def test_invalid_settings_are_refused(client: httpx.AsyncClient, body: Any, field: str | None) -> None:
-    """A wrong field is refused with 400 on both routes, and nothing begins."""
+    """An invalid field is refused with 400 on both routes, and no index is created or rebuilt."""
     for path, more in (("/indexes/docs/rebuild", {}), ("/indexes", {"index_name": "new"})):
         answer = await client.post(path, json=body | more if isinstance(body, dict) else body)
         assert answer.status_code == 400
@@ -104,8 +104,8 @@ async def test_invalid_settings_are_refused(client: httpx.AsyncClient, body: Any
     assert (await client.get("/indexes/docs/rebuild")).status_code == 404
 
 
-async def test_names_and_unknown_indexes(client: httpx.AsyncClient) -> None:
-    """An invalid name is refused with 400, and an unknown index with 404. The refusal names the field."""
+async def test_invalid_names_and_unknown_indexes_are_refused(client: httpx.AsyncClient) -> None:
+    """An invalid name is refused with 400, and an unknown index with 404. The error names the field."""
     for answer in (await client.get("/indexes/nope"), await client.post("/indexes/nope/rebuild", json={})):
         assert (answer.status_code, answer.json()["error"]["param"]) == (404, "index")
     assert (await client.get("/indexes/.nope")).json()["error"]["param"] == "index"

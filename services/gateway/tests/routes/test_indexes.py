@@ -67,23 +67,23 @@ async def test_documents_are_filtered_by_metadata(client: httpx.AsyncClient) -> 
         'metadata_filter={"a":1e999}',
     ],
 )
-async def test_a_wrong_list_is_refused(client: httpx.AsyncClient, query: str) -> None:
-    """A wrong parameter of the list is refused with 400, and the refusal names it."""
+async def test_an_invalid_list_parameter_is_refused(client: httpx.AsyncClient, query: str) -> None:
+    """An invalid parameter of the list is refused with 400, and the error names the parameter."""
     response = await client.get(f"/indexes/docs/documents?{query}")
     assert response.status_code == 400
     assert query.partition("=")[0] in response.json()["detail"] or "max_text_length" in response.json()["detail"]
 
 
 async def test_documents_are_removed_by_their_ids(fakes: Any, client: httpx.AsyncClient) -> None:
-    """The answer names the removed ids and the ids that were not found, and the passages are gone."""
+    """The response lists the removed ids and the unknown ids, and the passages are removed."""
     response = await client.post("/indexes/docs/documents/delete", json={"doc_ids": ["d1", "nope", "d1"]})
     assert response.status_code == 200
     assert response.json() == {"deleted_doc_ids": ["d1"], "not_found_doc_ids": ["nope"]}
     assert [passage.document_id for passage in fakes.retriever.indexes["docs"]] == ["d2"]
 
 
-async def test_bad_removals_are_refused(fakes: Any, client: httpx.AsyncClient) -> None:
-    """A removal with wrong ids, a wrong name or an unknown index is refused, and nothing is removed."""
+async def test_invalid_removals_are_refused(fakes: Any, client: httpx.AsyncClient) -> None:
+    """A removal with invalid ids, an invalid name or an unknown index is refused, and nothing is removed."""
     bodies: tuple[dict[str, Any], ...] = ({}, {"doc_ids": []}, {"doc_ids": "d1"}, {"doc_ids": [1]})
     for body in bodies:
         response = await client.post("/indexes/docs/documents/delete", json=body)
@@ -97,14 +97,14 @@ async def test_bad_removals_are_refused(fakes: Any, client: httpx.AsyncClient) -
 
 
 async def test_an_index_is_deleted(client: httpx.AsyncClient) -> None:
-    """A deleted index does not exist any more."""
+    """A deleted index no longer exists."""
     response = await client.delete("/indexes/docs")
     assert response.json() == {"message": "Successfully deleted index docs."}
     assert (await client.delete("/indexes/docs")).status_code == 404
     assert (await client.get("/indexes")).json() == ["empty"]
 
 
-async def test_snapshots(client: httpx.AsyncClient, fakes: Any) -> None:
+async def test_snapshots_are_written_and_loaded(client: httpx.AsyncClient, fakes: Any) -> None:
     """A snapshot is written below the path under the index's name, and loaded from there."""
     written = await client.post("/persist/docs?path=a/b")
     assert written.json() == {"message": "Successfully persisted index docs to a/b/docs."}
@@ -118,7 +118,7 @@ async def test_snapshots(client: httpx.AsyncClient, fakes: Any) -> None:
     assert (await client.post("/load/docs?path=a/b&overwrite=true")).status_code == 200
     missing = await client.post("/load/other?path=c")
     assert (missing.status_code, missing.json()["detail"]) == (404, "Path does not exist: c/other")
-    # Its own client names the same directory for every index.
+    # RAGEngine's own client uses the same directory for all indexes.
     await client.post("/persist/docs?path=storage")
     await client.post("/persist/empty?path=storage")
     await client.post("/load/docs?path=storage&overwrite=true")
@@ -126,7 +126,7 @@ async def test_snapshots(client: httpx.AsyncClient, fakes: Any) -> None:
 
 
 async def test_snapshots_are_listed_and_deleted(client: httpx.AsyncClient, fakes: Any) -> None:
-    """Snapshots are listed and deleted by their paths. A path without a snapshot gives 404, an invalid path 400."""
+    """Snapshots are listed and deleted by their paths. An unknown path gets the status 404, an invalid path 400."""
     await client.post("/persist/docs?path=a/b")
     [listed] = (await client.get("/snapshots")).json()["snapshots"]
     assert (listed["path"], listed["index"], listed["documents"]) == ("a/b/docs", "docs", 15)
@@ -167,8 +167,8 @@ async def test_invalid_names_are_refused(client: httpx.AsyncClient, name: str) -
     assert all(answer.json()["detail"] for answer in answers)
 
 
-async def test_unknown_indexes(client: httpx.AsyncClient) -> None:
-    """An unknown index is answered with the same 404 on each route."""
+async def test_an_unknown_index_is_not_found(client: httpx.AsyncClient) -> None:
+    """Each route returns the same 404 for an unknown index."""
     body = {"documents": [{"doc_id": "a", "text": "b"}]}
     for answer in (
         await client.get("/indexes/nope/documents"),
@@ -195,14 +195,14 @@ async def test_unknown_indexes(client: httpx.AsyncClient) -> None:
         ("POST", "/load/a/b"),
     ],
 )
-async def test_a_slash_in_a_name(client: httpx.AsyncClient, method: str, path: str) -> None:
-    """A name with a slash is refused with 400, and the refusal names the index."""
+async def test_a_slash_in_a_name_is_refused(client: httpx.AsyncClient, method: str, path: str) -> None:
+    """A name with a slash is refused with 400, and the error names the index."""
     answer = await client.request(method, path)
     assert (answer.status_code, answer.json()["error"]["param"]) == (400, "index")
     assert "'a/b'" in answer.json()["detail"]
 
 
-async def test_an_unknown_path(client: httpx.AsyncClient) -> None:
-    """An unknown path is answered with 404."""
+async def test_an_unknown_path_is_not_found(client: httpx.AsyncClient) -> None:
+    """An unknown path gets the status 404."""
     for path in ("/indexes/docs/nothing", "/indexes/docs/documents/x", "/other/a%2Fb"):
         assert (await client.get(path)).status_code == 404

@@ -18,7 +18,7 @@ async def submit(fakes: Any, name: str = "a.md", index: str = "docs", principal:
 
 
 async def test_jobs_are_listed_in_pages(client: httpx.AsyncClient, fakes: Any) -> None:
-    """Jobs are listed in pages, the newest first. The index and the state narrow the list."""
+    """Jobs are listed in pages, most recently changed first. The index and the state filter the list."""
     jobs = [await submit(fakes, name, index) for name, index in (("a", "docs"), ("b", "other"), ("c", "docs"))]
     await submit(fakes, "theirs", principal=Principal("another"))
     page = (await client.get("/jobs", params={"limit": 2})).json()
@@ -27,8 +27,8 @@ async def test_jobs_are_listed_in_pages(client: httpx.AsyncClient, fakes: Any) -
     assert ([job["sourcefile"] for job in rest["jobs"]], rest["next_page_token"]) == (["a"], None)
     assert rest["jobs"][0] == (await client.get(f"/jobs/{jobs[0].id}")).json()
     fakes.jobs.change(LOCAL, replace(jobs[0], state="failed"))
-    for wanted, names in (({"state": "failed"}, ["a"]), ({"index": "docs"}, ["a", "c"])):
-        found = (await client.get("/jobs", params=wanted)).json()["jobs"]
+    for filters, names in (({"state": "failed"}, ["a"]), ({"index": "docs"}, ["a", "c"])):
+        found = (await client.get("/jobs", params=filters)).json()["jobs"]
         assert [job["sourcefile"] for job in found] == names
 
 
@@ -36,8 +36,8 @@ async def test_jobs_are_listed_in_pages(client: httpx.AsyncClient, fakes: Any) -
     "wrong",
     [{"limit": 0}, {"limit": 1001}, {"state": "lost"}, {"index": "a/b"}, {"page_token": "x"}, {"limit": "x"}],
 )
-async def test_a_wrong_list_is_refused(client: httpx.AsyncClient, wrong: Any) -> None:
-    """A wrong parameter of the list is refused with 400, and the refusal names it."""
+async def test_an_invalid_list_parameter_is_refused(client: httpx.AsyncClient, wrong: Any) -> None:
+    """An invalid parameter of the list is refused with 400, and the error names the parameter."""
     response = await client.get("/jobs", params=wrong)
     assert response.status_code == 400
     assert response.json()["error"]["param"] == next(iter(wrong))
@@ -85,7 +85,7 @@ async def test_a_job_has_warnings(client: httpx.AsyncClient, fakes: Any) -> None
 
 
 async def test_a_job_is_cancelled(client: httpx.AsyncClient, fakes: Any) -> None:
-    """A cancellation is answered with the job, also a second time. An ended job gives 409, an unknown job 404."""
+    """A cancellation returns the job, even a second time. An ended job gets the status 409, an unknown job 404."""
     job, done = await submit(fakes), await submit(fakes, "b.md")
     fakes.jobs.change(LOCAL, replace(done, state="succeeded"))
     for _ in range(2):
@@ -110,8 +110,8 @@ async def events(response: httpx.Response) -> AsyncIterator[tuple[str, int, Any]
             yield kind, number, json.loads(value)
 
 
-async def test_events_come_until_the_end(http: httpx.AsyncClient, fakes: Any) -> None:
-    """The stream has the present state, each change and the end."""
+async def test_the_stream_of_events_ends_with_the_job(http: httpx.AsyncClient, fakes: Any) -> None:
+    """The stream has the current state, each change and the end."""
     job = await submit(fakes)
     found = []
     async with http.stream("GET", f"/jobs/{job.id}/events") as response:
@@ -126,10 +126,10 @@ async def test_events_come_until_the_end(http: httpx.AsyncClient, fakes: Any) ->
     assert found == [("progress", "queued", 0), ("progress", "indexing", 10), ("end", "succeeded", 100)]
 
 
-async def test_a_server_that_stops_asks_watchers_to_reconnect(
+async def test_a_stopping_gateway_ends_streams_with_reconnect(
     http: httpx.AsyncClient, fakes: Any, draining: asyncio.Event
 ) -> None:
-    """A gateway that stops ends the stream with `reconnect`. The client misses no event with its last id."""
+    """A stopping gateway ends the stream with `reconnect`. With its last event id, the client misses no event."""
     job = await submit(fakes)
     found = []
     async with http.stream("GET", f"/jobs/{job.id}/events") as response:
@@ -144,9 +144,9 @@ async def test_a_server_that_stops_asks_watchers_to_reconnect(
 
 
 async def test_events_continue_after_the_last_event_id(http: httpx.AsyncClient, fakes: Any) -> None:
-    """Last-Event-ID gives the later events.
+    """With Last-Event-ID, the stream has the later events.
 
-    An unknown id gives the present state. After the end the answer is 204.
+    With an unknown id, it has the current state. After the last event, the status is 204.
     """
     job = await submit(fakes)
     fakes.jobs.change(LOCAL, replace(job, state="failed", error_reason="INTERNAL"))
@@ -154,12 +154,12 @@ async def test_events_continue_after_the_last_event_id(http: httpx.AsyncClient, 
         async with http.stream("GET", f"/jobs/{job.id}/events", headers={"last-event-id": known}) as response:
             [(kind, number, shown)] = [event async for event in events(response)]
         assert (kind, shown["error"]["reason"]) == ("end", "INTERNAL")
-    over = await http.get(f"/jobs/{job.id}/events", headers={"last-event-id": str(number)})
-    assert (over.status_code, over.content) == (204, b"")
+    ended = await http.get(f"/jobs/{job.id}/events", headers={"last-event-id": str(number)})
+    assert (ended.status_code, ended.content) == (204, b"")
 
 
-async def test_dead_letters(client: httpx.AsyncClient, fakes: Any) -> None:
-    """Dead letters are listed with their reasons, and sent again by id or all together."""
+async def test_dead_letters_are_listed_and_replayed(client: httpx.AsyncClient, fakes: Any) -> None:
+    """Dead letters are listed with their reasons, and replayed by id or all together."""
     jobs = [await submit(fakes, name) for name in "ab"]
     letter = DeadLetter("", "docs", "d", "", "INTERNAL", "It ended every worker.", 5, "2026-01-01T00:00:00Z")
     fakes.jobs.letters[LOCAL.tenant] = [replace(letter, job_id=job.id, sourcefile=job.sourcefile) for job in jobs]
@@ -182,7 +182,7 @@ async def test_dead_letters(client: httpx.AsyncClient, fakes: Any) -> None:
         b'{"job_ids": ["\xff"]}',
     ],
 )
-async def test_a_wrong_replay_is_refused(client: httpx.AsyncClient, wrong: str | bytes) -> None:
+async def test_an_invalid_replay_is_refused(client: httpx.AsyncClient, wrong: str | bytes) -> None:
     """A replay with neither ids nor `all`, or with both, is refused with 400."""
     headers = {"content-type": "application/json"}
     response = await client.post("/jobs/dead/replay", content=wrong, headers=headers)

@@ -1,4 +1,4 @@
-"""Stored events of responses: the log has all events that a client gets, and any gateway can read it."""
+"""The stored events of responses: the log has all events that clients receive, and any gateway can read it."""
 
 import asyncio
 import json
@@ -36,8 +36,8 @@ def request(method: str, path: str, query: bytes = b"") -> dict[str, Any]:
     return scope | {"query_string": query, "headers": headers}
 
 
-class Leaving:
-    """Clients that leave once they have received the first event.
+class LeavingClients:
+    """Clients that leave when they have received the first event.
 
     Args:
         app: The gateway.
@@ -53,7 +53,7 @@ class Leaving:
         await self._app(request("POST", PATH), self._incoming.get, send)
 
     async def read(self, name: str) -> "asyncio.Task[None]":
-        """Read the events of a response and leave after the first ones; return the running request."""
+        """Read the events of a response, and leave after the first events. Return the running request."""
         sent: asyncio.Queue[Any] = asyncio.Queue()
         scope = request("GET", f"{PATH}/{name}", b"stream=true")
         serving = asyncio.ensure_future(self._app(scope, self._incoming.get, sent.put))
@@ -63,26 +63,26 @@ class Leaving:
         return serving
 
     async def __call__(self, **body: Any) -> tuple[str, "asyncio.Task[None]"]:
-        """Post a request and leave; return the first bytes and the running request."""
+        """Post a request, and leave after the first bytes. Return these bytes and the running request."""
         sent: asyncio.Queue[Any] = asyncio.Queue()
         serving = asyncio.ensure_future(self.serve(sent.put, **body))
-        got = b""
-        while not got:
-            got = (await asyncio.wait_for(sent.get(), 30)).get("body", b"")
+        received = b""
+        while not received:
+            received = (await asyncio.wait_for(sent.get(), 30)).get("body", b"")
         await self._incoming.put({"type": "http.disconnect"})
-        return got.decode(), serving
+        return received.decode(), serving
 
 
 @pytest.fixture
-def leaving(fakes: Any, settings: Settings) -> Leaving:
+def leaving(fakes: Any, settings: Settings) -> LeavingClients:
     begin, end = [Start(b"{}"), Delta(0, "At ")], [Finish(0, "stop"), Usage(7, 2)]
     fakes.generator.script = [begin, [Delta(0, "nine.")], end]
-    return Leaving(build_app(settings, fakes.services()))
+    return LeavingClients(build_app(settings, fakes.services()))
 
 
 @pytest.mark.parametrize("room", [64, 256 * 1024])
 async def test_sent_events_are_read_again(client: httpx.AsyncClient, monkeypatch: Any, room: int) -> None:
-    """The stored events are read from any cursor, byte for byte, also if the log exceeds the reader's buffer."""
+    """The stored events are read after any number, byte for byte, even if the log exceeds the reader's buffer."""
     monkeypatch.setattr(feed, "_FEED_BYTES", room)
     sent = (await client.post(PATH, json={"input": "When?", "stream": True, "tools": [SEARCH]})).text
     events = responses.events(sent)
@@ -97,33 +97,33 @@ async def test_sent_events_are_read_again(client: httpx.AsyncClient, monkeypatch
     assert again.headers["content-type"].startswith("text/event-stream")
 
 
-async def test_an_answer_in_one_piece_has_events(client: httpx.AsyncClient) -> None:
-    """A response without a stream has the same events as a streamed one."""
+async def test_a_response_without_a_stream_has_events(client: httpx.AsyncClient) -> None:
+    """The events of a response without a stream are stored as for a streamed response."""
     answer = (await client.post(PATH, json={"input": "When?"})).json()
     events = responses.events((await client.get(f"{PATH}/{answer['id']}", params={"stream": "true"})).text)
     assert events[-1].response == responses.response(answer)
 
 
-async def test_events_are_written_before_they_are_sent(leaving: Leaving, fakes: Any) -> None:
+async def test_events_are_written_before_they_are_sent(leaving: LeavingClients, fakes: Any) -> None:
     """Each byte is in the log before the client receives it."""
     fakes.generator.script = fakes.generator.words(*"abcdefgh")
-    got = b""
+    received = b""
 
-    async def take(message: Any) -> None:
-        nonlocal got
-        got += message.get("body", b"")
+    async def check(message: Any) -> None:
+        nonlocal received
+        received += message.get("body", b"")
         [log] = fakes.response_log.logs.values()
-        assert b"".join(entry.data for entry in log).startswith(got)
+        assert b"".join(entry.data for entry in log).startswith(received)
 
-    await leaving.serve(take, input="When?", stream=True)
+    await leaving.serve(check, input="When?", stream=True)
     [log] = fakes.response_log.logs.values()
-    assert b"".join(entry.data for entry in log) == got
+    assert b"".join(entry.data for entry in log) == received
     assert [entry.ended for entry in log] == [*([False] * (len(log) - 1)), True]
     numbers = [(entry.first, entry.last) for entry in log]
     assert [first for first, _ in numbers] == [0, *(last + 1 for _, last in numbers[:-1])]
 
 
-async def test_findings_are_not_kept(client: httpx.AsyncClient, fakes: Any) -> None:
+async def test_findings_are_not_stored(client: httpx.AsyncClient, fakes: Any) -> None:
     """The log has no findings, because findings contain the redacted words. The client receives them."""
     fakes.generator.script = fakes.generator.words("It is ", "secret", ".")
     fakes.policy = Detectors(output=(Detector("words", Action.REDACT),))
@@ -137,8 +137,8 @@ async def test_findings_are_not_kept(client: httpx.AsyncClient, fakes: Any) -> N
     assert "secret" not in read
 
 
-async def test_a_log_that_cannot_be_reached(client: httpx.AsyncClient, fakes: Any) -> None:
-    """The client is answered although the log cannot be reached, and the response is marked as not stored."""
+async def test_an_answer_without_the_log_is_not_stored(client: httpx.AsyncClient, fakes: Any) -> None:
+    """If the log cannot be reached, the client gets the answer, and the response is marked as not stored."""
     fakes.response_log.failure = Unavailable("The log of responses cannot be reached.")
     for stream in (False, True):
         answer = await client.post(PATH, json={"input": "When?", "stream": stream})
@@ -147,13 +147,15 @@ async def test_a_log_that_cannot_be_reached(client: httpx.AsyncClient, fakes: An
         assert (await client.get(f"{PATH}/{last['id']}")).status_code == 404
 
 
-async def test_a_client_that_leaves(leaving: Leaving, client: httpx.AsyncClient, fakes: Any) -> None:
-    """A stored answer goes on after its client has left, and its usage is recorded once. Another answer ends."""
+async def test_a_stored_answer_continues_without_its_client(
+    leaving: LeavingClients, client: httpx.AsyncClient, fakes: Any
+) -> None:
+    """A stored answer continues after its client has left, and its usage is recorded once. Other answers end."""
     for store in (True, False):
         fakes.generator.gate = asyncio.Event()
         fakes.generator.closed = 0
-        got, serving = await leaving(input="When?", stream=True, store=store)
-        name = responses.events(got)[0].response.id
+        received, serving = await leaving(input="When?", stream=True, store=store)
+        name = responses.events(received)[0].response.id
         if store:
             for _ in range(20):
                 await asyncio.sleep(0)
@@ -162,8 +164,8 @@ async def test_a_client_that_leaves(leaving: Leaving, client: httpx.AsyncClient,
             fakes.generator.gate.set()
             await serving
             read = await client.get(f"{PATH}/{name}")
-            said = read.json()
-            assert (said["status"], said["output"][0]["content"][0]["text"]) == ("completed", "At nine.")
+            response = read.json()
+            assert (response["status"], response["output"][0]["content"][0]["text"]) == ("completed", "At nine.")
             usage = [each for each in fakes.records.written if each.subject.startswith("causeway.usage")]
             assert len(usage) == 1
         else:
@@ -171,11 +173,13 @@ async def test_a_client_that_leaves(leaving: Leaving, client: httpx.AsyncClient,
             assert (await client.get(f"{PATH}/{name}")).status_code == 404
 
 
-async def test_a_running_response_is_followed(leaving: Leaving, client: httpx.AsyncClient, fakes: Any) -> None:
+async def test_a_running_response_is_followed(
+    leaving: LeavingClients, client: httpx.AsyncClient, fakes: Any
+) -> None:
     """A reader receives the stored and the later events over one connection."""
     fakes.generator.gate = asyncio.Event()
-    got, serving = await leaving(input="When?", stream=True)
-    name = responses.events(got)[0].response.id
+    received, serving = await leaving(input="When?", stream=True)
+    name = responses.events(received)[0].response.id
     reading = asyncio.ensure_future(client.get(f"{PATH}/{name}", params={"stream": "true"}))
     await eventually(lambda: any(fakes.response_log.watchers.values()))
     fakes.generator.gate.set()
@@ -185,43 +189,45 @@ async def test_a_running_response_is_followed(leaving: Leaving, client: httpx.As
     assert not any(fakes.response_log.watchers.values())
 
 
-async def test_readers_share_a_subscription(leaving: Leaving, client: httpx.AsyncClient, fakes: Any) -> None:
+async def test_readers_share_a_subscription(leaving: LeavingClients, client: httpx.AsyncClient, fakes: Any) -> None:
     """Readers of a response share a subscription, and the metrics count both. An ended response has none."""
     fakes.generator.gate = asyncio.Event()
 
-    async def shown() -> tuple[str, str]:
+    async def metrics() -> tuple[str, str]:
         lines = dict(line.rsplit(" ", 1) for line in (await client.get("/metrics")).text.splitlines())
         return lines["causeway_responses_readers"], lines["causeway_responses_followed"]
 
-    got, serving = await leaving(input="When?", stream=True)
-    name = responses.events(got)[0].response.id
+    received, serving = await leaving(input="When?", stream=True)
+    name = responses.events(received)[0].response.id
     reading = [asyncio.ensure_future(client.get(f"{PATH}/{name}?stream=true")) for _ in range(3)]
     async with asyncio.timeout(30):
-        while await shown() != ("3.0", "1.0"):  # noqa: ASYNC110  # only visible from outside
+        while await metrics() != ("3.0", "1.0"):  # noqa: ASYNC110  # only visible from outside
             await asyncio.sleep(0.01)
     fakes.generator.gate.set()
     await serving
     [first, *others] = [(await each).text for each in reading]
     assert others == [first, first]
-    assert await shown() == ("0.0", "0.0")
+    assert await metrics() == ("0.0", "0.0")
     assert (await client.get(f"{PATH}/{name}?stream=true")).text == first
 
 
-async def test_a_reader_that_leaves(leaving: Leaving, fakes: Any) -> None:
+async def test_the_subscription_ends_with_its_reader(leaving: LeavingClients, fakes: Any) -> None:
     """The subscription ends when its reader leaves."""
     fakes.generator.gate = asyncio.Event()
-    got, serving = await leaving(input="When?", stream=True)
-    await (await leaving.read(responses.events(got)[0].response.id))
+    received, serving = await leaving(input="When?", stream=True)
+    await (await leaving.read(responses.events(received)[0].response.id))
     assert not any(fakes.response_log.watchers.values())
     fakes.generator.gate.set()
     await serving
 
 
-async def test_a_gateway_that_died(leaving: Leaving, client: httpx.AsyncClient, fakes: Any) -> None:
-    """A read of a response whose gateway died ends it as failed. The gateway adds nothing when it returns."""
+async def test_a_read_ends_the_response_of_a_dead_gateway(
+    leaving: LeavingClients, client: httpx.AsyncClient, fakes: Any
+) -> None:
+    """A read of a response whose gateway died marks it as failed. That gateway adds nothing if it returns."""
     fakes.generator.gate = asyncio.Event()
-    got, serving = await leaving(input="When?", stream=True)
-    begun = responses.events(got)
+    received, serving = await leaving(input="When?", stream=True)
+    begun = responses.events(received)
     name = begun[0].response.id
     [log] = fakes.response_log.logs.values()
     log[-1] = replace(log[-1], writer="dead.1")
@@ -238,13 +244,13 @@ async def test_a_gateway_that_died(leaving: Leaving, client: httpx.AsyncClient, 
     assert (await client.get(f"{PATH}/{name}")).json() == read
 
 
-async def test_a_reader_ends_the_response_of_a_dead_gateway(
-    leaving: Leaving, client: httpx.AsyncClient, fakes: Any
+async def test_a_stream_ends_the_response_of_a_dead_gateway(
+    leaving: LeavingClients, client: httpx.AsyncClient, fakes: Any
 ) -> None:
     """A stream that waits for a gateway that died ends with `response.failed`."""
     fakes.generator.gate = asyncio.Event()
-    got, serving = await leaving(input="When?", stream=True)
-    name = responses.events(got)[0].response.id
+    received, serving = await leaving(input="When?", stream=True)
+    name = responses.events(received)[0].response.id
     [log] = fakes.response_log.logs.values()
     log[-1] = replace(log[-1], writer="dead.1")
     reading = asyncio.ensure_future(client.get(f"{PATH}/{name}", params={"stream": "true"}))
@@ -256,18 +262,18 @@ async def test_a_reader_ends_the_response_of_a_dead_gateway(
     await serving
 
 
-async def test_a_defect_ends_the_readers(
-    leaving: Leaving, client: httpx.AsyncClient, fakes: Any, monkeypatch: Any
+async def test_an_unexpected_exception_ends_the_readers(
+    leaving: LeavingClients, client: httpx.AsyncClient, fakes: Any, monkeypatch: Any
 ) -> None:
-    """The stream of a reader ends if a defect stops the feed after its first events."""
+    """The stream of a reader ends if an unexpected exception stops the feed after its first events."""
     fakes.generator.gate = asyncio.Event()
-    got, serving = await leaving(input="When?", stream=True)
-    name = responses.events(got)[0].response.id
+    received, serving = await leaving(input="When?", stream=True)
+    name = responses.events(received)[0].response.id
 
-    async def defective(_feed: feed.Feed) -> None:
-        raise ValueError("a defect")
+    async def failing(_feed: feed.Feed) -> None:
+        raise ValueError("unexpected")
 
-    monkeypatch.setattr(feed.Feed, "_next", defective)
+    monkeypatch.setattr(feed.Feed, "_next", failing)
     text = (await client.get(f"{PATH}/{name}", params={"stream": "true"})).text
     assert text
     assert "response.completed" not in text
@@ -278,11 +284,13 @@ async def test_a_defect_ends_the_readers(
     assert events[-1].type == "response.completed"
 
 
-async def test_a_running_response_is_deleted(leaving: Leaving, client: httpx.AsyncClient, fakes: Any) -> None:
-    """A response that is deleted while it runs ends, and its log is empty."""
+async def test_a_running_response_is_deleted(
+    leaving: LeavingClients, client: httpx.AsyncClient, fakes: Any
+) -> None:
+    """The deletion of a running response stops its answer and empties its log."""
     fakes.generator.gate = asyncio.Event()
-    got, serving = await leaving(input="When?", stream=True)
-    name = responses.events(got)[0].response.id
+    received, serving = await leaving(input="When?", stream=True)
+    name = responses.events(received)[0].response.id
     assert (await client.delete(f"{PATH}/{name}")).status_code == 200
     fakes.generator.gate.set()
     await serving
@@ -291,8 +299,8 @@ async def test_a_running_response_is_deleted(leaving: Leaving, client: httpx.Asy
     assert [(entry.deleted, entry.data) for entry in log] == [(True, b"")]
 
 
-async def test_documents_that_are_not_visible_any_more(client: httpx.AsyncClient, fakes: Any) -> None:
-    """A response does not exist any more once one of its documents is not visible to the reader."""
+async def test_a_response_with_a_hidden_document_is_not_found(client: httpx.AsyncClient, fakes: Any) -> None:
+    """A response is not found when the reader may no longer see one of its documents."""
     answer = (await client.post(PATH, json={"input": "When?", "tools": [SEARCH]})).json()
     path = f"{PATH}/{answer['id']}"
     assert (await client.get(path)).status_code == 200
@@ -305,10 +313,10 @@ async def test_documents_that_are_not_visible_any_more(client: httpx.AsyncClient
         assert gone.status_code == 404
 
 
-async def test_a_profile_keeps_responses_without_visible_documents(
+async def test_a_profile_may_keep_responses_with_hidden_documents(
     fakes: Any, tmp_path: Any, settings: Settings
 ) -> None:
-    """A profile with `on_revoked: keep` keeps responses whose documents are not visible any more."""
+    """With `on_revoked: keep`, a profile returns responses even if the reader may no longer see their documents."""
     file = tmp_path / "frontends.yaml"
     file.write_text("frontends:\n  - {name: k, mount: k, on_revoked: keep, index: docs}\n")
     fakes.frontends = FrontendsFile(file)
@@ -320,8 +328,8 @@ async def test_a_profile_keeps_responses_without_visible_documents(
         assert (await client.get(f"{PATH}/{answer['id']}")).status_code == 404
 
 
-async def test_missing_events(client: httpx.AsyncClient, fakes: Any) -> None:
-    """A reader of a log with missing events is refused with 400."""
+async def test_a_log_with_missing_events_is_refused(client: httpx.AsyncClient, fakes: Any) -> None:
+    """Reading a log with missing events is refused with 400."""
     answer = (await client.post(PATH, json={"input": "When?"})).json()
     [log] = fakes.response_log.logs.values()
     del log[0]
@@ -335,8 +343,8 @@ async def test_missing_events(client: httpx.AsyncClient, fakes: Any) -> None:
     assert (await client.get(path)).status_code == 200
 
 
-async def test_a_log_without_its_end(client: httpx.AsyncClient, fakes: Any) -> None:
-    """A reader restores the last event of a log whose gateway died after it had stored the response."""
+async def test_a_reader_restores_the_last_event(client: httpx.AsyncClient, fakes: Any) -> None:
+    """A reader restores the last event if the gateway died between storing the response and writing the event."""
     answer = (await client.post(PATH, json={"input": "When?"})).json()
     [log] = fakes.response_log.logs.values()
     whole = b"".join(entry.data for entry in log)
@@ -350,8 +358,8 @@ async def test_a_log_without_its_end(client: httpx.AsyncClient, fakes: Any) -> N
     assert Entry("", *(end.first, end.last)).last == log[-1].last
 
 
-async def test_many_read_at_once(client: httpx.AsyncClient, fakes: Any) -> None:
-    """The log of an ended response is read once for all readers. A deleted response is gone at once."""
+async def test_concurrent_readers_share_one_read_of_the_log(client: httpx.AsyncClient, fakes: Any) -> None:
+    """The log of an ended response is read once for all readers. A deleted response is not found."""
     sent = (await client.post(PATH, json={"input": "When?", "stream": True})).text
     name = responses.events(sent)[-1].response.id
     query = {"stream": "true", "starting_after": "-1"}
@@ -378,7 +386,9 @@ async def test_the_cache_of_ended_logs_is_bounded(client: httpx.AsyncClient, fak
     assert [await reads(number) > 0 for number in (0, 1, 0, 2, 0, 1)] == [True, True, False, True, False, True]
 
 
-async def test_a_last_event_that_is_too_large(client: httpx.AsyncClient, fakes: Any, monkeypatch: Any) -> None:
+async def test_a_large_last_event_is_read_from_the_response(
+    client: httpx.AsyncClient, fakes: Any, monkeypatch: Any
+) -> None:
     """A last event that is too large for the log is read from the stored response."""
     append = FakeResponseLog.append
 
@@ -400,8 +410,8 @@ async def test_a_last_event_that_is_too_large(client: httpx.AsyncClient, fakes: 
 
 
 @pytest.mark.parametrize("query", ["stream=true&starting_after=x", "stream=true&starting_after=-2", "stream=maybe"])
-async def test_a_wrong_query(client: httpx.AsyncClient, query: str) -> None:
-    """A wrong query is refused with 400 or 422."""
+async def test_an_invalid_query_is_refused(client: httpx.AsyncClient, query: str) -> None:
+    """An invalid query is refused with 400 or 422."""
     name = (await client.post(PATH, json={"input": "When?"})).json()["id"]
     answer = await client.get(f"{PATH}/{name}?{query}")
     assert answer.status_code in (400, 422)

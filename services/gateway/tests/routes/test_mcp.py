@@ -1,4 +1,4 @@
-"""The Model Context Protocol over a real connection, with the official client in both generations."""
+"""The Model Context Protocol over a real connection, with the official client in both protocol generations."""
 
 import json
 from typing import Any
@@ -27,16 +27,8 @@ def structured(result: types.CallToolResult) -> Any:
     return result.structured_content
 
 
-def words(result: types.CallToolResult) -> str:
-    """Return the text of a failed call."""
-    assert result.is_error
-    [content] = result.content
-    assert isinstance(content, types.TextContent)
-    return content.text
-
-
 async def call(client: httpx.AsyncClient, name: str, path: str = "/mcp", **arguments: Any) -> Any:
-    """Call a tool with a message made by hand; return the result."""
+    """Call a tool with an HTTP request instead of the client. Return the result."""
     response = await client.post(path, json=message("tools/call", name=name, arguments=arguments), headers=HEADERS)
     assert response.status_code == 200, response.text
     text = response.text
@@ -50,8 +42,8 @@ def message(method: str, **params: Any) -> dict[str, Any]:
 
 
 @GENERATIONS
-async def test_both_generations(port: int, mode: Any) -> None:
-    """One path serves both generations, and the client agrees on the newest version that it supports."""
+async def test_one_path_serves_both_generations(port: int, mode: Any) -> None:
+    """One path serves both generations, and the client negotiates the newest version that it supports."""
     async with Client(f"http://127.0.0.1:{port}/mcp", mode=mode) as client:
         assert client.protocol_version == {"legacy": "2025-11-25", "auto": "2026-07-28"}[mode]
         assert client.server_info is not None
@@ -75,8 +67,8 @@ async def test_both_generations(port: int, mode: Any) -> None:
 
 
 @pytest.mark.parametrize("path", ["/mcp", "/mcp/"])
-async def test_the_path_is_exact(client: httpx.AsyncClient, path: str) -> None:
-    """The path works with and without a slash at the end. Other methods are refused, and paths below give 404."""
+async def test_the_path_accepts_only_posts(client: httpx.AsyncClient, path: str) -> None:
+    """The path works with and without a slash at the end. Other methods and longer paths are refused."""
     response = await client.post(path, json=message("tools/list"), headers=HEADERS)
     assert (response.status_code, len(response.json()["result"]["tools"])) == (200, 4)
     for method in ("GET", "DELETE"):
@@ -126,10 +118,10 @@ async def test_documents_are_read_in_parts(client: httpx.AsyncClient) -> None:
         ),
     ],
 )
-async def test_a_wrong_argument_is_reported_in_the_result(
+async def test_an_invalid_argument_is_reported_in_the_result(
     client: httpx.AsyncClient, name: str, arguments: dict[str, Any], expected: str
 ) -> None:
-    """A wrong argument is reported in the result of the call, with the name of the argument."""
+    """The result of the call reports an invalid argument, with its name."""
     body = json.dumps(message("tools/call", name=name, arguments=arguments))
     response = await client.post(
         "/mcp", content=body, headers={**HEADERS, "accept": "application/json", "content-type": "application/json"}
@@ -146,7 +138,7 @@ MODERN = {
 
 
 async def modern(client: httpx.AsyncClient, name: str, path: str = "/mcp", **arguments: Any) -> httpx.Response:
-    """Call a tool in the later generation with a message made by hand; return the answer."""
+    """Call a tool in the later generation with an HTTP request instead of the client. Return the response."""
     body = json.dumps(message("tools/call", name=name, arguments=arguments, _meta=MODERN))
     headers = HEADERS | {
         "mcp-protocol-version": "2026-07-28",
@@ -157,8 +149,8 @@ async def modern(client: httpx.AsyncClient, name: str, path: str = "/mcp", **arg
     return await client.post(path, content=body, headers=headers)
 
 
-async def test_text_with_a_lone_surrogate(client: httpx.AsyncClient) -> None:
-    """An argument with a lone surrogate is refused in the result of the call."""
+async def test_a_lone_surrogate_is_refused(client: httpx.AsyncClient) -> None:
+    """The result of the call refuses an argument with a lone surrogate."""
     result = (await modern(client, "search", query="\ud800")).json()["result"]
     assert result["isError"]
     assert result["content"][0]["text"].startswith("The arguments contain text that is not valid Unicode")
@@ -188,7 +180,7 @@ frontends:
 """
 
 
-def world(fakes: Any, tmp_path: Any, settings: Settings, action: str = "") -> httpx.AsyncClient:
+def client_with_profiles(fakes: Any, tmp_path: Any, settings: Settings, action: str = "") -> httpx.AsyncClient:
     """Return a client of the gateway with profiles."""
     path = tmp_path / "frontends.yaml"
     path.write_text(PROFILES.replace("ACTION", action))
@@ -200,8 +192,8 @@ def world(fakes: Any, tmp_path: Any, settings: Settings, action: str = "") -> ht
 
 
 async def test_a_profile_limits_tools_and_indexes(fakes: Any, tmp_path: Any, settings: Settings) -> None:
-    """A profile limits the tools and the indexes of its mount, and its limits hold for all tools."""
-    client = world(fakes, tmp_path, settings)
+    """A profile limits the tools and the indexes of its mount. All tools respect the limits."""
+    client = client_with_profiles(fakes, tmp_path, settings)
     listed = await client.post("/help/mcp", json=message("tools/list"), headers=HEADERS)
     assert [each["name"] for each in listed.json()["result"]["tools"]] == ["search", "fetch", "ask"]
     refused = await client.post("/help/mcp", json=message("tools/call", name="list_indexes"), headers=HEADERS)
@@ -219,29 +211,29 @@ async def test_a_profile_limits_tools_and_indexes(fakes: Any, tmp_path: Any, set
     assert (await call(client, "fetch", "/narrow/mcp", id="docs/d1"))["isError"]
 
 
-async def test_prompts_of_a_profile(fakes: Any, tmp_path: Any, settings: Settings) -> None:
+async def test_a_profile_has_its_own_prompts(fakes: Any, tmp_path: Any, settings: Settings) -> None:
     """A profile lists its own prompts and fills in their arguments. Other profiles have no prompts."""
-    client = world(fakes, tmp_path, settings)
+    client = client_with_profiles(fakes, tmp_path, settings)
 
-    async def asked(path: str, method: str, **params: Any) -> Any:
+    async def request(path: str, method: str, **params: Any) -> Any:
         return (await client.post(path, json=message(method, **params), headers=HEADERS)).json()
 
-    assert (await asked("/mcp", "prompts/list"))["result"]["prompts"] == []
-    [prompt] = (await asked("/help/mcp", "prompts/list"))["result"]["prompts"]
+    assert (await request("/mcp", "prompts/list"))["result"]["prompts"] == []
+    [prompt] = (await request("/help/mcp", "prompts/list"))["result"]["prompts"]
     assert (prompt["name"], prompt["title"]) == ("brief", "A brief")
     arguments = [(each["name"], each["required"]) for each in prompt["arguments"]]
     assert arguments == [("subject", True), ("tone", False)]
-    made = await asked("/help/mcp", "prompts/get", name="brief", arguments={"subject": "{tone}"})
+    made = await request("/help/mcp", "prompts/get", name="brief", arguments={"subject": "{tone}"})
     assert made["result"]["messages"] == [
         {"role": "user", "content": {"type": "text", "text": "Write a brief on {tone}. "}}
     ]
     for params in ({"name": "brief"}, {"name": "other"}):
-        assert (await asked("/help/mcp", "prompts/get", **params))["error"]["code"] == types.INVALID_PARAMS
+        assert (await request("/help/mcp", "prompts/get", **params))["error"]["code"] == types.INVALID_PARAMS
 
 
-async def test_blocked_questions(fakes: Any, tmp_path: Any, settings: Settings) -> None:
+async def test_a_blocked_question_reaches_no_model(fakes: Any, tmp_path: Any, settings: Settings) -> None:
     """A blocked question reaches neither search nor model, and the result has the profile's message."""
-    client = world(fakes, tmp_path, settings)
+    client = client_with_profiles(fakes, tmp_path, settings)
     for name, argument in (("search", "query"), ("ask", "question")):
         result = await call(client, name, "/help/mcp", **{argument: "the secret ferry"})
         assert (result["isError"], result["content"][0]["text"]) == (True, "Nothing to see here.")
@@ -249,10 +241,10 @@ async def test_blocked_questions(fakes: Any, tmp_path: Any, settings: Settings) 
 
 
 @pytest.mark.parametrize("side", ["context", "output"])
-async def test_redacted_passages(fakes: Any, tmp_path: Any, settings: Settings, side: str) -> None:
-    """Detectors redact or block passages and documents, also if a part begins within the redacted text."""
+async def test_passages_are_redacted_or_blocked(fakes: Any, tmp_path: Any, settings: Settings, side: str) -> None:
+    """Detectors redact or block passages and documents, even if a part begins within the redacted text."""
     fakes.guardrails.words = ("ferry",)
-    client = world(fakes, tmp_path, settings, f"{side}: [{{id: words, action: redact}}]")
+    client = client_with_profiles(fakes, tmp_path, settings, f"{side}: [{{id: words, action: redact}}]")
     [first, _] = (await call(client, "search", "/help/mcp", query="leaves at nine"))["structuredContent"]["results"]
     assert first["text"] == "The [REDACTED] leaves at nine."
     for offset, length, text in (
@@ -264,14 +256,14 @@ async def test_redacted_passages(fakes: Any, tmp_path: Any, settings: Settings, 
     ):
         read = await call(client, "fetch", "/help/mcp", id="docs/d1", offset=offset, length=length)
         assert read["structuredContent"]["text"] == text
-    client = world(fakes, tmp_path, settings, f"{side}: [{{id: words, action: block}}]")
+    client = client_with_profiles(fakes, tmp_path, settings, f"{side}: [{{id: words, action: block}}]")
     found = (await call(client, "search", "/help/mcp", query="leaves at nine"))["structuredContent"]["results"]
     assert [each["id"] for each in found] == ["docs/d2"]
     read = await call(client, "fetch", "/help/mcp", id="docs/d1", offset=12)
     assert (read["isError"], read["content"][0]["text"]) == (True, "Nothing to see here.")
 
 
-async def test_an_answer_with_its_citations(client: httpx.AsyncClient, fakes: Any) -> None:
+async def test_an_answer_lists_its_citations(client: httpx.AsyncClient, fakes: Any) -> None:
     """An answer lists each cited passage once, and no passage that does not exist."""
     fakes.generator.script = (
         type(fakes.generator)
@@ -291,23 +283,23 @@ async def test_an_answer_with_its_citations(client: httpx.AsyncClient, fakes: An
 
 
 @GENERATIONS
-async def test_progress_of_an_answer(port: int, mode: Any) -> None:
-    """The client is informed of the number of passages, then of each piece of the answer, in order."""
-    heard: list[tuple[float, str | None]] = []
+async def test_the_client_receives_the_progress_of_an_answer(port: int, mode: Any) -> None:
+    """The client receives the number of passages, then each piece of the answer, in order."""
+    received: list[tuple[float, str | None]] = []
 
-    async def hear(progress: float, total: float | None, message: str | None) -> None:
+    async def on_progress(progress: float, total: float | None, message: str | None) -> None:
         assert total is None
-        heard.append((progress, message))
+        received.append((progress, message))
 
     async with Client(f"http://127.0.0.1:{port}/mcp", mode=mode) as client:
-        result = await client.call_tool("ask", {"question": "When?"}, progress_callback=hear)
+        result = await client.call_tool("ask", {"question": "When?"}, progress_callback=on_progress)
     assert result.structured_content == {"answer": "At nine.", "citations": []}
-    assert heard == [(1, "2 passages found"), (2, "At "), (3, "nine"), (4, ".")]
+    assert received == [(1, "2 passages found"), (2, "At "), (3, "nine"), (4, ".")]
 
 
 @GENERATIONS
 async def test_documents_are_resources(port: int, fakes: Any, mode: Any) -> None:
-    """Documents have a template, a list in pages and readable parts. An unknown document is an error."""
+    """Documents have a resource template, a list in pages and readable parts. An unknown document is an error."""
     stored = [StoredDocument(f"d{at:03}", f"g {at}.md", "text/markdown", "", 1, 0.0) for at in range(150)]
     fakes.retriever.documents = {"docs": [FakeDocument(each) for each in stored]}
     async with Client(f"http://127.0.0.1:{port}/mcp", mode=mode) as client:
@@ -328,10 +320,10 @@ async def test_documents_are_resources(port: int, fakes: Any, mode: Any) -> None
             await client.list_resources(cursor="x")
 
 
-async def test_a_defect_is_reported_without_details(
+async def test_an_unexpected_exception_is_reported_without_details(
     client: httpx.AsyncClient, fakes: Any, monkeypatch: pytest.MonkeyPatch
 ) -> None:
-    """A defect is reported to the agent without details."""
+    """An unexpected exception is reported to the agent without details."""
 
     async def broken(*_: Any) -> None:
         raise RuntimeError("/etc/passwd")
@@ -342,8 +334,8 @@ async def test_a_defect_is_reported_without_details(
     assert "unexpected error" in result["content"][0]["text"]
 
 
-async def test_a_client_that_leaves_within_its_message(app: Any) -> None:
-    """A client that leaves in the middle of its message gets no answer and causes no defect."""
+async def test_leaving_during_the_message_is_no_error(app: Any) -> None:
+    """A client that leaves during its message gets no response and causes no exception."""
     sent: list[Any] = []
     messages = iter([{"type": "http.request", "body": b'{"js', "more_body": True}, {"type": "http.disconnect"}])
 

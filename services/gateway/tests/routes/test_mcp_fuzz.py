@@ -1,4 +1,4 @@
-"""Random messages of agents: each is answered or refused.
+"""Random messages of agents: the gateway answers or refuses each of them.
 
 CAUSEWAY_FUZZ_EXAMPLES is the number of messages; `make fuzz` sends many.
 """
@@ -41,11 +41,11 @@ values = st.recursive(
 
 
 def mostly(usual: st.SearchStrategy[Any], other: st.SearchStrategy[Any] = values) -> st.SearchStrategy[Any]:
-    """Return a strategy of the expected values, with another value one time in ten."""
+    """Return a strategy of the usual values, with another value one time in ten."""
     return st.integers(0, 9).flatmap(lambda number: other if number == 7 else usual)
 
 
-said = {
+argument_values = {
     "query": st.sampled_from(["ferry", " "]),
     "question": st.sampled_from(["When does the ferry leave?", ""]),
     "index": st.sampled_from(["docs", "empty", "none", "../x"]),
@@ -62,7 +62,7 @@ said = {
 
 def arguments(name: str) -> st.SearchStrategy[Any]:
     """Return a strategy of arguments of a tool, mostly valid ones."""
-    known = st.fixed_dictionaries({}, optional={each: mostly(said[each]) for each in ARGUMENTS[name]})
+    known = st.fixed_dictionaries({}, optional={each: mostly(argument_values[each]) for each in ARGUMENTS[name]})
     return mostly(known, st.dictionaries(texts, values, max_size=3))
 
 
@@ -127,7 +127,7 @@ headers = st.fixed_dictionaries(
 
 @pytest.mark.timeout(0)  # the number of examples determines the time
 def test_any_message_is_answered_or_refused(fakes: Any) -> None:
-    """A message is answered or refused with a documented status, and none causes an unexpected error."""
+    """A message is answered or refused with a documented status, and no message causes an unexpected error."""
     app = build_app(Settings(default_index="docs", max_body_bytes=20_000), fakes.services())
     transport = httpx.ASGITransport(app, raise_app_exceptions=False)
     with asyncio.Runner() as runner:
@@ -135,9 +135,9 @@ def test_any_message_is_answered_or_refused(fakes: Any) -> None:
 
         @settings(max_examples=EXAMPLES, suppress_health_check=list(HealthCheck), deadline=None)
         @given(bodies, headers)
-        def ask(body: str, said: dict[str, str]) -> None:
+        def ask(body: str, http_headers: dict[str, str]) -> None:
             content = body.encode(errors="surrogatepass")
-            response = runner.run(client.post("/mcp", content=content, headers=said))
+            response = runner.run(client.post("/mcp", content=content, headers=http_headers))
             fakes.generator.prompts.clear()
             assert response.status_code in STATUSES, response.text
             if response.content and response.headers.get("content-type", "").startswith("application/json"):

@@ -1,4 +1,4 @@
-"""Two gateways behind a proxy that alternates between them. Clients of both generations notice nothing."""
+"""Two gateways behind a proxy that alternates between them serve clients of both generations."""
 
 import asyncio
 import itertools
@@ -25,12 +25,12 @@ async def url(fakes: Any, settings: Settings, serve: Callable[[ASGIApp], int]) -
     """Return the URL of the proxy."""
     calls = RunningCalls(), RunningCalls()
 
-    async def tell_both(name: str) -> None:
+    async def notify_both(name: str) -> None:
         for each in calls:
             each.cancel_here(name)
 
     for each in calls:
-        each.notify = tell_both
+        each.notify = notify_both
     apps = itertools.cycle([build_app(settings, replace(fakes.services(), calls=each)) for each in calls])
 
     async def proxy(scope: Scope, receive: Receive, send: Send) -> None:
@@ -54,22 +54,22 @@ async def test_each_request_may_reach_another_gateway(url: str, mode: Any) -> No
 async def test_a_call_is_cancelled_on_either_gateway(url: str, fakes: Any, mode: Any, begun: bool) -> None:
     """A cancelled call stops its model on either gateway, and the client's next call succeeds."""
     fakes.generator.gate = asyncio.Event()
-    heard = asyncio.Event()
+    progress_received = asyncio.Event()
 
-    async def hear(progress: float, total: float | None, message: str | None) -> None:
-        heard.set()
+    async def on_progress(progress: float, total: float | None, message: str | None) -> None:
+        progress_received.set()
 
     async with Client(url, mode=mode) as client:
         with anyio.CancelScope() as scope:
 
-            async def give_up() -> None:
-                await (heard.wait() if begun else eventually(lambda: bool(fakes.generator.prompts)))
+            async def cancel_call() -> None:
+                await (progress_received.wait() if begun else eventually(lambda: bool(fakes.generator.prompts)))
                 scope.cancel()
 
-            giving_up = asyncio.create_task(give_up())
-            await client.call_tool("ask", {"question": "When?"}, progress_callback=hear if begun else None)
+            cancelling = asyncio.create_task(cancel_call())
+            await client.call_tool("ask", {"question": "When?"}, progress_callback=on_progress if begun else None)
         assert scope.cancelled_caught
-        await giving_up
+        await cancelling
         await eventually(lambda: fakes.generator.closed == 1)
         fakes.generator.gate.set()
         answer = await client.call_tool("ask", {"question": "When?"})
@@ -78,7 +78,7 @@ async def test_a_call_is_cancelled_on_either_gateway(url: str, fakes: Any, mode:
 
 @GENERATIONS
 async def test_the_time_out_of_a_client_stops_the_model(url: str, fakes: Any, mode: Any) -> None:
-    """The time-out of a client stops the model."""
+    """The model stops when the call of a client times out."""
     fakes.generator.gate = asyncio.Event()
     async with Client(url, mode=mode) as client:
         with pytest.raises(MCPError):
@@ -86,11 +86,11 @@ async def test_the_time_out_of_a_client_stops_the_model(url: str, fakes: Any, mo
         await eventually(lambda: fakes.generator.closed == 1)
 
 
-async def test_another_client_cancels_nothing(url: str, fakes: Any) -> None:
+async def test_another_session_cannot_cancel_a_call(url: str, fakes: Any) -> None:
     """A cancellation of another session with the same request id does not stop the call."""
     fakes.generator.gate = asyncio.Event()
     async with Client(url, mode="legacy") as one, Client(url, mode="legacy") as two:
-        asked = asyncio.create_task(one.call_tool("ask", {"question": "When?"}))
+        calling = asyncio.create_task(one.call_tool("ask", {"question": "When?"}))
         await eventually(lambda: bool(fakes.generator.prompts))
         for number in range(20):
             params = types.CancelledNotificationParams(request_id=number)
@@ -98,4 +98,4 @@ async def test_another_client_cancels_nothing(url: str, fakes: Any) -> None:
         await two.list_tools()
         assert fakes.generator.closed == 0
         fakes.generator.gate.set()
-        assert (await asked).structured_content["answer"] == "At nine."
+        assert (await calling).structured_content["answer"] == "At nine."

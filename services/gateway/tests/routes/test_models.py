@@ -7,19 +7,19 @@ from gateway.domain import Model
 
 @pytest.fixture
 def several(fakes: Any) -> None:
-    """Offer two models that can be reached, and one that cannot."""
+    """Offer two available models and an unavailable one."""
     fakes.generator.offered = (
         Model("org/chat", 8192, "tests", 7, ready=True),
-        Model("away", 0, "tests", 0, ready=False),
+        Model("unavailable", 0, "tests", 0, ready=False),
         Model("old", 0, "tests", 0, ready=True),
     )
 
 
 @pytest.mark.usefixtures("several")
 async def test_models_are_listed(client: httpx.AsyncClient) -> None:
-    """The list has the reachable chat models, with the window if it is known.
+    """The list has the available chat models, with their context windows if known.
 
-    Clients offer every listed model for chats. A model for embeddings is therefore found only by its name.
+    Clients offer every listed model for chats. Therefore an embedding model is found only by its name.
     """
     listed = (await client.get("/v1/models")).json()
     assert listed["object"] == "list"
@@ -39,18 +39,18 @@ async def test_models_are_listed(client: httpx.AsyncClient) -> None:
 
 
 @pytest.mark.usefixtures("several")
-async def test_a_model_that_cannot_be_reached(client: httpx.AsyncClient) -> None:
-    """A model that cannot be reached is not listed, and its own route answers with 503."""
-    assert "away" not in (await client.get("/v1/models")).text
-    response = await client.get("/v1/models/away")
+async def test_an_unavailable_model_is_not_listed(client: httpx.AsyncClient) -> None:
+    """An unavailable model is not listed, and its own route returns 503."""
+    assert "unavailable" not in (await client.get("/v1/models")).text
+    response = await client.get("/v1/models/unavailable")
     assert response.status_code == 503
     assert response.headers["retry-after"] == "1"
-    said = "The model 'away' cannot be reached. Try again."
-    assert response.json()["error"]["message"] == response.json()["detail"] == said
+    message = "The model 'unavailable' cannot be reached. Try again."
+    assert response.json()["error"]["message"] == response.json()["detail"] == message
 
 
-async def test_an_unknown_model(client: httpx.AsyncClient) -> None:
-    """An unknown model is answered with 404 in both formats of errors."""
+async def test_an_unknown_model_is_not_found(client: httpx.AsyncClient) -> None:
+    """An unknown model gets the status 404, with the message in both error formats."""
     response = await client.get("/v1/models/nope")
     assert response.status_code == 404
     assert response.json()["error"]["message"] == response.json()["detail"] == "No such model: 'nope'."

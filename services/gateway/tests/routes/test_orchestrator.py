@@ -1,4 +1,4 @@
-"""The routes of the guardrails orchestrator that only detect."""
+"""The routes of the guardrails orchestrator that run detectors without a model."""
 
 from typing import Any
 
@@ -23,7 +23,7 @@ async def test_findings_in_a_text(client: httpx.AsyncClient) -> None:
 @pytest.mark.parametrize(
     ("path", "body", "status", "details"),
     [
-        ("content", {"content": "x", "detectors": {"nobody": {}}}, 404, "detector `nobody` not found"),
+        ("content", {"content": "x", "detectors": {"unknown": {}}}, 404, "detector `unknown` not found"),
         ("content", {"content": "x", "detectors": {}}, 422, "`detectors` is required"),
         ("content", {"content": "", "detectors": {"words": {}}}, 422, "`content` must not be empty"),
         ("content", {"detectors": {"words": {}}}, 422, "missing field `content`"),
@@ -54,20 +54,22 @@ async def test_findings_in_a_text(client: httpx.AsyncClient) -> None:
         ("generated", {"generated_text": "x", "detectors": {"words": {}}}, 422, "missing field `prompt`"),
     ],
 )
-async def test_refusals(client: httpx.AsyncClient, path: str, body: Any, status: int, details: str) -> None:
-    """A refusal has its status and the reason in the body."""
+async def test_invalid_requests_are_refused(
+    client: httpx.AsyncClient, path: str, body: Any, status: int, details: str
+) -> None:
+    """The body of an error has the status and the reason."""
     response = await client.post(f"/api/v2/text/detection/{path}", json=body)
     assert response.status_code == status
     assert response.json() == {"code": status, "details": details}
 
 
-async def test_bodies_that_are_not_read(client: httpx.AsyncClient) -> None:
+async def test_other_bodies_methods_and_paths_are_refused(client: httpx.AsyncClient) -> None:
     """Another media type, a body that is not JSON, another method and another path are refused."""
-    said = {"content-type": "application/json"}
+    json_type = {"content-type": "application/json"}
     for headers, content, status in (
         ({}, b"{}", 415),
         ({"content-type": "text/plain"}, b"{}", 415),
-        (said, b"{", 400),
+        (json_type, b"{", 400),
     ):
         response = await client.post(CONTENT, content=content, headers=headers)
         assert (response.status_code, response.json()["code"]) == (status, status)
@@ -79,7 +81,7 @@ NOTHING = DetectionContext()
 
 
 class Failing(FakeGuardrails):
-    """Guardrails whose detector's server is too busy."""
+    """Guardrails with a detector whose server is overloaded."""
 
     async def detect(
         self,
@@ -104,7 +106,7 @@ def failing(fakes: Any) -> None:
 
 @pytest.mark.usefixtures("failing")
 async def test_a_detectors_failure_keeps_its_status(client: httpx.AsyncClient) -> None:
-    """The failure of a detector is answered with the status and the message of its server."""
+    """The failure of a detector causes an error with the status and the message of its server."""
     response = await client.post(CONTENT, json={"content": "x", "detectors": {"words": {}}})
     assert response.status_code == 429
     assert response.json() == {"code": 429, "details": "detector request failed for `words`: busy"}

@@ -62,7 +62,7 @@ async def http(fakes: Any) -> AsyncIterator[httpx.AsyncClient]:
 
 
 async def test_the_original_is_sent_unchanged(http: httpx.AsyncClient) -> None:
-    """The original is sent complete with its type, name and digest, to be shown and not sniffed."""
+    """The whole original is sent with its type, name and digest. Browsers show it and do not sniff the type."""
     response = await http.get("/content/a.pdf")
     assert (response.status_code, response.content) == (200, BYTES)
     assert response.headers["content-type"] == "application/pdf"
@@ -73,11 +73,11 @@ async def test_the_original_is_sent_unchanged(http: httpx.AsyncClient) -> None:
     assert response.headers["x-content-type-options"] == "nosniff"
     assert response.headers["last-modified"] == "Tue, 14 Nov 2023 22:13:20 GMT"
     assert response.headers["cache-control"] == "private, no-cache"
-    assert "content-security-policy" not in response.headers  # a browser's own viewer would not run
+    assert "content-security-policy" not in response.headers  # it would disable the browser's PDF viewer
 
 
 @pytest.mark.parametrize(
-    ("asked", "start", "end"),
+    ("range_", "start", "end"),
     [
         ("bytes=0-9", 0, 10),
         ("bytes=1000-", 1000, 1024),
@@ -87,17 +87,17 @@ async def test_the_original_is_sent_unchanged(http: httpx.AsyncClient) -> None:
         ("bytes=-9999", 0, 1024),
     ],
 )
-async def test_a_range(http: httpx.AsyncClient, asked: str, start: int, end: int) -> None:
-    """A range is answered with 206 and the existing bytes of the range."""
-    response = await http.get("/content/a.pdf", headers={"range": asked})
+async def test_a_range_is_sent(http: httpx.AsyncClient, range_: str, start: int, end: int) -> None:
+    """The response to a range has the status 206 and the existing bytes of the range."""
+    response = await http.get("/content/a.pdf", headers={"range": range_})
     assert (response.status_code, response.content) == (206, BYTES[start:end])
     assert response.headers["content-range"] == f"bytes {start}-{end - 1}/1024"
     assert response.headers["content-length"] == str(end - start)
     assert response.headers["x-content-type-options"] == "nosniff"
 
 
-async def test_several_ranges(http: httpx.AsyncClient) -> None:
-    """Several ranges are answered with one answer of several parts."""
+async def test_several_ranges_are_sent(http: httpx.AsyncClient) -> None:
+    """The response to several ranges has several parts."""
     response = await http.get("/content/a.pdf", headers={"range": "bytes=0-1,10-11"})
     assert response.status_code == 206
     assert response.headers["content-type"].startswith("multipart/byteranges")
@@ -105,8 +105,8 @@ async def test_several_ranges(http: httpx.AsyncClient) -> None:
     assert BYTES[10:12] in response.content
 
 
-async def test_a_range_beyond_the_end(http: httpx.AsyncClient) -> None:
-    """A range beyond the end is answered with 416 and the length."""
+async def test_a_range_beyond_the_end_is_refused(http: httpx.AsyncClient) -> None:
+    """A range beyond the end gets the status 416 and the length."""
     response = await http.get("/content/a.pdf", headers={"range": "bytes=1024-"})
     assert response.status_code == 416
     assert response.headers["content-range"] == "bytes */1024"
@@ -123,7 +123,7 @@ async def test_an_invalid_range_is_ignored(http: httpx.AsyncClient, value: str) 
 
 
 async def test_a_range_of_another_version_gives_the_whole_document(http: httpx.AsyncClient) -> None:
-    """If-Range with the tag of another version gives the whole document."""
+    """With If-Range and the tag of another version, the whole document is sent."""
     headers = {"range": "bytes=0-9"}
     assert (await http.get("/content/a.pdf", headers=headers | {"if-range": '"other"'})).status_code == 200
     assert (await http.get("/content/a.pdf", headers=headers | {"if-range": f'"{DIGEST}"'})).status_code == 206
@@ -131,7 +131,7 @@ async def test_a_range_of_another_version_gives_the_whole_document(http: httpx.A
 
 @pytest.mark.parametrize("known", [f'"{DIGEST}"', f'W/"{DIGEST}"', f'"x", "{DIGEST}"', "*"])
 async def test_a_known_version_is_not_sent_again(http: httpx.AsyncClient, fakes: Any, known: str) -> None:
-    """A known tag is answered with 304, and the store is not asked. Another tag gives the whole document."""
+    """For a known tag, the status is 304 and the store is not read. For another tag, the document is sent."""
     response = await http.get("/content/a.pdf", headers={"if-none-match": known})
     assert (response.status_code, response.content) == (304, b"")
     assert response.headers["etag"] == f'"{DIGEST}"'
@@ -140,7 +140,7 @@ async def test_a_known_version_is_not_sent_again(http: httpx.AsyncClient, fakes:
 
 
 async def test_head_has_the_headers_alone(http: httpx.AsyncClient, fakes: Any) -> None:
-    """HEAD is answered with the headers alone, and the original is not read."""
+    """The response to HEAD has only headers, and the original is not read."""
     response = await http.head("/content/a.pdf")
     assert (response.status_code, response.content) == (200, b"")
     assert response.headers["content-length"] == "1024"
@@ -162,7 +162,9 @@ async def test_head_has_the_headers_alone(http: httpx.AsyncClient, fakes: Any) -
         ("日本.pdf", "%E6%97%A5%E6%9C%AC.pdf", "filename*=utf-8''%E6%97%A5%E6%9C%AC.pdf"),
     ],
 )
-async def test_any_name_is_a_name(http: httpx.AsyncClient, fakes: Any, name: str, url: str, shown: str) -> None:
+async def test_a_document_with_any_name_opens(
+    http: httpx.AsyncClient, fakes: Any, name: str, url: str, shown: str
+) -> None:
     """A document with any name opens, and its name is encoded in the header."""
     fakes.retriever.documents = {"docs": [document(name)]}
     response = await http.get(f"/content/{url}")
@@ -170,14 +172,14 @@ async def test_any_name_is_a_name(http: httpx.AsyncClient, fakes: Any, name: str
     assert response.headers["content-disposition"] == f"inline; {shown}"
 
 
-async def test_a_page_in_the_path_is_left_out(http: httpx.AsyncClient) -> None:
+async def test_a_page_in_the_path_is_ignored(http: httpx.AsyncClient) -> None:
     """The fragment of a citation is ignored if a client encodes it into the path."""
     assert (await http.get("/content/a.pdf%23page=3")).status_code == 200
 
 
 @pytest.mark.parametrize("media", ["text/html", "image/svg+xml", "application/xhtml+xml"])
 async def test_active_documents_are_sandboxed(http: httpx.AsyncClient, fakes: Any, media: str) -> None:
-    """A document that can run scripts is sent with a sandbox as its policy."""
+    """A document that can run scripts is sent with a sandbox policy."""
     fakes.retriever.documents = {"docs": [document("a.html", media)]}
     policy = (await http.get("/content/a.html")).headers["content-security-policy"]
     assert policy.startswith("sandbox;")
@@ -193,13 +195,13 @@ async def test_active_documents_are_sandboxed(http: httpx.AsyncClient, fakes: An
     ],
 )
 async def test_the_type_of_a_document(http: httpx.AsyncClient, fakes: Any, media: str, sent: str) -> None:
-    """A text is sent with its encoding, and an unknown type as bytes."""
+    """The Content-Type of a text has the encoding. An unknown type is sent as `application/octet-stream`."""
     fakes.retriever.documents = {"docs": [document("a", media)]}
     assert (await http.get("/content/a")).headers["content-type"] == sent
 
 
 async def test_a_hidden_document_is_not_found(fakes: Any) -> None:
-    """A document that is hidden from the caller gives the same 404 as a missing one, also for HEAD."""
+    """A document that the caller may not see gets the same 404 as a missing document, for GET and for HEAD."""
     fakes.retriever.documents = {"docs": [document("a.pdf", oids=("ann",))]}
     async with client_for(fakes, ANN) as http:
         assert (await http.get("/content/a.pdf")).status_code == 200
@@ -228,7 +230,7 @@ async def test_the_newest_document_of_a_name_is_sent(fakes: Any, http: httpx.Asy
 
 
 async def test_another_index_of_the_profile(fakes: Any) -> None:
-    """The query names another index of the profile. An index outside the profile gives 403."""
+    """The query may name another index of the profile. An index outside the profile gets the status 403."""
     fakes.retriever.documents = {"empty": [document("e.pdf")]}
     async with client_for(fakes, indexes=frozenset({"empty"})) as http:
         assert (await http.get("/content/e.pdf")).status_code == 404
@@ -236,8 +238,8 @@ async def test_another_index_of_the_profile(fakes: Any) -> None:
         assert (await http.get("/content/e.pdf?index=other")).text == "403 index"
 
 
-async def test_a_missing_or_invalid_index(fakes: Any) -> None:
-    """An invalid index is refused with 400. An unknown index and a missing name give 404."""
+async def test_a_missing_or_invalid_index_is_refused(fakes: Any) -> None:
+    """An invalid index is refused with 400. An unknown index and a missing name get the status 404."""
     async with client_for(fakes) as http:
         assert (await http.get("/content/a.pdf?index=a/b")).status_code == 400
         assert (await http.get("/content/a.pdf?index=none")).status_code == 404
@@ -245,10 +247,10 @@ async def test_a_missing_or_invalid_index(fakes: Any) -> None:
 
 
 async def test_a_missing_original_and_an_unavailable_store(http: httpx.AsyncClient, fakes: Any) -> None:
-    """A missing original gives 404, and a store that cannot be reached 503."""
+    """A missing original gets the status 404, and an unreachable store 503."""
     fakes.originals.contents.clear()
     assert (await http.get("/content/a.pdf")).status_code == 404
-    fakes.originals.failure = Unavailable("Away.", retry_after=2)
+    fakes.originals.failure = Unavailable("The store cannot be reached.", retry_after=2)
     response = await http.get("/content/a.pdf")
     assert (response.status_code, response.headers["retry-after"]) == (503, "2")
 

@@ -30,8 +30,8 @@ def settings(issuer: Any, **more: Any) -> Settings:
     )
 
 
-def client_of(fakes: Any, made: Settings) -> httpx.AsyncClient:
-    transport = httpx.ASGITransport(build_app(made, fakes.services()), raise_app_exceptions=False)
+def client_of(fakes: Any, configured: Settings) -> httpx.AsyncClient:
+    transport = httpx.ASGITransport(build_app(configured, fakes.services()), raise_app_exceptions=False)
     return httpx.AsyncClient(transport=transport, base_url="http://gateway")
 
 
@@ -55,7 +55,7 @@ async def ask(client: httpx.AsyncClient, token: str, path: str = "/mcp") -> http
 
 @pytest.mark.parametrize("path", ["/mcp", "/help/mcp"])
 async def test_a_refusal_names_the_metadata(client: httpx.AsyncClient, issuer: Any, path: str) -> None:
-    """A refusal names the metadata, and the metadata name the provider. Both need no credential."""
+    """A 401 names the address of the metadata, and the metadata names the provider, without a credential."""
     refused = await ask(client, "", path)
     assert refused.status_code == 401
     assert refused.headers["www-authenticate"] == (
@@ -72,7 +72,7 @@ async def test_a_refusal_names_the_metadata(client: httpx.AsyncClient, issuer: A
 
 
 async def test_other_routes_name_no_metadata(client: httpx.AsyncClient) -> None:
-    """A refusal of another route names no metadata."""
+    """A 401 of another route names no metadata."""
     refused = await client.post("/retrieve", json={})
     assert refused.headers["www-authenticate"] == 'Bearer realm="causeway"'
 
@@ -103,7 +103,7 @@ async def test_a_token_is_for_one_resource(
 
 
 async def test_keys_work_without_a_provider(fakes: Any) -> None:
-    """Keys work without a provider. Refusals then name no metadata, and the metadata do not exist."""
+    """Keys work without a provider. Then a 401 names no metadata, and the metadata does not exist."""
     key, record = api_keys.make("ann", "local", roles=("ask",))
     fakes.keys.replace([record])
     async with client_of(fakes, Settings(auth="keys")) as client:
@@ -112,7 +112,7 @@ async def test_keys_work_without_a_provider(fakes: Any) -> None:
         assert (await client.get(f"{WELL_KNOWN}/mcp")).status_code == 404
 
 
-async def test_a_key_without_the_role(fakes: Any) -> None:
+async def test_a_key_without_the_role_is_refused(fakes: Any) -> None:
     """A key without the role is refused with 403 in the protocol's format."""
     key, record = api_keys.make("ann", "local", roles=("ingest",))
     fakes.keys.replace([record])

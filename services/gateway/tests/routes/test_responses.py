@@ -1,4 +1,4 @@
-"""Stored responses: they are continued, read and deleted."""
+"""Stored responses are continued, read and deleted."""
 
 from typing import Any
 
@@ -18,7 +18,7 @@ PROFILES = """
 frontends:
   - {name: help, mount: help, allow: {models: any}}
   - {name: off, mount: off, responses: "off"}
-  - {name: asked, mount: asked, responses: requested}
+  - {name: requested, mount: requested, responses: requested}
   - {name: strict, mount: strict, unknown_tools: refuse}
 """
 
@@ -50,7 +50,7 @@ async def test_a_response_continues_another(client: httpx.AsyncClient, fakes: An
     ]
 
 
-async def test_a_tool_is_answered(client: httpx.AsyncClient, fakes: Any) -> None:
+async def test_a_tool_output_continues_a_response(client: httpx.AsyncClient, fakes: Any) -> None:
     """The output of a tool continues the response with the call."""
     call = b'{"tool_calls":[{"index":0,"id":"c1","function":{"name":"find","arguments":"{}"}}]}'
     fakes.generator.script = [[Start(b"{}"), fakes.generator.script[1][0].__class__(0, "", call)]]
@@ -62,11 +62,11 @@ async def test_a_tool_is_answered(client: httpx.AsyncClient, fakes: Any) -> None
     assert last_messages(fakes) == [("user", "Find."), ("assistant", ""), ("tool", "it")]
 
 
-async def test_items_are_referred_to(client: httpx.AsyncClient, fakes: Any) -> None:
-    """A request refers to items of a response or of its input by their ids. An unknown id gives 404."""
+async def test_a_request_refers_to_earlier_items(client: httpx.AsyncClient, fakes: Any) -> None:
+    """A request can refer to items of a response or of its input by id. An unknown id gets the status 404."""
     first = await ask(client, input="One?")
-    asked = (await client.get(f"{PATH}/{first.id}/input_items")).json()["data"]
-    names = [asked[0]["id"], first.output[0].id]
+    input_items = (await client.get(f"{PATH}/{first.id}/input_items")).json()["data"]
+    names = [input_items[0]["id"], first.output[0].id]
     items = [*({"type": "item_reference", "id": name} for name in names), {"role": "user", "content": "Two?"}]
     await ask(client, input=items)
     assert last_messages(fakes) == [("user", "One?"), ("assistant", "At nine."), ("user", "Two?")]
@@ -76,7 +76,7 @@ async def test_items_are_referred_to(client: httpx.AsyncClient, fakes: Any) -> N
 
 
 async def test_a_response_is_read(client: httpx.AsyncClient) -> None:
-    """A response is read as it was answered, streamed or not, with the passages of a search on request."""
+    """A stored response is read as it was sent, with and without a stream. Passages are included on request."""
     search = {"type": "file_search", "vector_store_ids": ["docs"]}
     for stream in (False, True):
         body = {"input": "When?", "tools": [search], "stream": stream, "metadata": {"a": "b"}}
@@ -133,7 +133,7 @@ async def test_only_background_responses_are_cancelled(client: httpx.AsyncClient
     assert (await client.post(f"{PATH}/{answer.id}/cancel")).status_code == 400
 
 
-async def test_a_response_with_store_false(client: httpx.AsyncClient, fakes: Any) -> None:
+async def test_a_response_with_store_false_is_not_stored(client: httpx.AsyncClient, fakes: Any) -> None:
     """A response with `store: false` says so and is not stored."""
     answer = await client.post(PATH, json={"input": "One?", "store": False})
     assert answer.json()["store"] is False
@@ -141,33 +141,35 @@ async def test_a_response_with_store_false(client: httpx.AsyncClient, fakes: Any
     assert not any(fakes.responses.kept.values())
 
 
-async def test_a_store_that_cannot_be_reached(client: httpx.AsyncClient, fakes: Any) -> None:
-    """An answer is marked as not stored while the store cannot be reached. A continuation is refused with 503."""
+async def test_responses_without_the_store(client: httpx.AsyncClient, fakes: Any) -> None:
+    """If the store cannot be reached, an answer is marked as not stored, and a continuation is refused with 503."""
     first = await ask(client, input="One?")
-    fakes.responses.failure = Unavailable("Away.", retry_after=2)
+    fakes.responses.failure = Unavailable("The store cannot be reached.", retry_after=2)
     assert (await client.post(PATH, json={"input": "One?"})).json()["store"] is False
     refused = await client.post(PATH, json={"input": "Two?", "previous_response_id": first.id})
     assert refused.status_code == 503
 
 
-async def test_profiles(fakes: Any, settings: Settings, tmp_path: Any) -> None:
-    """A profile decides on storing. A profile cannot continue a response of another profile."""
+async def test_the_profile_decides_whether_responses_are_stored(
+    fakes: Any, settings: Settings, tmp_path: Any
+) -> None:
+    """The profile decides whether a response is stored. A profile cannot continue a response of another profile."""
     (tmp_path / "frontends.yaml").write_text(PROFILES)
     fakes.frontends = FrontendsFile(tmp_path / "frontends.yaml")
     transport = httpx.ASGITransport(build_app(settings, fakes.services()), raise_app_exceptions=False)
     async with httpx.AsyncClient(transport=transport, base_url="http://gateway") as client:
         stored = {}
-        for mount in ("help", "off", "asked"):
-            for asked in ({}, {"store": True}, {"store": False}):
-                answer = (await client.post(f"/{mount}{PATH}", json={"input": "One?", **asked})).json()
-                stored[mount, asked.get("store")] = answer["store"]
+        for mount in ("help", "off", "requested"):
+            for fields in ({}, {"store": True}, {"store": False}):
+                answer = (await client.post(f"/{mount}{PATH}", json={"input": "One?", **fields})).json()
+                stored[mount, fields.get("store")] = answer["store"]
         assert stored == {
-            **{("help", asked): asked is not False for asked in (None, True, False)},
-            **{("off", asked): False for asked in (None, True, False)},
-            **{("asked", asked): asked is True for asked in (None, True, False)},
+            **{("help", store): store is not False for store in (None, True, False)},
+            **{("off", store): False for store in (None, True, False)},
+            **{("requested", store): store is True for store in (None, True, False)},
         }
         first = await ask(client, f"/help{PATH}", input="One?")
-        for mount, status in (("help", 200), ("asked", 404), ("off", 400)):
+        for mount, status in (("help", 200), ("requested", 404), ("off", 400)):
             body = {"input": "Two?", "previous_response_id": first.id}
             assert (await client.post(f"/{mount}{PATH}", json=body)).status_code == status
         body = {"input": "Hi.", "tools": [{"type": "web_search"}]}
@@ -175,7 +177,7 @@ async def test_profiles(fakes: Any, settings: Settings, tmp_path: Any) -> None:
 
 
 async def test_stored_responses_are_redacted(client: httpx.AsyncClient, fakes: Any) -> None:
-    """A stored response has no redacted words, neither in messages and instructions nor in tools and outputs."""
+    """A stored response has no redacted words: not in messages, instructions, tools or outputs."""
     fakes.policy = Detectors(input=(Detector("words", Action.REDACT),), output=(Detector("words", Action.REDACT),))
     fakes.generator.script = fakes.generator.words("The ", "secret", " is out.")
     items = [
@@ -218,7 +220,7 @@ async def test_a_blocked_question_is_not_stored(fakes: Any, settings: Settings, 
 
 
 async def test_tokens_are_counted(client: httpx.AsyncClient, fakes: Any) -> None:
-    """The instructions, the input and the continued response count, and the model is not asked."""
+    """The instructions, the input and the continued response are counted. The model generates nothing."""
     first = await ask(client, input="One two?")
     fakes.generator.prompts.clear()
     counts = [
@@ -231,8 +233,8 @@ async def test_tokens_are_counted(client: httpx.AsyncClient, fakes: Any) -> None
 
 
 @pytest.mark.parametrize("name", ["x", "resp_", "conv_" + "0" * 32, "resp_" + "0" * 32, "resp_" + "0" * 31 + "*"])
-async def test_unknown_ids(client: httpx.AsyncClient, name: str) -> None:
-    """An unknown id is answered with 404 and a message."""
+async def test_an_unknown_id_is_not_found(client: httpx.AsyncClient, name: str) -> None:
+    """An unknown id gets the status 404 and a message."""
     for refused in (
         await client.get(f"{PATH}/{name}"),
         await client.delete(f"{PATH}/{name}"),

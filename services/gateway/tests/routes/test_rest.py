@@ -24,11 +24,11 @@ def error_body(scope: Scope, error: CausewayError) -> bytes:
         (OSError(errno.ENOSPC, "No space left on device"), 503, "disk is full"),
         (OSError(errno.EDQUOT, "Disk quota exceeded"), 503, "disk is full"),
         (OSError(errno.EIO, "Input/output error"), 500, "unexpected error"),
-        (ZeroDivisionError("the inside"), 500, "unexpected error"),
+        (ZeroDivisionError("internal details"), 500, "unexpected error"),
     ],
 )
-async def test_unexpected_errors(failure: Exception, status: int, message: str) -> None:
-    """A full disk gives 503 and any other defect 500. Both hide the details and are raised again for the log."""
+async def test_unexpected_errors_hide_their_details(failure: Exception, status: int, message: str) -> None:
+    """A full disk causes a 503, any other exception a 500. Both hide the details. The exception is raised again."""
     router = APIRouter()
 
     @router.get("/")
@@ -48,8 +48,8 @@ async def test_unexpected_errors(failure: Exception, status: int, message: str) 
             await http.get("/")
 
 
-async def test_a_form_on_a_full_disk() -> None:
-    """A form is answered with 503 and Retry-After while the disk is full."""
+async def test_a_form_on_a_full_disk_gets_503() -> None:
+    """A form gets the status 503 and Retry-After while the disk is full."""
     router = APIRouter()
 
     @router.post("/")

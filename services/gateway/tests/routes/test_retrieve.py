@@ -9,8 +9,8 @@ from servicekit.deadline import Deadline
 from servicekit.principal import Principal
 
 
-async def test_passages_with_their_scores(client: httpx.AsyncClient) -> None:
-    """Passages are answered with their scores, their source and their number."""
+async def test_passages_are_returned_with_their_scores(client: httpx.AsyncClient) -> None:
+    """Passages are returned with their scores, their source and their number."""
     response = await client.post(
         "/retrieve", json={"index_name": "docs", "query": "the bridge", "max_node_count": 1}
     )
@@ -28,12 +28,12 @@ class Recording(FakeRetriever):
 
     def __init__(self) -> None:
         super().__init__()
-        self.asked: list[Any] = []
+        self.calls: list[Any] = []
 
     async def retrieve(
         self, principal: Principal, retrieval: Retrieval, query: str, top: int, deadline: Deadline
     ) -> SearchResults:
-        self.asked.append((retrieval.indexes, retrieval.metadata, top))
+        self.calls.append((retrieval.indexes, retrieval.metadata, top))
         return SearchResults()
 
 
@@ -48,30 +48,30 @@ async def test_the_conditions_reach_the_retriever(recording: Recording, client: 
     await client.post("/retrieve", json={"index_name": "docs", "query": "q", "metadata_filter": {"a": "b"}})
     answer = await client.post("/retrieve", json={"index_name": "docs", "query": "q", "max_node_count": 7})
     assert answer.json() == {"query": "q", "results": [], "count": 0}
-    assert recording.asked == [(("docs",), (Equals("a", '"b"'),), 5), (("docs",), (), 7)]
+    assert recording.calls == [(("docs",), (Equals("a", '"b"'),), 5), (("docs",), (), 7)]
 
 
 async def test_a_request_can_choose_the_mode(
     monkeypatch: pytest.MonkeyPatch, recording: Recording, client: httpx.AsyncClient
 ) -> None:
     """A request may choose the mode of retrieval and a reranker. Another mode is refused."""
-    wanted: list[Retrieval] = []
+    retrievals: list[Retrieval] = []
 
     async def retrieve(_: Any, retrieval: Retrieval, *__: Any) -> SearchResults:
-        wanted.append(retrieval)
+        retrievals.append(retrieval)
         return SearchResults()
 
     monkeypatch.setattr(recording, "retrieve", retrieve)
     search = {"index_name": "docs", "query": "q"}
-    for said in ({}, {"retrieval_mode": "text", "semantic_ranker": True}):
-        assert (await client.post("/retrieve", json={**search, **said})).status_code == 200
-    assert [(each.mode.value, each.semantic_ranker) for each in wanted] == [("hybrid", False), ("text", True)]
+    for fields in ({}, {"retrieval_mode": "text", "semantic_ranker": True}):
+        assert (await client.post("/retrieve", json={**search, **fields})).status_code == 200
+    assert [(each.mode.value, each.semantic_ranker) for each in retrievals] == [("hybrid", False), ("text", True)]
     wrong = await client.post("/retrieve", json={**search, "retrieval_mode": "best"})
     assert (wrong.status_code, wrong.json()["error"]["param"]) == (400, "retrieval_mode")
 
 
-async def test_refusals(client: httpx.AsyncClient) -> None:
-    """A refusal has RAGEngine's format."""
+async def test_invalid_requests_are_refused(client: httpx.AsyncClient) -> None:
+    """The error of an invalid request has RAGEngine's format."""
     blank = await client.post("/retrieve", json={"index_name": "docs", "query": " "})
     assert (blank.status_code, blank.json()["detail"]) == (400, "Query string cannot be empty.")
     count = await client.post("/retrieve", json={"index_name": "docs", "query": "q", "max_node_count": 301})
@@ -81,7 +81,7 @@ async def test_refusals(client: httpx.AsyncClient) -> None:
 async def test_a_request_can_choose_the_tuning(
     monkeypatch: pytest.MonkeyPatch, recording: Recording, client: httpx.AsyncClient
 ) -> None:
-    """A request may choose the fusion, the weight and the expansion for one search. Wrong values are refused."""
+    """A request may choose the fusion, the weight and the expansion of its search. Invalid values are refused."""
     tunings: list[Tuning] = []
 
     async def retrieve(_: Any, retrieval: Retrieval, *__: Any) -> SearchResults:
@@ -89,10 +89,10 @@ async def test_a_request_can_choose_the_tuning(
         return SearchResults()
 
     monkeypatch.setattr(recording, "retrieve", retrieve)
-    asked = {"index_name": "docs", "query": "q"}
-    await client.post("/retrieve", json=asked | {"fusion": "ranks", "dense_weight": 0, "expand": False})
-    await client.post("/retrieve", json=asked | {"fusion": None, "dense_weight": None, "expand": None})
+    search = {"index_name": "docs", "query": "q"}
+    await client.post("/retrieve", json=search | {"fusion": "ranks", "dense_weight": 0, "expand": False})
+    await client.post("/retrieve", json=search | {"fusion": None, "dense_weight": None, "expand": None})
     assert tunings == [Tuning("ranks", 0, expand=False), Tuning()]
     for wrong in ({"fusion": "x"}, {"dense_weight": 2}, {"dense_weight": "1"}, {"expand": "yes"}):
-        assert (await client.post("/retrieve", json=asked | wrong)).status_code == 400
+        assert (await client.post("/retrieve", json=search | wrong)).status_code == 400
     assert len(tunings) == 2

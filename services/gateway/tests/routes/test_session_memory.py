@@ -26,8 +26,8 @@ frontends:
 PATH = "/2024-05-29/chat"
 
 
-class People:
-    """`Tokens` whose tokens are names."""
+class NamesAsTokens:
+    """A `Tokens` that accepts each token as the name of a user."""
 
     def cached(self, token: str) -> Caller | None:
         return Caller(Principal("local", user=token, roles=("ask",)))
@@ -42,7 +42,7 @@ def settings() -> Settings:
 async def client(fakes: Any, settings: Settings, tmp_path: Path) -> AsyncIterator[httpx.AsyncClient]:
     (tmp_path / "frontends.yaml").write_text(FILE)
     fakes.frontends = FrontendsFile(tmp_path / "frontends.yaml")
-    fakes.tokens = People()
+    fakes.tokens = NamesAsTokens()
     transport = httpx.ASGITransport(build_app(settings, fakes.services()))
     headers = {"authorization": "Bearer ann"}
     async with httpx.AsyncClient(transport=transport, base_url="http://gateway", headers=headers) as client:
@@ -50,7 +50,7 @@ async def client(fakes: Any, settings: Settings, tmp_path: Path) -> AsyncIterato
 
 
 async def ask(client: httpx.AsyncClient, text: str, state: Any = None, path: str = PATH, **more: Any) -> Any:
-    """Ask a question; return the session state of the answer."""
+    """Ask a question. Return the session state of the answer."""
     name = "sessionState" if PATH in path else "session_state"
     body = {"messages": [{"role": "user", "content": text}], name: state} | more
     response = await client.post(path, json=body)
@@ -64,7 +64,7 @@ def last_messages(fakes: Any) -> list[tuple[str, str]]:
 
 
 @pytest.mark.parametrize("stream", ["", "/stream"])
-async def test_the_newest_message_alone(client: httpx.AsyncClient, fakes: Any, stream: str) -> None:
+async def test_the_model_receives_the_earlier_turns(client: httpx.AsyncClient, fakes: Any, stream: str) -> None:
     """The model receives the earlier turns of the session, and each turn once."""
     state = await ask(client, "One?", path=PATH + stream)
     assert is_name(state)
@@ -74,7 +74,7 @@ async def test_the_newest_message_alone(client: httpx.AsyncClient, fakes: Any, s
     assert [text for _, text in last_messages(fakes)] == ["One?", "At nine.", "Two?", "At nine.", "Three?"]
 
 
-async def test_a_whole_conversation_replaces_it(client: httpx.AsyncClient, fakes: Any) -> None:
+async def test_a_whole_conversation_replaces_the_stored_one(client: httpx.AsyncClient, fakes: Any) -> None:
     """A request that contains an answer replaces the stored conversation."""
     state = await ask(client, "One?")
     whole = [("user", "A?"), ("assistant", "B."), ("user", "C?")]
@@ -94,7 +94,7 @@ async def test_the_requests_system_message_comes_first(client: httpx.AsyncClient
 
 
 async def test_unknown_session_names_are_returned_unchanged(client: httpx.AsyncClient, fakes: Any) -> None:
-    """A state that the server has not issued is returned unchanged, and nothing is stored under it."""
+    """A session state that the server has not issued is returned unchanged, and nothing is stored under it."""
     states: list[Any] = ["my session", "f" * 32, {"id": 1}, 7, [], ""]
     for state in states:
         for _ in range(2):
@@ -103,8 +103,8 @@ async def test_unknown_session_names_are_returned_unchanged(client: httpx.AsyncC
     assert fakes.memory.sessions == {}
 
 
-async def test_a_session_of_another_caller(client: httpx.AsyncClient, fakes: Any) -> None:
-    """A session is unknown for another caller and for another front end."""
+async def test_a_session_belongs_to_its_caller_and_front_end(client: httpx.AsyncClient, fakes: Any) -> None:
+    """Another caller and another front end cannot use a session."""
     state = await ask(client, "One?", path=f"/kept{PATH}")
     client.headers["authorization"] = "Bearer bob"
     await ask(client, "Two?", state, f"/kept{PATH}")
@@ -126,10 +126,10 @@ async def test_a_session_of_another_caller(client: httpx.AsyncClient, fakes: Any
         ("/kept/ask", False),
     ],
 )
-async def test_the_profile_decides_on_the_memory(
+async def test_the_profile_decides_whether_sessions_are_stored(
     client: httpx.AsyncClient, fakes: Any, path: str, kept: bool
 ) -> None:
-    """The profile decides on the memory, otherwise the dialect. A question on /ask has no session."""
+    """The profile decides whether sessions are stored, and without a setting the dialect. /ask has no sessions."""
     if path.endswith("/ask"):
         for _ in range(2):
             await client.post(path, json={"messages": "One?", "session_state": "f" * 32})
@@ -154,7 +154,7 @@ class TestWithoutAuthentication:
 
 
 async def test_an_incomplete_answer_is_not_stored(client: httpx.AsyncClient, fakes: Any) -> None:
-    """An answer that breaks off is not stored in the session."""
+    """An interrupted answer is not stored in the session."""
     state = await ask(client, "One?")
     fakes.generator.scripts.append([[Start(b"{}")], [Delta(0, "Half")], Unavailable("gone")])
     response = await client.post(
@@ -165,7 +165,7 @@ async def test_an_incomplete_answer_is_not_stored(client: httpx.AsyncClient, fak
     assert [text for _, text in last_messages(fakes)] == ["One?", "At nine.", "Three?"]
 
 
-async def test_sessions_are_judged(client: httpx.AsyncClient, fakes: Any) -> None:
+async def test_sessions_contain_no_blocked_or_redacted_text(client: httpx.AsyncClient, fakes: Any) -> None:
     """A blocked question is not stored. An answer is stored as the client received it."""
     fakes.policy = Detectors(input=(Detector("words", Action.BLOCK),), output=(Detector("words", Action.REDACT),))
     state = await ask(client, "One?", path=f"/kept{PATH}")
@@ -179,7 +179,7 @@ async def test_sessions_are_judged(client: httpx.AsyncClient, fakes: Any) -> Non
     assert "secret" not in texts[3]
 
 
-async def test_two_turns_at_the_same_time(client: httpx.AsyncClient, fakes: Any) -> None:
+async def test_concurrent_turns_are_both_stored(client: httpx.AsyncClient, fakes: Any) -> None:
     """Two concurrent turns are both stored."""
     state = await ask(client, "One?")
     await asyncio.gather(ask(client, "Two?", state), ask(client, "Three?", state))
@@ -189,7 +189,7 @@ async def test_two_turns_at_the_same_time(client: httpx.AsyncClient, fakes: Any)
     )
 
 
-async def test_deletion(client: httpx.AsyncClient, fakes: Any) -> None:
+async def test_only_the_owner_can_delete_a_session(client: httpx.AsyncClient, fakes: Any) -> None:
     """Only the owner of a session can delete it."""
     state = await ask(client, "One?")
     path = f"/chat_history/sessions/{state}"
@@ -201,17 +201,17 @@ async def test_deletion(client: httpx.AsyncClient, fakes: Any) -> None:
     assert last_messages(fakes) == [("user", "Two?")]
 
 
-async def test_a_memory_that_cannot_be_reached(
+async def test_sessions_during_an_outage_of_the_memory(
     client: httpx.AsyncClient, fakes: Any, monkeypatch: pytest.MonkeyPatch
 ) -> None:
-    """A new session is answered without the memory. A known session is answered with 503."""
+    """While the memory cannot be reached, a new session is answered, and a known session gets the status 503."""
     state = await ask(client, "One?")
 
-    async def away(*_: Any) -> None:
-        raise Unavailable("The memory is away.", retry_after=2)
+    async def unavailable(*_: Any) -> None:
+        raise Unavailable("The memory cannot be reached.", retry_after=2)
 
     for name in ("begin", "read", "replace"):
-        monkeypatch.setattr(f"causeway_testing.gateway.application.FakeMemory.{name}", away)
+        monkeypatch.setattr(f"causeway_testing.gateway.application.FakeMemory.{name}", unavailable)
     assert is_name(await ask(client, "One?"))
     response = await client.post(PATH, json={"messages": "Two?", "sessionState": state})
     assert (response.status_code, response.headers["retry-after"]) == (503, "2")

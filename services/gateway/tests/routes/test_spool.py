@@ -3,18 +3,18 @@ import json
 from gateway.routes.spool import Spool, json_list
 
 
-async def whole(spool: Spool, parts: list[bytes | int]) -> bytes:
+async def sent_bytes(spool: Spool, parts: list[bytes | int]) -> bytes:
     return b"".join([piece async for piece in spool.send(parts)])
 
 
 async def test_records_are_read_in_any_order() -> None:
-    """Records are sent in any order, also repeatedly, as JSON lists of known length."""
+    """Records are sent in any order as JSON lists of known length."""
     spool = Spool()
     for number in range(5):
         spool.add(b'"%d"' % number)
     parts = [b'{"a":', *json_list([4, 0]), b',"b":', *json_list([]), b"}"]
     length = spool.length(parts)
-    sent = await whole(spool, parts)
+    sent = await sent_bytes(spool, parts)
     assert json.loads(sent) == {"a": ["4", "0"], "b": []}
     assert length == len(sent)
 

@@ -10,7 +10,7 @@ from gateway.domain.documents import AccessChange, StoredDocument
 PATH = "/indexes/docs/documents"
 
 
-async def test_passages_of_a_document(client: httpx.AsyncClient) -> None:
+async def test_passages_of_a_document_are_listed(client: httpx.AsyncClient) -> None:
     """Passages of a document are listed in order with their citations, together with the document."""
     page = (await client.get(f"{PATH}/d1/passages")).json()
     assert page["total"] == 1
@@ -52,7 +52,7 @@ async def test_ids_may_have_slashes(client: httpx.AsyncClient, fakes: Any) -> No
     ],
 )
 async def test_invalid_lists_are_refused(client: httpx.AsyncClient, path: str, status: int) -> None:
-    """An unknown document or index gives 404, and an invalid page or name 400."""
+    """An unknown document or index gets the status 404, and an invalid page or name 400."""
     assert (await client.get(path)).status_code == status
 
 
@@ -60,8 +60,8 @@ async def test_the_access_list_of_a_document_is_changed(client: httpx.AsyncClien
     """A job changes the access list of a document. Repeated names count once."""
     stored = StoredDocument("a/b", "b.md", "text/plain", "a" * 64, 1, 0.0)
     fakes.retriever.documents["docs"] = [FakeDocument(stored)]
-    said = {"oids": ["ann", "bob", "ann"], "groups": []}
-    response = await client.put(f"{PATH}/a%2Fb/access", json=said)
+    access = {"oids": ["ann", "bob", "ann"], "groups": []}
+    response = await client.put(f"{PATH}/a%2Fb/access", json=access)
     job = response.json()
     assert (response.status_code, job["state"], job["sourcefile"], job["document_id"]) == (
         202,
@@ -74,7 +74,7 @@ async def test_the_access_list_of_a_document_is_changed(client: httpx.AsyncClien
 
 
 @pytest.mark.parametrize(
-    ("document", "said", "status"),
+    ("document", "access", "status"),
     [
         ("none", {"oids": [], "groups": []}, 404),
         ("hidden", {"oids": [], "groups": []}, 202),
@@ -89,14 +89,14 @@ async def test_the_access_list_of_a_document_is_changed(client: httpx.AsyncClien
     ],
     ids=lambda each: str(each)[:40],
 )
-async def test_changes_that_are_refused(
-    client: httpx.AsyncClient, fakes: Any, document: str, said: Any, status: int
+async def test_invalid_access_lists_are_refused(
+    client: httpx.AsyncClient, fakes: Any, document: str, access: Any, status: int
 ) -> None:
-    """A wrong access list is refused, and nothing is queued.
+    """An invalid access list is refused, and nothing is queued.
 
-    A missing list would open the document to all callers.
+    Both lists are required, because a missing list would give all callers access.
     """
     stored = StoredDocument("hidden", "b.md", "text/plain", "a" * 64, 1, 0.0)
     fakes.retriever.documents["docs"] = [FakeDocument(stored, ("ann",))]
-    response = await client.put(f"{PATH}/{document}/access", json=said)
+    response = await client.put(f"{PATH}/{document}/access", json=access)
     assert (response.status_code, len(fakes.ingest.changes)) == (status, int(status == 202))

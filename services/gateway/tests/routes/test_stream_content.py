@@ -1,4 +1,4 @@
-"""The route that takes a stream of content and answers with a stream of detections."""
+"""The route that receives a stream of content and returns a stream of detections."""
 
 import asyncio
 import json
@@ -20,19 +20,19 @@ MEDIA = {"content-type": "application/x-ndjson"}
 WORDS: dict[str, Any] = {"detectors": {"words": {}}}
 
 
-def lines(*said: dict[str, Any]) -> bytes:
-    return b"".join(json.dumps(each).encode() + b"\n" for each in said)
+def lines(*objects: dict[str, Any]) -> bytes:
+    return b"".join(json.dumps(each).encode() + b"\n" for each in objects)
 
 
 async def test_findings_have_positions_in_the_whole_content(client: httpx.AsyncClient) -> None:
-    """Positions count in the whole content across its lines, and the answers cover the content."""
+    """Positions refer to the whole content, across its lines, and the response lines cover the content."""
     content = lines({**WORDS, "content": "a sec"}, {"content": "ret "}, {"detectors": None, "content": "b"})
     response = await client.post(STREAM_CONTENT, content=content, headers=MEDIA)
     assert response.headers["content-type"] == "application/x-ndjson"
-    said = [json.loads(line) for line in response.text.splitlines()]
-    assert [found["start"] for line in said for found in line["detections"]] == [2]
-    assert [line["start_index"] for line in said] == [0, *(line["processed_index"] for line in said[:-1])]
-    assert said[-1]["processed_index"] == len("a secret b")
+    received = [json.loads(line) for line in response.text.splitlines()]
+    assert [found["start"] for line in received for found in line["detections"]] == [2]
+    assert [line["start_index"] for line in received] == [0, *(line["processed_index"] for line in received[:-1])]
+    assert received[-1]["processed_index"] == len("a secret b")
 
 
 @pytest.mark.parametrize(
@@ -42,20 +42,20 @@ async def test_findings_have_positions_in_the_whole_content(client: httpx.AsyncC
         (lines({"content": "x"}), 422, "`detectors` is required"),
         (lines({**WORDS}), 422, "missing field `content`"),
         (lines({**WORDS, "content": "x", "more": 1}), 422, "unknown field `more`"),
-        (lines({"detectors": {"nobody": {}}, "content": "x"}), 404, "detector `nobody` not found"),
+        (lines({"detectors": {"unknown": {}}, "content": "x"}), 404, "detector `unknown` not found"),
         (b"{\n", 400, "Failed to parse the request body as JSON: "),
     ],
 )
 async def test_an_error_in_the_first_line_is_a_status(
     client: httpx.AsyncClient, content: bytes, status: int, details: str
 ) -> None:
-    """An error in the first line is answered with its status and without a stream."""
+    """An error in the first line causes a response with its status instead of a stream."""
     response = await client.post(STREAM_CONTENT, content=content, headers=MEDIA)
     assert (response.status_code, response.json()["code"]) == (status, status)
     assert details in response.json()["details"]
 
 
-async def test_a_later_line_that_is_wrong_ends_the_stream(client: httpx.AsyncClient) -> None:
+async def test_an_invalid_later_line_ends_the_stream(client: httpx.AsyncClient) -> None:
     """An error in a later line ends the stream with an error as the last line."""
     content = lines({**WORDS, "content": "x"}, {**WORDS, "content": "y"})
     response = await client.post(STREAM_CONTENT, content=content, headers=MEDIA)
@@ -88,7 +88,7 @@ class Watched(FakeGuardrails):
 
 
 async def test_detections_precede_the_end_of_the_content() -> None:
-    """Detections are answered before the content is complete. The detectors stop when the client leaves."""
+    """Detections are sent before the content is complete. The detectors stop when the client leaves."""
     guardrails = Watched()
     app = StreamContent(guardrails, timeout=10, passed_headers=frozenset())
     incoming: asyncio.Queue[Any] = asyncio.Queue()

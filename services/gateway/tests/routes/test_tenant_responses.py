@@ -1,4 +1,4 @@
-"""Administrators list, cancel and delete the responses of their tenant, and cannot read them."""
+"""Administrators list, cancel and delete the responses of their tenant, and cannot read the texts."""
 
 import asyncio
 from dataclasses import replace
@@ -33,7 +33,7 @@ def stored(age: int = 0, **members: Any) -> Stored:
 
 
 async def test_responses_are_listed_without_texts(client: httpx.AsyncClient, fakes: Any) -> None:
-    """Responses of all users are listed in pages, the newest first, with exactly these members."""
+    """Responses of all users are listed in pages, the newest first, with exactly these fields."""
     first = await fakes.responses.save(ANN, stored(completed_at=1_700_000_002.0), soon())
     error = {"code": "server_error", "message": SECRET}
     failed = await fakes.responses.save(
@@ -77,7 +77,7 @@ async def test_input_and_output_are_not_shown(client: httpx.AsyncClient, fakes: 
 
 @pytest.mark.parametrize("runs", [False, True], ids=["waits", "runs"])
 async def test_a_background_response_is_cancelled(fakes: Any, settings: Settings, runs: bool) -> None:
-    """A background response is cancelled, and its user reads that. A second cancellation changes nothing."""
+    """A background response is cancelled, and its user sees the status. A second cancellation changes nothing."""
     app, background = build(settings, fakes.services())
     async with httpx.AsyncClient(transport=httpx.ASGITransport(app), base_url="http://gateway") as client:
         waiting = (await client.post("/v1/responses", json={"input": "When?", "background": True})).json()
@@ -102,7 +102,7 @@ async def test_a_background_response_is_cancelled(fakes: Any, settings: Settings
 async def test_other_responses_cannot_be_cancelled(
     client: httpx.AsyncClient, fakes: Any, members: dict[str, Any], message: str
 ) -> None:
-    """The cancellation of an ended or a foreground response is refused with 409, and the response stays."""
+    """The cancellation of an ended or a foreground response is refused with 409, and the response is unchanged."""
     one = await fakes.responses.save(ANN, stored(**members), soon())
     answer = await client.post(f"{PATH}/{one.id}/cancel")
     assert answer.status_code == 409
@@ -111,7 +111,7 @@ async def test_other_responses_cannot_be_cancelled(
 
 
 async def test_a_response_is_deleted(client: httpx.AsyncClient, fakes: Any) -> None:
-    """A deleted response is gone for its user together with its events. Other responses stay."""
+    """The deletion of a response also deletes its events. Other responses stay."""
     one, other = [(await client.post("/v1/responses", json={"input": "When?"})).json()["id"] for _ in range(2)]
     assert (await client.delete(f"{PATH}/{one}")).json() == {"id": one, "deleted": True}
     assert (await client.get(f"/v1/responses/{one}")).status_code == 404
@@ -120,7 +120,7 @@ async def test_a_response_is_deleted(client: httpx.AsyncClient, fakes: Any) -> N
     assert last.deleted
 
 
-async def test_a_response_whose_gateway_died(client: httpx.AsyncClient, fakes: Any) -> None:
+async def test_a_response_of_a_dead_gateway_has_failed(client: httpx.AsyncClient, fakes: Any) -> None:
     """A response whose gateway died is shown as failed."""
     one = await fakes.responses.save(ANN, stored(status="in_progress", output=[], usage=None), soon())
     [shown] = (await client.get(PATH)).json()["responses"]
@@ -131,17 +131,17 @@ async def test_a_response_whose_gateway_died(client: httpx.AsyncClient, fakes: A
 async def test_a_response_of_another_tenant_does_not_exist(
     client: httpx.AsyncClient, fakes: Any, method: str
 ) -> None:
-    """A response of another tenant is answered with 404 and stays."""
-    strange = replace(ANN, tenant="t")
-    one = await fakes.responses.save(strange, stored(), soon())
+    """A response of another tenant is not found and is unchanged."""
+    other_tenant = replace(ANN, tenant="t")
+    one = await fakes.responses.save(other_tenant, stored(), soon())
     for name in (one.id, "resp_*", f"conv_{new_name()}"):
         path = f"{PATH}/{name}/cancel" if method == "POST" else f"{PATH}/{name}"
         assert (await client.request(method, path)).status_code == 404
-    assert await fakes.responses.read(strange, one.id, soon()) == one
+    assert await fakes.responses.read(other_tenant, one.id, soon()) == one
     assert (await client.get(PATH)).json() == {"responses": [], "next_page_token": None}
 
 
 @pytest.mark.parametrize("query", [{"limit": "0"}, {"limit": "101"}, {"page_token": "resp_x"}], ids=str)
-async def test_wrong_pages(client: httpx.AsyncClient, query: dict[str, str]) -> None:
-    """A wrong page is refused with 400."""
+async def test_an_invalid_page_is_refused(client: httpx.AsyncClient, query: dict[str, str]) -> None:
+    """An invalid limit or page token is refused with 400."""
     assert (await client.get(PATH, params=query)).status_code == 400

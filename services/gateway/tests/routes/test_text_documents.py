@@ -20,7 +20,7 @@ async def add(client: httpx.AsyncClient, *documents: dict[str, Any], index: str 
 
 
 async def test_documents_are_added(client: httpx.AsyncClient, fakes: Any) -> None:
-    """Added documents are listed in the order of the request, and their index is made."""
+    """The response lists the added documents in the order of the request, and the index is created."""
     response = await add(
         client, {"text": "Second.", "doc_id": "z", "metadata": {"a": 1}}, {"text": "First."}, index="new"
     )
@@ -56,14 +56,14 @@ async def test_documents_are_updated(client: httpx.AsyncClient, fakes: Any) -> N
     ]
     response = await client.post("/indexes/docs/documents", json={"documents": documents})
     assert response.status_code == 200
-    said = {group: [each["doc_id"] for each in listed] for group, listed in response.json().items()}
-    assert said == {"updated_documents": ["b", "c"], "unchanged_documents": ["a"], "not_found_documents": ["x"]}
+    ids = {group: [each["doc_id"] for each in listed] for group, listed in response.json().items()}
+    assert ids == {"updated_documents": ["b", "c"], "unchanged_documents": ["a"], "not_found_documents": ["x"]}
     assert response.json()["updated_documents"][0]["metadata"] == {"n": 1}
     assert set(fakes.indexes.indexes["docs"]) == {"a", "b", "c"}
 
 
-async def test_an_update_of_an_unknown_index(client: httpx.AsyncClient, fakes: Any) -> None:
-    """An update of an unknown index gives 404 and of an invalid name 400, and nothing is queued."""
+async def test_an_update_of_an_unknown_index_is_refused(client: httpx.AsyncClient, fakes: Any) -> None:
+    """An unknown index gets the status 404 and an invalid name 400, and nothing is queued."""
     document = {"documents": [{"doc_id": "a", "text": "A"}]}
     response = await client.post("/indexes/nowhere/documents", json=document)
     assert response.status_code == 404
@@ -72,11 +72,11 @@ async def test_an_update_of_an_unknown_index(client: httpx.AsyncClient, fakes: A
     assert fakes.texts.submitted == []
 
 
-async def test_one_wrong_document_refuses_the_request(client: httpx.AsyncClient, fakes: Any) -> None:
-    """One wrong document refuses the whole request with 400 and its path, on both routes."""
-    bad = [{"text": "Fine.", "doc_id": "a"}, {"text": "Fine.", "doc_id": "b", "metadata": [1]}]
+async def test_one_invalid_document_refuses_the_request(client: httpx.AsyncClient, fakes: Any) -> None:
+    """If one document is invalid, both routes refuse the whole request with 400 and the path of the field."""
+    documents = [{"text": "Fine.", "doc_id": "a"}, {"text": "Fine.", "doc_id": "b", "metadata": [1]}]
     for path, more in (("/index", {"index_name": "docs"}), ("/indexes/docs/documents", {})):
-        response = await client.post(path, json={"documents": bad, **more})
+        response = await client.post(path, json={"documents": documents, **more})
         assert response.status_code == 400
         assert "documents[1].metadata" in response.json()["detail"]
     assert fakes.texts.submitted == []
@@ -94,7 +94,7 @@ async def test_one_wrong_document_refuses_the_request(client: httpx.AsyncClient,
         (b"{" + b" " * 100_000 + b"}", "application/json", 413),
     ],
 )
-async def test_an_invalid_body(
+async def test_an_invalid_body_is_refused(
     client: httpx.AsyncClient, fakes: Any, content: bytes, media: str, status: int
 ) -> None:
     """A body of another media type, without JSON or above the limit is refused with the reason."""
@@ -104,8 +104,8 @@ async def test_an_invalid_body(
     assert fakes.texts.submitted == []
 
 
-async def test_a_body_larger_than_a_chats(client: httpx.AsyncClient) -> None:
-    """Documents may exceed the limit of chats, on both routes. A search may not."""
+async def test_documents_may_exceed_the_limit_of_chats(client: httpx.AsyncClient) -> None:
+    """The bodies of both routes may exceed the limit of chats. The body of a search may not."""
     text = "word " * 10_000
     assert (await add(client, {"text": text, "doc_id": "a"})).status_code == 200
     update = {"documents": [{"text": text, "doc_id": "a"}]}
@@ -113,8 +113,8 @@ async def test_a_body_larger_than_a_chats(client: httpx.AsyncClient) -> None:
     assert (await client.post("/retrieve", json={"index_name": "docs", "query": text})).status_code == 413
 
 
-async def test_a_slow_request_is_answered_with_the_job(client: httpx.AsyncClient, fakes: Any) -> None:
-    """A request that takes too long is answered with 202 and the job."""
+async def test_a_slow_request_returns_the_job(client: httpx.AsyncClient, fakes: Any) -> None:
+    """A request that takes too long gets the status 202 and the job."""
     fakes.texts.stuck = True
     response = await add(client, {"text": "A"})
     assert response.status_code == 202
@@ -124,21 +124,21 @@ async def test_a_slow_request_is_answered_with_the_job(client: httpx.AsyncClient
 
 
 @pytest.mark.parametrize("failure", [Unavailable("The ingest queue cannot be reached."), NotFound("Gone.")])
-async def test_a_request_that_cannot_be_queued(client: httpx.AsyncClient, fakes: Any, failure: Any) -> None:
-    """A request that cannot be queued is answered with the status of the failure."""
+async def test_a_request_that_cannot_be_queued_fails(client: httpx.AsyncClient, fakes: Any, failure: Any) -> None:
+    """A request that cannot be queued gets the status of the failure."""
     fakes.texts.failure = failure
     assert (await add(client, {"text": "A"})).status_code in (503, 404)
 
 
-async def test_a_job_that_failed(client: httpx.AsyncClient, fakes: Any) -> None:
-    """The failure of a job is answered with its status and its message."""
+async def test_a_failed_job_returns_its_error(client: httpx.AsyncClient, fakes: Any) -> None:
+    """If the job fails, the response has the status and the message of the failure."""
     fakes.texts.job_failure = PayloadTooLarge("Document 'a' has more than 10 characters.")
     response = await add(client, {"text": "A"})
     assert response.status_code == 413
     assert "more than 10" in response.json()["detail"]
 
 
-async def test_a_client_that_leaves_is_not_waited_for(port: int, fakes: Any) -> None:
+async def test_the_wait_for_a_job_ends_when_the_client_leaves(port: int, fakes: Any) -> None:
     """The gateway stops waiting for a job when its client leaves."""
     fakes.texts.gate = asyncio.Event()
     body = json.dumps({"index_name": "docs", "documents": [{"text": "A"}]}).encode()
@@ -150,17 +150,17 @@ async def test_a_client_that_leaves_is_not_waited_for(port: int, fakes: Any) -> 
 
 
 @pytest.mark.parametrize("path", ["/index", "/indexes/docs/documents"])
-async def test_a_server_that_stops_answers_with_the_job(
+async def test_a_stopping_gateway_returns_the_job(
     client: httpx.AsyncClient, fakes: Any, draining: asyncio.Event, path: str
 ) -> None:
-    """A gateway that stops answers with 202 and the job, on both routes."""
-    assert (await add(client, {"text": "there", "doc_id": "a"})).status_code == 200
+    """Both routes of a stopping gateway return 202 and the job."""
+    assert (await add(client, {"text": "old", "doc_id": "a"})).status_code == 200
     fakes.texts.stuck, fakes.texts.gate = True, asyncio.Event()
     body = {"index_name": "docs", "documents": [{"text": "A", "doc_id": "a"}]}
-    asking = asyncio.create_task(client.post(path, json=body))
+    posting = asyncio.create_task(client.post(path, json=body))
     await eventually(lambda: fakes.texts.waiting == 1)
     draining.set()
-    response = await asking
+    response = await posting
     assert response.status_code == 202
     assert response.headers["location"] == f"/jobs/{response.json()['job']['id']}"
     assert fakes.texts.waiting == 0
@@ -178,14 +178,14 @@ async def test_a_text_that_is_too_long_is_refused_at_once(fakes: Any) -> None:
 
 
 async def test_many_documents_keep_their_order(client: httpx.AsyncClient) -> None:
-    """A thousand documents are answered in the order of the request."""
+    """The response lists a thousand documents in the order of the request."""
     documents = [{"doc_id": f"{number * 7919 % 1000}", "text": f"Text {number}"} for number in range(1000)]
     response = await add(client, *documents)
     assert [each["doc_id"] for each in response.json()] == [each["doc_id"] for each in documents]
 
 
-async def test_the_same_text_twice(client: httpx.AsyncClient, fakes: Any) -> None:
-    """Equal texts are one document, and each text of the request is answered."""
+async def test_equal_texts_are_one_document(client: httpx.AsyncClient, fakes: Any) -> None:
+    """Equal texts are one document. The response has an entry for each text of the request."""
     response = await add(client, {"text": "A"}, {"text": "B"}, {"text": "A", "metadata": {"n": 1}}, index="new")
     assert [(each["text"], each["metadata"]) for each in response.json()] == [
         ("A", {"n": 1}),

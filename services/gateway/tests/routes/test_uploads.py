@@ -1,4 +1,4 @@
-"""The slots of uploads."""
+"""The slots of uploads, and the checks of uploaded files."""
 
 import asyncio
 import io
@@ -10,8 +10,8 @@ from servicekit.deadline import Deadline
 from servicekit.errors import InvalidRequest, PayloadTooLarge, RateLimited
 
 
-async def test_a_cancelled_upload_does_not_keep_its_turn() -> None:
-    """An upload that is cancelled as its turn comes does not begin, and the turn is free again."""
+async def test_a_cancelled_upload_releases_its_slot() -> None:
+    """An upload that is cancelled when it gets a slot does not begin, and the slot is free again."""
     slots, begun = UploadSlots(1), False
 
     async def upload() -> None:
@@ -22,7 +22,7 @@ async def test_a_cancelled_upload_does_not_keep_its_turn() -> None:
     async with slots.slot(Deadline.after(120)):
         waiting = asyncio.create_task(upload())
         await asyncio.sleep(0.01)
-    # The turn has passed to the waiting upload, which has not run since.
+    # The waiting upload has the slot now, but has not run since.
     waiting.cancel()
     await asyncio.wait([waiting])
     assert (waiting.cancelled(), begun) == (True, False)
@@ -30,8 +30,8 @@ async def test_a_cancelled_upload_does_not_keep_its_turn() -> None:
         pass
 
 
-async def test_an_upload_without_a_turn_in_time() -> None:
-    """An upload that does not get its turn in time is refused with a time to retry."""
+async def test_an_upload_without_a_slot_in_time_is_refused() -> None:
+    """An upload that gets no slot in time is refused with Retry-After."""
     slots = UploadSlots(1)
     async with slots.slot(Deadline.after(120)):
         with pytest.raises(RateLimited) as refused:
@@ -61,7 +61,7 @@ def test_a_name_with_a_lone_surrogate_is_refused() -> None:
     ],
 )
 async def test_long_text_is_refused_at_once(name: str, content: bytes, fits: bool) -> None:
-    """A text file with too many characters is refused. Another file is left readable from its start."""
+    """A text file with too many characters is refused. Other files can still be read from their start."""
     file = UploadFile(io.BytesIO(content), size=len(content), filename=name)
     if fits:
         await check_lengths([None, file], 4)

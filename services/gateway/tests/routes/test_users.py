@@ -1,4 +1,4 @@
-"""The deletion of a user's data, and of no other user's data."""
+"""The deletion of the stored data of one user."""
 
 import time
 from dataclasses import replace
@@ -33,15 +33,15 @@ async def kept(fakes: Any, principal: Any) -> tuple[int, int, int]:
 
 
 @pytest.mark.parametrize("issuer", ["", "https://id"])
-async def test_the_data_of_a_user_are_deleted(client: httpx.AsyncClient, fakes: Any, issuer: str) -> None:
-    """All data of one name and issuer are deleted. A second deletion finds nothing."""
-    everyone = [ANN, *OTHERS]
-    for principal in everyone:
+async def test_the_data_of_a_user_is_deleted(client: httpx.AsyncClient, fakes: Any, issuer: str) -> None:
+    """All data of one user name and issuer is deleted, and no other data. A second deletion finds nothing."""
+    users = [ANN, *OTHERS]
+    for principal in users:
         await store(fakes, principal)
     for counts in ({"responses": 2, "chats": 1, "sessions": 1}, {"responses": 0, "chats": 0, "sessions": 0}):
         answer = await client.delete("/users/ann%2Fb@example.com", params={"issuer": issuer} if issuer else None)
         assert answer.json() == {"user": ANN.user, "issuer": issuer or None, "deleted": counts}
-    gone = replace(ANN, issuer=issuer)
-    assert await kept(fakes, gone) == (0, 0, 0)
-    for principal in everyone:
-        assert principal == gone or await kept(fakes, principal) == (2, 1, 1)
+    deleted_user = replace(ANN, issuer=issuer)
+    assert await kept(fakes, deleted_user) == (0, 0, 0)
+    for principal in users:
+        assert principal == deleted_user or await kept(fakes, principal) == (2, 1, 1)
