@@ -22,8 +22,8 @@ from starlette.types import ASGIApp
 TABLE = route_table(registrations())
 
 
-def inside(app: Any, kind: type) -> Any:
-    """Return the application of the given type inside the layers."""
+def inner_app(app: Any, kind: type) -> Any:
+    """Return the application of a type inner_app the layers."""
     seen = [app]
     while seen:
         each = seen.pop()
@@ -31,19 +31,19 @@ def inside(app: Any, kind: type) -> Any:
             return each
         seen += [each._app] if hasattr(each, "_app") else []
         seen += [each._others] if hasattr(each, "_others") else []
-    raise AssertionError(f"there is no {kind}")
+    raise AssertionError(f"no layer has the type {kind}")
 
 
-def unfolded(routes: Sequence[Any]) -> Iterator[Any]:
+def flattened(routes: Sequence[Any]) -> Iterator[Any]:
     """Yield the routes, including those of included routers, which FastAPI nests."""
     for route in routes:
         included = getattr(route, "original_router", None)
-        yield from [route] if included is None else unfolded(included.routes)
+        yield from [route] if included is None else flattened(included.routes)
 
 
 def routes(app: ASGIApp) -> set[tuple[str, str]]:
-    """Return every path and method that the application answers, including undocumented ones."""
-    others = list(unfolded(inside(app, FastAPI).routes))
+    """Return every path and method that the application serves, including undocumented ones."""
+    others = list(flattened(inner_app(app, FastAPI).routes))
     found = {
         (route.path, method)
         for route in others
@@ -52,12 +52,12 @@ def routes(app: ASGIApp) -> set[tuple[str, str]]:
         if method != "HEAD"
     }
     found |= {(f"{route.path}/{{path:path}}", "GET") for route in others if isinstance(route, Mount)}
-    raw = inside(app, ChatRoutes)._endpoints
+    raw = inner_app(app, ChatRoutes)._endpoints
     return found | {(path, "GET" if type(endpoint) is ResponseStream else "POST") for path, endpoint in raw.items()}
 
 
 def test_every_route_is_in_the_table(app: ASGIApp) -> None:
-    """The table has exactly the application's routes. A missing one would be refused to every caller."""
+    """The table has exactly the application's routes. The gateway would refuse a route that the table lacks."""
     assert routes(app) == {(route.path, route.method) for route in TABLE}
 
 
@@ -82,7 +82,7 @@ def test_roles_have_the_names_of_the_callers_roles() -> None:
     ],
 )
 def test_the_role_of_a_request(method: str, path: str, role: Role) -> None:
-    """The path and the method determine the role, and parameters are matched."""
+    """The path and the method determine the role. Paths with parameters are matched."""
     assert TABLE.find(path, method).role is role
 
 
@@ -103,7 +103,7 @@ def test_the_role_of_a_request(method: str, path: str, role: Role) -> None:
     ],
 )
 def test_unknown_paths_are_not_found(path: str) -> None:
-    """A path that is only similar to one of the table is not found."""
+    """A path that is only similar to a path of the table is not found."""
     with pytest.raises(NotFound):
         TABLE.find(TABLE.canonical(path), "GET")
 
@@ -112,10 +112,10 @@ def test_chats_accept_a_trailing_slash() -> None:
     """Chats and MCP accept a trailing slash, which some clients send. Other paths do not."""
     chats = {chat.path for dialect in registrations() for chat in dialect.chats}
     assert chats
-    chats.add("/mcp")  # other servers of this protocol often have one
+    chats.add("/mcp")  # servers of this protocol often have a path with a slash
     for route in TABLE:
-        taken = TABLE.canonical(f"{route.path}/") == route.path
-        assert taken == (route.path in chats), route.path
+        accepted = TABLE.canonical(f"{route.path}/") == route.path
+        assert accepted == (route.path in chats), route.path
 
 
 def test_a_wrong_method_lists_the_allowed_ones() -> None:
@@ -135,7 +135,7 @@ def test_metrics_can_be_open() -> None:
 
 
 async def test_the_document_lists_the_role_of_each_route(client: httpx.AsyncClient) -> None:
-    """Each operation lists its role, 401 and 403. An open one needs no credentials."""
+    """Each operation lists its role and the statuses 401 and 403. An open operation needs no credentials."""
     document = (await client.get("/openapi.json")).json()
     roles = {(route.path.replace(":path}", "}"), route.method): route.role for route in TABLE}
     for path, operations in document["paths"].items():
@@ -152,10 +152,10 @@ async def test_the_document_lists_the_role_of_each_route(client: httpx.AsyncClie
 
 
 def test_a_route_that_the_table_lacks_is_found(fakes: Any) -> None:
-    """`routes` finds a new route, so that the comparison with the table can fail."""
+    """`routes` finds a new route. Otherwise the comparison with the table could not fail."""
     app = build_app(Settings(), fakes.services())
     before = routes(app)
-    inside(app, FastAPI).add_api_route("/new", FakeProbe("new").check, methods=["PATCH"])
+    inner_app(app, FastAPI).add_api_route("/new", FakeProbe("new").check, methods=["PATCH"])
     assert routes(app) - before == {("/new", "PATCH")}
 
 

@@ -1,4 +1,4 @@
-"""The admission of requests: accepted, queued and refused. test_middleware.py tests the refusals of clients."""
+"""Admission control: requests are admitted, queued or refused. test_middleware.py tests the limits of bodies."""
 
 import asyncio
 import contextlib
@@ -31,7 +31,7 @@ ROUTES = route_table(registrations())
 
 
 class Service:
-    """The application behind the admission, which answers when a test says so, or after some seconds.
+    """The application behind the admission control. It responds when a test opens a gate, or after some seconds.
 
     Attributes:
         running: The number of running requests.
@@ -58,9 +58,9 @@ class Service:
             self.running -= 1
 
 
-def admission(service: Service, places: int, **others: Any) -> Admission:
+def admission(service: Service, slots: int, **others: Any) -> Admission:
     settings: dict[str, Any] = {"limit": 1000, "wait": 10.0, "timeout": 100.0} | others
-    return Admission(service, Metrics(), slots=places, **settings)
+    return Admission(service, Metrics(), slots=slots, **settings)
 
 
 async def ask(
@@ -72,7 +72,7 @@ async def ask(
     state_of(scope).frontend = Frontend(batch=batch)
     with contextlib.suppress(CausewayError):
         state_of(scope).route = ROUTES.find(path, method)
-    await app(scope, None, None)  # type: ignore[arg-type]  # not asked
+    await app(scope, None, None)  # type: ignore[arg-type]  # never used
 
 
 def start(app: Admission, count: int, path: str = CHAT, **others: Any) -> list["asyncio.Task[None]"]:
@@ -80,7 +80,7 @@ def start(app: Admission, count: int, path: str = CHAT, **others: Any) -> list["
 
 
 async def ended(*tasks: "asyncio.Task[None]") -> list[bool]:
-    """Return whether each request was answered."""
+    """Wait for the requests. Return whether each request was served."""
     results = await asyncio.gather(*tasks, return_exceptions=True)
     assert all(result is None or isinstance(result, Unavailable) for result in results), results
     return [result is None for result in results]
@@ -91,8 +91,8 @@ async def settled() -> None:
         await asyncio.sleep(0)
 
 
-async def test_requests_without_a_place_wait_in_order() -> None:
-    """A quarter as many requests as places wait in order. Further requests are refused at once."""
+async def test_requests_without_a_slot_wait_in_order() -> None:
+    """Up to a quarter of the number of slots, requests wait in order. Further requests are refused at once."""
     service = Service()
     app = admission(service, 8)
     tasks = start(app, 12)
@@ -110,43 +110,43 @@ async def test_requests_without_a_place_wait_in_order() -> None:
     assert service.most == 8
 
 
-async def test_batch_requests_leave_places_for_interactive_ones() -> None:
-    """Batch requests take at most three quarters of the places and never wait."""
+async def test_batch_requests_leave_slots_for_interactive_requests() -> None:
+    """Batch requests use at most three quarters of the slots and never wait."""
     service = Service()
     app = admission(service, 8)
     batch = [*start(app, 3, UPLOAD), *start(app, 3, x_priority="batch"), *start(app, 3, batch=True)]
     await settled()
     assert [task.done() for task in batch] == [False] * 6 + [True] * 3
-    people = start(app, 4)
+    interactive = start(app, 4)
     await settled()
     assert service.running == 8
-    assert not any(task.done() for task in people)
+    assert not any(task.done() for task in interactive)
     for gate in service.gates:
         gate.set()
     await settled()
     for gate in service.gates:
         gate.set()
-    assert await ended(*people) == [True] * 4
+    assert await ended(*interactive) == [True] * 4
     assert await ended(*batch) == [True] * 6 + [False] * 3
 
 
 async def test_a_batch_request_does_not_overtake_waiting_requests() -> None:
-    """A batch request is refused while another request waits, although its own share is free."""
+    """A batch request is refused while another request waits, even if a slot of its share is free."""
     service = Service()
     app = admission(service, 1)
-    people = start(app, 2)
+    interactive = start(app, 2)
     await settled()
     with pytest.raises(Unavailable):
         await ask(app, UPLOAD)
-    for _ in people:
+    for _ in interactive:
         for gate in service.gates:
             gate.set()
         await settled()
-    assert await ended(*people) == [True, True]
+    assert await ended(*interactive) == [True, True]
 
 
-async def test_reading_requests_need_no_place() -> None:
-    """Requests that only read take no place. They count in the limit of all requests."""
+async def test_reading_requests_need_no_slot() -> None:
+    """Requests that only read need no slot, but count towards the limit of all requests."""
     service = Service()
     app = admission(service, 1, limit=4)
     tasks = [*start(app, 2), *start(app, 2, "/jobs", method="GET")]
@@ -154,10 +154,10 @@ async def test_reading_requests_need_no_place() -> None:
     assert service.running == 3
     with pytest.raises(Unavailable, match="limit of concurrent requests"):
         await ask(app, "/jobs", method="GET")
-    await ask_all(service, tasks)
+    await complete_all(service, tasks)
 
 
-async def ask_all(service: Service, tasks: list["asyncio.Task[None]"]) -> None:
+async def complete_all(service: Service, tasks: list["asyncio.Task[None]"]) -> None:
     while not all(task.done() for task in tasks):
         for gate in service.gates:
             gate.set()
@@ -178,7 +178,7 @@ async def test_a_request_that_would_be_answered_too_late_is_refused() -> None:
         with pytest.raises(Unavailable, match="longer than the client waits"):
             await ask(app, x_envoy_expected_rq_timeout_ms=wait)
     assert time.perf_counter() == begin
-    await asyncio.sleep(0.15)  # until places are about to come free
+    await asyncio.sleep(0.15)  # until the slots are about to become free
     tasks += start(app, 1, x_envoy_expected_rq_timeout_ms="nonsense")
     await settled()
     assert not tasks[-1].done()
@@ -187,7 +187,7 @@ async def test_a_request_that_would_be_answered_too_late_is_refused() -> None:
 
 @virtual_time
 async def test_a_request_after_a_burst_is_refused() -> None:
-    """A request behind a burst is refused, because all places come free at the same late time."""
+    """A request after a burst is refused, because all slots become free late and at the same time."""
     service = Service(0.4)
     app = admission(service, 8)
     await ask(app)
@@ -205,7 +205,7 @@ ages = st.lists(st.floats(0, 5), min_size=1, max_size=12).map(lambda found: sort
 
 @given(ages, st.integers(0, 11), st.floats(0.01, 5))
 def test_the_expected_wait(ages: list[float], ahead: int, seconds: float) -> None:
-    """The expected wait is positive, bounded by the queue, and grows with the requests ahead."""
+    """The expected wait is positive, has an upper bound, and does not shrink with more requests ahead."""
     expected = expected_wait(ahead, ages, seconds, len(ages))
     assert 0 < expected <= max(seconds, seconds * (ahead + 1) / len(ages))
     if ahead < len(ages):
@@ -215,7 +215,7 @@ def test_the_expected_wait(ages: list[float], ahead: int, seconds: float) -> Non
 
 @virtual_time
 async def test_earlier_slow_answers_are_forgotten() -> None:
-    """Earlier slow answers refuse no request while a place is free."""
+    """Earlier slow answers do not cause the refusal of a request while a slot is free."""
     service = Service(0.2)
     app = admission(service, 4)
     await ask(app)
@@ -231,19 +231,19 @@ async def test_earlier_slow_answers_are_forgotten() -> None:
 
 @virtual_time
 async def test_the_wait_is_limited() -> None:
-    """A request waits for a place no longer than the limit, and loses no place."""
+    """A request waits for a slot no longer than the limit. No slot is lost."""
     service = Service()
     app = admission(service, 1, wait=0.05)
     tasks = start(app, 2)
     assert await ended(tasks[1]) == [False]
-    await ask_all(service, tasks[:1])
+    await complete_all(service, tasks[:1])
     again = start(app, 1)
     await settled()
-    await ask_all(service, again)
+    await complete_all(service, again)
 
 
-async def test_leaving_while_waiting_takes_no_place() -> None:
-    """A request whose client leaves while it waits takes no place, also if the place comes at that moment."""
+async def test_leaving_while_waiting_takes_no_slot() -> None:
+    """A request whose client leaves the queue takes no slot, even if a slot becomes free at that moment."""
     service = Service()
     app = admission(service, 2)
     for gate_first in (False, True):
@@ -255,18 +255,18 @@ async def test_leaving_while_waiting_takes_no_place() -> None:
             await asyncio.sleep(0)
         tasks[2].cancel()
         await asyncio.wait([tasks[2]])
-        await ask_all(service, tasks[:2])
+        await complete_all(service, tasks[:2])
         assert (app._running, len(app._waiting), service.running) == (0, 0, 0)
 
 
 @given(st.lists(st.sampled_from(["ask", "batch", "end", "leave", "step"]), max_size=60), st.integers(1, 6))
 @limits(max_examples=60)
-def test_the_number_of_places_is_constant(steps: list[str], places: int) -> None:
-    """The number of places stays the same for every order of requests, ends and cancellations."""
+def test_the_number_of_slots_is_constant(steps: list[str], slots: int) -> None:
+    """The number of slots stays the same for every order of requests, ends and cancellations."""
 
     async def play() -> None:
         service = Service()
-        app = admission(service, places)
+        app = admission(service, slots)
         tasks: list[asyncio.Task[None]] = []
         for at, step in enumerate(steps):
             if step in ("ask", "batch"):
@@ -277,7 +277,7 @@ def test_the_number_of_places_is_constant(steps: list[str], places: int) -> None
                 tasks[at % len(tasks)].cancel()
             else:
                 await asyncio.sleep(0)
-            assert service.running <= places
+            assert service.running <= slots
         while not all(task.done() for task in tasks):
             for gate in service.gates:
                 gate.set()
@@ -291,8 +291,8 @@ def test_the_number_of_places_is_constant(steps: list[str], places: int) -> None
 @virtual_time
 async def test_accepted_requests_stay_fast_at_three_times_the_capacity() -> None:
     """At three times the capacity, accepted requests are nearly as fast as before. Others are refused at once."""
-    seconds, places = 0.2, 16
-    app = admission(Service(seconds), places)
+    seconds, slots = 0.2, 16
+    app = admission(Service(seconds), slots)
 
     async def load(rate: float) -> tuple[list[float], list[float]]:
         accepted: list[float] = []
@@ -316,12 +316,12 @@ async def test_accepted_requests_stay_fast_at_three_times_the_capacity() -> None
                 await asyncio.sleep(0.005)
         return sorted(accepted), sorted(refused)
 
-    capacity = places / seconds
+    capacity = slots / seconds
     normal, _ = await load(0.8 * capacity)
-    crowded, refused = await load(3 * capacity)
-    assert len(crowded) > 0.6 * 2.0 * capacity
+    overloaded, refused = await load(3 * capacity)
+    assert len(overloaded) > 0.6 * 2.0 * capacity
     assert len(refused) > 2.0 * capacity
-    assert crowded[int(len(crowded) * 0.95)] < 2.0 * normal[int(len(normal) * 0.95)]
+    assert overloaded[int(len(overloaded) * 0.95)] < 2.0 * normal[int(len(normal) * 0.95)]
     assert refused[-1] == 0
 
 

@@ -36,14 +36,14 @@ ERRORS_AS_TEXT = [
 
 
 class Keys:
-    """API keys, made and revoked by name."""
+    """Creates and revokes API keys."""
 
     def __init__(self, fakes: Any) -> None:
         self._fakes = fakes
         fakes.keys.replace([])
 
     def make(self, name: str = "ann", *roles: str, **more: Any) -> dict[str, str]:
-        """Make a key; return its headers."""
+        """Create a key. Return the headers with it."""
         key, record = api_keys.make(name, "north", roles=roles, **more)
         self._fakes.keys.put(record)
         return {"authorization": f"Bearer {key}"}
@@ -79,7 +79,7 @@ def url_of(path: str) -> str:
 
 
 async def test_every_route_needs_its_role(http: httpx.AsyncClient, keys: Keys) -> None:
-    """Every route except the open ones needs a credential (401) and its role or the administrator's (403)."""
+    """Every route except open routes needs a credential (else 401) and its role or the role `admin` (else 403)."""
     callers = {role: keys.make(role, role) for role in ("ask", "ingest", "admin")} | {"none": keys.make("none")}
     for path, method, needed in ROUTES:
         url = url_of(path)
@@ -92,7 +92,7 @@ async def test_every_route_needs_its_role(http: httpx.AsyncClient, keys: Keys) -
 
 
 async def test_unknown_paths_need_a_credential(http: httpx.AsyncClient, keys: Keys) -> None:
-    """An unknown path gives 401 without a credential. It gives 404 with one, and a wrong method 405."""
+    """Without a credential, an unknown path gets 401. With one, it gets 404, and a wrong method 405."""
     headers = keys.make("ann", "ask")
     for path in ("/nowhere", "/chat/x", "/indexes/x/y"):
         assert (await http.get(path)).status_code == 401
@@ -104,7 +104,7 @@ async def test_unknown_paths_need_a_credential(http: httpx.AsyncClient, keys: Ke
 
 
 async def test_a_slash_in_a_name_needs_a_credential(http: httpx.AsyncClient, keys: Keys) -> None:
-    """A name with a slash gives 401 without a credential, and 400 with the field otherwise."""
+    """Without a credential, a name with a slash gets 401. With one, it gets 400 and the field."""
     headers = keys.make("ann", "ask")
     for path in ("/indexes/a%2Fb/documents", "/indexes/a%2Fb", "/indexes/a/b/documents", "/persist/a%2Fb"):
         assert (await http.get(path)).status_code == 401
@@ -117,28 +117,28 @@ async def test_a_slash_in_a_name_needs_a_credential(http: httpx.AsyncClient, key
 async def test_refusals_have_the_dialects_format(
     http: httpx.AsyncClient, keys: Keys, method: str, path: str
 ) -> None:
-    """A refusal has a text as the error, the challenge and the trace id on routes of this dialect."""
-    nobody = await http.request(method, path)
-    assert (nobody.status_code, nobody.headers["www-authenticate"]) == (401, 'Bearer realm="causeway"')
-    assert "Send a credential" in nobody.json()["error"]
-    assert nobody.headers["x-trace-id"]
+    """On routes of this dialect, the error is a text. The response has the challenge and the trace id."""
+    anonymous = await http.request(method, path)
+    assert (anonymous.status_code, anonymous.headers["www-authenticate"]) == (401, 'Bearer realm="causeway"')
+    assert "Send a credential" in anonymous.json()["error"]
+    assert anonymous.headers["x-trace-id"]
     forbidden = await http.request(method, path, headers=keys.make("none"))
     assert forbidden.status_code == 403
     assert "needs the role" in forbidden.json()["error"]
 
 
 @pytest.mark.parametrize("path", ["/v1/chat/completions", "/retrieve", "/documents", "/v1/embeddings"])
-async def test_refusals_to_openais_clients(http: httpx.AsyncClient, keys: Keys, path: str) -> None:
+async def test_refusals_have_openais_format(http: httpx.AsyncClient, keys: Keys, path: str) -> None:
     """A refusal has the type and the code of OpenAI's errors."""
-    nobody = (await http.post(path)).json()
-    assert (nobody["error"]["type"], nobody["error"]["code"]) == ("authentication_error", "unauthenticated")
-    assert nobody["detail"] == nobody["error"]["message"]
+    anonymous = (await http.post(path)).json()
+    assert (anonymous["error"]["type"], anonymous["error"]["code"]) == ("authentication_error", "unauthenticated")
+    assert anonymous["detail"] == anonymous["error"]["message"]
     forbidden = (await http.post(path, headers=keys.make("none"))).json()
     assert (forbidden["error"]["type"], forbidden["error"]["code"]) == ("permission_error", "permission_denied")
 
 
 async def test_each_header_is_accepted(http: httpx.AsyncClient, keys: Keys) -> None:
-    """A key is accepted in ``Authorization``, ``api-key`` and ``x-api-key``. A wrong key gives `invalid_token`."""
+    """A key is accepted in ``Authorization``, ``api-key`` and ``x-api-key``. A wrong key gets `invalid_token`."""
     key = keys.make("ann", "ask")["authorization"].split()[1]
     for headers in ({"authorization": f"bearer {key}"}, {"api-key": key}, {"x-api-key": key}):
         assert (await http.post("/chat", json=QUESTION, headers=headers)).status_code == 200
@@ -147,7 +147,7 @@ async def test_each_header_is_accepted(http: httpx.AsyncClient, keys: Keys) -> N
 
 
 async def test_open_routes_ignore_credentials(http: httpx.AsyncClient) -> None:
-    """An open route answers a request with a wrong key."""
+    """An open route serves a request with a wrong key."""
     for path in ("/healthz", "/config", "/auth_setup", "/docs", "/openapi.json"):
         assert (await http.get(path, headers={"api-key": "wrong"})).status_code == 200
 
@@ -158,7 +158,7 @@ async def test_metrics_may_be_open(fakes: Any, keys: Keys) -> None:
         assert (await http.get("/metrics")).status_code == 200
 
 
-async def test_revoked_and_expired_keys(http: httpx.AsyncClient, keys: Keys) -> None:
+async def test_revoked_and_expired_keys_are_refused(http: httpx.AsyncClient, keys: Keys) -> None:
     """A revoked key and an expired key are refused with 401 at the next request."""
     headers = keys.make("ann", "ask")
     assert (await http.get("/indexes", headers=headers)).status_code == 200
@@ -168,8 +168,8 @@ async def test_revoked_and_expired_keys(http: httpx.AsyncClient, keys: Keys) -> 
     assert (expired.status_code, expired.json()["detail"]) == (401, "The API key has expired.")
 
 
-async def test_keys_that_are_not_known_yet(fakes: Any) -> None:
-    """A key is answered with 503 and Retry-After, not 401, until the keys are loaded."""
+async def test_keys_that_are_not_loaded_yet_get_503(fakes: Any) -> None:
+    """A request with a key gets 503 and Retry-After, not 401, until the keys are loaded."""
     async with gateway(fakes) as http:
         response = await http.get("/indexes", headers={"api-key": "cwk_x"})
     assert (response.status_code, response.headers["retry-after"]) == (503, "2")
@@ -190,7 +190,7 @@ async def test_a_body_without_a_credential_is_not_read(http: httpx.AsyncClient, 
 
 
 async def test_keys_are_bound_to_front_ends(fakes: Any, keys: Keys, tmp_path: Path) -> None:
-    """A key opens only the front ends of the profiles' lists or of its own list. A key without a list opens all."""
+    """A key is valid for the front ends that list it or that its own list names, and without lists for all."""
     file = tmp_path / "frontends.yaml"
     file.write_text(FRONTENDS)
     fakes.frontends = FrontendsFile(file)
@@ -202,19 +202,19 @@ async def test_keys_are_bound_to_front_ends(fakes: Any, keys: Keys, tmp_path: Pa
         "page-and-own": {"/help", "/staff"},
         "gone": set(),
     }
-    made = {name: keys.make(name, "ask") for name in ("page", "both", "free")}
-    made["own"] = keys.make("x", "ask", profiles=("staff",))
-    made["page-and-own"] = keys.make("page", "ask", profiles=("staff",))
-    made["gone"] = keys.make("x", "ask", profiles=("a profile that was removed",))
+    headers_of = {name: keys.make(name, "ask") for name in ("page", "both", "free")}
+    headers_of["own"] = keys.make("x", "ask", profiles=("staff",))
+    headers_of["page-and-own"] = keys.make("page", "ask", profiles=("staff",))
+    headers_of["gone"] = keys.make("x", "ask", profiles=("a profile that was removed",))
     async with gateway(fakes) as http:
         for name, mounts in allowed.items():
             for mount in ("", "/help", "/staff"):
-                response = await http.post(f"{mount}/chat", json=QUESTION, headers=made[name])
+                response = await http.post(f"{mount}/chat", json=QUESTION, headers=headers_of[name])
                 assert (response.status_code == 200) == (mount in mounts), (name, mount)
                 if mount not in mounts:
                     assert response.status_code == 403
                     assert "not valid for the front end" in response.json()["error"]
-            by_host = made[name] | {"host": "staff.example.com"}
+            by_host = headers_of[name] | {"host": "staff.example.com"}
             for path, mount in (("/chat", "/staff"), ("/v1/models", "/staff"), ("/help/v1/models", "/help")):
                 method = "POST" if path == "/chat" else "GET"
                 response = await http.request(method, path, json=QUESTION, headers=by_host)
@@ -236,7 +236,7 @@ async def test_the_routes_get_the_caller(http: httpx.AsyncClient, fakes: Any, ke
 async def test_logs_have_only_the_id_of_the_key(
     http: httpx.AsyncClient, keys: Keys, spans: InMemorySpanExporter
 ) -> None:
-    """Logs, traces and answers have the id of the key and no secret."""
+    """Logs, traces and responses have the id of the key and no secret."""
     good, bad = keys.make("ann", "ask"), keys.make("bob", "ask")
     keys.revoke(bad)
     token = {"authorization": "Bearer eyJhbGciOiJub25lIn0.eyJzdWIiOiJhbm4ifQ.c2VjcmV0"}
@@ -247,24 +247,24 @@ async def test_logs_have_only_the_id_of_the_key(
             answers += [await http.post(path, json=QUESTION, headers=headers) for path in paths]
     key_id = api_keys.id_of(good["authorization"].split()[1])
     assert [entry.get("key") for entry in logs if entry["event"] == "request"][:3] == [key_id] * 3
-    told = str(logs) + str([(a.text, a.headers) for a in answers])
-    told += str([(span.name, span.attributes, span.events) for span in spans.get_finished_spans()])
+    output = str(logs) + str([(a.text, a.headers) for a in answers])
+    output += str([(span.name, span.attributes, span.events) for span in spans.get_finished_spans()])
     for headers in (good, bad, token):
         secret = headers["authorization"].split()[1]
-        assert secret not in told
-        assert secret.split("_", 2)[-1] not in told
-    assert "my-password" not in told
+        assert secret not in output
+        assert secret.split("_", 2)[-1] not in output
+    assert "my-password" not in output
 
 
 async def test_a_preflight_request_needs_no_key(fakes: Any, keys: Keys, tmp_path: Path) -> None:
-    """A preflight request needs no key, and a refusal has the headers of CORS."""
+    """A preflight request needs no key, and a refused request gets CORS headers."""
     path = tmp_path / "frontends.yaml"
     path.write_text("frontends: [{name: default, origins: ['https://chat.example.com']}]")
     fakes.frontends = FrontendsFile(path)
     origin = {"origin": "https://chat.example.com"}
     async with gateway(fakes) as http:
-        asked = {"access-control-request-method": "POST", "access-control-request-headers": "api-key"}
-        preflight = await http.options("/chat", headers=origin | asked)
+        requested = {"access-control-request-method": "POST", "access-control-request-headers": "api-key"}
+        preflight = await http.options("/chat", headers=origin | requested)
         assert preflight.status_code == 204
         for name in ("authorization", "api-key", "x-api-key"):
             assert name in preflight.headers["access-control-allow-headers"].split(", ")
@@ -277,8 +277,8 @@ async def test_a_preflight_request_needs_no_key(fakes: Any, keys: Keys, tmp_path
 
 
 def oidc_settings(issuer: Any, **more: Any) -> Settings:
-    given = {"auth": "oidc", "oidc_issuer": issuer.url, "oidc_audience": ["causeway"], "default_index": "docs"}
-    return Settings(**{**given, **more})
+    defaults = {"auth": "oidc", "oidc_issuer": issuer.url, "oidc_audience": ["causeway"], "default_index": "docs"}
+    return Settings(**{**defaults, **more})
 
 
 @asynccontextmanager
@@ -294,8 +294,8 @@ def bearer(token: str) -> dict[str, str]:
     return {"authorization": f"Bearer {token}"}
 
 
-async def test_tokens_of_a_provider(fakes: Any, issuer_at: Callable[[], Any]) -> None:
-    """A valid token opens the routes of its roles. The keys of the provider are loaded once."""
+async def test_a_token_gives_access_to_the_routes_of_its_roles(fakes: Any, issuer_at: Callable[[], Any]) -> None:
+    """A valid token gives access to the routes of its roles. The keys of the provider are loaded once."""
     issuer = issuer_at()
     async with signed_in(fakes, oidc_settings(issuer)) as http:
         good = issuer.token(roles=["ask"])
@@ -313,8 +313,10 @@ async def test_tokens_of_a_provider(fakes: Any, issuer_at: Callable[[], Any]) ->
 
 
 @pytest.mark.parametrize("status", [302, 404, 500])
-async def test_a_provider_without_keys(fakes: Any, issuer_at: Callable[[], Any], status: int) -> None:
-    """A token is answered with 503 while the provider's keys cannot be loaded. Redirects are not followed."""
+async def test_tokens_get_503_without_the_providers_keys(
+    fakes: Any, issuer_at: Callable[[], Any], status: int
+) -> None:
+    """A token gets the status 503 while the provider's keys cannot be loaded. Redirects are not followed."""
     issuer = issuer_at()
     issuer.status = status
     async with signed_in(fakes, oidc_settings(issuer)) as http:
@@ -323,7 +325,9 @@ async def test_a_provider_without_keys(fakes: Any, issuer_at: Callable[[], Any],
     assert issuer.requested_paths == ["/.well-known/openid-configuration"]
 
 
-async def test_keys_and_tokens_beside_each_other(fakes: Any, keys: Keys, issuer_at: Callable[[], Any]) -> None:
+async def test_keys_and_tokens_are_accepted_side_by_side(
+    fakes: Any, keys: Keys, issuer_at: Callable[[], Any]
+) -> None:
     """Keys and tokens are accepted side by side. A token may be bound to a front end."""
     issuer = issuer_at()
     settings = oidc_settings(issuer, auth="keys,oidc", oidc_profiles_claim="pages")
@@ -336,7 +340,7 @@ async def test_keys_and_tokens_beside_each_other(fakes: Any, keys: Keys, issuer_
 
 
 async def test_auth_setup_describes_the_login(fakes: Any, issuer_at: Callable[[], Any]) -> None:
-    """The answer has the members for the login library if a client id is set, and no login otherwise."""
+    """The response has the fields for the login library if a client id is set, and no login otherwise."""
     issuer = issuer_at()
     scopes = ["api://causeway/access"]
     async with signed_in(fakes, oidc_settings(issuer, oidc_client_id="page", oidc_scopes=scopes)) as http:
@@ -357,7 +361,7 @@ async def test_auth_setup_describes_the_login(fakes: Any, issuer_at: Callable[[]
 
 
 async def test_without_authentication_credentials_are_ignored(fakes: Any) -> None:
-    """A request with a malformed credential is answered if authentication is off."""
+    """A request with a malformed credential is served if authentication is off."""
     async with gateway(fakes, auth="none") as http:
         response = await http.post("/chat", json=QUESTION, headers={"authorization": "Basic nonsense"})
     assert response.status_code == 200

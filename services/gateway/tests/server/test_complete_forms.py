@@ -1,4 +1,4 @@
-"""Forms that were cut off are refused; all other bodies pass unchanged."""
+"""Truncated forms are refused, and all other bodies pass unchanged."""
 
 import itertools
 from collections.abc import Sequence
@@ -18,13 +18,13 @@ async def read(pieces: Sequence[bytes], media: bytes = TYPE) -> bytes:
     """Return the body that the application reads."""
     messages: list[Message] = [{"type": "http.request", "body": each, "more_body": True} for each in pieces]
     messages[-1]["more_body"] = False
-    got = []
+    received = []
 
     async def app(scope: Scope, receive: Receive, send: Send) -> None:
         del scope, send
         while True:
             message = await receive()
-            got.append(message["body"])
+            received.append(message["body"])
             if not message["more_body"]:
                 return
 
@@ -35,20 +35,20 @@ async def read(pieces: Sequence[bytes], media: bytes = TYPE) -> bytes:
         del message
 
     await CompleteForms(app)({"type": "http", "headers": [(b"content-type", media)]}, receive, send)
-    return b"".join(got)
+    return b"".join(received)
 
 
 @given(st.lists(st.integers(0, len(FORM)), max_size=8), st.sampled_from([b"", b"\r\nan epilogue"]))
-async def test_a_complete_form_passes_in_any_pieces(cuts: list[int], epilogue: bytes) -> None:
-    """The last boundary is found wherever pieces begin and end."""
+async def test_a_complete_form_passes_with_any_split(cuts: list[int], epilogue: bytes) -> None:
+    """The last boundary is found with any split of the body."""
     body = FORM + epilogue
-    places = [0, *sorted(cuts), len(body)]
-    assert await read([body[a:b] for a, b in itertools.pairwise(places)]) == body
+    positions = [0, *sorted(cuts), len(body)]
+    assert await read([body[a:b] for a, b in itertools.pairwise(positions)]) == body
 
 
 @given(st.integers(0, len(FORM) - 3), st.integers(0, len(FORM)))
-async def test_a_form_that_was_cut_off_is_refused(length: int, cut: int) -> None:
-    """A form without all of its last boundary is refused, because parsers drop its last part."""
+async def test_a_truncated_form_is_refused(length: int, cut: int) -> None:
+    """A form without a complete last boundary is refused, because form parsers drop its last part."""
     body = FORM[:length]
     with pytest.raises(InvalidRequest, match="last boundary"):
         await read([body[:cut], body[cut:]])

@@ -10,7 +10,7 @@ from gateway.server.metrics import Metrics
 
 
 @dataclass(eq=False)
-class Fake:
+class FakeConnection:
     closed: list[str] = field(default_factory=list)
     name: str = ""
 
@@ -21,13 +21,13 @@ class Fake:
 def test_the_longest_idle_connection_is_replaced() -> None:
     """A connection above the limit replaces the longest idle one. Busy connections stay open."""
     connections, closed = Connections(2, reserve=1), list[str]()
-    first, second, third = (Fake(closed, name) for name in ("first", "second", "third"))
+    first, second, third = (FakeConnection(closed, name) for name in ("first", "second", "third"))
     assert [connections.opened(first), connections.opened(second)] == [Place.OPEN, Place.OPEN]
     connections.busy(first)
     assert connections.opened(third) is Place.OPEN
     assert closed == ["second"]
     connections.idle(first)
-    assert connections.opened(Fake(closed)) is Place.OPEN
+    assert connections.opened(FakeConnection(closed)) is Place.OPEN
     assert closed == ["second", "third"]
     assert (len(connections), connections.shed) == (2, {"idle": 2, "refused": 0})
 
@@ -35,24 +35,24 @@ def test_the_longest_idle_connection_is_replaced() -> None:
 def test_reserved_places_without_idle_connections() -> None:
     """Reserved places are used while no connection is idle. Further connections are refused until one ends."""
     connections = Connections(1, reserve=1)
-    busy, reserved = Fake(), Fake()
+    busy, reserved = FakeConnection(), FakeConnection()
     connections.opened(busy)
     connections.busy(busy)
     assert connections.opened(reserved) is Place.RESERVED
     connections.busy(reserved)
-    assert connections.opened(Fake()) is Place.REFUSED
+    assert connections.opened(FakeConnection()) is Place.REFUSED
     connections.closed(reserved)
     connections.closed(busy)
-    assert connections.opened(Fake()) is Place.OPEN
+    assert connections.opened(FakeConnection()) is Place.OPEN
     assert connections.shed == {"idle": 0, "refused": 2}
 
 
 def test_metrics_show_connections() -> None:
-    """The metrics show the open connections and the connections that were closed for others."""
+    """The metrics show the open connections and the connections that were closed to make room."""
     metrics, connections = Metrics(), Connections(1)
     metrics.watch(connections)
-    connections.opened(Fake())
-    connections.opened(Fake())
+    connections.opened(FakeConnection())
+    connections.opened(FakeConnection())
     text = metrics.text().decode()
     assert "causeway_http_connections 1.0" in text
     assert 'causeway_http_connections_shed_total{causeway_reason="idle"} 1.0' in text
@@ -64,8 +64,8 @@ async def ok(scope: object, receive: object, send: object) -> None:
 
 
 @pytest.mark.parametrize("idle", [True, False])
-async def test_health_is_answered_at_the_limit(idle: bool) -> None:
-    """The health route is answered at the limit of connections, idle or not."""
+async def test_the_health_route_works_at_the_limit(idle: bool) -> None:
+    """The health route works at the limit of connections, whether these are idle or busy."""
     connections = Connections(5, reserve=2)
     with listen("127.0.0.1", 0) as listener:
         server = HttpServer(ok, 1, HttpLimits(), connections)

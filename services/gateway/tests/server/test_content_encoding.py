@@ -1,4 +1,4 @@
-"""Compressed bodies of requests, on the whole application."""
+"""Compressed request bodies, with the whole application."""
 
 import gzip
 import json
@@ -28,7 +28,7 @@ def question(length: int = 10) -> bytes:
 
 @pytest.mark.parametrize("path", ["/v1/chat/completions", "/chat"])
 async def test_a_compressed_body_is_read(client: httpx.AsyncClient, fakes: Any, path: str) -> None:
-    """A compressed body is read in one or many pieces, and with one or several members."""
+    """A compressed body is decoded from one or many pieces, and from one or several gzip members."""
     for length in (1, 65_536, 500_000):
         body = gzip.compress(question(length), mtime=0)
         split = gzip.compress(question(length)[:9], mtime=0) + gzip.compress(question(length)[9:])
@@ -45,7 +45,7 @@ async def test_a_compressed_body_is_read(client: httpx.AsyncClient, fakes: Any, 
 
 
 async def test_the_limit_applies_to_the_decoded_body(client: httpx.AsyncClient, fakes: Any) -> None:
-    """The limit of bodies holds for the decoded size."""
+    """The limit of bodies applies to the decoded size."""
     body = gzip.compress(question(LIMIT), mtime=0)
     assert len(body) < LIMIT / 100
     for path in ("/v1/chat/completions", "/chat", "/retrieve", "/v1/embeddings"):
@@ -54,7 +54,7 @@ async def test_the_limit_applies_to_the_decoded_body(client: httpx.AsyncClient, 
     assert fakes.generator.prompts == []
 
 
-def wrong() -> Iterator[bytes]:
+def invalid_bodies() -> Iterator[bytes]:
     whole = gzip.compress(question(), mtime=0)
     yield question()
     yield whole[:-1]
@@ -62,7 +62,7 @@ def wrong() -> Iterator[bytes]:
     yield whole + b"more"
 
 
-@pytest.mark.parametrize("body", list(wrong()))
+@pytest.mark.parametrize("body", list(invalid_bodies()))
 @pytest.mark.parametrize("path", ["/v1/chat/completions", "/chat", "/retrieve"])
 async def test_an_invalid_gzip_is_refused(client: httpx.AsyncClient, fakes: Any, path: str, body: bytes) -> None:
     """A body that is not complete gzip is refused with 400."""
@@ -80,7 +80,7 @@ async def test_another_encoding_is_refused(client: httpx.AsyncClient, encoding: 
     assert "gzip" in response.json()["detail"]
 
 
-async def test_a_body_without_an_encoding(client: httpx.AsyncClient) -> None:
+async def test_the_encoding_identity_changes_nothing(client: httpx.AsyncClient) -> None:
     """A body with the encoding `identity` is read unchanged."""
     headers = {**GZIP, "content-encoding": "identity"}
     assert (await client.post("/v1/chat/completions", content=question(), headers=headers)).status_code == 200

@@ -1,4 +1,4 @@
-"""Cross-origin requests, on the whole application."""
+"""Cross-origin requests, with the whole application."""
 
 from pathlib import Path
 from typing import Any
@@ -48,8 +48,10 @@ async def preflight(client: httpx.AsyncClient, path: str, origin: str) -> httpx.
         ("/public/chat", "null", "*"),
     ],
 )
-async def test_preflight_requests(client: httpx.AsyncClient, path: str, origin: str, allowed: str) -> None:
-    """A preflight of an allowed origin gets 204 with the allowed methods and headers and a trace id."""
+async def test_preflights_of_allowed_origins_are_accepted(
+    client: httpx.AsyncClient, path: str, origin: str, allowed: str
+) -> None:
+    """A preflight of an allowed origin gets 204, the allowed methods and headers, and a trace id."""
     response = await preflight(client, path, origin)
     assert response.status_code == 204
     assert response.headers["access-control-allow-origin"] == allowed
@@ -85,7 +87,7 @@ async def test_preflight_requests(client: httpx.AsyncClient, path: str, origin: 
     ],
 )
 async def test_other_origins_are_refused(client: httpx.AsyncClient, path: str, origin: str) -> None:
-    """Another origin gets no headers of CORS. Its preflight and its request are refused."""
+    """Another origin gets no CORS headers. Its preflight and its request are refused."""
     refused = await preflight(client, path, origin)
     assert refused.status_code == 400
     answered = await client.post(path, json={"messages": "When?"}, headers={"origin": origin})
@@ -94,8 +96,8 @@ async def test_other_origins_are_refused(client: httpx.AsyncClient, path: str, o
         assert not any(name in response.headers for name in HEADERS)
 
 
-async def test_answers_and_errors_have_the_headers(client: httpx.AsyncClient, fakes: Any) -> None:
-    """Every answer and every error has the headers of CORS."""
+async def test_all_responses_have_the_headers(client: httpx.AsyncClient, fakes: Any) -> None:
+    """Every response, including errors, has the CORS headers."""
     origin = {"origin": "https://a.example"}
     fakes.retriever.indexes = {}
     responses = [
@@ -115,14 +117,14 @@ async def test_answers_and_errors_have_the_headers(client: httpx.AsyncClient, fa
         assert response.headers["vary"] == "origin"
 
 
-async def test_answers_vary_by_origin(client: httpx.AsyncClient) -> None:
-    """An answer of a profile with origins has `vary: origin`, also without an origin in the request."""
+async def test_responses_vary_by_origin(client: httpx.AsyncClient) -> None:
+    """A response of a profile with origins has `vary: origin`, even if the request has no origin."""
     assert (await client.get("/a/config")).headers["vary"] == "origin"
     assert "vary" not in (await client.get("/none/config")).headers
 
 
-async def test_without_profiles_there_is_no_header(fakes: Any, settings: Settings) -> None:
-    """Without profiles, no origin gets headers of CORS."""
+async def test_without_profiles_no_origin_gets_headers(fakes: Any, settings: Settings) -> None:
+    """Without profiles, no origin gets CORS headers."""
     transport = httpx.ASGITransport(build_app(settings, fakes.services()), raise_app_exceptions=False)
     async with httpx.AsyncClient(transport=transport, base_url="http://gateway") as client:
         for origin in ("http://localhost:3000", "null", "https://a.example"):

@@ -1,4 +1,4 @@
-"""The effects of profiles on requests, on the whole application."""
+"""The effects of profiles on requests, with the whole application."""
 
 import re
 from pathlib import Path
@@ -74,7 +74,7 @@ async def test_a_profile_is_selected_by_mount_host_or_origin(
     [prompt] = fakes.generator.prompts
     assert prompt.model == "small"
     assert prompt.messages[0].text == "Say little."
-    assert len(prompt.sources) == 1  # its setting `top`
+    assert len(prompt.sources) == 1  # the profile sets `top` to 1
     assert fakes.guardrails.judged
 
 
@@ -91,7 +91,7 @@ async def test_a_profile_is_selected_by_mount_host_or_origin(
 async def test_values_outside_the_lists_are_refused(
     client: httpx.AsyncClient, fakes: Any, path: str, overrides: dict[str, str], field: str
 ) -> None:
-    """A value outside the profile's lists is refused with 403 and its field, and no service is called."""
+    """A value outside the profile's lists is refused with 403 and the field, and no service is called."""
     response = await client.post(path, json=question(**overrides))
     assert response.status_code == 403
     assert field in response.json()["error"]
@@ -116,10 +116,10 @@ async def test_values_of_the_lists_are_accepted(client: httpx.AsyncClient, fakes
         ({"index_name": "secret", "tools": [{"type": "function"}]}, "index_name"),
     ],
 )
-async def test_openais_clients_keep_to_the_lists(
+async def test_the_lists_apply_to_openais_clients(
     client: httpx.AsyncClient, fakes: Any, members: dict[str, Any], field: str
 ) -> None:
-    """Requests of OpenAI's clients keep to the profile's lists, also those passed through to the model."""
+    """The profile's lists apply to requests of OpenAI's clients, even if the gateway passes them to the model."""
     body = {"messages": [{"role": "user", "content": "When?"}], **members}
     response = await client.post("/closed/v1/chat/completions", json=body)
     assert response.status_code == 403
@@ -154,10 +154,10 @@ async def test_a_profile_without_models_offers_the_default_one(client: httpx.Asy
     listed = (await client.get("/plain/v1/models")).json()["data"]
     assert [each["id"] for each in listed] == ["small"]
     body = {"messages": [{"role": "user", "content": "When?"}]}
-    for path, asked in (("/v1/chat/completions", body), ("/chat", question())):
-        named = asked | {"model": "small"} if asked is body else question(model="small")
-        other = asked | {"model": "large"} if asked is body else question(model="large")
-        assert (await client.post(f"/plain{path}", json=asked)).status_code == 200
+    for path, request in (("/v1/chat/completions", body), ("/chat", question())):
+        named = request | {"model": "small"} if request is body else question(model="small")
+        other = request | {"model": "large"} if request is body else question(model="large")
+        assert (await client.post(f"/plain{path}", json=request)).status_code == 200
         assert (await client.post(f"/plain{path}", json=named)).status_code == 200
         refused = await client.post(f"/plain{path}", json=other)
         assert refused.status_code == 403
@@ -187,14 +187,14 @@ async def test_a_limited_front_end_hides_routes_of_all_indexes(client: httpx.Asy
 @pytest.mark.parametrize(
     "chat", [chat for each in registrations() for chat in each.chats], ids=lambda chat: chat.path
 )
-async def test_a_limited_front_end_keeps_every_chat_to_its_indexes(
+async def test_chats_of_a_limited_front_end_use_only_its_indexes(
     client: httpx.AsyncClient, fakes: Any, chat: ChatRoute
 ) -> None:
-    """A limited front end keeps each chat route to its indexes."""
+    """The chat routes of a limited front end use only its indexes."""
     hidden = Passage("s", "secret", "s", "s.md", "s.md", "When the harbour closes for good.", 1.0, dense_score=0.9)
     fakes.retriever.indexes["secret"] = [hidden]
-    asked: dict[str, Any] = question(index="secret") | {"index_name": "secret", "model": "small", "prompt": "When?"}
-    response = await client.post(f"/closed{chat.path}", json=asked)
+    body: dict[str, Any] = question(index="secret") | {"index_name": "secret", "model": "small", "prompt": "When?"}
+    response = await client.post(f"/closed{chat.path}", json=body)
     assert hidden.text not in response.text
     assert hidden.text not in str(fakes.generator.prompts)
 
@@ -206,13 +206,13 @@ async def test_a_slash_at_the_end_changes_nothing(client: httpx.AsyncClient, fak
     """A slash at the end of the path changes neither the profile nor its limits."""
     for mount in ("", "/closed", "/open"):
         for index in ("empty", "docs"):
-            asked: dict[str, Any] = question(index=index) | {
+            body: dict[str, Any] = question(index=index) | {
                 "index_name": index,
                 "model": "small",
                 "prompt": "When?",
             }
-            plain = await client.post(f"{mount}{chat.path}", json=asked)
-            slashed = await client.post(f"{mount}{chat.path}/", json=asked)
+            plain = await client.post(f"{mount}{chat.path}", json=body)
+            slashed = await client.post(f"{mount}{chat.path}/", json=body)
             assert (plain.status_code, plain.headers["content-type"]) == (
                 slashed.status_code,
                 slashed.headers["content-type"],
@@ -222,33 +222,33 @@ async def test_a_slash_at_the_end_changes_nothing(client: httpx.AsyncClient, fak
 
 
 @pytest.mark.parametrize("path", ["/nowhere", "/", "/v1/nothing"])
-async def test_unknown_paths_of_a_limited_front_end(client: httpx.AsyncClient, path: str) -> None:
-    """An unknown path of a limited front end gives 404."""
+async def test_unknown_paths_of_a_limited_front_end_are_not_found(client: httpx.AsyncClient, path: str) -> None:
+    """An unknown path of a limited front end gets the status 404."""
     response = await client.get(f"/closed{path}")
     assert response.status_code == 404
 
 
 async def test_a_limited_front_end_has_the_routes_of_front_ends(client: httpx.AsyncClient) -> None:
-    """A limited front end has the routes of front ends and of health."""
+    """A limited front end serves the routes for front ends and the health routes."""
     for path in ("/config", "/auth_setup", "/list_uploaded", "/chat_history/sessions", "/healthz", "/readyz"):
         assert (await client.get(f"/closed{path}")).status_code == 200, path
 
 
 async def test_logs_and_spans_name_the_front_end(client: httpx.AsyncClient, spans: InMemorySpanExporter) -> None:
-    """Logs and spans name the front end, also for a refused request."""
+    """Logs and spans name the front end, even of a refused request."""
     spans.clear()
     with capture_logs() as lines:
         await client.post("/closed/chat", json=question())
         await client.post("/closed/chat", content=b"{")
         await client.get("/config")
-    said = [line["frontend"] for line in lines if line["event"] == "request"]
-    assert said == ["closed", "closed", "default"]
+    names = [line["frontend"] for line in lines if line["event"] == "request"]
+    assert names == ["closed", "closed", "default"]
     servers = [span for span in spans.get_finished_spans() if span.parent is None]
     assert [(span.attributes or {}).get("causeway.frontend") for span in servers] == ["closed", "closed", "default"]
 
 
 async def test_a_hidden_route_needs_a_credential(fakes: Any, settings: Settings, tmp_path: Path) -> None:
-    """A hidden route gives 401 without a credential, and 404 with the reason otherwise."""
+    """Without a credential, a hidden route gets 401. With one, it gets 404 and the reason."""
     path = tmp_path / "frontends.yaml"
     path.write_text(FILE)
     fakes.frontends = FrontendsFile(path)
@@ -260,8 +260,8 @@ async def test_a_hidden_route_needs_a_credential(fakes: Any, settings: Settings,
         for where in ("/closed/indexes", "/closed/nowhere"):
             refused = await http.get(where)
             assert (refused.status_code, "limits" in refused.text) == (401, False)
-        told = await http.get("/closed/indexes", headers={"api-key": key})
-    assert (told.status_code, "limits its indexes" in told.text) == (404, True)
+        hidden = await http.get("/closed/indexes", headers={"api-key": key})
+    assert (hidden.status_code, "limits its indexes" in hidden.text) == (404, True)
 
 
 async def test_metrics_name_the_front_end(client: httpx.AsyncClient) -> None:
@@ -277,7 +277,7 @@ async def test_metrics_name_the_front_end(client: httpx.AsyncClient) -> None:
 
 async def test_a_mount_cannot_hide_a_route(fakes: Any, settings: Settings, tmp_path: Path) -> None:
     """A mount with the first segment of one of the gateway's paths is refused at the start."""
-    taken = [
+    segments = [
         *("chat", "ask", "v1", "2024-01", "2024-01-28", "2024-04", "2024-05-29", "2026-04-10"),
         *(
             "config",
@@ -293,7 +293,7 @@ async def test_a_mount_cannot_hide_a_route(fakes: Any, settings: Settings, tmp_p
         *("indexes", "documents", "jobs", "healthz", "readyz", "docs", "openapi.json"),
     ]
     path = tmp_path / "frontends.yaml"
-    for segment in taken:
+    for segment in segments:
         path.write_text(f'frontends: [{{name: a, mount: "{segment}"}}]')
         fakes.frontends = FrontendsFile(path)
         with pytest.raises(InvalidRequest, match=r"frontends\[0\]\.mount"):

@@ -27,7 +27,7 @@ UPGRADES = (
 
 
 async def echo(scope: Any, receive: Any, send: Any) -> None:
-    """Answer with the request line and the digest of the body."""
+    """Respond with the request line and the digest of the body."""
     body, more = b"", True
     while more:
         message = await receive()
@@ -45,7 +45,7 @@ def answer_to(method: bytes, path: bytes, body: bytes) -> bytes:
 
 
 class Wire(asyncio.Transport):
-    """The bytes that a client reads."""
+    """A transport that collects the bytes that a client would read."""
 
     def __init__(self) -> None:
         super().__init__()
@@ -78,7 +78,7 @@ class Request:
     headers: Sequence[bytes] = ()
     body: bytes = b""
     chunks: int = 0
-    """Size of the body's chunks; 0: it has a length."""
+    """The size of the body's chunks; 0: the body has a Content-Length."""
     version: bytes = b"1.1"
     host: Sequence[bytes] = field(default=(b"Host: g",))
 
@@ -101,7 +101,7 @@ class Request:
 
 
 async def exchange(pieces: Iterable[bytes], app: Any = echo) -> Wire:
-    """Send the pieces over one connection; return the received bytes."""
+    """Send the pieces over one connection. Return the transport with the received bytes."""
     config = uvicorn.Config(app, ws="none", lifespan="off", log_config=None, access_log=False)
     config.load()
     protocol = HttpProtocol(
@@ -156,7 +156,7 @@ requests = st.builds(
 @settings(max_examples=300)
 @given(st.lists(requests, min_size=1, max_size=4), st.lists(st.integers(1, 600), max_size=6))
 def test_each_request_gets_its_own_answer(sent: list[Request], cuts: list[int]) -> None:
-    """Each request of a connection gets its own answer, in order, with every split."""
+    """Each request of a connection gets its own response, in order, with any split of the bytes."""
     data = b"".join(request.raw for request in sent)
     with asyncio.Runner() as runner:
         wire = runner.run(exchange(split(data, cuts)))
@@ -197,9 +197,9 @@ async def refusal(data: bytes) -> tuple[int, str | None, Wire]:
     ],
 )
 async def test_ambiguous_framing_is_refused(request_: Request, status: int, field: str | None) -> None:
-    """A request with ambiguous framing is refused and the connection closed. Later bytes are not read."""
-    got, named, wire = await refusal(request_.raw + Request(path=b"/next").raw)
-    assert (got, named) == (status, field)
+    """A request with ambiguous framing is refused, and the connection is closed. Later bytes are not parsed."""
+    actual_status, actual_field, wire = await refusal(request_.raw + Request(path=b"/next").raw)
+    assert (actual_status, actual_field) == (status, field)
     assert b"/next" not in wire.written
 
 
@@ -217,7 +217,7 @@ async def test_space_around_a_value_is_ignored() -> None:
 
 
 async def test_a_refusal_waits_for_earlier_answers() -> None:
-    """A refusal waits for the answer to the earlier request of the connection."""
+    """A refusal waits until the response to the earlier request of the connection is complete."""
     gate = asyncio.Event()
 
     async def slow(scope: Any, receive: Any, send: Any) -> None:
@@ -239,7 +239,7 @@ async def test_a_refusal_waits_for_earlier_answers() -> None:
 
 @pytest.mark.parametrize("version", [b"1.0", b"1.1"])
 async def test_chunks_are_for_http_1_1(version: bytes) -> None:
-    """An answer of unknown length has chunks in HTTP/1.1, and ends with the connection in HTTP/1.0."""
+    """A response of unknown length has chunks in HTTP/1.1, and ends with the connection in HTTP/1.0."""
 
     async def unknown(scope: Any, receive: Any, send: Any) -> None:
         await send({"type": "http.response.start", "status": 200, "headers": []})
@@ -253,7 +253,7 @@ async def test_chunks_are_for_http_1_1(version: bytes) -> None:
     assert wire.ended == (version == b"1.0")
 
 
-async def test_http_1_0_gets_no_interim_answer() -> None:
-    """HTTP/1.0 gets no interim answer to `Expect`."""
+async def test_http_1_0_gets_no_interim_response() -> None:
+    """A client of HTTP/1.0 gets no interim response to `Expect`."""
     wire = await exchange([Request(headers=[b"Expect: 100-continue"], body=b"x", version=b"1.0").raw])
     assert wire.written.startswith(b"HTTP/1.1 200")

@@ -17,7 +17,7 @@ Connect = Callable[[], Awaitable[tuple[asyncio.StreamReader, asyncio.StreamWrite
 
 
 async def echo(scope: Any, receive: Any, send: Any) -> None:
-    """Answer with the number of headers after the body."""
+    """Read the body, then respond with the number of headers."""
     while (await receive()).get("more_body"):
         pass
     await send({"type": "http.response.start", "status": 200, "headers": [(b"content-length", b"3")]})
@@ -25,13 +25,13 @@ async def echo(scope: Any, receive: Any, send: Any) -> None:
 
 
 async def refuse(_: Any, __: Any, send: Any) -> None:
-    """Answer before the body."""
+    """Respond before the body is read."""
     await send({"type": "http.response.start", "status": 401, "headers": [(b"content-length", b"2")]})
     await send({"type": "http.response.body", "body": b"no"})
 
 
 async def broken(scope: Any, _: Any, send: Any) -> None:
-    """Answer with the beginning of an answer."""
+    """Send only the beginning of a response."""
     await send({"type": "http.response.start", "status": 200, "headers": []})
     await send({"type": "http.response.body", "body": b"A beginning", "more_body": True})
     break_off(scope)
@@ -67,7 +67,7 @@ def head(*headers: str, path: str = "/") -> bytes:
 
 
 async def answer(connect: Connect, *pieces: bytes) -> tuple[int, bytes]:
-    """Send the pieces; return the status and the body of the answer."""
+    """Send the pieces. Return the status and the body of the response."""
     reader, writer = await connect()
     for piece in pieces:
         writer.write(piece)
@@ -79,7 +79,7 @@ async def answer(connect: Connect, *pieces: bytes) -> tuple[int, bytes]:
 
 @asynccontextmanager
 async def stopping(app: Any = echo) -> AsyncIterator[tuple[asyncio.StreamReader, asyncio.StreamWriter]]:
-    """Open a connection to a server, stop the server and yield the silent connection."""
+    """Open a connection to a server, stop the server, and yield the connection, which has sent nothing."""
     connections = Connections(10)
     with listen("127.0.0.1", 0) as listener:
         running = HttpServer(app, 60, LIMITS, connections)
@@ -93,8 +93,8 @@ async def stopping(app: Any = echo) -> AsyncIterator[tuple[asyncio.StreamReader,
         pair[1].close()
 
 
-async def test_a_server_that_stops_answers_accepted_connections() -> None:
-    """A server that stops answers a request on a connection that it had accepted, and closes the connection."""
+async def test_a_stopping_server_serves_accepted_connections() -> None:
+    """A stopping server serves a request on an accepted connection, and closes the connection."""
     async with stopping() as (reader, writer):
         writer.write(head())
         answered = await asyncio.wait_for(reader.read(), 60)
@@ -102,14 +102,14 @@ async def test_a_server_that_stops_answers_accepted_connections() -> None:
         assert b"connection: close" in answered.lower()
 
 
-async def test_a_server_that_stops_does_not_wait_for_a_silent_client() -> None:
-    """A server that stops closes a silent connection before the grace period ends."""
+async def test_a_stopping_server_closes_a_silent_connection() -> None:
+    """A stopping server closes a silent connection before the grace period ends."""
     async with stopping() as (reader, _):
         assert await asyncio.wait_for(reader.read(), 30) == b""
 
 
 async def test_requests_within_the_limits_are_served(connect: Connect) -> None:
-    """Requests within the limits are served, complete or in pieces."""
+    """Requests within the limits are served, in one piece or in several."""
     assert await answer(connect, head()) == (200, b"001")
     assert await answer(connect, head(*(f"a{n}: b" for n in range(19)))) == (200, b"020")
     assert (await answer(connect, head("a: " + "b" * 1900)))[0] == 200
@@ -138,7 +138,7 @@ async def test_headers_beyond_the_limits_are_refused(connect: Connect, request_:
     assert (await asyncio.wait_for(reader.read(), 60)).startswith(b"HTTP/1.1 431")
 
 
-async def test_a_header_that_never_ends_is_not_kept(connect: Connect) -> None:
+async def test_an_endless_header_is_refused(connect: Connect) -> None:
     """A header that never ends is refused long before it fills the memory."""
     reader, writer = await connect()
     writer.write(b"GET / HTTP/1.1\r\na: ")
@@ -155,7 +155,7 @@ async def test_a_header_that_never_ends_is_not_kept(connect: Connect) -> None:
 
 
 async def test_each_request_of_a_connection_has_its_own_limits(connect: Connect) -> None:
-    """The limits hold for each request of a connection alone."""
+    """The limits apply to each request of a connection separately."""
     reader, writer = await connect()
     for _ in range(5):
         writer.write(head("a: " + "b" * 1500))
@@ -180,7 +180,7 @@ async def test_a_silent_connection_is_closed(begun: bytes) -> None:
 
 
 async def test_slow_bodies_are_not_closed() -> None:
-    """The time-out of the head does not hold for the body."""
+    """The time limit of the head does not apply to the body."""
     async with server(HttpLimits(seconds=0.1)) as port:
         reader, writer = await asyncio.open_connection("127.0.0.1", port)
         writer.write(head("content-length: 2") + b"a")
@@ -201,7 +201,7 @@ CHUNKED = b"POST / HTTP/1.1\r\nhost: g\r\ntransfer-encoding: chunked\r\n\r\n"
 
 
 async def sent_before_the_end(port: int, begun: bytes, piece: bytes) -> int:
-    """Return the number of bytes that the server takes until it closes the connection, 10,000,000 at most."""
+    """Return the number of bytes that the server accepts before it closes the connection, at most 10,000,000."""
     reader, writer = await asyncio.open_connection("127.0.0.1", port)
     writer.write(begun)
     sent = 0
@@ -223,7 +223,7 @@ async def sent_before_the_end(port: int, begun: bytes, piece: bytes) -> int:
     [(b"0\r\n", b"a: " + b"b" * 995 + b"\r\n"), (b"0\r\na: ", b"b" * 1000), (b"1;", b"b" * 1000)],
 )
 async def test_trailers_and_chunk_extensions_are_bounded(app: Any, begun: bytes, piece: bytes) -> None:
-    """Trailers and chunk extensions are bounded, both for a waiting and for a refused request."""
+    """The size of trailers and chunk extensions is limited, for a waiting and for a refused request."""
     async with server(app=app) as port:
         assert await sent_before_the_end(port, CHUNKED + begun, piece) < 5_000_000
 
@@ -244,7 +244,7 @@ async def test_long_bodies_in_small_chunks_are_served(connect: Connect) -> None:
 
 
 async def test_many_requests_in_one_piece_are_served(connect: Connect) -> None:
-    """Many requests in one piece are served, also if they exceed the limit of one head."""
+    """Many requests in one piece are served, even if they together exceed the limit of one head."""
     reader, writer = await connect()
     writer.write(head("a: " + "b" * 500) * 40 + CHUNKED + b"1\r\nx\r\n")
     for _ in range(40):
@@ -255,7 +255,7 @@ async def test_many_requests_in_one_piece_are_served(connect: Connect) -> None:
 
 @pytest.mark.parametrize("rest", [b"", b"a", b"a" * 99 + b"b"])
 async def test_the_connection_of_a_refused_client_is_closed(rest: bytes) -> None:
-    """A connection is closed if a refused client does not send the rest of its body or sends no more."""
+    """The connection of a refused client is closed if the client does not send the rest of its body."""
     async with server(HttpLimits(seconds=0.5), refuse) as port:
         reader, writer = await asyncio.open_connection("127.0.0.1", port)
         writer.write(head("content-length: 100"))
@@ -266,7 +266,7 @@ async def test_the_connection_of_a_refused_client_is_closed(rest: bytes) -> None
 
 
 async def test_a_refused_client_can_send_another_request() -> None:
-    """The rest of a refused body is skipped, and the next request is answered."""
+    """The rest of a refused body is skipped, and the next request is served."""
     async with server(HttpLimits(seconds=60), refuse) as port:
         reader, writer = await asyncio.open_connection("127.0.0.1", port)
         for _ in range(3):
@@ -277,7 +277,7 @@ async def test_a_refused_client_can_send_another_request() -> None:
 
 
 async def test_a_client_that_does_not_read_is_disconnected() -> None:
-    """A client that does not read is disconnected after a while. A slow reader receives the whole answer."""
+    """A client that does not read is disconnected after a while. A slow reader receives the whole response."""
     ended = asyncio.Event()
 
     async def answers(_: Any, __: Any, send: Any) -> None:
@@ -305,8 +305,8 @@ async def test_a_client_that_does_not_read_is_disconnected() -> None:
         writer.close()
 
 
-async def test_an_aborted_answer_is_not_logged(caplog: pytest.LogCaptureFixture) -> None:
-    """An answer that the application breaks off leaves no line in the server's log."""
+async def test_an_aborted_response_is_not_logged(caplog: pytest.LogCaptureFixture) -> None:
+    """A response that the application aborts causes no line in the server's log."""
     async with server(app=broken) as port:
         reader, writer = await asyncio.open_connection("127.0.0.1", port)
         writer.write(head())

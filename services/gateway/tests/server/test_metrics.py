@@ -54,7 +54,7 @@ async def test_every_metric_exists_at_the_start(client: httpx.AsyncClient) -> No
 
 
 async def test_each_route_is_counted_by_its_outcome(client: httpx.AsyncClient) -> None:
-    """Each route counts a success or a failure once in its own metric."""
+    """Each request is counted once, as a success or a failure, in the metric of its route."""
     document = {"text": "A", "doc_id": "a"}
     calls: list[tuple[str, str, str, Any]] = [
         ("rag_index", "POST", "/index", {"index_name": "docs", "documents": [document]}),
@@ -84,13 +84,13 @@ async def test_each_route_is_counted_by_its_outcome(client: httpx.AsyncClient) -
 
 
 @pytest.mark.parametrize("stream", [True, False])
-async def test_an_answer_that_breaks_off_is_a_failure(client: httpx.AsyncClient, fakes: Any, stream: bool) -> None:
-    """An answer that breaks off is counted as a failure, although its status was 200."""
+async def test_an_interrupted_answer_is_a_failure(client: httpx.AsyncClient, fakes: Any, stream: bool) -> None:
+    """An interrupted answer is counted as a failure, even if its status was 200."""
     script = FakeGenerator.saying("At ").script
     fakes.generator.script = [*script[:-1], Unavailable("The model went away.")]
     sent = client.post("/v1/chat/completions", json=QUESTION | {"stream": stream})
     if stream:
-        with pytest.raises(AssertionError):  # httpx's transport asserts a complete answer, and this one is not
+        with pytest.raises(AssertionError):  # httpx's transport asserts that the response is complete
             await sent
     else:
         assert (await sent).status_code == 503
@@ -110,7 +110,7 @@ async def test_passages_and_scores_are_measured(client: httpx.AsyncClient) -> No
 
 
 async def test_running_requests_are_counted(http: httpx.AsyncClient, fakes: Any) -> None:
-    """Running requests are counted. A client that leaves is a failure and counts no longer."""
+    """Running requests are counted. After its client has left, a request counts as a failure and no longer runs."""
     fakes.generator.gate = asyncio.Event()
     async with http.stream("POST", "/v1/chat/completions", json=QUESTION | {"stream": True}) as response:
         assert response.status_code == 200
@@ -129,13 +129,13 @@ async def test_running_requests_are_counted(http: httpx.AsyncClient, fakes: Any)
 async def test_every_protocol_is_counted_by_front_end(
     fakes: Any, settings: Settings, tmp_path: Path, path: str, stream: bool
 ) -> None:
-    """Requests of every protocol are counted under the profile's name, also refused ones."""
+    """Requests of every protocol, including refused requests, are counted under the profile's name."""
     (tmp_path / "frontends.yaml").write_text("frontends: [{name: the-help, mount: help, index: docs}]")
     fakes.frontends = FrontendsFile(tmp_path / "frontends.yaml")
     transport = httpx.ASGITransport(build_app(settings, fakes.services()))
     async with httpx.AsyncClient(transport=transport, base_url="http://gateway") as client:
-        asked = {"messages": QUESTION["messages"], "stream": stream}
-        assert (await client.post(f"/help{path}", json=asked)).status_code == 200
+        body = {"messages": QUESTION["messages"], "stream": stream}
+        assert (await client.post(f"/help{path}", json=body)).status_code == 200
         wrong = await client.post(f"/help{path}", content=b"{", headers={"content-type": "application/json"})
         assert wrong.status_code == 400
         found = await values(client)
@@ -153,11 +153,11 @@ def test_two_gateways_count_separately() -> None:
 
 
 def test_a_tenants_administrator_sees_no_other_tenant() -> None:
-    """A tenant's administrator sees no metrics with tenants."""
+    """The metrics without tenants omit all metrics that have a tenant label."""
     metrics = Metrics()
     Counter("causeway_tokens", "Tokens", ["causeway_tenant"], registry=metrics.registry).labels("north").inc()
     metrics.count_frontend("default", success=True)
     assert b"north" in metrics.text()
-    told = metrics.text(tenants=False)
-    assert b"north" not in told
-    assert b'causeway_requests_total{frontend="default",status="success"} 1.0' in told
+    text = metrics.text(tenants=False)
+    assert b"north" not in text
+    assert b'causeway_requests_total{frontend="default",status="success"} 1.0' in text

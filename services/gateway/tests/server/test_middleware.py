@@ -47,15 +47,15 @@ TRACE = "0af7651916cd43dd8448eb211c80319c"
 async def test_every_response_has_its_trace_id(
     client: httpx.AsyncClient, method: str, path: str, status: int
 ) -> None:
-    """Every response has the trace id in each of its headers once."""
+    """Every response has the trace id once in each of both headers."""
     response = await client.request(method, path, headers={"traceparent": f"00-{TRACE}-b7ad6b7169203331-01"})
     assert response.status_code == status
     assert response.headers.get_list("x-trace-id") == [TRACE]
     assert response.headers.get_list("x-request-id") == [TRACE]
 
 
-async def test_a_request_that_outlasts_the_shutdown_gets_an_answer() -> None:
-    """A request that is cancelled at the end of the shutdown is answered with 503 and Retry-After."""
+async def test_a_request_that_outlasts_the_shutdown_gets_503() -> None:
+    """A request that the server cancels at the end of the shutdown gets the status 503 and Retry-After."""
     draining, begun = asyncio.Event(), asyncio.Event()
 
     async def hanging(_: Any, __: Any, ___: Any) -> None:
@@ -69,11 +69,11 @@ async def test_a_request_that_outlasts_the_shutdown_gets_an_answer() -> None:
         server = HttpServer(Tracing(hanging, error_body, draining), 1)
         serving = asyncio.create_task(server.serve([listener]))
         async with httpx.AsyncClient(base_url=f"http://127.0.0.1:{listener.getsockname()[1]}") as client:
-            asking = asyncio.create_task(client.get("/"))
+            requesting = asyncio.create_task(client.get("/"))
             await begun.wait()
             draining.set()
             server.should_exit = True
-            response = await asking
+            response = await requesting
         await serving
     assert response.status_code == 503
     assert response.text == "The server is stopping. Try again."
@@ -81,7 +81,7 @@ async def test_a_request_that_outlasts_the_shutdown_gets_an_answer() -> None:
 
 
 @pytest.mark.parametrize("header", [None, "nonsense", "00-" + "0" * 32 + "-" + "0" * 16 + "-01", "\xff"])
-async def test_a_request_without_a_trace_gets_one(client: httpx.AsyncClient, header: str | None) -> None:
+async def test_a_request_without_a_trace_gets_a_new_trace_id(client: httpx.AsyncClient, header: str | None) -> None:
     """A request without a valid trace gets a new trace id."""
     ids = set()
     for _ in range(2):
@@ -107,12 +107,12 @@ async def test_calls_belong_to_the_clients_trace(fakes: Any, client: httpx.Async
     assert set(seen) == {TRACE}
 
 
-async def test_a_defect_of_a_route_is_a_500_without_details(fakes: Any, client: httpx.AsyncClient) -> None:
-    """A defect of a route is answered with 500 without details, and the log has the cause."""
+async def test_an_unexpected_exception_is_a_500_without_details(fakes: Any, client: httpx.AsyncClient) -> None:
+    """An unexpected exception of a route causes a 500 without details, and the log has the cause."""
 
     class Broken(FakeProbe):
         async def check(self, deadline: Any) -> str | None:
-            raise RuntimeError("the inside")
+            raise RuntimeError("internal details")
 
     fakes.probes.append(Broken("broken"))
     app = build_app(Settings(), fakes.services())
@@ -120,14 +120,14 @@ async def test_a_defect_of_a_route_is_a_500_without_details(fakes: Any, client: 
         async with httpx.AsyncClient(transport=httpx.ASGITransport(app), base_url="http://g") as http:
             response = await http.get("/readyz")
     assert response.status_code == 500
-    assert "inside" not in response.text
+    assert "internal details" not in response.text
     assert response.json()["error"]["type"] == "server_error"
     assert response.headers["x-trace-id"]
     assert any(entry.get("exc_info") for entry in logs)
 
 
-async def test_a_request_leaves_one_line(client: httpx.AsyncClient) -> None:
-    """A request leaves one line in the log with its method, path, status and duration. Health checks leave none."""
+async def test_a_request_writes_one_log_line(client: httpx.AsyncClient) -> None:
+    """A request writes one log line with its method, path, status and duration. Health checks write none."""
     with structlog.testing.capture_logs() as logs:
         await client.post("/chat", json=QUESTION)
         await client.post("/chat", json={})
@@ -160,7 +160,7 @@ async def test_a_client_that_left_is_logged_with_499(serve: Callable[[ASGIApp], 
 
 
 async def test_requests_above_the_limit_are_refused(fakes: Any) -> None:
-    """Requests above the limit are refused with 503 in the dialect's format. Health checks are answered."""
+    """Requests above the limit are refused with 503 in the dialect's format. Health checks are served."""
     gate = fakes.generator.gate = asyncio.Event()
     app = build_app(Settings(default_index="docs", max_requests=1), fakes.services())
     async with httpx.AsyncClient(transport=httpx.ASGITransport(app), base_url="http://g") as http:
@@ -192,7 +192,7 @@ async def pieces(size: int) -> Any:
     ("path", "size", "kind"),
     [("/chat", 21_000, str), ("/v1/chat/completions", 21_000, dict), ("/documents", 101_000, dict)],
 )
-async def test_a_body_over_the_limit(
+async def test_a_body_above_the_limit_is_refused(
     http: httpx.AsyncClient, fakes: Any, path: str, size: int, kind: type, chunked: bool
 ) -> None:
     """A body above the limit of its path is refused with 413 in the dialect's format, and no service is called."""
@@ -224,32 +224,32 @@ async def test_a_body_at_the_limit_is_read(http: httpx.AsyncClient) -> None:
 
 
 @pytest.mark.parametrize("length", [b"-5", b"ten", b"1.5", b"", b"+5", b"\xb2"])
-async def test_an_invalid_length(length: bytes) -> None:
+async def test_an_invalid_length_is_refused(length: bytes) -> None:
     """A Content-Length that is not a number is refused."""
     with pytest.raises(InvalidRequest, match="Content-Length"):
         await _through_limit([(b"content-length", length)])
 
 
 @pytest.mark.parametrize("length", [b"11", b"9" * 30, b"9" * 5000])
-async def test_a_length_of_any_size(length: bytes) -> None:
-    """A Content-Length above the limit is refused, also with thousands of digits."""
+async def test_a_length_above_the_limit_is_refused(length: bytes) -> None:
+    """A Content-Length above the limit is refused, even if it has thousands of digits."""
     with pytest.raises(PayloadTooLarge):
         await _through_limit([(b"content-length", length)])
 
 
 async def _through_limit(headers: list[tuple[bytes, bytes]]) -> None:
     async def app(*_: Any) -> None:
-        raise AssertionError("it was let through")
+        raise AssertionError("the request was not refused")
 
     async def nothing(*_: Any) -> Any:
-        raise AssertionError("it was used")
+        raise AssertionError("the body was read or a response was sent")
 
     scope = {"type": "http", "path": "/x", "headers": headers}
     await BodyLimit(app, 10, 10, 1.0)(scope, nothing, nothing)
 
 
 @pytest.mark.parametrize("length", ["-5", "ten", "99999999999999999999999999"])
-async def test_the_server_itself_refuses_such_lengths(port: int, length: str) -> None:
+async def test_the_server_refuses_invalid_lengths(port: int, length: str) -> None:
     """The server refuses an invalid Content-Length with a 4xx status."""
     reader, writer = await asyncio.open_connection("127.0.0.1", port)
     writer.write(f"POST /chat HTTP/1.1\r\nhost: g\r\ncontent-length: {length}\r\n\r\n{{}}".encode())
@@ -287,7 +287,7 @@ async def test_routing_errors_have_the_dialects_format(
 
 
 async def test_retry_after_is_a_header(fakes: Any, client: httpx.AsyncClient) -> None:
-    """Retry-After is a header in whole seconds, at least one."""
+    """The header Retry-After has whole seconds, at least one."""
     fakes.ingest.failure = Unavailable("gone", retry_after=0.2)
     response = await client.post("/documents", data={"index": "docs"}, files={"file": ("a.md", b"x")})
     assert response.status_code == 503
@@ -306,7 +306,7 @@ async def test_retry_after_is_a_header(fakes: Any, client: httpx.AsyncClient) ->
 async def test_a_request_is_one_span_named_by_its_route(
     client: httpx.AsyncClient, spans: InMemorySpanExporter, method: str, path: str, name: str
 ) -> None:
-    """A request leaves one span, named by its route."""
+    """A request creates one span, which has the name of its route."""
     response = await client.request(method, path)
     own = [
         span
@@ -319,18 +319,18 @@ async def test_a_request_is_one_span_named_by_its_route(
 
 
 async def test_probes_are_not_recorded(client: httpx.AsyncClient, spans: InMemorySpanExporter) -> None:
-    """Health checks leave no span, and their answers have the trace id."""
-    alone = (await client.get("/healthz")).headers["x-trace-id"]
-    assert int(alone, 16)
-    asked = uuid.uuid4().hex
-    headers = {"traceparent": f"00-{asked}-b7ad6b7169203331-01"}
-    assert (await client.get("/readyz", headers=headers)).headers["x-trace-id"] == asked
+    """Health checks create no span, but their responses have a trace id."""
+    new_trace = (await client.get("/healthz")).headers["x-trace-id"]
+    assert int(new_trace, 16)
+    client_trace = uuid.uuid4().hex
+    headers = {"traceparent": f"00-{client_trace}-b7ad6b7169203331-01"}
+    assert (await client.get("/readyz", headers=headers)).headers["x-trace-id"] == client_trace
     ids = {format(span.context.trace_id, "032x") for span in spans.get_finished_spans()}
-    assert ids.isdisjoint({alone, asked})
+    assert ids.isdisjoint({new_trace, client_trace})
 
 
 async def test_a_501_is_no_error_in_its_span(client: httpx.AsyncClient, spans: InMemorySpanExporter) -> None:
-    """A 501 leaves a span without an error status."""
+    """The span of a 501 has no error status."""
     response = await client.post("/speech")
     assert response.status_code == 501
     trace_id = response.headers["x-trace-id"]
@@ -339,33 +339,33 @@ async def test_a_501_is_no_error_in_its_span(client: httpx.AsyncClient, spans: I
 
 
 async def read_slowly(monkeypatch: pytest.MonkeyPatch, *, pieces: int, size: int) -> int:
-    """Read a body with one piece per second on a fake clock; return the number of pieces."""
-    clock, taken = 0.0, 0
+    """Read a body with one piece per second on a fake clock. Return the number of pieces."""
+    clock, received = 0.0, 0
 
-    async def reads(scope: Any, receive: Any, send: Any) -> None:
-        nonlocal taken
+    async def app(scope: Any, receive: Any, send: Any) -> None:
+        nonlocal received
         while (await receive())["more_body"]:
-            taken += 1
+            received += 1
 
-    async def comes() -> Any:
+    async def receive_piece() -> Any:
         nonlocal clock
         clock += 1
         await asyncio.sleep(0)
-        return {"type": "http.request", "body": b"x" * size, "more_body": taken < pieces}
+        return {"type": "http.request", "body": b"x" * size, "more_body": received < pieces}
 
     monkeypatch.setattr("gateway.server.middleware.time.monotonic", lambda: clock)
     scope = {"type": "http", "path": "/", "headers": [], "state": {}}
-    limit = BodyLimit(reads, 1_000_000, 1_000_000, pause=30, rate=1000.0)
+    limit = BodyLimit(app, 1_000_000, 1_000_000, pause=30, rate=1000.0)
     with contextlib.suppress(DeadlineExceeded):
-        await limit(scope, comes, None)  # type: ignore[arg-type]  # nothing is sent
-    return taken
+        await limit(scope, receive_piece, None)  # type: ignore[arg-type]  # nothing is sent
+    return received
 
 
 async def test_a_body_that_is_too_slow_is_refused(monkeypatch: pytest.MonkeyPatch) -> None:
-    """A body below the least mean rate is refused after 30 s."""
+    """A body below the minimum mean rate is refused after 30 s."""
     assert await read_slowly(monkeypatch, pieces=100, size=1) == 31
 
 
-async def test_a_slow_body_with_the_least_rate_is_read(monkeypatch: pytest.MonkeyPatch) -> None:
-    """A slow body above the least mean rate is read to its end."""
+async def test_a_slow_body_at_the_minimum_rate_is_read(monkeypatch: pytest.MonkeyPatch) -> None:
+    """A slow body at the minimum mean rate is read to its end."""
     assert await read_slowly(monkeypatch, pieces=100, size=1000) == 100

@@ -99,19 +99,19 @@ async def test_the_document_is_valid_and_lists_every_route(client: httpx.AsyncCl
 
 
 async def test_chat_routes_have_examples_and_statuses(client: httpx.AsyncClient) -> None:
-    """Each chat route has a body with an example, and the statuses of its answers."""
+    """Each chat route has a body with an example, and lists the statuses of its responses."""
     paths = (await client.get("/openapi.json")).json()["paths"]
     for path in CHATS:
         operation = paths[path]["post"]
         schema = operation["requestBody"]["content"]["application/json"]["schema"]
-        asked = {"/v1/completions": "prompt", "/v1/responses": "input"}.get(path, "messages")
-        assert asked in schema["properties"]
-        assert schema["example"][asked]
+        field = {"/v1/completions": "prompt", "/v1/responses": "input"}.get(path, "messages")
+        assert field in schema["properties"]
+        assert schema["example"][field]
         assert {"200", "400", "404", "413", "415", "503"} <= set(operation["responses"])
 
 
-async def test_examples_are_requests_that_are_answered(client: httpx.AsyncClient) -> None:
-    """Each example is a valid request. Only its index does not exist."""
+async def test_examples_are_valid_requests(client: httpx.AsyncClient) -> None:
+    """Each example is a valid request for an index that does not exist in this test."""
     paths = (await client.get("/openapi.json")).json()["paths"]
     for path in CHATS:
         example = paths[path]["post"]["requestBody"]["content"]["application/json"]["schema"]["example"]
@@ -120,7 +120,7 @@ async def test_examples_are_requests_that_are_answered(client: httpx.AsyncClient
         assert "handbook" in response.text
 
 
-async def test_the_listed_refusals_are_right(client: httpx.AsyncClient) -> None:
+async def test_the_listed_statuses_are_correct(client: httpx.AsyncClient) -> None:
     """Only uploads and the guardrails' routes list 422, and the statuses of documents and jobs are listed."""
     document = (await client.get("/openapi.json")).json()
     for path, operations in document["paths"].items():
@@ -131,23 +131,23 @@ async def test_the_listed_refusals_are_right(client: httpx.AsyncClient) -> None:
     assert "404" in document["paths"]["/jobs/{job_id}"]["get"]["responses"]
 
 
-async def test_refused_credentials_have_the_format_of_the_route(client: httpx.AsyncClient) -> None:
-    """The refusals 401 and 403 of a chat have the format of its other errors."""
+async def test_the_errors_401_and_403_have_the_format_of_the_route(client: httpx.AsyncClient) -> None:
+    """The errors 401 and 403 of a chat have the format of its other errors."""
     paths = (await client.get("/openapi.json")).json()["paths"]
     for path in CHATS:
         responses = paths[path]["post"]["responses"]
         assert responses["401"]["content"] == responses["403"]["content"] == responses["400"]["content"], path
 
 
-async def test_the_page_is_served(client: httpx.AsyncClient) -> None:
-    """The page of the API is served."""
+async def test_the_page_of_the_api_is_served(client: httpx.AsyncClient) -> None:
+    """The page `/docs` loads the OpenAPI document."""
     response = await client.get("/docs")
     assert response.status_code == 200
     assert "/openapi.json" in response.text
 
 
-async def test_every_tag_is_explained(client: httpx.AsyncClient) -> None:
-    """Each tag is explained once and used, and each operation has a summary."""
+async def test_every_tag_has_a_description(client: httpx.AsyncClient) -> None:
+    """Each used tag has one description, and each operation has a summary."""
     document = (await client.get("/openapi.json")).json()
     operations = [operation for path in document["paths"].values() for operation in path.values()]
     used = {tag for operation in operations for tag in operation["tags"]}

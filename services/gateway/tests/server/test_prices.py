@@ -9,7 +9,7 @@ GOOD = "currency: EUR\nmodels:\n  small: {input: 0.5, output: 2}\n"
 
 
 def test_the_documented_example_is_valid() -> None:
-    """The page shows the example file, and the gateway reads it."""
+    """docs/usage.md shows the example file, and the gateway can read it."""
     root = Path(__file__).resolve().parents[4]
     path = root / "examples" / "prices.yaml"
     assert path.read_text() == (root / "docs" / "usage.md").read_text().split("```yaml\n")[1].split("```")[0]
@@ -17,7 +17,7 @@ def test_the_documented_example_is_valid() -> None:
 
 
 def test_the_cost_of_an_answer(tmp_path: Path) -> None:
-    """The cost is computed from prices per million tokens. A model without a price has no cost."""
+    """The cost is computed from the prices per million tokens. A model without a price has no cost."""
     (tmp_path / "prices.yaml").write_text(GOOD)
     file = prices.load(tmp_path / "prices.yaml")
     assert file.current.cost("small", 1_000_000, 500_000) == pytest.approx(1.5)
@@ -25,8 +25,8 @@ def test_the_cost_of_an_answer(tmp_path: Path) -> None:
     assert file.current.currency == "EUR"
 
 
-def test_the_file_is_read_again(tmp_path: Path) -> None:
-    """A changed file is loaded. An invalid file keeps the former prices."""
+def test_a_changed_file_is_loaded(tmp_path: Path) -> None:
+    """A changed file is loaded. If it is invalid, the previous prices stay in use."""
     path = tmp_path / "prices.yaml"
     path.write_text(GOOD)
     file = prices.load(path)
@@ -48,7 +48,7 @@ def test_the_file_is_read_again(tmp_path: Path) -> None:
     ],
 )
 def test_an_invalid_file_is_refused(tmp_path: Path, text: str, message: str) -> None:
-    """An invalid file is refused with the key, and a missing file with the setting."""
+    """The error for an invalid file names the key, and the error for a missing file the setting."""
     path = tmp_path / "prices.yaml"
     path.write_text(text)
     with pytest.raises(InvalidRequest, match=message.replace(".", r"\.")):

@@ -6,7 +6,7 @@ from starlette.types import Message, Receive, Scope, Send
 
 
 async def serve(scope: Scope, location: bytes | None = None) -> tuple[Scope, list[tuple[bytes, bytes]]]:
-    """Return the scope that the routes receive, and the headers of an answer."""
+    """Return the scope that the routes receive, and the headers of the response."""
     seen: list[Scope] = []
     sent: list[Message] = []
 
@@ -47,13 +47,13 @@ async def test_other_routes_get_the_path_unchanged(path: str) -> None:
     [(b"/jobs/1", b"/causeway/jobs/1"), (b"https://elsewhere.example.com/", b"https://elsewhere.example.com/")],
 )
 async def test_a_location_gets_the_public_path(location: bytes, public: bytes) -> None:
-    """A location gets the public path as prefix. An absolute address does not."""
+    """A relative location gets the public path as a prefix. An absolute location does not change."""
     _, headers = await serve({"path": "/indexes"}, location)
     assert headers == [(b"location", public)]
 
 
 @pytest.mark.parametrize("path", ["", "/causeway", "/apps/rag-2.0", "/~team/_x"])
-def test_valid_public_paths(path: str) -> None:
+def test_valid_public_paths_are_accepted(path: str) -> None:
     """A public path consists of segments of letters, digits and a few marks."""
     assert Settings(public_path=path).public_path == path
 

@@ -1,4 +1,4 @@
-"""Quotas as clients see them: refusals in each dialect's format, and OpenAI's headers."""
+"""The effect of quotas on responses: refusals in each dialect's format, and OpenAI's headers."""
 
 import asyncio
 import contextlib
@@ -27,7 +27,7 @@ Limited = Callable[[str], httpx.AsyncClient]
 
 @pytest.fixture
 async def limited(fakes: Any) -> AsyncIterator[Limited]:
-    """Return a function that makes clients of a gateway with the given quotas."""
+    """Return a function that creates a client of a gateway with the given quotas."""
     async with contextlib.AsyncExitStack() as stack:
 
         def make(text: str) -> httpx.AsyncClient:
@@ -43,7 +43,7 @@ async def limited(fakes: Any) -> AsyncIterator[Limited]:
 
 @pytest.mark.parametrize("path", [*STAGES, OPENAI])
 async def test_requests_above_the_quota_are_refused(limited: Limited, fakes: Any, path: str) -> None:
-    """A request above the quota is refused with 429 before the model is asked. Answers have the headers."""
+    """A request above the quota is refused with 429 before the model is called. All responses have the headers."""
     client = limited("defaults: {tenant: {requests_per_minute: 2, tokens_per_minute: 1000}}")
     answered = await client.post(path, json=QUESTION)
     assert answered.status_code == 200
@@ -60,28 +60,28 @@ async def test_requests_above_the_quota_are_refused(limited: Limited, fakes: Any
     assert refused.headers["x-ratelimit-remaining-requests"] == "0"
     assert refused.headers["x-ratelimit-remaining-tokens"] == "980"
     assert len(refused.headers.get_list("x-ratelimit-limit-requests")) == 1
-    said = refused.json()["error"]
+    error = refused.json()["error"]
     if path == OPENAI:
-        assert (said["type"], said["code"]) == ("rate_limit_error", "rate_limited")
-        said = said["message"]
-    assert "quota of 2 requests per minute" in str(said)
+        assert (error["type"], error["code"]) == ("rate_limit_error", "rate_limited")
+        error = error["message"]
+    assert "quota of 2 requests per minute" in str(error)
     assert not fakes.generator.prompts
 
 
 async def test_the_tokens_of_the_answer_count(limited: Limited) -> None:
     """The tokens of the model's answer count: 7 of the prompt and 3 of the answer."""
     client = limited("defaults: {tenant: {tokens_per_minute: 25}}")
-    statuses, left = [], []
+    statuses, remaining = [], []
     for stream in (False, True, False):
         response = await client.post(OPENAI, json=QUESTION | {"stream": stream, "index_name": "docs"})
         statuses.append(response.status_code)
-        left.append(response.headers["x-ratelimit-remaining-tokens"])
+        remaining.append(response.headers["x-ratelimit-remaining-tokens"])
     assert statuses == [200, 200, 429]
-    assert left == ["0", "5", "5"]
+    assert remaining == ["0", "5", "5"]
 
 
-async def test_reading_requests_are_free(limited: Limited) -> None:
-    """Requests that only read are free and get no headers of quotas."""
+async def test_reading_requests_do_not_count(limited: Limited) -> None:
+    """Requests that only read do not count and get no quota headers."""
     client = limited("defaults: {tenant: {requests_per_minute: 1}}")
     assert (await client.post(OPENAI, json=QUESTION)).status_code == 200
     assert (await client.post(OPENAI, json=QUESTION)).status_code == 429
@@ -91,14 +91,14 @@ async def test_reading_requests_are_free(limited: Limited) -> None:
         assert not [name for name in response.headers if name.startswith("x-ratelimit")]
 
 
-async def test_without_quotas_there_is_no_header(client: httpx.AsyncClient) -> None:
-    """Without quotas, answers have no headers of quotas."""
+async def test_without_quotas_responses_have_no_headers(client: httpx.AsyncClient) -> None:
+    """Without quotas, responses have no quota headers."""
     response = await client.post(OPENAI, json=QUESTION)
     assert not [name for name in response.headers if name.startswith("x-ratelimit")]
 
 
 async def test_later_refusals_count_and_have_the_headers(limited: Limited) -> None:
-    """A request that a later check refuses counts, and its answer has the headers once."""
+    """A request that a later check refuses counts, and its response has the headers once."""
     client = limited("defaults: {tenant: {requests_per_minute: 10}}")
     for number, (path, body, status) in enumerate(
         [(OPENAI, b"{", 400), ("/nowhere", b"{}", 404), (OPENAI, b"x" * 5_000_000, 413), ("/documents", b"", 415)]
@@ -108,8 +108,8 @@ async def test_later_refusals_count_and_have_the_headers(limited: Limited) -> No
         assert refused.headers.get_list("x-ratelimit-remaining-requests") == [str(9 - number)]
 
 
-async def test_a_running_request_keeps_its_place(limited: Limited, fakes: Any) -> None:
-    """A running request holds its place until it ends or its client leaves."""
+async def test_a_running_request_counts_until_it_ends(limited: Limited, fakes: Any) -> None:
+    """A running request counts as concurrent until it ends or its client leaves."""
     gate = fakes.generator.gate = asyncio.Event()
     client = limited("defaults: {tenant: {concurrent_requests: 1}}")
     first = asyncio.ensure_future(client.post(OPENAI, json=QUESTION))
@@ -123,7 +123,7 @@ async def test_a_running_request_keeps_its_place(limited: Limited, fakes: Any) -
 
 
 async def test_documents_are_counted_by_their_bytes(limited: Limited, fakes: Any) -> None:
-    """The bytes of documents count. An upload above the quota is refused, and questions are not."""
+    """The bytes of documents count. An upload above the quota is refused, and a question is not."""
     client = limited("defaults: {tenant: {ingest_bytes_per_day: 1KiB}}")
     small, large = (("a.md", b"# A\n" + b"a" * size) for size in (300, 800))
     assert (await client.post("/documents", data={"index": "docs"}, files={"file": small})).status_code == 202
@@ -135,7 +135,7 @@ async def test_documents_are_counted_by_their_bytes(limited: Limited, fakes: Any
     assert (await client.post(OPENAI, json=QUESTION)).status_code == 200
 
 
-async def test_keys_have_quotas_of_their_own(fakes: Any, tmp_path: Path) -> None:
+async def test_keys_have_their_own_quotas(fakes: Any, tmp_path: Path) -> None:
     """A key has its own quota on all front ends. A request without permission does not count."""
     (tmp_path / "frontends.yaml").write_text(
         "frontends: [{name: help, mount: help, index: docs, dialect: 2024-04}]"
@@ -151,7 +151,7 @@ async def test_keys_have_quotas_of_their_own(fakes: Any, tmp_path: Path) -> None
         statuses = [
             (await client.post(path, json=QUESTION, headers={"api-key": key})).status_code
             for path, key in (
-                (OPENAI, "cwk_nobody"),
+                (OPENAI, "cwk_unknown"),
                 ("/documents", loader),
                 ("/help/chat", loader),
                 (OPENAI, loader),

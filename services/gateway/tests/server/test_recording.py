@@ -33,14 +33,14 @@ def written(fakes: Any, subjects: str = "causeway.usage.") -> list[dict[str, Any
     ]
 
 
-def of(name: str, **labels: str) -> float:
+def metric_sum(name: str, **labels: str) -> float:
     """Return the sum of a metric's samples with the given labels."""
     return sum(value for found, value in measured(name) if labels.items() <= found.items())
 
 
 @pytest.fixture
 async def mounted(fakes: Any, settings: Any, tmp_path: Path) -> Any:
-    """Return a function that makes a client of a gateway with one front end, ``/help``."""
+    """Return a function that creates a client of a gateway with one front end, ``/help``."""
     clients: list[httpx.AsyncClient] = []
 
     def make(members: str) -> httpx.AsyncClient:
@@ -58,8 +58,8 @@ async def mounted(fakes: Any, settings: Any, tmp_path: Path) -> Any:
 
 @pytest.mark.parametrize("stream", [False, True])
 @pytest.mark.parametrize("path", ["/v1/chat/completions", "/2024-04/chat", "/2026-04-10/chat"])
-async def test_a_chat_leaves_one_record(client: httpx.AsyncClient, fakes: Any, path: str, stream: bool) -> None:
-    """A chat leaves one record with the trace, tenant, front end, route, status, duration and tokens."""
+async def test_a_chat_writes_one_record(client: httpx.AsyncClient, fakes: Any, path: str, stream: bool) -> None:
+    """A chat writes one record with the trace, tenant, front end, route, status, duration and tokens."""
     fakes.prices = Prices("EUR", {"fake": Price(1.0, 2.0)})
     body: dict[str, Any] = QUESTION | {"stream": stream}
     if path.startswith("/2"):
@@ -83,7 +83,7 @@ async def test_a_chat_leaves_one_record(client: httpx.AsyncClient, fakes: Any, p
 
 
 async def test_the_cost_of_an_answer_is_recorded(client: httpx.AsyncClient, fakes: Any) -> None:
-    """The cost of an answer follows from the model's price. Without a price the record has no cost."""
+    """The cost of an answer is computed from the model's price. Without a price, the record has no cost."""
     first = await client.post("/v1/chat/completions", json=QUESTION | {"model": "small"})
     assert first.status_code == 200
     [record] = written(fakes)
@@ -91,16 +91,16 @@ async def test_the_cost_of_an_answer_is_recorded(client: httpx.AsyncClient, fake
     assert "cost" not in record
     fakes.prices = Prices("EUR", {"small": Price(1_000_000.0, 2_000_000.0)})
     measured("")
-    before = of("causeway_cost_total", currency="EUR")
+    before = metric_sum("causeway_cost_total", currency="EUR")
     await client.post("/v1/chat/completions", json=QUESTION | {"model": "small"})
     record = written(fakes)[-1]
     assert record["cost"] == record["input_tokens"] + 2 * record["output_tokens"]
     assert record["currency"] == "EUR"
-    assert of("causeway_cost_total", currency="EUR") - before == record["cost"]
+    assert metric_sum("causeway_cost_total", currency="EUR") - before == record["cost"]
 
 
 async def test_refusals_are_recorded_and_reading_requests_are_not(client: httpx.AsyncClient, fakes: Any) -> None:
-    """A refusal leaves a record with its status. Lists and health checks leave none."""
+    """A refused request writes a record with its status. Lists and health checks write none."""
     assert (await client.post("/v1/chat/completions", content=b"{")).status_code >= 400
     await client.get("/indexes")
     await client.get("/healthz")
@@ -117,7 +117,7 @@ async def test_the_bytes_of_documents_are_recorded(client: httpx.AsyncClient, fa
     assert 1000 < record["ingested_bytes"] < 1200
 
 
-async def test_embeddings(client: httpx.AsyncClient, fakes: Any) -> None:
+async def test_embeddings_are_recorded(client: httpx.AsyncClient, fakes: Any) -> None:
     """The record of embeddings has the input tokens and the model."""
     assert (await client.post("/v1/embeddings", json={"input": "How high is the tide?"})).status_code == 200
     [record] = written(fakes)
@@ -127,11 +127,11 @@ async def test_embeddings(client: httpx.AsyncClient, fakes: Any) -> None:
 
 @pytest.mark.parametrize("stream", [False, True])
 async def test_findings_are_audited(mounted: Any, fakes: Any, stream: bool) -> None:
-    """A finding leaves one audit record and is counted. The record does not have the found text."""
+    """A finding writes one audit record and is counted. The record does not have the found text."""
     client = mounted("detectors: {output: [{id: words, action: redact}]}")
     fakes.generator.script = FakeGenerator.saying("The secret is out.").script
     measured("")
-    before = of("causeway_detections_total", causeway_verdict="redact", causeway_direction="output")
+    before = metric_sum("causeway_detections_total", causeway_verdict="redact", causeway_direction="output")
     path = "/help/chat/stream" if stream else "/help/chat"
     assert (await client.post(path, json={"messages": QUESTION["messages"]})).status_code == 200
     [record] = written(fakes, "causeway.audit.")
@@ -139,12 +139,12 @@ async def test_findings_are_audited(mounted: Any, fakes: Any, stream: bool) -> N
     assert (record["detector"], record["verdict"], record["direction"]) == ("words", "redact", "output")
     assert (record["start"], record["end"], record["frontend"]) == (4, 10, "the-help")
     assert "text" not in record
-    after = of("causeway_detections_total", causeway_verdict="redact", causeway_direction="output")
+    after = metric_sum("causeway_detections_total", causeway_verdict="redact", causeway_direction="output")
     assert after - before == 1
 
 
 async def test_a_blocked_question_is_audited(mounted: Any, fakes: Any) -> None:
-    """A blocked question is audited, with its text if the profile wants it."""
+    """A blocked question is audited, with its text if the profile enables `audit_text`."""
     client = mounted("audit_text: true, detectors: {input: [{id: words, action: block}]}")
     await client.post("/help/chat", json={"messages": [{"role": "user", "content": "Tell the secret"}]})
     [record] = written(fakes, "causeway.audit.")
@@ -164,21 +164,21 @@ async def test_the_text_of_an_audit_record_is_cut(mounted: Any, fakes: Any) -> N
 async def test_the_audit_records_of_a_request_are_limited(mounted: Any, fakes: Any) -> None:
     """A request writes at most 1000 audit records.
 
-    One more record has the number of the others, and all are counted.
+    A last record has the number of further findings. The metrics count all findings.
     """
     client = mounted("detectors: {input: [{id: words, action: report}]}")
     labels = {"causeway_verdict": "report", "causeway_direction": "input"}
-    before = of("causeway_detections_total", **labels)
+    before = metric_sum("causeway_detections_total", **labels)
     question = [{"role": "user", "content": "secret " * 1500}]
     await client.post("/help/chat", json={"messages": question})
     *records, last = written(fakes, "causeway.audit.")
     assert [record["start"] for record in records] == list(range(0, 7000, 7))
     assert (last["detector"], last["verdict"], last["direction"], last["more"]) == ("words", "report", "input", 500)
-    assert of("causeway_detections_total", **labels) - before == 1500
+    assert metric_sum("causeway_detections_total", **labels) - before == 1500
 
 
-async def test_no_audit(mounted: Any, fakes: Any) -> None:
-    """A profile with `audit: off` leaves only the usage record."""
+async def test_a_profile_can_disable_the_audit(mounted: Any, fakes: Any) -> None:
+    """A request of a profile with `audit: off` writes only the usage record."""
     client = mounted("audit: off, detectors: {output: [{id: words, action: report}]}")
     fakes.generator.script = FakeGenerator.saying("The secret is out.").script
     await client.post("/help/chat", json={"messages": QUESTION["messages"]})
@@ -187,7 +187,7 @@ async def test_no_audit(mounted: Any, fakes: Any) -> None:
 
 
 async def test_a_required_audit_fails_closed(mounted: Any, fakes: Any) -> None:
-    """A profile with `audit: required` refuses requests while records cannot be written. Others are answered."""
+    """A profile with `audit: required` refuses requests while records cannot be stored. Other profiles do not."""
     client = mounted("audit: required")
     fakes.records.away = True
     refused = await client.post("/help/chat", json={"messages": QUESTION["messages"]})
@@ -205,15 +205,15 @@ async def test_requests_are_measured(client: httpx.AsyncClient) -> None:
     measured("")
     name = "http_server_request_duration_seconds_count"
     labels = {"http_route": "/2024-04/chat", "http_response_status_code": "200", "causeway_dialect": "2024-04"}
-    before = of(name, **labels), of(name, http_route="")
+    before = metric_sum(name, **labels), metric_sum(name, http_route="")
     await client.post("/2024-04/chat", json={"messages": QUESTION["messages"]})
     await client.get("/nothing/here")
-    assert of(name, **labels) - before[0] == 1
-    assert of(name, http_route="") - before[1] == 1
+    assert metric_sum(name, **labels) - before[0] == 1
+    assert metric_sum(name, http_route="") - before[1] == 1
 
 
 async def test_labels_are_bounded(fakes: Any, settings: Any) -> None:
-    """The number of labels stays bounded for unknown paths, methods, models, tenants and detectors."""
+    """The number of label values stays limited for unknown paths, methods, models, tenants and detectors."""
     measured("")
     finding = Finding("", "type", "name", 1.0, Action.REPORT)
 
@@ -240,12 +240,12 @@ async def test_labels_are_bounded(fakes: Any, settings: Any) -> None:
         ("causeway_tokens_total", "causeway_tenant"),
         ("causeway_detections_total", "causeway_detector"),
     ):
-        made = {labels[label] for labels, _ in measured(metric) if labels[label].rpartition("-")[2].isdigit()}
-        assert 0 < len(made) <= 200, label
-        assert of(metric, **{label: "other"}) > 0, label
+        values = {labels[label] for labels, _ in measured(metric) if labels[label].rpartition("-")[2].isdigit()}
+        assert 0 < len(values) <= 200, label
+        assert metric_sum(metric, **{label: "other"}) > 0, label
 
 
-SECRET = "Does anybody know of the ferry's treasure?"
+SECRET = "Does the ferry carry a treasure?"
 
 
 async def test_the_log_line_of_a_chat(client: httpx.AsyncClient, fakes: Any) -> None:
@@ -274,7 +274,7 @@ async def test_the_log_line_of_a_chat(client: httpx.AsyncClient, fakes: Any) -> 
 
 
 async def test_a_refusal_is_logged_with_its_dialect(client: httpx.AsyncClient) -> None:
-    """A refused request is logged with its dialect, and without empty members."""
+    """The log line of a refused request has the dialect and no empty fields."""
     with structlog.testing.capture_logs() as logs:
         await client.post("/2024-04/chat", content=b"{")
         await client.get("/nowhere/at/all")

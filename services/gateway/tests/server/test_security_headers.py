@@ -8,7 +8,7 @@ from gateway.domain.documents import StoredDocument
 
 @pytest.mark.parametrize("path", ["/indexes", "/nowhere", "/config", "/openapi.json", "/metrics", "/readyz"])
 async def test_data_cannot_act_as_a_page(client: httpx.AsyncClient, path: str) -> None:
-    """Data and errors may not be sniffed, framed or used to load anything."""
+    """Browsers may not sniff or frame data and errors, and load nothing for them."""
     headers = (await client.get(path)).headers
     assert headers["x-content-type-options"] == "nosniff"
     assert headers["referrer-policy"] == "no-referrer"
@@ -24,8 +24,8 @@ async def test_data_cannot_act_as_a_page(client: httpx.AsyncClient, path: str) -
         ("/api/v2/text/detection/stream-content", {"detectors": {"words": {}}, "content": "a"}),
     ],
 )
-async def test_answers_may_not_be_sniffed(client: httpx.AsyncClient, path: str, body: dict[str, Any]) -> None:
-    """Answers, streams and refusals may not be sniffed."""
+async def test_responses_may_not_be_sniffed(client: httpx.AsyncClient, path: str, body: dict[str, Any]) -> None:
+    """Browsers may not sniff answers, streams and errors."""
     response = await client.post(path, json=body)
     assert response.headers.get_list("x-content-type-options") == ["nosniff"]
 
@@ -38,7 +38,7 @@ async def test_the_page_loads_only_from_this_host(client: httpx.AsyncClient, pat
     assert "frame-ancestors 'none'" in policy
 
 
-async def test_the_policy_allows_the_resources_of_the_page(client: httpx.AsyncClient) -> None:
+async def test_the_page_has_only_addresses_of_this_host(client: httpx.AsyncClient) -> None:
     """The page of the API has only addresses of this host."""
     page = (await client.get("/docs")).text
     assert "swagger-ui-bundle.js" in page
@@ -59,14 +59,14 @@ async def test_the_policy_allows_the_resources_of_the_page(client: httpx.AsyncCl
         ("application/xhtml+xml", True),
         ("application/rss+xml", True),
         ("multipart/x-mixed-replace", True),
-        ("application/x-unheard-of", True),
+        ("application/x-unknown", True),
         ("", True),
     ],
 )
 async def test_active_originals_are_sandboxed(
     client: httpx.AsyncClient, fakes: Any, media: str, sandboxed: bool
 ) -> None:
-    """An original of a type that is not known to be harmless is sandboxed. Others may be framed by a front end."""
+    """An original is sandboxed unless its type is known to be harmless. Front ends may frame every original."""
     stored = StoredDocument("d", "a", media, "0" * 64, 1, 0.0, original="0" * 64)
     fakes.retriever.documents = {"docs": [FakeDocument(stored)]}
     fakes.originals.contents["local", "0" * 64] = b"<script>alert(1)</script>"

@@ -1,4 +1,4 @@
-"""Signed links of citations: chats make them, and browsers open them without a credential. Services are fakes."""
+"""Signed links of citations: answers contain them, and browsers open them without a credential."""
 
 import itertools
 import json
@@ -31,7 +31,7 @@ from servicekit.principal import Principal
 
 BYTES, DIGEST = b"%PDF-1.7 ferry", "a" * 64
 MARK = "[guide-1.pdf#page=1]"
-SAID = f"At nine {MARK}."
+ANSWER = f"At nine {MARK}."
 LINK = re.compile(r"\]\(http://gateway(/content/[^)#]+)(#page=1)?\)")
 FRONTENDS = """
 frontends:
@@ -44,7 +44,7 @@ frontends:
   - {name: plain, mount: plain, index: docs}
   - {name: strict, mount: strict, index: docs, citations: links, enforce_access: true}
 """
-WAYS = [
+CHATS = [
     (path, stream)
     for path in ("/v1/chat/completions", "/v1/completions", "/openai/deployments/m/chat/completions")
     for stream in (False, True)
@@ -75,7 +75,7 @@ class OneToken:
         raise Unauthenticated("No such token.")
 
 
-class World:
+class Gateway:
     """A gateway with a caller and a generator."""
 
     def __init__(self, fakes: Any, tmp_path: Path, **more: Any) -> None:
@@ -93,7 +93,7 @@ class World:
         self.store()
         fakes.originals.contents["north", DIGEST] = BYTES
         self.app = build_app(Settings(**{"default_index": "docs", "auth": "keys", **more}), fakes.services())
-        self.set_answer(SAID)
+        self.set_answer(ANSWER)
 
     def store(self, generation: int = 7, oids: tuple[str, ...] = ("ann",)) -> None:
         """Store the cited document in the catalogue."""
@@ -101,7 +101,7 @@ class World:
         self.fakes.retriever.documents = {"docs": [FakeDocument(stored, oids)]}
 
     def key(self, tenant: str, user: str = "ann", *roles: str) -> dict[str, str]:
-        """Make a key; return its headers."""
+        """Create a key. Return the headers with it."""
         key, record = api_keys.make(user, tenant, roles=roles or ("ask",), oids=(user,))
         self.fakes.keys.put(record)
         return {"authorization": f"Bearer {key}"}
@@ -117,10 +117,10 @@ class World:
         async with httpx.AsyncClient(transport=transport, base_url="http://gateway") as http:
             yield http
 
-    async def asks(
+    async def ask(
         self, path: str = "/v1/chat/completions", *, stream: bool = False, mount: str = "help", **more: Any
     ) -> str:
-        """Ask a question; return the text of the answer."""
+        """Ask a question. Return the text of the answer."""
         body: dict[str, Any] = {"stream": stream, "messages": [{"role": "user", "content": "When does it leave?"}]}
         if path == "/v1/completions":
             body = {"stream": stream, "prompt": "When does the ferry leave?"}
@@ -132,8 +132,8 @@ class World:
         events = [line.removeprefix("data: ") for line in answer.text.split("\n\n") if line.startswith("data: {")]
         return "".join(text_of(json.loads(event)) for event in events)
 
-    async def opens(self, path: str, **more: Any) -> httpx.Response:
-        """Open a link without a credential; return the answer."""
+    async def open_link(self, path: str, **more: Any) -> httpx.Response:
+        """Open a link without a credential. Return the response."""
         async with self.http() as http:
             return await http.request(more.pop("method", "GET"), path, **more)
 
@@ -152,199 +152,205 @@ def link_of(text: str) -> str:
 
 
 @pytest.fixture
-def world(fakes: Any, tmp_path: Path) -> World:
-    return World(fakes, tmp_path)
+def gateway(fakes: Any, tmp_path: Path) -> Gateway:
+    return Gateway(fakes, tmp_path)
 
 
-@pytest.mark.parametrize(("path", "stream"), WAYS, ids=[f"{path} {stream}" for path, stream in WAYS])
-async def test_a_citation_opens_its_document(world: World, path: str, stream: bool) -> None:
+@pytest.mark.parametrize(("path", "stream"), CHATS, ids=[f"{path} {stream}" for path, stream in CHATS])
+async def test_a_citation_opens_its_document(gateway: Gateway, path: str, stream: bool) -> None:
     """A citation of each chat is a link to its page, and the link opens the document without a credential."""
-    text = await world.asks(path, stream=stream)
-    assert LINK.sub("]", text) == SAID
+    text = await gateway.ask(path, stream=stream)
+    assert LINK.sub("]", text) == ANSWER
     assert "#page=1)" in text
-    opened = await world.opens(link_of(text))
+    opened = await gateway.open_link(link_of(text))
     assert (opened.status_code, opened.content) == (200, BYTES)
     assert opened.headers["referrer-policy"] == "no-referrer"
-    head = await world.opens(link_of(text), method="HEAD")
+    head = await gateway.open_link(link_of(text), method="HEAD")
     assert (head.status_code, head.headers["content-length"]) == (200, str(len(BYTES)))
-    part = await world.opens(link_of(text), headers={"range": "bytes=0-3"})
+    part = await gateway.open_link(link_of(text), headers={"range": "bytes=0-3"})
     assert (part.status_code, part.content) == (206, b"%PDF")
 
 
-async def test_other_front_ends_have_plain_citations(world: World) -> None:
+async def test_other_front_ends_have_plain_citations(gateway: Gateway) -> None:
     """Profiles without links and protocols with their own sources have plain citations."""
-    assert await world.asks(mount="plain") == SAID
-    async with world.http() as http:
+    assert await gateway.ask(mount="plain") == ANSWER
+    async with gateway.http() as http:
         body = {"messages": [{"role": "user", "content": "When does it leave?"}]}
-        answer = await http.post("/help/2024-04/chat", json=body, headers=world.headers)
-    assert answer.json()["message"]["content"] == SAID
+        answer = await http.post("/help/2024-04/chat", json=body, headers=gateway.headers)
+    assert answer.json()["message"]["content"] == ANSWER
 
 
-async def test_an_answer_in_one_piece_from_the_model_server(world: World) -> None:
-    """A complete answer of the model server keeps its members, and its text has links."""
-    for content in (SAID, [{"type": "text", "text": SAID}]):
-        said = {"id": "x", "choices": [{"index": 0, "message": {"role": "assistant", "content": content}}], "z": 1}
-        world.fakes.generator.script = [[Completion(json.dumps(said).encode())]]
-        async with world.http() as http:
+async def test_a_complete_answer_of_the_model_server_gets_links(gateway: Gateway) -> None:
+    """A complete answer of the model server keeps its fields, and its text gets links."""
+    for content in (ANSWER, [{"type": "text", "text": ANSWER}]):
+        completion = {
+            "id": "x",
+            "choices": [{"index": 0, "message": {"role": "assistant", "content": content}}],
+            "z": 1,
+        }
+        gateway.fakes.generator.script = [[Completion(json.dumps(completion).encode())]]
+        async with gateway.http() as http:
             body = {"messages": [{"role": "user", "content": "When does it leave?"}]}
-            answer = await http.post("/help/v1/chat/completions", json=body, headers=world.headers)
+            answer = await http.post("/help/v1/chat/completions", json=body, headers=gateway.headers)
         assert answer.json()["z"] == 1
         content = answer.json()["choices"][0]["message"]["content"]
-        assert LINK.sub("]", content if isinstance(content, str) else content[0]["text"]) == SAID
+        assert LINK.sub("]", content if isinstance(content, str) else content[0]["text"]) == ANSWER
 
 
 @settings(max_examples=40, deadline=None, suppress_health_check=[HealthCheck.function_scoped_fixture])
-@given(cuts=st.lists(st.integers(0, len(SAID)), max_size=8))
-async def test_links_do_not_depend_on_the_split(world: World, cuts: list[int]) -> None:
-    """The text with links is the same for every split of the answer."""
-    edges = [0, *sorted(cuts), len(SAID)]
-    world.set_answer(*(SAID[a:b] for a, b in itertools.pairwise(edges)))
-    text = await world.asks(stream=True)
-    assert LINK.sub("]", text) == SAID
+@given(cuts=st.lists(st.integers(0, len(ANSWER)), max_size=8))
+async def test_links_do_not_depend_on_the_split(gateway: Gateway, cuts: list[int]) -> None:
+    """The text with links does not depend on the split of the answer."""
+    edges = [0, *sorted(cuts), len(ANSWER)]
+    gateway.set_answer(*(ANSWER[a:b] for a, b in itertools.pairwise(edges)))
+    text = await gateway.ask(stream=True)
+    assert LINK.sub("]", text) == ANSWER
     assert len(LINK.findall(text)) == 1
 
 
-async def test_only_citations_become_links(world: World) -> None:
+async def test_only_citations_become_links(gateway: Gateway) -> None:
     """Only complete names of passages with an original become links."""
-    for said in ("[guide-9.pdf#page=1]", "[guide-1.pdf#page=1", "[x](http://y/)", "[[guide-1.pdf#page=1"):
-        world.set_answer(*said)
-        assert await world.asks(stream=True) == said
-    world.fakes.retriever.indexes["docs"] = [
-        replace(each, has_original=False) for each in world.fakes.retriever.indexes["docs"]
+    for text in ("[guide-9.pdf#page=1]", "[guide-1.pdf#page=1", "[x](http://y/)", "[[guide-1.pdf#page=1"):
+        gateway.set_answer(*text)
+        assert await gateway.ask(stream=True) == text
+    gateway.fakes.retriever.indexes["docs"] = [
+        replace(each, has_original=False) for each in gateway.fakes.retriever.indexes["docs"]
     ]
-    world.set_answer(SAID)
-    assert await world.asks() == SAID
+    gateway.set_answer(ANSWER)
+    assert await gateway.ask() == ANSWER
 
 
-async def test_without_a_key_there_are_no_links(fakes: Any, tmp_path: Path) -> None:
+async def test_without_a_signing_key_citations_are_plain(fakes: Any, tmp_path: Path) -> None:
     """Citations stay plain while no signing key is known."""
-    world = World(fakes, tmp_path)
+    gateway = Gateway(fakes, tmp_path)
     fakes.link_keys.replace({})
-    assert await world.asks() == SAID
+    assert await gateway.ask() == ANSWER
 
 
-async def test_invalid_links_get_the_same_refusal(world: World) -> None:
-    """Every invalid, foreign or expired link is refused with the same 403. One clock dates and opens links."""
-    world.clock.now -= 60
-    link = link_of(await world.asks())
+async def test_invalid_links_get_the_same_refusal(gateway: Gateway) -> None:
+    """Every invalid, foreign or expired link is refused with the same 403."""
+    gateway.clock.now -= 60
+    link = link_of(await gateway.ask())
     head, _, signature = link.partition("?link=")
-    other = LinkKeys.of(b"o" * 32, now=world.clock)
-    foreign = other.sign(world.fakes.link_keys.verify(signature))
+    other = LinkKeys.of(b"o" * 32, now=gateway.clock)
+    foreign = other.sign(gateway.fakes.link_keys.verify(signature))
     wrong = [f"{head}?link={each}" for each in ("", "x", signature[:-1], f"{signature}a", foreign)]
-    answers = [await world.opens(each) for each in wrong]
-    with_key = await world.opens(wrong[1], headers=world.headers)
-    world.clock.now += LIFETIME_SECONDS + 1
-    answers += [await world.opens(link), with_key]
+    answers = [await gateway.open_link(each) for each in wrong]
+    with_key = await gateway.open_link(wrong[1], headers=gateway.headers)
+    gateway.clock.now += LIFETIME_SECONDS + 1
+    answers += [await gateway.open_link(link), with_key]
     assert {(each.status_code, each.text) for each in answers} == {
         (403, '{"error":"The link is invalid or has expired. Ask again to get a new one."}')
     }
     assert all("etag" not in each.headers for each in answers)
 
 
-async def test_a_link_is_for_one_version_of_one_document(world: World) -> None:
-    """A link opens one version of one document by GET. A newer version or a missing document gives 403."""
-    link = link_of(await world.asks())
-    assert (await world.opens(link.replace("guide-1.pdf", "other.pdf"))).content == BYTES
-    assert (await world.opens(f"{link}&index=secret")).content == BYTES
-    assert (await world.opens(link, method="POST")).status_code == 401
-    assert (await world.opens(link.replace("/content/", "/list_uploaded/"))).status_code == 401
-    world.store(generation=8)
-    assert (await world.opens(link)).status_code == 403
-    world.fakes.retriever.documents = {}
-    assert (await world.opens(link)).status_code == 403
-    world.fakes.retriever.indexes.clear()
-    assert (await world.opens(link)).status_code == 403
+async def test_a_link_is_for_one_version_of_one_document(gateway: Gateway) -> None:
+    """A link opens one version of one document by GET. A newer version and a missing document get 403."""
+    link = link_of(await gateway.ask())
+    assert (await gateway.open_link(link.replace("guide-1.pdf", "other.pdf"))).content == BYTES
+    assert (await gateway.open_link(f"{link}&index=secret")).content == BYTES
+    assert (await gateway.open_link(link, method="POST")).status_code == 401
+    assert (await gateway.open_link(link.replace("/content/", "/list_uploaded/"))).status_code == 401
+    gateway.store(generation=8)
+    assert (await gateway.open_link(link)).status_code == 403
+    gateway.fakes.retriever.documents = {}
+    assert (await gateway.open_link(link)).status_code == 403
+    gateway.fakes.retriever.indexes.clear()
+    assert (await gateway.open_link(link)).status_code == 403
 
 
-async def test_access_is_checked_when_a_link_is_opened(world: World) -> None:
-    """A link gives 403 once the caller has lost access or the caller's key is revoked."""
-    link = link_of(await world.asks())
-    world.store(oids=("bob",))
-    assert (await world.opens(link)).status_code == 403
-    world.store(oids=("bob", "ann"))
-    assert (await world.opens(link)).status_code == 200
-    world.fakes.keys.remove(api_keys.id_of(world.headers["authorization"].split()[1]))
-    assert (await world.opens(link)).status_code == 403
+async def test_access_is_checked_when_a_link_is_opened(gateway: Gateway) -> None:
+    """A link gets the status 403 after the caller has lost access or the caller's key was revoked."""
+    link = link_of(await gateway.ask())
+    gateway.store(oids=("bob",))
+    assert (await gateway.open_link(link)).status_code == 403
+    gateway.store(oids=("bob", "ann"))
+    assert (await gateway.open_link(link)).status_code == 200
+    gateway.fakes.keys.remove(api_keys.id_of(gateway.headers["authorization"].split()[1]))
+    assert (await gateway.open_link(link)).status_code == 403
 
 
-async def test_the_rules_of_the_front_end_apply_to_its_links(world: World) -> None:
-    """A link of a front end with access lists opens no hidden document, also for an administrator."""
-    world.headers = world.key("north", "chief", "admin")
-    free, bound = link_of(await world.asks()), link_of(await world.asks(mount="strict"))
-    assert (await world.opens(free)).status_code == 200
-    assert (await world.opens(f"/strict{free}")).status_code == 200
-    for place in ("", "/help", "/plain"):
-        assert (await world.opens(place + bound)).status_code == 403
+async def test_the_rules_of_the_front_end_apply_to_its_links(gateway: Gateway) -> None:
+    """A link of a front end that enforces access lists opens no hidden document, even for an administrator."""
+    gateway.headers = gateway.key("north", "chief", "admin")
+    free, bound = link_of(await gateway.ask()), link_of(await gateway.ask(mount="strict"))
+    assert (await gateway.open_link(free)).status_code == 200
+    assert (await gateway.open_link(f"/strict{free}")).status_code == 200
+    for mount in ("", "/help", "/plain"):
+        assert (await gateway.open_link(mount + bound)).status_code == 403
 
 
 async def test_a_link_of_an_assistant_and_a_token(fakes: Any, tmp_path: Path) -> None:
     """A link of an assistant opens its document until the caller's token expires."""
     fakes.tokens = OneToken()
     oidc = {"auth": "oidc", "oidc_issuer": "https://id.example.com", "oidc_audience": ["causeway"]}
-    world = World(fakes, tmp_path, **oidc)
-    world.headers = {"authorization": "Bearer ann"}
-    link = link_of(await world.asks(mount="desk", model="harbour"))
-    assert (await world.opens(link)).content == BYTES
-    assert (await world.opens(link.partition("?")[0])).status_code == 401
-    world.clock.now += 601
-    assert (await world.opens(link)).status_code == 403
+    gateway = Gateway(fakes, tmp_path, **oidc)
+    gateway.headers = {"authorization": "Bearer ann"}
+    link = link_of(await gateway.ask(mount="desk", model="harbour"))
+    assert (await gateway.open_link(link)).content == BYTES
+    assert (await gateway.open_link(link.partition("?")[0])).status_code == 401
+    gateway.clock.now += 601
+    assert (await gateway.open_link(link)).status_code == 403
 
 
-async def test_a_link_of_another_tenant(world: World) -> None:
-    """A link opens documents of its own tenant only, with any credential beside it."""
-    link = link_of(await world.asks())
-    world.headers = world.key("south")
-    opened = await world.opens(link, headers=world.headers)
-    assert opened.content == BYTES, "it is the link that counts, not the credential beside it"
-    others = link_of(await world.asks())
-    assert (await world.opens(others)).status_code == 404, "the original belongs to the other tenant"
+async def test_a_link_opens_only_documents_of_its_tenant(gateway: Gateway) -> None:
+    """A link opens only documents of its own tenant. A credential in the same request is ignored."""
+    link = link_of(await gateway.ask())
+    gateway.headers = gateway.key("south")
+    opened = await gateway.open_link(link, headers=gateway.headers)
+    assert opened.content == BYTES, "the credential must be ignored"
+    others = link_of(await gateway.ask())
+    assert (await gateway.open_link(others)).status_code == 404, "the original belongs to the other tenant"
 
 
-async def test_links_in_a_request_become_plain_citations(world: World) -> None:
-    """Links in a request become plain citations before detectors and the model, in any protocol and JSON escape."""
-    text = await world.asks()
+async def test_links_in_a_request_become_plain_citations(gateway: Gateway) -> None:
+    """Links in a request become plain citations, in every protocol and with every JSON escape."""
+    text = await gateway.ask()
     link = text[text.index("](") + 1 : text.index(")") + 1]
-    said = [
+    messages = [
         {"role": "user", "content": "When does it leave?"},
         {"role": "assistant", "content": text},
         {"role": "user", "content": f"And what is {link[1:-1]} about?"},
     ]
     for path in ("/help/v1/chat/completions", "/plain/2024-04/chat", "/v1/chat/completions"):
         for escaped in ({}, {"/": "\\/"}, {"=": "\\u003d"}):
-            raw = json.dumps({"messages": said})
+            raw = json.dumps({"messages": messages})
             for character, other in escaped.items():
                 raw = raw.replace(character, other)
-            world.fakes.generator.prompts.clear()
-            async with world.http() as http:
-                headers = world.headers | {"content-type": "application/json"}
+            gateway.fakes.generator.prompts.clear()
+            async with gateway.http() as http:
+                headers = gateway.headers | {"content-type": "application/json"}
                 answer = await http.post(path, content=raw, headers=headers)
             assert answer.status_code == 200, answer.text
-            [prompt] = world.fakes.generator.prompts
-            told = str(prompt)
-            assert "cwl1." not in told
-            assert MARK in re.sub(r"\\+u003d", "=", told)
-            assert "[guide-1.pdf#page=1](" not in told
+            [prompt] = gateway.fakes.generator.prompts
+            prompt_text = str(prompt)
+            assert "cwl1." not in prompt_text
+            assert MARK in re.sub(r"\\+u003d", "=", prompt_text)
+            assert "[guide-1.pdf#page=1](" not in prompt_text
 
 
-async def test_logs_and_traces_have_no_signature(world: World, spans: InMemorySpanExporter) -> None:
+async def test_logs_and_traces_have_no_signature(gateway: Gateway, spans: InMemorySpanExporter) -> None:
     """Logs, traces and records have no signature of a link."""
     with structlog.testing.capture_logs() as logs:
-        text = await world.asks(stream=True)
+        text = await gateway.ask(stream=True)
         link = link_of(text)
-        assert (await world.opens(link)).status_code == 200
-        assert (await world.opens(link + "x")).status_code == 403
-        world.store(generation=8)
-        assert (await world.opens(link)).status_code == 403
-        await world.asks(messages=[{"role": "user", "content": f"What is {text}?"}])
+        assert (await gateway.open_link(link)).status_code == 200
+        assert (await gateway.open_link(link + "x")).status_code == 403
+        gateway.store(generation=8)
+        assert (await gateway.open_link(link)).status_code == 403
+        await gateway.ask(messages=[{"role": "user", "content": f"What is {text}?"}])
     assert len([entry for entry in logs if entry["event"] == "request"]) == 5
-    told = str(logs) + str([(span.name, span.attributes, span.events) for span in spans.get_finished_spans()])
-    told += str(world.fakes.records.__dict__ if hasattr(world.fakes.records, "__dict__") else world.fakes.records)
-    assert "cwl1." not in told
-    assert link.partition("?link=")[2] not in told
+    output = str(logs) + str([(span.name, span.attributes, span.events) for span in spans.get_finished_spans()])
+    output += str(
+        gateway.fakes.records.__dict__ if hasattr(gateway.fakes.records, "__dict__") else gateway.fakes.records
+    )
+    assert "cwl1." not in output
+    assert link.partition("?link=")[2] not in output
 
 
 async def test_links_begin_with_the_public_address(fakes: Any, tmp_path: Path) -> None:
-    """A link starts with the public URL, otherwise with the host of the request and the public path."""
+    """A link starts with the public URL, or without this setting with the request's host and the public path."""
     for more, begin in (
         (
             {"public_url": "https://rag.example.com/causeway"},
@@ -352,13 +358,13 @@ async def test_links_begin_with_the_public_address(fakes: Any, tmp_path: Path) -
         ),
         ({"public_path": "/causeway"}, "http://gateway/causeway/content/guide-1.pdf?"),
     ):
-        assert f"]({begin}link=cwl1." in await World(fakes, tmp_path, **more).asks()
+        assert f"]({begin}link=cwl1." in await Gateway(fakes, tmp_path, **more).ask()
 
 
-async def test_log_probabilities_stay(world: World) -> None:
+async def test_log_probabilities_are_kept(gateway: Gateway) -> None:
     """A delta that is held back keeps its log probabilities, and the link is complete."""
-    world.fakes.generator.script = [
+    gateway.fakes.generator.script = [
         [Delta(0, "[guide-1.p", b"", b'{"logprobs":{"content":[1]}}'), Delta(0, "df#page=1]")],
         *FakeGenerator.saying("").script[-1:],
     ]
-    assert LINK.sub("]", await world.asks(stream=True)) == MARK
+    assert LINK.sub("]", await gateway.ask(stream=True)) == MARK

@@ -1,4 +1,4 @@
-"""Look-ups that concurrent callers share."""
+"""Calls that concurrent callers share."""
 
 import asyncio
 
@@ -7,65 +7,67 @@ from causeway_testing.servers import eventually
 from gateway.server.single_flight import SingleFlight
 
 
-class Seen:
-    """A look-up with a clock.
+class CountedCall:
+    """A call that can wait and fail, with a clock.
 
     Attributes:
-        looks: The number of look-ups.
+        count: The number of calls.
+        now: The time of the clock.
+        fails: Whether calls raise an error.
     """
 
     def __init__(self) -> None:
-        self.looks, self.now, self.fails = 0, 100.0, False
+        self.count, self.now, self.fails = 0, 100.0, False
         self.gate = asyncio.Event()
         self.gate.set()
 
     async def __call__(self) -> int:
-        self.looks += 1
-        seen = self.looks
+        self.count += 1
+        number = self.count
         await self.gate.wait()
         if self.fails:
             raise ZeroDivisionError
-        return seen
+        return number
 
 
-async def test_callers_share_a_fresh_look_up() -> None:
-    """Callers share a look-up while it runs and as long as it is fresh. Afterwards it runs again."""
-    seen = Seen()
-    look = SingleFlight(seen, reuse_seconds=2.0, clock=lambda: seen.now)
-    assert await asyncio.gather(*(look() for _ in range(50))) == [1] * 50
-    seen.now += 1.9
-    assert await look() == 1
-    seen.now += 0.2
-    assert await look() == 2
+async def test_callers_share_a_recent_result() -> None:
+    """Callers share a call while it runs, and its result for the reuse time. After that, the call runs again."""
+    call = CountedCall()
+    shared = SingleFlight(call, reuse_seconds=2.0, clock=lambda: call.now)
+    assert await asyncio.gather(*(shared() for _ in range(50))) == [1] * 50
+    call.now += 1.9
+    assert await shared() == 1
+    call.now += 0.2
+    assert await shared() == 2
 
 
-async def test_concurrent_callers_share_a_look_up_that_is_never_fresh() -> None:
-    """Concurrent callers share a look-up whose result is never fresh."""
-    seen = Seen()
-    look = SingleFlight(seen, reuse_seconds=0.0, clock=lambda: seen.now)
-    assert await asyncio.gather(*(look() for _ in range(50))) == [1] * 50
-    assert await look() == 2
+async def test_concurrent_callers_share_a_call_without_reuse() -> None:
+    """Concurrent callers share a call even if its result is not reused."""
+    call = CountedCall()
+    shared = SingleFlight(call, reuse_seconds=0.0, clock=lambda: call.now)
+    assert await asyncio.gather(*(shared() for _ in range(50))) == [1] * 50
+    assert await shared() == 2
 
 
-async def test_a_cancelled_caller_does_not_cancel_the_look_up() -> None:
-    """A caller that is cancelled does not cancel the look-up of the others."""
-    seen = Seen()
-    seen.gate.clear()
-    look = SingleFlight(seen)
-    first, second = asyncio.create_task(look()), asyncio.create_task(look())
-    await eventually(lambda: seen.looks == 1)
+async def test_a_cancelled_caller_does_not_cancel_the_call() -> None:
+    """A cancelled caller does not cancel the call of the other callers."""
+    call = CountedCall()
+    call.gate.clear()
+    shared = SingleFlight(call)
+    first, second = asyncio.create_task(shared()), asyncio.create_task(shared())
+    await eventually(lambda: call.count == 1)
     first.cancel()
     await asyncio.wait([first])
-    seen.gate.set()
+    call.gate.set()
     assert await second == 1
 
 
-async def test_a_failed_look_up_is_not_kept() -> None:
-    """A failed look-up is not kept."""
-    seen = Seen()
-    look = SingleFlight(seen)
-    seen.fails = True
+async def test_a_failed_call_is_repeated() -> None:
+    """After a failed call, the next caller repeats the call."""
+    call = CountedCall()
+    shared = SingleFlight(call)
+    call.fails = True
     with pytest.raises(ZeroDivisionError):
-        await look()
-    seen.fails = False
-    assert await look() == 2
+        await shared()
+    call.fails = False
+    assert await shared() == 2

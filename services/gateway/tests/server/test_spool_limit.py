@@ -1,4 +1,4 @@
-"""The space for uploads: reserved before the body is read, and released at the end."""
+"""The disk space for uploads is reserved before the body is read, and released at the end."""
 
 from typing import Any
 
@@ -12,8 +12,13 @@ UPLOAD = Route("/documents", "POST", Role.INGEST, upload=True)
 QUESTION = Route("/chat", "POST", Role.ASK)
 
 
-class Held:
-    """Serve requests, and send another one within each."""
+class NestedUploads:
+    """An application behind the limit that sends a further request while it serves a request.
+
+    Attributes:
+        within: The requests to send, the last one first.
+        served: The number of served requests.
+    """
 
     def __init__(self, room: int) -> None:
         self.limit = SpoolLimit(self.serve, room, 100)
@@ -34,27 +39,27 @@ class Held:
 
 
 async def test_uploads_share_the_space() -> None:
-    """Uploads share the space. An upload without space is refused with a time to retry, and space is released."""
-    held = Held(200)
-    held.within = [{"length": b"1"}, {"length": b"50"}]
+    """Uploads share the space. An upload without space is refused with Retry-After. The space is released."""
+    uploads = NestedUploads(200)
+    uploads.within = [{"length": b"1"}, {"length": b"50"}]
     with pytest.raises(RateLimited) as refused:
-        await held.ask(length=b"50")
-    assert (held.served, refused.value.retry_after) == (2, 5)
+        await uploads.ask(length=b"50")
+    assert (uploads.served, refused.value.retry_after) == (2, 5)
     for _ in range(3):
-        await held.ask(length=b"100")
-    assert held.served == 5
+        await uploads.ask(length=b"100")
+    assert uploads.served == 5
 
 
 @pytest.mark.parametrize("length", [None, b"nonsense", b"1000"])
-async def test_an_unknown_length_is_the_largest(length: bytes | None) -> None:
-    """An upload without a valid length, or with a larger one, reserves the largest size."""
-    await Held(200).ask(length=length)
+async def test_an_unknown_length_reserves_the_maximum(length: bytes | None) -> None:
+    """An upload without a valid length, or with a length above the maximum, reserves the maximum size."""
+    await NestedUploads(200).ask(length=length)
     with pytest.raises(RateLimited):
-        await Held(199).ask(length=length)
+        await NestedUploads(199).ask(length=length)
 
 
 async def test_other_requests_need_no_space() -> None:
     """Other requests reserve no space."""
-    held = Held(0)
-    await held.ask(QUESTION, b"100")
-    assert held.served == 1
+    uploads = NestedUploads(0)
+    await uploads.ask(QUESTION, b"100")
+    assert uploads.served == 1

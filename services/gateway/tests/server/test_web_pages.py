@@ -1,4 +1,4 @@
-"""server.web_pages: the protection against web pages where authentication is off."""
+"""The protection of a gateway without authentication against requests from web pages."""
 
 from pathlib import Path
 from typing import Any
@@ -21,13 +21,13 @@ def client(fakes: Any, tmp_path: Path, **settings: Any) -> httpx.AsyncClient:
     path = tmp_path / "frontends.yaml"
     path.write_text(FRONTENDS)
     fakes.frontends = FrontendsFile(path)
-    told = Settings(default_index="docs", **{"allowed_hosts": ["Causeway.internal", "other:81"], **settings})
-    transport = httpx.ASGITransport(build_app(told, fakes.services()), raise_app_exceptions=False)
+    configured = Settings(default_index="docs", **{"allowed_hosts": ["Causeway.internal", "other:81"], **settings})
+    transport = httpx.ASGITransport(build_app(configured, fakes.services()), raise_app_exceptions=False)
     return httpx.AsyncClient(transport=transport, base_url="http://localhost:8080")
 
 
 @pytest.mark.parametrize(
-    ("host", "taken"),
+    ("host", "accepted"),
     [
         *(
             (host, True)
@@ -42,18 +42,18 @@ def client(fakes: Any, tmp_path: Path, **settings: Any) -> httpx.AsyncClient:
         *((host, False) for host in ("evil@localhost.com", "[::1", "0.0.0.0", "notlocalhost")),
     ],
 )
-async def test_hosts(fakes: Any, tmp_path: Path, host: str, taken: bool) -> None:
+async def test_only_own_hosts_are_accepted(fakes: Any, tmp_path: Path, host: str, accepted: bool) -> None:
     """Loopback hosts, hosts of profiles and allowed hosts are accepted. Other hosts are refused with 403."""
     async with client(fakes, tmp_path) as http:
         for method, path in (("GET", "/indexes"), ("DELETE", "/indexes/x"), ("GET", "/nowhere")):
             answer = await http.request(method, path, headers={"host": host})
-            assert (answer.status_code == 403) != taken, (path, answer.text)
-            if not taken:
+            assert (answer.status_code == 403) != accepted, (path, answer.text)
+            if not accepted:
                 assert "CAUSEWAY_ALLOWED_HOSTS" in answer.text
 
 
 @pytest.mark.parametrize(
-    ("path", "headers", "taken"),
+    ("path", "headers", "accepted"),
     [
         ("/chat", {}, True),
         ("/chat", {"origin": "http://localhost:8080"}, True),
@@ -69,11 +69,13 @@ async def test_hosts(fakes: Any, tmp_path: Path, host: str, taken: bool) -> None
         ("/help/chat", {"origin": "https://evil.example.com", "sec-fetch-site": "cross-site"}, False),
     ],
 )
-async def test_pages(fakes: Any, tmp_path: Path, path: str, headers: dict[str, str], taken: bool) -> None:
+async def test_pages_of_other_origins_are_refused(
+    fakes: Any, tmp_path: Path, path: str, headers: dict[str, str], accepted: bool
+) -> None:
     """A page of another origin is refused unless its profile allows it. Programs and own pages are served."""
     async with client(fakes, tmp_path) as http:
         answer = await http.post(path, json=QUESTION, headers=headers)
-        assert answer.status_code == (200 if taken else 403), answer.text
+        assert answer.status_code == (200 if accepted else 403), answer.text
 
 
 async def test_navigation_from_another_page_is_served(fakes: Any, tmp_path: Path) -> None:
@@ -85,7 +87,7 @@ async def test_navigation_from_another_page_is_served(fakes: Any, tmp_path: Path
 
 
 async def test_with_authentication_any_host_is_accepted(fakes: Any, tmp_path: Path) -> None:
-    """Any host is accepted if credentials are needed."""
+    """Any host is accepted if the gateway requires credentials."""
     async with client(fakes, tmp_path, auth="keys") as http:
         answer = await http.get(
             "/indexes", headers={"host": "any.example.com", "origin": "https://evil.example.com"}
