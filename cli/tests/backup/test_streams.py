@@ -31,9 +31,9 @@ async def client(tmp_path: Path) -> AsyncIterator[Client]:
 @pytest.fixture
 def folder(tmp_path: Path) -> Folder:
     """Create an empty folder of a backup."""
-    made = Folder(tmp_path / "backup")
-    made.begin()
-    return made
+    created = Folder(tmp_path / "backup")
+    created.begin()
+    return created
 
 
 async def test_a_restored_stream_has_its_sequence_numbers(client: Client, folder: Folder) -> None:

@@ -67,9 +67,11 @@ def test_an_index_is_shown(gateway: Any, index: Callable[..., Any]) -> None:
 
 def test_an_index_is_created(gateway: Any, index: Callable[..., Any]) -> None:
     """The created index has exactly the given settings."""
-    made = index("create", "new", "-e", "bge", "--language", "de", "--chunk-tokens", "64", "--no-expand", "--json")
+    created = index(
+        "create", "new", "-e", "bge", "--language", "de", "--chunk-tokens", "64", "--no-expand", "--json"
+    )
     expected = {"index_name": "new", "embedding": "bge", "language": "de", "chunk_tokens": 64, "expand": False}
-    assert json.loads(made.stdout) == expected
+    assert json.loads(created.stdout) == expected
     assert "new" in gateway.settings
 
 

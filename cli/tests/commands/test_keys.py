@@ -58,7 +58,7 @@ async def test_a_key_is_shown_once(run: Run, tmp_path: Path) -> None:
 
 async def test_a_key_with_all_members(run: Run, tmp_path: Path) -> None:
     """The record of a key has the values of all options. --json prints the key with its record."""
-    made = json.loads(
+    created = json.loads(
         (
             await run(
                 *("create", "--name", "page", "--tenant", "north", "--user", "Ann Ä", "--roles", "ask, ingest"),
@@ -68,34 +68,37 @@ async def test_a_key_with_all_members(run: Run, tmp_path: Path) -> None:
     )
     [raw] = (await stored(tmp_path)).values()
     record = ApiKey.from_json(raw)
-    assert record.matches(made.pop("key"))
+    assert record.matches(created.pop("key"))
     assert (record.tenant, record.user, record.roles) == ("north", "Ann Ä", ("ask", "ingest"))
     assert (record.oids, record.groups, record.profiles) == (("o1", "o2"), ("staff",), ("help", "staff"))
     assert record.expires_at is not None
     assert abs(record.expires_at - time.time() - 90 * 86400) < 60
-    assert made == {name: value for name, value in json.loads(raw).items() if name != "digest"}
+    assert created == {name: value for name, value in json.loads(raw).items() if name != "digest"}
     [listed] = [json.loads(line) for line in (await run("list", "--json")).stdout.splitlines()]
-    assert listed == made
+    assert listed == created
 
 
 async def test_keys_are_listed_and_revoked(run: Run, tmp_path: Path) -> None:
     """`list` shows the oldest key first, for all tenants or one. `revoke` accepts ids and keys."""
     assert (await run("list", "--json")).stdout == ""
-    made = {}
+    created = {}
     for name, tenant in (("a", "north"), ("b", "south"), ("c", "south")):
-        made[name] = json.loads((await run("create", "--name", name, "--tenant", tenant, "--json")).stdout)
+        created[name] = json.loads((await run("create", "--name", name, "--tenant", tenant, "--json")).stdout)
     listed = await run("list", "--json")
     assert (listed.exit_code, listed.stderr) == (0, "")
     assert [json.loads(line)["name"] for line in listed.stdout.splitlines()] == ["a", "b", "c"]
     lines = (await run("list", "--tenant", "south")).stdout.splitlines()[1:]
     assert [line.split()[1] for line in lines] == ["b", "c"]
-    result = await run("revoke", made["a"]["id"], made["b"]["key"], "--json")
-    assert [json.loads(line)["id"] for line in result.stdout.splitlines()] == [made["a"]["id"], made["b"]["id"]]
-    assert list(await stored(tmp_path)) == [made["c"]["id"]]
-    again = await run("revoke", made["a"]["id"])
+    result = await run("revoke", created["a"]["id"], created["b"]["key"], "--json")
+    assert [json.loads(line)["id"] for line in result.stdout.splitlines()] == [
+        created["a"]["id"],
+        created["b"]["id"],
+    ]
+    assert list(await stored(tmp_path)) == [created["c"]["id"]]
+    again = await run("revoke", created["a"]["id"])
     assert (again.exit_code, again.stdout) == (1, "")
     assert "this API key does not exist" in again.stderr
-    assert made["b"]["key"] not in (await run("revoke", made["b"]["key"])).stderr
+    assert created["b"]["key"] not in (await run("revoke", created["b"]["key"])).stderr
 
 
 @pytest.mark.parametrize(

@@ -180,14 +180,14 @@ def test_all_processes_end_when_the_command_is_killed(start: Callable[..., Any])
     url = json.loads(process.stdout.readline())["url"]
     process.kill()
 
-    def gone() -> bool:
+    def is_down() -> bool:
         try:
             httpx.get(f"{url}/readyz")
         except httpx.HTTPError:
             return True
         return False
 
-    _eventually(gone)
+    _eventually(is_down)
     process = start("--port", "0", "--json")
     assert json.loads(process.stdout.readline())["url"]
     process.terminate()

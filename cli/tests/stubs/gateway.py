@@ -288,9 +288,9 @@ class Gateway:
         return JSONResponse(body, headers={"x-trace-id": TRACE})
 
     async def _create_index(self, request: Request) -> Response:
-        made = await request.json()
-        self.settings[made["index_name"]] = {"documents": 0, "chunks": 0, "embedding": "minilm", **made}
-        return JSONResponse(made, status_code=201)
+        created = await request.json()
+        self.settings[created["index_name"]] = {"documents": 0, "chunks": 0, "embedding": "minilm", **created}
+        return JSONResponse(created, status_code=201)
 
     async def _index(self, request: Request) -> Response:
         name = request.path_params["index"]

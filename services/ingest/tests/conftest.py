@@ -133,8 +133,8 @@ class Retriever(retriever_pb2_grpc.RetrieverServiceServicer):
     ) -> retriever_pb2.ListDocumentsResponse:
         [condition] = request.filter.must
         assert condition.match_any.field == f"metadata.{keys.PART_OF_ID}"
-        [wanted] = map(json.loads, condition.match_any.json_values)
-        found = [each for each in self._of(request) if self._outer(each) == wanted]
+        [outer] = map(json.loads, condition.match_any.json_values)
+        found = [each for each in self._of(request) if self._outer(each) == outer]
         first = int(request.page_token or 0)
         token = str(first + 1) if len(found) > first + 1 else ""  # pages of one
         return retriever_pb2.ListDocumentsResponse(documents=found[first : first + 1], next_page_token=token)
@@ -142,12 +142,12 @@ class Retriever(retriever_pb2_grpc.RetrieverServiceServicer):
     async def DeleteDocuments(  # noqa: N802  # the contract's name
         self, request: retriever_pb2.DeleteDocumentsRequest, context: Any
     ) -> retriever_pb2.DeleteDocumentsResponse:
-        gone = [
+        removed = [
             each for each in self._of(request) if {each.document_id, self._outer(each)} & {*request.document_ids}
         ]
-        for each in gone:
+        for each in removed:
             del self.documents[request.principal.tenant, request.index, each.document_id]
-        return retriever_pb2.DeleteDocumentsResponse(deleted=gone)
+        return retriever_pb2.DeleteDocumentsResponse(deleted=removed)
 
     def _of(self, request: Any) -> list[document_pb2.Document]:
         place = (request.principal.tenant, request.index)
@@ -160,20 +160,22 @@ class Retriever(retriever_pb2_grpc.RetrieverServiceServicer):
         self, request: retriever_pb2.UpdateDocumentRequest, context: Any
     ) -> retriever_pb2.UpdateDocumentResponse:
         key = (request.principal.tenant, request.index, request.document.document_id)
-        there, chunks = self.documents.get(key, (None, []))
-        if there is None or there.sha256 != request.document.sha256:
+        stored, chunks = self.documents.get(key, (None, []))
+        if stored is None or stored.sha256 != request.document.sha256:
             raise NotFound("No such document.")
-        if there.generation > request.document.generation:
+        if stored.generation > request.document.generation:
             raise StaleGeneration("The index already has a newer version of the document.")
-        made = document_pb2.Document()
-        made.CopyFrom(there)
+        updated = document_pb2.Document()
+        updated.CopyFrom(stored)
         for name in ("metadata_json", "category", "language", "generation"):
-            setattr(made, name, getattr(request.document, name))
-        made.access.CopyFrom(request.document.access)
-        self.documents[key] = (made, chunks)
-        there.generation = made.generation
-        outcome = retriever_pb2.UPDATE_OUTCOME_UNCHANGED if there == made else retriever_pb2.UPDATE_OUTCOME_UPDATED
-        return retriever_pb2.UpdateDocumentResponse(outcome=outcome, document=made)
+            setattr(updated, name, getattr(request.document, name))
+        updated.access.CopyFrom(request.document.access)
+        self.documents[key] = (updated, chunks)
+        stored.generation = updated.generation
+        outcome = (
+            retriever_pb2.UPDATE_OUTCOME_UNCHANGED if stored == updated else retriever_pb2.UPDATE_OUTCOME_UPDATED
+        )
+        return retriever_pb2.UpdateDocumentResponse(outcome=outcome, document=updated)
 
     async def Upsert(  # noqa: N802  # the contract's name
         self, request_iterator: AsyncIterator[retriever_pb2.UpsertRequest], context: Any
@@ -214,18 +216,18 @@ class Retriever(retriever_pb2_grpc.RetrieverServiceServicer):
         space = (begin.embedding_model, begin.dimension)
         if self.spaces.get((begin.principal.tenant, begin.index), space) != space:
             raise InvalidRequest("The index has vectors of another model.", field="embedding_model")
-        there = self.documents.get((begin.principal.tenant, begin.index, begin.document.document_id))
-        if there is not None and there[0].generation > begin.document.generation:
+        stored = self.documents.get((begin.principal.tenant, begin.index, begin.document.document_id))
+        if stored is not None and stored[0].generation > begin.document.generation:
             raise StaleGeneration("The index already has a newer version of the document.")
-        return there[0] if there else None
+        return stored[0] if stored else None
 
     def _commit(
         self, begin: retriever_pb2.UpsertBegin, chunks: list[document_pb2.Chunk], count: int
     ) -> retriever_pb2.UpsertResponse:
-        there = self._check(begin)
+        stored = self._check(begin)
         if count != len(chunks) or [chunk.number for chunk in chunks] != list(range(count)):
             raise InvalidRequest("Another number of chunks.")
-        if there is not None and there.generation == begin.document.generation:
+        if stored is not None and stored.generation == begin.document.generation:
             return retriever_pb2.UpsertResponse(
                 outcome=retriever_pb2.UPSERT_OUTCOME_UNCHANGED, document=begin.document
             )
@@ -233,7 +235,7 @@ class Retriever(retriever_pb2_grpc.RetrieverServiceServicer):
         self.spaces[begin.principal.tenant, begin.index] = (begin.embedding_model, begin.dimension)
         self.commits += 1
         self.documents[begin.principal.tenant, begin.index, begin.document.document_id] = (begin.document, chunks)
-        outcome = retriever_pb2.UPSERT_OUTCOME_REPLACED if there else retriever_pb2.UPSERT_OUTCOME_CREATED
+        outcome = retriever_pb2.UPSERT_OUTCOME_REPLACED if stored else retriever_pb2.UPSERT_OUTCOME_CREATED
         return retriever_pb2.UpsertResponse(outcome=outcome, document=begin.document)
 
     def texts(self, name: str, index: str = "library") -> list[str]:
@@ -457,7 +459,7 @@ class Bad:
     name: str
     content: bytes
     reason: str
-    says: str
+    message: str
 
 
 @pytest.fixture

@@ -3,19 +3,19 @@ from dataclasses import replace
 import pytest
 from ingest.domain import Document
 
-THERE = Document("id", "a", "0" * 64, 5, page_count=3)
+DOCUMENT = Document("id", "a", "0" * 64, 5, page_count=3)
 SLIDES = "application/vnd.openxmlformats-officedocument.presentationml.presentation"
 
 
 @pytest.mark.parametrize(
-    ("there", "reads_as"),
+    ("document", "expected"),
     [
-        (replace(THERE, content_type="application/pdf"), False),
-        (replace(THERE, content_type="application/pdf", has_pictures=True), True),
-        (replace(THERE, content_type=SLIDES), True),
-        (replace(THERE, content_type="text/plain", page_count=0), True),
+        (replace(DOCUMENT, content_type="application/pdf"), False),
+        (replace(DOCUMENT, content_type="application/pdf", has_pictures=True), True),
+        (replace(DOCUMENT, content_type=SLIDES), True),
+        (replace(DOCUMENT, content_type="text/plain", page_count=0), True),
     ],
 )
-def test_pictures_are_compared_only_if_possible(there: Document, reads_as: bool) -> None:
+def test_pictures_are_compared_only_if_possible(document: Document, expected: bool) -> None:
     """If documents of a type never have pictures, versions with and without pictures have the same content."""
-    assert there.has_same_content_as(replace(THERE, page_count=0, has_pictures=True)) is reads_as
+    assert document.has_same_content_as(replace(DOCUMENT, page_count=0, has_pictures=True)) is expected

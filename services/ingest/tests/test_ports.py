@@ -202,11 +202,11 @@ async def queue(request: pytest.FixtureRequest, client: Client, transport: Inges
 
 async def test_a_job_is_redelivered_until_it_is_acknowledged(queue: tuple[Queue, Any]) -> None:
     """A returned job is redelivered with a higher attempt and the same generation. An acknowledged job is not."""
-    taken, put = queue
-    assert await taken.take() is None
+    jobs_queue, put = queue
+    assert await jobs_queue.take() is None
     job = replace(make_job(b"x", generation=7), content=b"x")
     await put(job)
-    first = await taken.take()
+    first = await jobs_queue.take()
     assert first is not None
     assert isinstance(first.job, FileJob)
     assert (first.job.job_id, first.attempt, first.headers["traceparent"]) == (job.job_id, 1, "x")
@@ -214,13 +214,13 @@ async def test_a_job_is_redelivered_until_it_is_acknowledged(queue: tuple[Queue,
     assert replace(first.job.document, generation=7) == job.document
     await first.extend()
     await first.redeliver(0)
-    second = await taken.take()
+    second = await jobs_queue.take()
     assert second is not None
     assert isinstance(second.job, FileJob)
     assert second.attempt == 2
     assert second.job.document.generation == first.job.document.generation > 0
     await second.acknowledge()
-    assert await taken.take() is None
+    assert await jobs_queue.take() is None
 
 
 async def test_later_jobs_have_higher_generations(client: Client, transport: IngestTransport) -> None:

@@ -87,7 +87,7 @@ async def test_every_bad_file_fails_with_its_reason(
     for bad, job_id in submitted:
         job = await gateway.finished(job_id)
         assert (bad.name, job.state, job.error.reason) == (bad.name, FAILED, bad.reason)
-        assert bad.says in job.error.message, bad.name
+        assert bad.message in job.error.message, bad.name
         assert job.attempt == 1
     assert (await gateway.finished(good)).state == SUCCEEDED
     assert len(retriever.documents) == 1

@@ -13,7 +13,7 @@ from servicekit.errors import Unavailable
 from servicekit.nats import GENERATION, IngestTransport
 
 
-async def taken(queue: NatsQueue, count: int) -> list[str]:
+async def take_jobs(queue: NatsQueue, count: int) -> list[str]:
     """Take jobs and acknowledge each at once; return their ids."""
     found = []
     for _ in range(count):
@@ -30,12 +30,12 @@ async def test_a_full_lane_does_not_delay_others(client: Client, transport: Inge
     queue = NatsQueue(client, transport, lambda: next(seconds))
     for number in range(40):
         await gateway.submit(f"{number}.md", b"x", lane=3)
-    assert await taken(queue, 3)
+    assert await take_jobs(queue, 3)
     for _ in range(3):
         quick = await gateway.submit("quick.md", b"x", lane=0)
-        assert quick in await taken(queue, 2)
+        assert quick in await take_jobs(queue, 2)
     quick_ones = {await gateway.submit(f"quick {number}.md", b"x", lane=0) for number in range(16)}
-    assert not set(await taken(queue, 8)) <= quick_ones
+    assert not set(await take_jobs(queue, 8)) <= quick_ones
 
 
 async def test_an_empty_lane_is_polled_less_often(client: Client, transport: IngestTransport, gateway: Any) -> None:
@@ -43,26 +43,26 @@ async def test_an_empty_lane_is_polled_less_often(client: Client, transport: Ing
     now = 0.0
     queue = NatsQueue(client, transport, lambda: now)
     submitted = [await gateway.submit(f"{number}.md", b"x", lane=3) for number in range(9)]
-    found = await taken(queue, 1)
+    found = await take_jobs(queue, 1)
     before = client.stats["out_msgs"]
-    found += await taken(queue, 7)
+    found += await take_jobs(queue, 7)
     assert client.stats["out_msgs"] - before == 2 * 7  # a poll and an acknowledgement of each job
     quick = await gateway.submit("quick.md", b"x", lane=0)
-    found += await taken(queue, 1)
+    found += await take_jobs(queue, 1)
     assert found == submitted
-    assert await taken(queue, 1) == [quick]
+    assert await take_jobs(queue, 1) == [quick]
     submitted = [await gateway.submit(f"{number}.md", b"x", lane=3) for number in range(9)]
-    assert await taken(queue, 1) == submitted[:1]
+    assert await take_jobs(queue, 1) == submitted[:1]
     quick = await gateway.submit("quick.md", b"x", lane=0)
     now = 1
-    assert quick in await taken(queue, 2)
+    assert quick in await take_jobs(queue, 2)
 
 
 async def test_every_lane_is_emptied(client: Client, transport: IngestTransport, gateway: Any) -> None:
     """The queue delivers each job once. Then it is empty."""
     queue = NatsQueue(client, transport)
     submitted = [await gateway.submit(f"{n}.md", b"x", lane=n % keys.INGEST_LANES) for n in range(12)]
-    assert sorted(await taken(queue, 12)) == sorted(submitted)
+    assert sorted(await take_jobs(queue, 12)) == sorted(submitted)
     assert await queue.take() is None
 
 
@@ -84,7 +84,7 @@ async def test_a_message_with_an_invalid_header_becomes_a_dead_letter(
     await gateway.submit("a.md", b"a", headers={GENERATION: said})
     good = await gateway.submit("b.md", b"b")
     assert await queue.take() is None
-    assert await taken(queue, 1) == [good]
+    assert await take_jobs(queue, 1) == [good]
     [letter] = await gateway.dead()
     assert letter.headers["Causeway-Reason"] == "INVALID_REQUEST"
     assert GENERATION in letter.headers["Causeway-Message"]

@@ -124,7 +124,7 @@ async def test_unread_pages_are_recorded(rig: Rig) -> None:
 
 
 async def test_pages_that_were_recognised_are_recorded(rig: Rig) -> None:
-    """The metadata lists recognised pages with their confidence. If OCR is off, there are none."""
+    """The metadata lists recognised pages with their confidence. No page is recognised if OCR is off."""
     assert await rig.run(rig.upload(b"One.\fscan")) is State.SUCCEEDED
     document, chunks = rig.index.documents["acme", "library", "id of notes.txt"]
     assert json.loads(document.metadata_json)["ocr"] == [{"page": 2, "confidence": 0.9}]

@@ -20,8 +20,8 @@ async def test_the_log_line_of_a_job() -> None:
     await report.progress(Progress(pages_done=2, pages_total=2))
     await report.progress(Progress(2, 2, 5, 5), State.INDEXING)
     fields = metrics.ended(job, report, "succeeded")
-    told = {name: fields[name] for name in ("state", "tenant", "index", "kind", "pages", "chunks")}
-    assert told == {
+    logged = {name: fields[name] for name in ("state", "tenant", "index", "kind", "pages", "chunks")}
+    assert logged == {
         "state": "succeeded",
         "tenant": "acme",
         "index": "library",

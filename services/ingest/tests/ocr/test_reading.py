@@ -187,9 +187,9 @@ def test_pictures_in_word_and_powerpoint(parse: Parse) -> None:
         slide = deck.slides.add_slide(deck.slide_layouts[6])
         slide.shapes.add_picture(io.BytesIO(picture("PNG", size)), 0, 0)
     slide.shapes.add_textbox(0, 0, 99999, 99999).text_frame.text = "Text."
-    for made, name, pages in ((document, "a.docx", [0, 0]), (deck, "a.pptx", [1, 3])):
+    for office_document, name, pages in ((document, "a.docx", [0, 0]), (deck, "a.pptx", [1, 3])):
         buffer = io.BytesIO()
-        made.save(buffer)
+        office_document.save(buffer)
         found = summary(parse(buffer.getvalue(), name, Reader()))
         assert [number for number, _, _ in found] == pages
         assert sorted(text for _, text, _ in found) == ["Boats leave at ten.", "Text."]

@@ -136,9 +136,9 @@ async def test_bad_files_fail_alone(parse: Parse, bad: list[Case], make_docx: Ma
     for name, content, *_ in bad[8:]:
         results += await asyncio.gather(parse(content, name), parse(good, "good"), return_exceptions=True)
         assert results.pop() == "Good."
-    for (name, _, error, says), result in zip(bad, results, strict=True):
+    for (name, _, error, message), result in zip(bad, results, strict=True):
         assert type(result) is error, (name, result)
-        with pytest.raises(error, match=says):
+        with pytest.raises(error, match=message):
             raise result
 
 

@@ -50,7 +50,7 @@ def test_a_package_that_cannot_be_unpacked(tmp_path: Path) -> None:
 
 
 @pytest.mark.parametrize(
-    ("content", "says"),
+    ("content", "message"),
     [
         (archive(_T_="application/vnd.ms-word.document.macroEnabled.main+xml"), ".docm"),
         (archive(_T_="application/vnd.ms-excel.sheet.binary.macroEnabled.main"), ".xlsb"),
@@ -61,10 +61,10 @@ def test_a_package_that_cannot_be_unpacked(tmp_path: Path) -> None:
         (bytes(64), "nothing but zero bytes"),
     ],
 )
-def test_messages_name_other_types(tmp_path: Path, content: bytes, says: str) -> None:
+def test_messages_name_other_types(tmp_path: Path, content: bytes, message: str) -> None:
     """The message tells the user the type of the file and what to do."""
     path = tmp_path / "original"
     path.write_bytes(content)
     kind = containers.kind(path, content)
     assert kind is not None
-    assert says in kind
+    assert message in kind

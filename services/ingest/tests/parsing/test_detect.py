@@ -64,7 +64,7 @@ def test_formats_by_content(found: Callable[[bytes, str], str], content: bytes, 
 
 
 @pytest.mark.parametrize(
-    ("content", "suffix", "error", "says"),
+    ("content", "suffix", "error", "message"),
     [
         (b"", ".pdf", Unreadable, "empty"),
         (PDF, ".md", Unreadable, "is a PDF"),
@@ -81,10 +81,10 @@ def test_formats_by_content(found: Callable[[bytes, str], str], content: bytes, 
     ],
 )
 def test_refusals_say_what_the_file_is(
-    found: Callable[[bytes, str], str], content: bytes, suffix: str, error: type[Refusal], says: str
+    found: Callable[[bytes, str], str], content: bytes, suffix: str, error: type[Refusal], message: str
 ) -> None:
     """A wrong suffix is unreadable, another type is unsupported. The message names the detected type."""
-    with pytest.raises(error, match=says):
+    with pytest.raises(error, match=message):
         found(content, suffix)
 
 

@@ -88,7 +88,7 @@ async def odd(tmp_path: Path) -> AsyncIterator[Callable[[str], Any]]:
 
 
 @pytest.mark.parametrize(
-    ("word", "error", "says"),
+    ("word", "error", "message"),
     [
         ("hang", UnreadableDocument, "longer than 0.5 s"),
         ("spin", UnreadableDocument, "longer than 0.5 s"),
@@ -103,11 +103,11 @@ async def odd(tmp_path: Path) -> AsyncIterator[Callable[[str], Any]]:
     ],
 )
 async def test_a_document_fails_alone(
-    odd: Callable[..., Any], word: str, error: type[Exception], says: str
+    odd: Callable[..., Any], word: str, error: type[Exception], message: str
 ) -> None:
     """A document that hangs, crashes or exceeds the memory limit fails with the reason. The next one is read."""
-    with pytest.raises(error, match=says):
-        await odd(word, 0.5 if "longer" in says else 60)
+    with pytest.raises(error, match=message):
+        await odd(word, 0.5 if "longer" in message else 60)
     assert (await odd("fine")).startswith("fine in ")
 
 

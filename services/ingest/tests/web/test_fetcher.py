@@ -47,8 +47,8 @@ class Site:
         """Make the server return the same response to all requests."""
 
         async def answer(_: web.BaseRequest) -> web.StreamResponse:
-            said = HTML | {name.replace("_", "-"): value for name, value in headers.items()}
-            return web.Response(body=body, status=status, headers=said)
+            response_headers = HTML | {name.replace("_", "-"): value for name, value in headers.items()}
+            return web.Response(body=body, status=status, headers=response_headers)
 
         self.answer = answer
 
@@ -161,11 +161,11 @@ async def test_addresses_that_are_not_public(site: Site, tmp_path: Path, host: s
 
 async def test_addresses_are_checked_at_each_connection(site: Site, fetch: Fetch) -> None:
     """The addresses of a name are checked at each connection, because they can change."""
-    asked: list[str] = []
+    checked: list[str] = []
 
     def once(address: str) -> bool:
-        asked.append(address)
-        return len(asked) == 1
+        checked.append(address)
+        return len(checked) == 1
 
     async def again(_: web.BaseRequest) -> web.StreamResponse:
         return web.Response(status=302, headers={"location": "/again"})
@@ -173,7 +173,7 @@ async def test_addresses_are_checked_at_each_connection(site: Site, fetch: Fetch
     site.answer = again
     with pytest.raises(PermissionDenied):
         await fetch(f"http://127.0.0.1:{site.port}/", hosts=("127.0.0.1",), is_allowed=once)
-    assert asked == ["127.0.0.1", "127.0.0.1"]
+    assert checked == ["127.0.0.1", "127.0.0.1"]
     assert len(site.requests) == 1
 
 
@@ -242,7 +242,7 @@ async def test_a_server_that_is_too_slow_or_absent(site: Site, fetch: Fetch) -> 
         await fetch(site.url, seconds=0.2)
     ended.set()
     with pytest.raises(UpstreamRejected):
-        await fetch(f"http://nobody.invalid:{site.port}/", hosts=("nobody.invalid",))
+        await fetch(f"http://absent.invalid:{site.port}/", hosts=("absent.invalid",))
 
 
 @pytest.mark.parametrize(

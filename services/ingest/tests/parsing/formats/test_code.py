@@ -56,33 +56,33 @@ def sections(source: str, suffix: str) -> tuple[Section, ...]:
 
 def test_functions_and_classes_are_sections() -> None:
     """A function is a section, including the comment above it. A long class has a section for each method."""
-    made = sections(PYTHON, ".py")
-    paths = [section.headings for section in made]
+    found = sections(PYTHON, ".py")
+    paths = [section.headings for section in found]
     assert paths[:3] == [(), ("go",), ("Ferry",)]
     assert paths[3:33] == [("Ferry", f"step_{number}") for number in range(30)]
     assert paths[33:] == [()]
-    assert made[1].text == "# Goes.\n@cached\ndef go(a):\n    return a"
-    assert made[2].text.startswith('class Ferry(Boat):\n    """A boat."""')
-    assert made[-1].text == "x = 1"
+    assert found[1].text == "# Goes.\n@cached\ndef go(a):\n    return a"
+    assert found[2].text.startswith('class Ferry(Boat):\n    """A boat."""')
+    assert found[-1].text == "x = 1"
 
 
 @pytest.mark.parametrize("suffix", SOURCES)
 def test_languages(suffix: str) -> None:
     """Each grammar finds the definitions, with their comments and attributes."""
     source, names = SOURCES[suffix]
-    made = sections(source, suffix)
-    assert [section.headings[-1] for section in made if section.headings] == names
-    assert "".join("".join(section.text.split()) for section in made) == "".join(source.split())
-    for section in made:
+    found = sections(source, suffix)
+    assert [section.headings[-1] for section in found if section.headings] == names
+    assert "".join("".join(section.text.split()) for section in found) == "".join(source.split())
+    for section in found:
         assert not section.text.rstrip().endswith(("Doc", "*/", "]", "goes."))
 
 
 def test_a_bracket_by_itself_is_no_section() -> None:
     """The closing bracket of a type belongs to its last method."""
     methods = "\n".join(f"  int method{number}() {{ return {number}; }}" for number in range(60))
-    made = sections(f"class C {{\n{methods}\n}}\n", ".java")
-    assert made[-1].headings == ("C", "method59")
-    assert made[-1].text.endswith("\n}")
+    found = sections(f"class C {{\n{methods}\n}}\n", ".java")
+    assert found[-1].headings == ("C", "method59")
+    assert found[-1].text.endswith("\n}")
 
 
 @pytest.mark.parametrize("suffix", [".kt", ".sql", ".sh", ""])

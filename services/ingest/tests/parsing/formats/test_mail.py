@@ -28,7 +28,7 @@ def read_mail(tmp_path: object) -> ReadMail:
 def written(body: str = "The ferry leaves at nine.", **headers: str) -> EmailMessage:
     """Return a mail."""
     mail = EmailMessage()
-    said = {
+    defaults = {
         "From": "Ann Marsh <Ann@Example.org>",
         "To": "Bo <bo@example.org>, crew@example.org",
         "Subject": "Fahrplan für März",
@@ -36,7 +36,7 @@ def written(body: str = "The ferry leaves at nine.", **headers: str) -> EmailMes
         "Message-ID": "<1@example.org>",
         **headers,
     }
-    for name, value in said.items():
+    for name, value in defaults.items():
         mail[name.replace("_", "-")] = value
     mail.set_content(body)
     return mail

@@ -107,14 +107,14 @@ def test_running_lines_are_left_out(read: Read) -> None:
 def test_refusals_name_the_reason(read: Read, make_pdf: Callable[..., bytes], scanned_pdf: bytes) -> None:
     """The refusal names the reason: encrypted, truncated, damaged, scanned, without text, or too long."""
     whole = make_pdf("One.", "Two.", "Three.")
-    for content, says in (
+    for content, message in (
         (make_pdf("secret", password="x"), "encrypted"),
         (whole[:-200], "truncated"),
         (b"%PDF-1.4\ngarbage\n%%EOF", "damaged"),
         (scanned_pdf, "images"),
         (make_pdf("", ""), "no text"),
     ):
-        with pytest.raises(Unreadable, match=says):
+        with pytest.raises(Unreadable, match=message):
             read(content, "a.pdf")
     with pytest.raises(TooLarge, match=r"3 pages. The limit is 2"):
         read(whole, "a.pdf", max_pages=2)
@@ -215,10 +215,10 @@ async def test_the_child_sends_requested_pictures(make_pdf: Callable[..., bytes]
     (tmp_path / "a.pdf").write_bytes(make_pdf("One.", "Two."))
     parser = ProcessParser(Limits(pictures=1))
     try:
-        for wanted in (True, False):
-            parts = [part async for part in parser.parse(tmp_path / "a.pdf", "a.pdf", pictures=wanted)]
+        for requested in (True, False):
+            parts = [part async for part in parser.parse(tmp_path / "a.pdf", "a.pdf", pictures=requested)]
             assert isinstance(parts[0], Head)
             found = [part.picture[:2] for part in parts if isinstance(part, Page)]
-            assert found == ([b"\xff\xd8", b""] if wanted else [b"", b""])
+            assert found == ([b"\xff\xd8", b""] if requested else [b"", b""])
     finally:
         await parser.aclose()

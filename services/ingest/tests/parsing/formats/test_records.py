@@ -12,9 +12,9 @@ from ..conftest import parsed
 
 
 def page(source: str) -> Page:
-    _, made = parsed(records.parse, source, ".json")
-    assert isinstance(made, Page)
-    return made
+    _, result = parsed(records.parse, source, ".json")
+    assert isinstance(result, Page)
+    return result
 
 
 @pytest.mark.parametrize(
@@ -48,7 +48,7 @@ def test_nothing_is_lost() -> None:
 
 
 @pytest.mark.parametrize(
-    ("source", "says"),
+    ("source", "message"),
     [
         ('{"a": [1, 2', "line 1, column 12"),
         ('{"a": 1}\n{"b": 2}\n{"c"', "line 3"),
@@ -58,9 +58,9 @@ def test_nothing_is_lost() -> None:
         (" ", "no text"),
     ],
 )
-def test_refusals_name_the_position(source: str, says: str) -> None:
+def test_refusals_name_the_position(source: str, message: str) -> None:
     """The refusal of a truncated file, or of a file with text after its end, names the position."""
-    with pytest.raises(Unreadable, match=says):
+    with pytest.raises(Unreadable, match=message):
         page(source)
 
 

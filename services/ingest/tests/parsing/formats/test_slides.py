@@ -14,15 +14,15 @@ BOX = (Inches(1), Inches(2), Inches(4), Inches(1))
 
 
 def slide(deck: Any, title: str, *lines: str) -> Any:
-    made = deck.slides.add_slide(deck.slide_layouts[1 if lines else 5])
-    made.shapes.title.text = title
+    added = deck.slides.add_slide(deck.slide_layouts[1 if lines else 5])
+    added.shapes.title.text = title
     if lines:
-        frame = made.placeholders[1].text_frame
+        frame = added.placeholders[1].text_frame
         frame.text = lines[0]
         for line in lines[1:]:
             paragraph = frame.add_paragraph()
             paragraph.text, paragraph.level = line, 1
-    return made
+    return added
 
 
 def test_a_slide_is_a_page(read: Read) -> None:

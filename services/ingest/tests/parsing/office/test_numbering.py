@@ -18,9 +18,18 @@ def level(depth: int, form: str, text: str, start: int = 1) -> str:
 
 def test_numbers_of_several_levels() -> None:
     """A deeper level restarts after each number of the outer level, and may show both numbers."""
-    made = numbers(level(0, "decimal", "%1") + level(1, "decimal", "%1.%2") + level(2, "lowerLetter", "(%3)"))
+    numbering = numbers(level(0, "decimal", "%1") + level(1, "decimal", "%1.%2") + level(2, "lowerLetter", "(%3)"))
     depths = [0, 1, 1, 2, 2, 0, 1, 2]
-    assert [made.marker("1", depth) for depth in depths] == ["1", "1.1", "1.2", "(a)", "(b)", "2", "2.1", "(a)"]
+    assert [numbering.marker("1", depth) for depth in depths] == [
+        "1",
+        "1.1",
+        "1.2",
+        "(a)",
+        "(b)",
+        "2",
+        "2.1",
+        "(a)",
+    ]
 
 
 @pytest.mark.parametrize(
@@ -48,8 +57,8 @@ def test_lists_with_the_same_rules_continue_or_restart() -> None:
     restart = '<w:lvlOverride w:ilvl="0"><w:startOverride w:val="1"/></w:lvlOverride>'
     first = '<w:num w:numId="1"><w:abstractNumId w:val="0"/></w:num>'
     for override, expected in (("", ["1.", "2.", "3."]), (restart, ["1.", "1.", "2."])):
-        made = numbers(level(0, "decimal", "%1."), first + second.format(override))
-        assert [made.marker(name, 0) for name in ("1", "2", "2")] == expected
+        numbering = numbers(level(0, "decimal", "%1."), first + second.format(override))
+        assert [numbering.marker(name, 0) for name in ("1", "2", "2")] == expected
 
 
 def test_an_unknown_list() -> None:

@@ -19,7 +19,7 @@ def package(tmp_path: Path, parts: dict[str, bytes]) -> Path:
 
 
 @pytest.mark.parametrize(
-    ("parts", "error", "says"),
+    ("parts", "error", "message"),
     [
         ({"a.xml": b" " * (MEMORY // 4 + 1)}, TooLarge, "text unpacks to 262145 bytes. The limit is 262144"),
         ({"a.png": b" " * (MEMORY // 2 + 1)}, TooLarge, "document unpacks to 524289 bytes. The limit is 524288"),
@@ -29,10 +29,10 @@ def package(tmp_path: Path, parts: dict[str, bytes]) -> Path:
     ],
 )
 def test_unsafe_documents_are_refused(
-    tmp_path: Path, parts: dict[str, bytes], error: type[Refusal], says: str
+    tmp_path: Path, parts: dict[str, bytes], error: type[Refusal], message: str
 ) -> None:
     """`check` refuses a document that is too large, declares entities, or has an unsupported variant."""
-    with pytest.raises(error, match=says):
+    with pytest.raises(error, match=message):
         ooxml.check(package(tmp_path, parts), MEMORY)
 
 
@@ -53,6 +53,6 @@ def test_library_errors_become_unreadable() -> None:
     ):
         with pytest.raises(expected), ooxml.damaged("It"):
             raise error
-    for source, says in ((b"<a>", "broken"), (b"<a>" * 300 + b"</a>" * 300, "too deeply")):
-        with pytest.raises(Unreadable, match=says), ooxml.damaged("It"):
+    for source, message in ((b"<a>", "broken"), (b"<a>" * 300 + b"</a>" * 300, "too deeply")):
+        with pytest.raises(Unreadable, match=message), ooxml.damaged("It"):
             etree.parse(io.BytesIO(source))
