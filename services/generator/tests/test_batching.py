@@ -116,7 +116,7 @@ async def test_a_failure_is_raised_after_the_earlier_events() -> None:
 
 
 async def test_a_failure_of_a_full_buffer_is_not_lost() -> None:
-    """A failure behind a full buffer is raised after the waiting batches."""
+    """A failure after a full buffer is raised after the waiting batches."""
     script: list[Event | Exception | float] = [text("a"), text("b"), text("c"), ValueError("broken")]
     answer = batched(FakeModel(script=script).generate(PROMPT), most_events=1, most_bytes=MANY)
     for letter in "abc":

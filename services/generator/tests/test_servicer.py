@@ -58,12 +58,12 @@ async def test_the_client_gets_every_member_of_an_event(serve: Serve, conversati
         Event(EventKind.USAGE, usage=Usage(7, 9, exact=True), raw_json=b"{}"),
     ]
     async with serve(FakeModel(script=script)) as generator:
-        got = await events_of(generator, conversation())
-    assert [(event.choice, int(event.kind), event.text, event.raw_json) for event in got] == [
+        events = await events_of(generator, conversation())
+    assert [(event.choice, int(event.kind), event.text, event.raw_json) for event in events] == [
         (event.choice, event.kind.value, event.text, event.raw_json) for event in script
     ]
-    assert [event.HasField("usage") for event in got] == [False] * 4 + [True]
-    assert (got[4].usage.prompt_tokens, got[4].usage.completion_tokens, got[4].usage.exact) == (7, 9, True)
+    assert [event.HasField("usage") for event in events] == [False] * 4 + [True]
+    assert (events[4].usage.prompt_tokens, events[4].usage.completion_tokens, events[4].usage.exact) == (7, 9, True)
 
 
 async def test_a_conversation_reaches_the_model(serve: Serve) -> None:
@@ -258,7 +258,7 @@ async def test_a_fault_of_the_model_server_ends_the_call_and_its_connection(
     """A fault of the model server ends the call in time with a message for the client, and no connection stays
     busy.
     """
-    seconds = 0.5 if "hang" in fault else 20  # the other faults appear at once, also on a busy machine
+    seconds = 0.5 if "hang" in fault else 20  # the other faults appear at once, even on a busy machine
     limits = Limits(connect=20, first_byte=seconds, idle=seconds, most_bytes=1024 * 1024)
     async with serve(openai_model(fault, limits=limits)) as generator:
         with pytest.raises(error) as caught:
@@ -308,7 +308,7 @@ async def test_a_client_that_leaves_before_the_first_token_closes_the_connection
 async def test_a_client_that_leaves_after_the_first_token_closes_the_connection(
     serve: Serve, stub: Stub, openai_model: MakeModel, conversation: Make
 ) -> None:
-    """A client that leaves after the first token closes the connection, also while the model is silent."""
+    """A client that leaves after the first token closes the connection, even while the model is silent."""
     for answer in (stream(["a"] * 1000, pace=0.005), FAULTS["fault-hang-mid"]()):
         stub.requests.clear()
         stub.script(answer)

@@ -83,7 +83,7 @@ async def test_a_running_answer_completes_after_a_change(served: Served, stub: S
 
 
 async def test_a_request_can_start_with_the_models_that_it_holds(served: Served, stub: Stub) -> None:
-    """A request can start with the models that it holds, also after a change."""
+    """A request can start with the models that it holds, even after a change."""
     served.put(models_file(stub))
     with served.catalogue.lease() as models:
         events = models.get("a").generate(PROMPT)

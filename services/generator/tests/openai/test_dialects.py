@@ -287,7 +287,7 @@ async def test_a_refusal_keeps_status_body_and_retry_time(stub: Stub, openai_mod
 async def test_an_error_in_a_stream_is_raised(
     stub: Stub, openai_model: MakeModel, error: dict[str, Any], status: int
 ) -> None:
-    """An error in a stream raises UpstreamRejected, also if the stream then ends normally."""
+    """An error in a stream raises UpstreamRejected, even if the stream then ends normally."""
     for prompt in (PROMPT, OpenAIRequest(b'{"stream":true}')):
         stub.script(Answer((sse(error), DONE), content_type=STREAM))
         with pytest.raises(UpstreamRejected) as caught:

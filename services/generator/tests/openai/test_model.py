@@ -20,9 +20,9 @@ async def events_of(model: OpenAIModel, prompt: Prompt) -> list[Event]:
     return [event async for event in model.generate(prompt)]
 
 
-async def collect(events: AsyncIterator[Event], got: list[Event]) -> None:
+async def collect(events: AsyncIterator[Event], collected: list[Event]) -> None:
     async for event in events:
-        got.append(event)  # noqa: PERF401  # kept when the loop fails
+        collected.append(event)  # noqa: PERF401  # kept when the loop fails
 
 
 async def test_a_streamed_conversation_becomes_events(stub: Stub, openai_model: MakeModel) -> None:
@@ -136,13 +136,15 @@ async def test_the_events_before_a_failure_are_yielded(
 ) -> None:
     """A broken stream yields its earlier events and then raises Unavailable."""
     stub.script(FAULTS[fault]())
-    got: list[Event] = []
+    collected: list[Event] = []
     with pytest.raises(Unavailable, match="The model server"):
-        await collect(openai_model().generate(prompt), got)
+        await collect(openai_model().generate(prompt), collected)
     if prompt is STREAMED:
-        assert [json.loads(event.raw_json)["choices"][0]["delta"]["content"] for event in got] == ["Good so far"]
+        assert [json.loads(event.raw_json)["choices"][0]["delta"]["content"] for event in collected] == [
+            "Good so far"
+        ]
     else:
-        assert [event.text for event in got] == ["", "Good so far"]
+        assert [event.text for event in collected] == ["", "Good so far"]
 
 
 async def test_a_complete_stream_may_end_without_its_end_marker(stub: Stub, openai_model: MakeModel) -> None:

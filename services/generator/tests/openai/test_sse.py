@@ -49,7 +49,7 @@ def test_every_single_cut_of_a_real_stream_gives_the_same_events() -> None:
 
 
 def test_an_event_is_returned_with_its_blank_line() -> None:
-    """An event is returned with the read that has its blank line, also after bare carriage returns."""
+    """An event is returned with the read that has its blank line, even after bare carriage returns."""
     parser = SseParser(LIMIT)
     assert parser.feed(b"data: a\n\ndata: b") == [b"a"]
     assert parser.feed(b"\r\r") == [b"b"]
@@ -57,7 +57,7 @@ def test_an_event_is_returned_with_its_blank_line() -> None:
 
 
 def test_an_event_without_its_blank_line_is_returned_at_the_end() -> None:
-    """The end of the stream returns the last event, also without its blank line."""
+    """The end of the stream returns the last event, even without its blank line."""
     parser = SseParser(LIMIT)
     assert parser.feed(b"data: [DONE]\n") == []
     assert parser.close() == [b"[DONE]"]

@@ -48,7 +48,7 @@ def test_without_a_template_openais_numbers_are_added(tokenizer_directory: Path)
 
 @given(st.text())
 def test_any_text_can_be_counted(counter: HuggingFaceTokens, text: str) -> None:
-    """Any text can be counted, also with lone surrogates."""
+    """Any text can be counted, even with lone surrogates."""
     assert counter.count(text + "\ud800") >= 1
 
 

@@ -61,7 +61,7 @@ def test_a_long_text_is_counted_as_its_parts(text: str) -> None:
 
 
 def test_a_long_run_is_counted() -> None:
-    """A long run without a place to cut is counted, also with characters of several tokens."""
+    """A long run without a place to cut is counted, even with characters of several tokens."""
     counter = OpenAITokens("o200k_base")
     assert counter.count("x" * 700_000) > 0
     assert counter.count("\U00013000" * 150_000) > 150_000

@@ -25,9 +25,9 @@ async def events_of(model: TritonModel, request: Conversation | OpenAIRequest) -
     return [event async for event in model.generate(request)]
 
 
-async def collect(events: AsyncIterator[Event], got: list[Event]) -> None:
+async def collect(events: AsyncIterator[Event], collected: list[Event]) -> None:
     async for event in events:
-        got.append(event)  # noqa: PERF401  # kept when the loop fails
+        collected.append(event)  # noqa: PERF401  # kept when the loop fails
 
 
 def text_of(events: list[Event]) -> str:
@@ -62,7 +62,7 @@ async def test_tokens_are_limited(triton_model: MakeModel, server_name: str) -> 
 
 @pytest.mark.parametrize("server_name", ["words", "ensemble", "deaf"])
 async def test_stop_sequences_end_the_answer(triton_model: MakeModel, server_name: str) -> None:
-    """An answer ends before the first stop sequence, also if tokens cut it."""
+    """An answer ends before the first stop sequence, even if tokens cut it."""
     model = triton_model(server_name)
     for stop, text in ((" three", "one two"), (["ee fo", "never"], "one two thr"), ("two three fo", "one ")):
         events = await events_of(model, prompt("one two three four", stop=stop))
@@ -254,10 +254,10 @@ async def test_a_server_that_does_not_run_is_unavailable(triton_model: MakeModel
 
 async def test_the_events_before_a_failure_are_yielded(triton_model: MakeModel) -> None:
     """A model that fails within an answer yields the earlier words and then raises Unavailable."""
-    got: list[Event] = []
+    collected: list[Event] = []
     with pytest.raises(Unavailable, match="broke off"):
-        await collect(triton_model("broken").generate(prompt("one two three")), got)
-    assert text_of(got) in ("one", "one two")
+        await collect(triton_model("broken").generate(prompt("one two three")), collected)
+    assert text_of(collected) in ("one", "one two")
 
 
 async def test_the_waits_for_tokens_have_time_outs(triton_model: MakeModel) -> None:
@@ -265,10 +265,10 @@ async def test_the_waits_for_tokens_have_time_outs(triton_model: MakeModel) -> N
     with pytest.raises(DeadlineExceeded, match="did not begin to answer within") as caught:
         await events_of(triton_model("slow", first_byte=0.001), prompt("Hi"))
     assert isinstance(caught.value.__cause__, TimeoutError)
-    got: list[Event] = []
+    collected: list[Event] = []
     with pytest.raises(DeadlineExceeded, match="sent nothing further within"):
-        await collect(triton_model("slow", idle=0.001).generate(prompt("a b c")), got)
-    assert text_of(got) == "a"
+        await collect(triton_model("slow", idle=0.001).generate(prompt("a b c")), collected)
+    assert text_of(collected) == "a"
 
 
 async def test_a_refusal_has_the_models_message(triton_model: MakeModel) -> None:

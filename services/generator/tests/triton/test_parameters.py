@@ -23,8 +23,8 @@ def test_given_parameters_keep_their_names() -> None:
 
 def test_what_changes_nothing_is_known() -> None:
     """A value without an effect is neutral, so that a model without the parameter accepts it."""
-    asked = read(top_p=1, presence_penalty=0, temperature=1)
-    assert [asked.is_neutral(name) for name in ("top_p", "presence_penalty", "temperature")] == [True, True, False]
+    parsed = read(top_p=1, presence_penalty=0, temperature=1)
+    assert [parsed.is_neutral(name) for name in ("top_p", "presence_penalty", "temperature")] == [True, True, False]
 
 
 @pytest.mark.parametrize(

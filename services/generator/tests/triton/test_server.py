@@ -248,8 +248,8 @@ async def test_invalid_counts_are_replaced(recording: Any) -> None:
         ("num_output_tokens", "INT64", minus),
         ("finish_reason", "BYTES", b"\x01\x00\x00\x00\xff"),
     ]
-    *_, said, finish, usage = await answered(make())
-    assert said.text == "one \ufffd two"
+    *_, text_event, finish, usage = await answered(make())
+    assert text_event.text == "one \ufffd two"
     assert finish.text == "\ufffd"
     assert usage.usage is not None
     assert not usage.usage.exact

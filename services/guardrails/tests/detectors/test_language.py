@@ -16,7 +16,7 @@ _TEXTS = {
 
 @pytest.mark.parametrize("spoken", _TEXTS)
 def test_only_a_language_that_is_not_allowed_is_a_finding(spoken: str) -> None:
-    """An allowed language is no finding. Another language is a finding without a span, named by its code."""
+    """An allowed language is not a finding. Another language is a finding without a span, named by its code."""
     assert quick(_KIND, languages=[spoken]).detect(_TEXTS[spoken]) == []
     other = "it" if spoken != "it" else "en"
     (found,) = quick(_KIND, languages=[other]).detect(_TEXTS[spoken])

@@ -244,7 +244,7 @@ class ChunkRelay:
             return _choices.decode(payload).choices or []
         except msgspec.ValidationError:
             _value.decode(payload)
-            return []  # valid JSON that is no chunk; the client gets it unchanged
+            return []  # valid JSON that is not a chunk; the client gets it unchanged
 
 
 def whole(answer: bytes) -> bytes:
