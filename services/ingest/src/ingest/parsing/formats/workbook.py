@@ -84,7 +84,7 @@ def _rows(sheet: Any, max_characters: int) -> Iterator[list[str]]:
             row.pop()
         characters += sum(map(len, row))
         if characters > max_characters:
-            raise TooLarge(f"The document has too much text. The limit is {max_characters} characters.")
+            raise TooLarge.characters(max_characters)
         if row or characters:
             yield row
 
