@@ -2,6 +2,7 @@
 
 import contextlib
 import time
+from collections import Counter
 from collections.abc import Iterator
 
 from retriever.domain.query import Step
@@ -12,21 +13,22 @@ class StepTimer:
 
     def __init__(self) -> None:
         self._seconds: dict[str, float] = {}
-        self._running: dict[str, int] = {}
+        self._running: Counter[str] = Counter()
+        self._begins: dict[str, float] = {}
 
     @contextlib.contextmanager
     def time(self, name: str) -> Iterator[None]:
         """Time a step, or a further part of a step. The time of overlapping parts counts once."""
-        begin = time.perf_counter()
         self._seconds.setdefault(name, 0.0)
-        alone = not self._running.get(name)
-        self._running[name] = self._running.get(name, 0) + 1
+        if not self._running[name]:
+            self._begins[name] = time.perf_counter()
+        self._running[name] += 1
         try:
             yield
         finally:
             self._running[name] -= 1
-            if alone:
-                self._seconds[name] += time.perf_counter() - begin
+            if not self._running[name]:
+                self._seconds[name] += time.perf_counter() - self._begins[name]
 
     def steps(self) -> tuple[Step, ...]:
         """Return the steps so far."""
