@@ -58,7 +58,7 @@ def test_others_may_read_the_cache(tmp_path: Path, cache: Path) -> None:
     assert all(file.stat().st_mode & 0o044 == 0o044 for file in directory.iterdir())
 
 
-def test_the_command_says_what_it_did(cache: Path, capsys: pytest.CaptureFixture[str]) -> None:
+def test_the_command_prints_a_line_for_each_graph(cache: Path, capsys: pytest.CaptureFixture[str]) -> None:
     """The command prints a line with the directory for each graph, and ends with exit code 0."""
     assert main(["--cache", str(cache), "--fp32"]) == 0
     lines = capsys.readouterr().out.splitlines()
@@ -66,7 +66,7 @@ def test_the_command_says_what_it_did(cache: Path, capsys: pytest.CaptureFixture
     assert str(entry(cache, "int8")) in lines[0]
 
 
-def test_the_command_speaks_to_machines(cache: Path, capsys: pytest.CaptureFixture[str]) -> None:
+def test_the_command_prints_json(cache: Path, capsys: pytest.CaptureFixture[str]) -> None:
     """With --json, each line is an object with the same values."""
     assert main(["--cache", str(cache), "--json"]) == 0
     facts = json.loads(capsys.readouterr().out)

@@ -37,8 +37,10 @@ async def test_questions_find_answers_in_another_language(embedder: E5Embedder) 
     sets = {path.stem: rows(path) for path in LANGUAGES if path.stem in ("de", "ja")}
     questions = {name: [E5.query_prefix + row["question"] for row in each] for name, each in sets.items()}
     texts = {name: [E5.passage_prefix + row["text"] for row in each] for name, each in sets.items()}
-    for asked, told in (("de", "ja"), ("ja", "de")):
-        cosines = await embedder.embed(questions[asked]) @ (await embedder.embed(texts[told])).T
+    for question_language, text_language in (("de", "ja"), ("ja", "de")):
+        cosines = (
+            await embedder.embed(questions[question_language]) @ (await embedder.embed(texts[text_language])).T
+        )
         assert (cosines.argmax(axis=1) == np.arange(10)).sum() >= 8
         assert cosines.diagonal().mean() > E5.cosine_floor + 0.05
 

@@ -40,7 +40,7 @@ async def test_no_more_run_at_a_time_than_there_are_workers() -> None:
     await threads.aclose()
 
 
-async def test_a_long_call_does_not_fill_the_line() -> None:
+async def test_a_long_call_creates_few_tasks() -> None:
     """Ten thousand items create as many tasks as there are workers."""
     threads = FairThreadPool(2, name="test")
     go_on = threading.Event()
@@ -75,7 +75,7 @@ async def test_a_short_call_does_not_wait_for_a_long_one() -> None:
     await threads.aclose()
 
 
-async def test_cancelling_stops_what_has_not_begun() -> None:
+async def test_a_cancelled_call_starts_no_further_item() -> None:
     """A cancelled call begins no further item, and the next call can use the threads."""
     threads = FairThreadPool(2, name="test")
     begun: list[int] = []
@@ -100,7 +100,7 @@ async def test_cancelling_stops_what_has_not_begun() -> None:
     await threads.aclose()
 
 
-async def test_a_failure_stops_the_rest() -> None:
+async def test_after_a_failure_no_further_item_starts() -> None:
     """The caller gets the function's own error, without a group of errors, and no further item begins."""
     threads = FairThreadPool(2, name="test")
     begun: list[int] = []
@@ -117,7 +117,7 @@ async def test_a_failure_stops_the_rest() -> None:
     await threads.aclose()
 
 
-async def test_closing_lets_what_runs_end() -> None:
+async def test_closing_waits_for_running_items() -> None:
     """Closing waits for running items. Calls with more items, and later calls, get an error."""
     threads = FairThreadPool(1, name="test")
     begun, go_on, ended = threading.Event(), threading.Event(), threading.Event()

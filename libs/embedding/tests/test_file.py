@@ -47,7 +47,7 @@ def read(folder: Path, text: str = GOOD) -> Configured:
     return file.read(path, {"KEY": "s3cret-env"})
 
 
-def test_a_good_file(tmp_path: Path) -> None:
+def test_all_values_are_read(tmp_path: Path) -> None:
     """All values are read, secrets from their own files or variables. Missing values have defaults."""
     configured = read(tmp_path)
     minilm, e5, words = configured.models
@@ -103,11 +103,11 @@ WRONG = [
 ]
 
 
-@pytest.mark.parametrize(("old", "new", "says"), WRONG)
-def test_a_wrong_file(tmp_path: Path, old: str, new: str, says: str) -> None:
+@pytest.mark.parametrize(("old", "new", "message"), WRONG)
+def test_a_wrong_file(tmp_path: Path, old: str, new: str, message: str) -> None:
     """The error names file, line and key, and shows no value that may be secret."""
     assert old in GOOD
-    with pytest.raises(BadFile, match=says) as caught:
+    with pytest.raises(BadFile, match=message) as caught:
         read(tmp_path, GOOD.replace(old, new))
     assert str(caught.value).startswith(f"{tmp_path}/embeddings.yaml")
     assert "s3cret" not in str(caught.value)
@@ -122,7 +122,7 @@ def test_the_examples_are_read(tmp_path: Path, text: str) -> None:
     assert file.read(path, dict.fromkeys(re.findall(r"env: (\w+)", text), "s3cret")).models
 
 
-def test_the_message_is_the_one_that_is_shown(tmp_path: Path) -> None:
+def test_the_error_message_equals_the_documentation(tmp_path: Path) -> None:
     """The error message in the documentation equals the error message of the code."""
     with pytest.raises(BadFile) as caught:
         read(tmp_path, BLOCKS[0].replace("1024", "many").replace("EMBEDDING_KEY", "KEY"))

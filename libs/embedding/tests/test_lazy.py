@@ -7,7 +7,7 @@ import pytest
 from embedding.lazy import Lazy
 
 
-def test_a_thing_is_made_once_whoever_asks() -> None:
+def test_a_value_is_created_once_for_all_threads() -> None:
     """Eight threads that ask at the same time get the same object."""
     made: list[object] = []
     together = Barrier(8)
@@ -28,7 +28,7 @@ def test_a_thing_is_made_once_whoever_asks() -> None:
     assert len(made) == 1
 
 
-def test_what_failed_is_tried_again() -> None:
+def test_after_a_failure_the_next_call_tries_again() -> None:
     """The caller gets the error, and the next call tries again."""
     results = iter([None, "made"])
 

@@ -82,7 +82,7 @@ def test_a_damaged_cache_is_named(cache: Path, tmp_path: Path, name: str, damage
     assert caught.value.__cause__ is not None
 
 
-def test_running_needs_nothing_of_building(cache: Path) -> None:
+def test_embedding_does_not_import_the_packages_of_the_build(cache: Path) -> None:
     """Loading and embedding import neither onnx nor safetensors nor the package of the weights, which images do not
     have.
     """

@@ -26,7 +26,7 @@ def opened(path: Path | None, cache: Path) -> EmbeddingModels:
     return EmbeddingModels.open(path, {}, cache_dir=cache, workers=1)
 
 
-async def test_without_a_file_there_is_the_bundled_model(cache: Path) -> None:
+async def test_the_bundled_model_is_used_without_a_file(cache: Path) -> None:
     """Without a file, the bundled model is the only one."""
     models = opened(None, cache)
     assert [model.name for model in models] == ["all-minilm-l6-v2"]
@@ -36,7 +36,7 @@ async def test_without_a_file_there_is_the_bundled_model(cache: Path) -> None:
     await models.aclose()
 
 
-async def test_the_model_for_many_languages_is_there_where_it_is_built(cache: Path, tmp_path: Path) -> None:
+async def test_the_model_for_many_languages_is_available_if_it_is_built(cache: Path, tmp_path: Path) -> None:
     """The model is not the default, and its files are read at its first text. Damaged files stop no service."""
     shutil.copytree(cache, tmp_path, dirs_exist_ok=True)
     entry(tmp_path, "int8", E5).mkdir()
@@ -63,7 +63,7 @@ async def test_the_model_for_many_languages_may_be_the_only_one(tmp_path: Path) 
     await models.aclose()
 
 
-async def test_a_message_about_a_model_says_how_it_is_installed(cache: Path) -> None:
+async def test_the_hint_says_how_to_install_the_optional_model(cache: Path) -> None:
     """The message says how to install the optional model. Other models have no such message."""
     models = opened(None, cache)
     assert "make multilingual" in models.hint("multilingual-e5-small")
@@ -105,7 +105,7 @@ async def test_the_models_of_a_file(cache: Path, tmp_path: Path, embedding_serve
         await remote.queries.embed(["text"])
 
 
-async def test_a_server_may_be_away_at_the_start(tmp_path: Path) -> None:
+async def test_a_server_may_be_unavailable_at_the_start(tmp_path: Path) -> None:
     """Opening a file connects to no server. The bundled model need not exist if the file does not list it."""
     (port,) = free_ports(1)
     path = tmp_path / "embeddings.yaml"
@@ -117,7 +117,7 @@ async def test_a_server_may_be_away_at_the_start(tmp_path: Path) -> None:
 
 
 @pytest.mark.parametrize(
-    ("content", "says"),
+    ("content", "message"),
     [
         ("models: [{kind: minilm, size: 3}]", r"line 1, models\[0\]\.size"),
         ("models:" + REMOTE.format(url="http://h/v1") + "  tokenizer: embeddings.yaml\n", r"line 2, .*tokenizer"),
@@ -128,18 +128,18 @@ async def test_a_server_may_be_away_at_the_start(tmp_path: Path) -> None:
         (None, "No such file"),
     ],
 )
-def test_a_file_that_cannot_be_used(tmp_path: Path, content: str | None, says: str) -> None:
+def test_an_unusable_file_is_refused(tmp_path: Path, content: str | None, message: str) -> None:
     """The error names the variable and the wrong place in the file."""
     path = tmp_path / "embeddings.yaml"
     if content is not None:
         path.write_text(content)
-    with pytest.raises(InvalidRequest, match=says) as caught:
+    with pytest.raises(InvalidRequest, match=message) as caught:
         opened(path, tmp_path)
     assert caught.value.message.startswith("CAUSEWAY_EMBEDDINGS_FILE: ")
     assert caught.value.field == "embeddings_file"
 
 
-def test_a_bundled_model_that_is_not_built(tmp_path: Path) -> None:
+def test_a_bundled_model_that_is_not_built_is_reported(tmp_path: Path) -> None:
     """The error names the command that builds the model, with and without a file."""
     path = tmp_path / "embeddings.yaml"
     path.write_text("models: [{kind: minilm}]")
@@ -148,7 +148,7 @@ def test_a_bundled_model_that_is_not_built(tmp_path: Path) -> None:
             opened(file, tmp_path / "no cache")
 
 
-def test_a_model_without_prefixes_is_one(cache: Path) -> None:
+def test_a_model_without_prefixes_has_one_embedder(cache: Path) -> None:
     """For a model without prefixes, its three views are the embedder itself."""
     embedder = HashingEmbedder()
     model = EmbeddingModel.of(embedder)

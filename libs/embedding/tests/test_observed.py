@@ -27,8 +27,8 @@ async def test_a_call_is_measured() -> None:
     inner = HashingEmbedder()
     observed = ObservedEmbedder(inner, "tests")
     before = seen("causeway_embedding_texts_total", gen_ai_request_model=inner.model)
-    made = await observed.embed(["one text", "another"])
-    assert np.array_equal(made, await inner.embed(["one text", "another"]))
+    vectors = await observed.embed(["one text", "another"])
+    assert np.array_equal(vectors, await inner.embed(["one text", "another"]))
     assert seen("causeway_embedding_texts_total", gen_ai_request_model=inner.model) == before + 2
     assert seen("causeway_embedding_duration_seconds_count", gen_ai_request_model=inner.model) >= 1
     assert dict(traced(f"embeddings {inner.model}")[-1].attributes or {}) == {
@@ -40,7 +40,7 @@ async def test_a_call_is_measured() -> None:
     }
 
 
-async def test_a_call_that_fails() -> None:
+async def test_a_failed_call_is_measured() -> None:
     """A failed call is measured with its error, and the caller gets the error unchanged."""
     measured("")
     traced("")

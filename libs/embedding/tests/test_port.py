@@ -112,7 +112,7 @@ async def test_rows_follow_the_order_of_the_texts(embedder: Embedder) -> None:
         np.testing.assert_array_equal((await embedder.embed([text]))[0], row)
 
 
-async def test_texts_about_the_same_are_near(embedder: Embedder) -> None:
+async def test_a_question_is_nearer_to_its_own_passage(embedder: Embedder) -> None:
     """A question is nearer to its own passage than to another passage."""
     question, answer, other = await embedder.embed(
         ["When does the ferry leave?", TEXTS[0], "Receipts are handed in within thirty days."]
@@ -182,12 +182,12 @@ def test_spans_cover_every_letter(tokenizer: Tokenizer, words: list[str]) -> Non
     left=st.text(st.characters(codec="ascii", exclude_categories=["Cc"])),
     right=st.text(st.characters(codec="ascii", exclude_categories=["Cc"])),
 )
-def test_a_space_separates_counts(tokenizer: Tokenizer, left: str, right: str) -> None:
+def test_counts_of_texts_joined_by_white_space_add_up(tokenizer: Tokenizer, left: str, right: str) -> None:
     """The counts of texts joined by white space add up, so a chunker may add them."""
     assert tokenizer.count(f"{left}\n{right}") == tokenizer.count(left) + tokenizer.count(right)
 
 
-def test_spelled_special_tokens_are_data(tokenizer: Tokenizer) -> None:
+def test_special_tokens_in_a_text_are_ordinary_text(tokenizer: Tokenizer) -> None:
     """The spelling of a special token in a document is ordinary text: its brackets and letters are tokenized."""
     text = "before [SEP] after"
     covered = "".join(text[start:end] for start, end in tokenizer.spans(text))

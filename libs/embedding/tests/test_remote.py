@@ -38,7 +38,7 @@ def vectors(*rows: list[float]) -> bytes:
     return json.dumps({"data": [{"index": at, "embedding": row} for at, row in enumerate(rows)]}).encode()
 
 
-async def test_texts_go_in_batches_side_by_side(embedding_server: Any, remote: Callable[..., Embedder]) -> None:
+async def test_texts_are_sent_in_concurrent_batches(embedding_server: Any, remote: Callable[..., Embedder]) -> None:
     """A request has at most a batch of texts, and at most the allowed number of requests run at the same time."""
     embedder = remote(batch=8, concurrency=3)
     embedding_server.hold.clear()
@@ -63,7 +63,9 @@ async def test_a_short_call_overtakes_a_long_one(embedding_server: Any, remote: 
     await embedder.aclose()
 
 
-async def test_the_request_is_the_openai_apis(embedding_server: Any, remote: Callable[..., Embedder]) -> None:
+async def test_the_request_has_the_format_of_the_openai_api(
+    embedding_server: Any, remote: Callable[..., Embedder]
+) -> None:
     """The request has model, texts and key. It has the dimension only if the model is to shorten its vectors."""
     for ask in (False, True):
         embedder = remote(api_key=SecretStr("k"), ask_dimension=ask)
@@ -74,7 +76,7 @@ async def test_the_request_is_the_openai_apis(embedding_server: Any, remote: Cal
     assert embedding_server.headers[0]["authorization"] == "Bearer k"
 
 
-async def test_a_renewed_key_goes_with_the_next_request(
+async def test_the_next_request_uses_a_renewed_key(
     embedding_server: Any, remote: Callable[..., Embedder], tmp_path: Path
 ) -> None:
     """A new key in the key's file is used without a restart."""
@@ -88,7 +90,9 @@ async def test_a_renewed_key_goes_with_the_next_request(
     assert [each["authorization"] for each in embedding_server.headers] == ["Bearer old", "Bearer renewed"]
 
 
-async def test_a_busy_server_is_asked_again(embedding_server: Any, remote: Callable[..., Embedder]) -> None:
+async def test_a_request_to_a_busy_server_is_repeated(
+    embedding_server: Any, remote: Callable[..., Embedder]
+) -> None:
     """After 429 and 503 the request is repeated a limited number of times, after the server's own pause."""
     embedding_server.script = [BUSY, (429, {"retry-after": "0"}), BUSY]
     embedder = remote()
@@ -106,7 +110,9 @@ async def test_a_busy_server_is_asked_again(embedding_server: Any, remote: Calla
     await embedder.aclose()
 
 
-async def test_the_servers_patience_is_kept(embedding_server: Any, remote: Callable[..., Embedder]) -> None:
+async def test_a_retry_waits_for_the_servers_retry_time(
+    embedding_server: Any, remote: Callable[..., Embedder]
+) -> None:
     """The next attempt does not begin before the retry time of the server."""
     embedding_server.script = [(429, {"retry-after": "0.5"})]
     embedder = remote()
@@ -134,7 +140,7 @@ async def test_the_servers_patience_is_kept(embedding_server: Any, remote: Calla
         (vectors([1e300] * 256), WrongVectors),
     ],
 )
-async def test_what_another_try_would_not_mend_is_tried_once(
+async def test_permanent_failures_are_not_retried(
     embedding_server: Any, remote: Callable[..., Embedder], step: Any, error: type[CausewayError]
 ) -> None:
     """Refusals, and vectors of a wrong number, a wrong dimension or no direction, cause one attempt only."""
@@ -146,7 +152,9 @@ async def test_what_another_try_would_not_mend_is_tried_once(
     await embedder.aclose()
 
 
-async def test_a_server_that_hangs_is_given_up(embedding_server: Any, remote: Callable[..., Embedder]) -> None:
+async def test_a_request_to_a_server_that_hangs_times_out(
+    embedding_server: Any, remote: Callable[..., Embedder]
+) -> None:
     """A request without an answer ends at the time limit, without another attempt."""
     embedding_server.hold.clear()
     embedder = remote(timeout=0.2)
@@ -158,7 +166,7 @@ async def test_a_server_that_hangs_is_given_up(embedding_server: Any, remote: Ca
 
 
 @pytest.mark.parametrize("kind", ["openai", "triton"])
-async def test_a_server_that_is_away_is_unavailable(kind: Any) -> None:
+async def test_a_server_that_cannot_be_reached_is_unavailable(kind: Any) -> None:
     """The last attempt fails soon. The error has the platform's name of the model and the time for a retry."""
     (port,) = free_ports(1)
     address = f"http://127.0.0.1:{port}/v1" if kind == "openai" else f"127.0.0.1:{port}"
@@ -170,7 +178,7 @@ async def test_a_server_that_is_away_is_unavailable(kind: Any) -> None:
 
 
 @pytest.mark.parametrize(
-    "said",
+    "response",
     [
         b'HTTP/1.1 200 OK\r\nContent-Length: 1000\r\n\r\n{"data":',
         b"HTTP/1.1 200 OK\r\nTransfer-Encoding: chunked\r\n\r\nzz\r\n",
@@ -178,10 +186,10 @@ async def test_a_server_that_is_away_is_unavailable(kind: Any) -> None:
         b"SSH-2.0-OpenSSH_9.2p1\r\n",
     ],
 )
-async def test_a_server_that_breaks_off_cannot_be_reached(said: bytes) -> None:
+async def test_an_incomplete_response_is_an_unreachable_server(response: bytes) -> None:
     """The error is the same for every place of the break in the answer, and for an answer in another protocol."""
     async with Rubbish.started() as rubbish:
-        rubbish.says = said
+        rubbish.says = response
         address = f"http://127.0.0.1:{rubbish.port}/v1"
         embedder = make(EmbeddingConfig("openai", address=address, model="m", dimension=2, tries=1))
         with pytest.raises(Unreachable):
@@ -189,7 +197,7 @@ async def test_a_server_that_breaks_off_cannot_be_reached(said: bytes) -> None:
         await embedder.aclose()
 
 
-async def test_closing_ends_what_waits(embedding_server: Any, remote: Callable[..., Embedder]) -> None:
+async def test_closing_waits_for_running_requests(embedding_server: Any, remote: Callable[..., Embedder]) -> None:
     """Running requests finish. The remaining texts are not embedded."""
     embedder = remote(batch=1, concurrency=1)
     embedding_server.hold.clear()
@@ -229,7 +237,7 @@ async def test_triton_gives_the_bundled_models_vectors(triton: str, cache: Path)
     ("model", "message"),
     [("words", "does not map one input of strings to FP32"), ("nobody", "server of 'nobody' failed")],
 )
-async def test_another_model_on_triton_is_named(triton: str, model: str, message: str) -> None:
+async def test_an_unsuitable_model_on_triton_is_reported(triton: str, model: str, message: str) -> None:
     """A model that makes text, and a missing model, are errors of the configuration and cause one attempt only."""
     embedder = make(EmbeddingConfig("triton", address=triton, model=model, dimension=384))
     with pytest.raises(WrongVectors, match=message):
@@ -241,7 +249,7 @@ async def test_another_model_on_triton_is_named(triton: str, model: str, message
     ("datatype", "raw"),
     [("FP32", b"\x00" * 7), ("FP32", b"\x00" * 4), ("BYTES", b"\x01"), ("BYTES", b"\x09\x00\x00\x00"), ("", b"")],
 )
-async def test_tensors_that_are_none_are_no_vectors(datatype: str, raw: bytes) -> None:
+async def test_invalid_tensors_are_refused(datatype: str, raw: bytes) -> None:
     """Tensors that are truncated, or have another type than the model's description, are an error."""
 
     class Rubbish(service_pb2_grpc.GRPCInferenceServiceServicer):  # type: ignore[misc]  # it has no types
@@ -268,7 +276,7 @@ async def test_tensors_that_are_none_are_no_vectors(datatype: str, raw: bytes) -
     await server.stop(None)
 
 
-def test_a_configuration_that_cannot_work_is_named(tmp_path: Path) -> None:
+def test_an_incomplete_configuration_is_refused(tmp_path: Path) -> None:
     """The error names the missing part of the configuration."""
     with pytest.raises(SetupError, match="needs: address, model, dimension"):
         make(EmbeddingConfig("openai"))

@@ -21,13 +21,13 @@ def tokenizer(tmp_path: Path) -> SentencePieceTokenizer:
     return SentencePieceTokenizer(tmp_path / "tokenizer.model")
 
 
-def test_a_text_is_cut_into_pieces(tokenizer: SentencePieceTokenizer) -> None:
+def test_each_piece_has_its_span_in_the_text(tokenizer: SentencePieceTokenizer) -> None:
     """Each piece has its place in the text, without the space before it."""
     assert tokenizer.spans("ferry quays") == [(0, 3), (3, 5), (6, 10), (10, 11)]
     assert tokenizer.count("ferry quays") == 4
 
 
-def test_what_the_model_reads_is_cut(tokenizer: SentencePieceTokenizer) -> None:
+def test_the_input_has_special_tokens_at_both_ends(tokenizer: SentencePieceTokenizer) -> None:
     """The special tokens are at both ends of a text of any length."""
     assert tokenizer.sequence("ferry quays", 512).tolist() == [0, 5, 6, 7, 8, 2]
     assert tokenizer.sequence("ferry quays", 4).tolist() == [0, 5, 6, 2]

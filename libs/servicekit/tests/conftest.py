@@ -16,7 +16,7 @@ from servicekit.nats import IngestTransport
 
 
 class Served:
-    """Serves a function as one method of a contract; gives what calls it. There is one for each kind of method."""
+    """Serves a function as a method of a contract, and returns the stub's method, for each kind of method."""
 
     def __init__(self, stack: AsyncExitStack) -> None:
         self._stack = stack

@@ -42,7 +42,7 @@ def test_an_allowed_url_is_normalised(url: str, checked: str) -> None:
         "https://[::1]/",
     ],
 )
-def test_other_hosts_and_ports_are_not(url: str) -> None:
+def test_other_hosts_and_ports_are_refused(url: str) -> None:
     """Other hosts and ports are refused, and so are hosts that only look like an allowed one."""
     with pytest.raises(PermissionDenied) as caught:
         ALLOWED.checked(url, "urls[0]")
@@ -129,6 +129,6 @@ def test_nothing_is_allowed_by_default() -> None:
         ("https://docs.example.org/show?id=3", "docs.example.org/show?id=3"),
     ],
 )
-def test_names(url: str, name: str) -> None:
+def test_document_names_are_readable_and_unique(url: str, name: str) -> None:
     """A name is readable if the URL can be derived from it. Two URLs have two names."""
     assert document_name(url) == name

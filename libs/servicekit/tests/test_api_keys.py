@@ -65,7 +65,7 @@ def test_a_record_is_read_as_it_was_written(record: ApiKey) -> None:
     assert ApiKey.from_json(record.to_json()) == record
 
 
-def test_members_of_newer_versions_are_left_aside() -> None:
+def test_members_of_newer_versions_are_ignored() -> None:
     """Unknown members are ignored, so that an older gateway reads the records of a newer command."""
     _, record = api_keys.make("ann", "north")
     assert ApiKey.from_json(json.dumps({**json.loads(record.to_json()), "colour": "red"}).encode()) == record
@@ -101,7 +101,7 @@ def test_a_record_must_be_a_json_object(raw: bytes) -> None:
         ApiKey.from_json(raw)
 
 
-def test_the_principal_of_a_key() -> None:
+def test_the_principal_of_a_key_without_a_user_has_its_name() -> None:
     """Without a user, the key's name is the user. Without ids, access lists contain this name."""
     _, plain = api_keys.make("ann", "north", roles=("ask",), groups=("staff",))
     assert plain.principal() == Principal("north", "ann", ("ann",), ("staff",), ("ask",))
@@ -110,8 +110,8 @@ def test_the_principal_of_a_key() -> None:
 
 
 @pytest.mark.parametrize(("expires_at", "expired"), [(None, False), (99.9, True), (100.0, True), (100.1, False)])
-def test_when_a_key_ends(expires_at: float | None, expired: bool) -> None:
-    """A key ends at its time."""
+def test_a_key_expires_at_its_time(expires_at: float | None, expired: bool) -> None:
+    """A key is expired from its time on."""
     _, record = api_keys.make("ann", "north", expires_at=expires_at)
     assert record.expired(100.0) == expired
 

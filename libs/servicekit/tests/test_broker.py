@@ -9,7 +9,7 @@ from servicekit.nats import connect
 
 
 @pytest.mark.parametrize("name", ["plain", "with spaces", 'ein "Ordner" mit # {} $HOME', "back\\slash", "漢字"])
-async def test_any_directory_will_do(tmp_path: Path, name: str) -> None:
+async def test_the_directory_may_have_any_name(tmp_path: Path, name: str) -> None:
     """The server starts with files in a directory of any name, and creates the directory if it is missing."""
     directory = tmp_path / name / "deeper"
     async with nats_server(directory) as url:
@@ -19,7 +19,7 @@ async def test_any_directory_will_do(tmp_path: Path, name: str) -> None:
     assert (directory / "jetstream").is_dir()
 
 
-def test_it_listens_on_loopback_and_syncs_always(tmp_path: Path) -> None:
+def test_the_server_listens_on_loopback_and_syncs_each_write(tmp_path: Path) -> None:
     """Other machines cannot reach the server, and acknowledged messages are on the disk."""
     command = Broker(tmp_path, 4333).command()
     config = Path(command[-1]).read_text()
@@ -43,7 +43,7 @@ def test_a_missing_server_is_reported(tmp_path: Path, monkeypatch: pytest.Monkey
         Broker(tmp_path).command()
 
 
-def test_a_server_on_the_path_will_do(tmp_path: Path, monkeypatch: pytest.MonkeyPatch) -> None:
+def test_a_server_on_the_path_is_used(tmp_path: Path, monkeypatch: pytest.MonkeyPatch) -> None:
     """Without the package, the nats-server on the path is used."""
     found = tmp_path / "nats-server"
     found.write_text("#!/bin/sh\n")

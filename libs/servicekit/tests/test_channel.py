@@ -106,7 +106,7 @@ async def test_a_restarted_service_is_found() -> None:
                         break
 
 
-async def test_a_slow_connection_is_waited_for() -> None:
+async def test_a_slow_connection_is_not_an_error() -> None:
     """A connection that takes half a second is slow and not an outage."""
 
     async def pump(reader: asyncio.StreamReader, writer: asyncio.StreamWriter) -> None:
@@ -127,7 +127,7 @@ async def test_a_slow_connection_is_waited_for() -> None:
             await rpc.unary(method, ASK, Deadline.after(120))
 
 
-async def test_proxies_of_the_environment_are_not_for_services(monkeypatch: pytest.MonkeyPatch) -> None:
+async def test_services_ignore_proxies_of_the_environment(monkeypatch: pytest.MonkeyPatch) -> None:
     """Calls between services do not use a proxy of the environment."""
     monkeypatch.setenv("http_proxy", f"http://127.0.0.1:{free_ports(1)[0]}")
     monkeypatch.delenv("no_proxy", raising=False)
@@ -135,7 +135,7 @@ async def test_proxies_of_the_environment_are_not_for_services(monkeypatch: pyte
         await rpc.unary(method, ASK, Deadline.after(120))
 
 
-async def test_large_messages_pass(served: Any) -> None:
+async def test_messages_above_grpcs_default_limit_arrive(served: Any) -> None:
     """A message above gRPC's own limit of 4 MiB and below the platform's limit arrives complete."""
 
     async def handler(request: Any, context: Any) -> Any:
@@ -147,7 +147,7 @@ async def test_large_messages_pass(served: Any) -> None:
     assert answer.verdicts[0].redacted_text == text
 
 
-def test_which_codes_are_tried_again() -> None:
+def test_the_status_codes_that_are_retried() -> None:
     """All methods are repeated if a stopping server refuses them. Unary methods are also repeated if no server is
     found.
     """

@@ -21,56 +21,58 @@ def processes() -> Processes:
 
 async def test_an_answer_frees_the_process_for_the_next_question(processes: Processes) -> None:
     """One process answers both questions; a process that was cancelled or late does not come back."""
-    asked = processes(READY + ANSWER + ANSWER + "sleep 3600")
-    assert [await asked.ask(b"?", 30), await asked.ask(b"?", 30)] == [b"hi", b"hi"]
+    pool = processes(READY + ANSWER + ANSWER + "sleep 3600")
+    assert [await pool.ask(b"?", 30), await pool.ask(b"?", 30)] == [b"hi", b"hi"]
     with pytest.raises(TimeoutError):
-        await asked.ask(b"?", 0.05)
-    assert await asked.ask(b"?", 30) == b"hi"
-    await asked.aclose()
+        await pool.ask(b"?", 0.05)
+    assert await pool.ask(b"?", 30) == b"hi"
+    await pool.aclose()
 
 
 @pytest.mark.parametrize("script", ["exit 1", "printf '\\000\\000\\000\\003abc'"], ids=["ends", "too long"])
-async def test_a_program_that_does_not_report_that_it_is_ready(script: str, processes: Processes) -> None:
+async def test_a_program_that_does_not_report_that_it_is_ready_is_refused(
+    script: str, processes: Processes
+) -> None:
     """The program does not start if it ends at once, or if it says something else."""
     with pytest.raises(ChildNotStarted):
         await processes(script).ask(b"?", 30)
 
 
-async def test_a_program_that_is_missing() -> None:
+async def test_a_missing_program_is_reported() -> None:
     """The error names the program."""
     with pytest.raises(ChildNotStarted, match="/nowhere"):
         await ChildProcesses(("/nowhere",), longest=2).ask(b"?", 30)
 
 
-async def test_a_process_that_ends(processes: Processes) -> None:
+async def test_a_process_that_ends_during_a_question_is_reported(processes: Processes) -> None:
     """The error has the exit code, and a question after it starts another process."""
-    asked = processes(READY + "head -c 5 >/dev/null; exit 3")
+    pool = processes(READY + "head -c 5 >/dev/null; exit 3")
     for _ in range(2):
         with pytest.raises(ChildEnded) as ended:
-            await asked.ask(b"?", 30)
+            await pool.ask(b"?", 30)
         assert ended.value.code == 3
 
 
-async def test_a_process_that_ends_while_it_is_idle(processes: Processes) -> None:
+async def test_a_process_that_ends_while_it_is_idle_is_replaced(processes: Processes) -> None:
     """Another process answers the next question: the end of an idle process is not the fault of a question."""
-    asked = processes(READY + ANSWER)
+    pool = processes(READY + ANSWER)
     for _ in range(3):
-        assert await asked.ask(b"?", 30) == b"hi"
-        await asked._idle[0]._process.wait()
-        assert len(asked._idle) == 1
-    await asked.aclose()
+        assert await pool.ask(b"?", 30) == b"hi"
+        await pool._idle[0]._process.wait()
+        assert len(pool._idle) == 1
+    await pool.aclose()
 
 
 @pytest.mark.parametrize("more", [HI, "head -c 16 >/dev/null; head -c 16 /dev/zero; "], ids=["answer", "nonce"])
-async def test_a_process_that_says_more_than_its_answer(more: str, processes: Processes) -> None:
+async def test_a_process_that_writes_more_than_its_answer_is_replaced(more: str, processes: Processes) -> None:
     """The output after an answer is not the answer to the next question: another process answers it."""
-    asked = processes(READY + "head -c 5 >/dev/null; " + HI + more + NONCE + "sleep 3600")
-    assert await asked.ask(b"?", 30) == b"hi"
-    assert not asked._idle
-    await asked.aclose()
+    pool = processes(READY + "head -c 5 >/dev/null; " + HI + more + NONCE + "sleep 3600")
+    assert await pool.ask(b"?", 30) == b"hi"
+    assert not pool._idle
+    await pool.aclose()
 
 
-async def test_an_answer_that_is_too_long(processes: Processes) -> None:
+async def test_an_answer_that_is_too_long_is_refused(processes: Processes) -> None:
     """The frame is refused by its length, before it is read."""
     with pytest.raises(ValueError, match="3 bytes"):
         await processes(READY + "printf '\\000\\000\\000\\003'; sleep 3600").ask(b"?", 30)

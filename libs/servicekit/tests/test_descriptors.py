@@ -7,7 +7,7 @@ from servicekit import descriptors
 
 
 @pytest.mark.parametrize(
-    ("hard", "wanted", "raised", "limit"),
+    ("hard", "requested", "raised", "limit"),
     [
         (4096, 100, None, 100),
         (4096, 1000, 1256, 1000),
@@ -17,12 +17,12 @@ from servicekit import descriptors
     ],
 )
 def test_the_limit_fits_the_descriptors(
-    hard: int, wanted: int, raised: int | None, limit: int, monkeypatch: pytest.MonkeyPatch
+    hard: int, requested: int, raised: int | None, limit: int, monkeypatch: pytest.MonkeyPatch
 ) -> None:
     """The process raises its limit of descriptors, or returns a lower number if it may not."""
-    asked: list[tuple[int, int]] = []
+    calls: list[tuple[int, int]] = []
     soft = min(1024, hard) if hard > 0 else 1024
     monkeypatch.setattr(resource, "getrlimit", lambda _: (soft, hard))
-    monkeypatch.setattr(resource, "setrlimit", lambda _, both: asked.append(both))
-    assert descriptors.limit(wanted, "things") == limit
-    assert asked == ([] if raised is None else [(raised, hard)])
+    monkeypatch.setattr(resource, "setrlimit", lambda _, both: calls.append(both))
+    assert descriptors.limit(requested, "things") == limit
+    assert calls == ([] if raised is None else [(raised, hard)])

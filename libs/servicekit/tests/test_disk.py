@@ -1,4 +1,4 @@
-"""Disks without room."""
+"""The detection of full disks."""
 
 import errno
 from pathlib import Path
@@ -7,7 +7,7 @@ import pytest
 from servicekit.disk import is_full
 
 
-def test_a_disk_that_is_full() -> None:
+def test_a_full_device_counts_as_a_full_disk() -> None:
     """The error of a full device counts as a full disk. Linux has such a device for tests."""
     with pytest.raises(OSError, match="No space left") as caught, Path("/dev/full").open("wb") as file:
         file.write(b"x")
@@ -15,12 +15,12 @@ def test_a_disk_that_is_full() -> None:
 
 
 @pytest.mark.parametrize(("number", "full"), [(errno.EDQUOT, True), (errno.EFBIG, True), (errno.EIO, False)])
-def test_errors_of_full_disks(number: int, full: bool) -> None:
+def test_exhausted_limits_count_as_a_full_disk(number: int, full: bool) -> None:
     """A reached quota or limit of the process counts as a full disk. A broken disk does not."""
     assert is_full(OSError(number, "")) is full
 
 
-def test_other_errors() -> None:
+def test_other_errors_do_not_count_as_a_full_disk() -> None:
     """Other errors do not count as a full disk."""
     assert not is_full(ValueError(errno.ENOSPC))
     assert not is_full(None)

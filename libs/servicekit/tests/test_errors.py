@@ -65,13 +65,13 @@ def test_unpacked_errors_equal_packed_errors(error: CausewayError) -> None:
     assert vars(built) == vars(error)
 
 
-def test_internal_tells_nothing() -> None:
+def test_internal_errors_hide_message_and_facts() -> None:
     """The receiver gets neither a defect's own message nor its facts."""
     built = errors.build("INTERNAL", StatusCode.INTERNAL, "KeyError: 'password'", {"path": "/etc"})
     assert (type(built), built.message, built.details) == (Internal, Internal.MESSAGE, {})
 
 
-def test_messages_that_are_not_ours_tell_nothing() -> None:
+def test_messages_with_an_unknown_reason_are_not_passed_on() -> None:
     """With an unknown reason, the message is not passed on, because it may have internal details."""
     for reason in (None, "", "SOMEBODY_ELSES"):
         for code in StatusCode:
@@ -107,7 +107,7 @@ def test_facts_of_another_version_do_not_hide_the_error() -> None:
     assert (refused.status, refused.body) == (502, "")
 
 
-def test_the_tree_is_drawn_as_it_is() -> None:
+def test_the_drawing_of_the_tree_matches_the_classes() -> None:
     """The drawing at the top of the module names every class, indented below its base."""
     drawn: dict[str, str] = {}
     path: list[tuple[int, str]] = []

@@ -80,7 +80,7 @@ async def test_long_messages_do_not_fill_the_log(served: Any, log: Any) -> None:
     assert len(log[0]["error"]) < 10_000
 
 
-async def test_a_stumble_over_a_cancelled_task_is_a_defect(served: Any, log: Any) -> None:
+async def test_the_cancellation_of_another_task_is_a_defect(served: Any, log: Any) -> None:
     """A handler that fails with another task's cancellation answers at once. Without that, gRPC would not end the
     call.
     """
@@ -98,7 +98,7 @@ async def test_a_stumble_over_a_cancelled_task_is_a_defect(served: Any, log: Any
 
 
 @pytest.mark.parametrize("kind", ["unary", "server_stream"])
-async def test_a_caller_that_leaves_is_no_error(
+async def test_a_call_that_the_caller_cancels_is_no_error(
     served: Any, log: Any, caplog: pytest.LogCaptureFixture, kind: str
 ) -> None:
     """A cancelled call ends the handler, runs its clean-up, and logs nothing."""
@@ -133,7 +133,7 @@ async def test_a_caller_that_leaves_is_no_error(
     assert [record for record in caplog.records if record.levelno >= logging.WARNING] == []
 
 
-async def test_a_blocked_write_ends_when_the_caller_leaves(
+async def test_a_blocked_write_ends_when_the_caller_cancels(
     served: Any, log: Any, caplog: pytest.LogCaptureFixture
 ) -> None:
     """A handler whose write is blocked ends without an error when the client leaves."""
@@ -165,7 +165,7 @@ async def test_a_blocked_write_ends_when_the_caller_leaves(
     assert [record for record in caplog.records if record.levelno >= logging.WARNING] == []
 
 
-async def test_a_streams_handler_lives_in_one_task(served: Any) -> None:
+async def test_a_streams_handler_runs_in_one_task(served: Any) -> None:
     """One task runs the handler's generator from its begin to its end, so that its contexts can be closed."""
     tasks: list[Any] = []
 
@@ -228,7 +228,7 @@ async def test_grpcs_own_services_are_not_wrapped(log: Any) -> None:
     await server.stop(0)
 
 
-async def test_an_unknown_method(served: Any) -> None:
+async def test_a_missing_method_is_not_supported(served: Any) -> None:
     """A contract method that the servicer lacks is NotSupported, with a message for the caller."""
     lacking = type("Servicer", (guardrails_pb2_grpc.GuardrailsServiceServicer,), {})()
 

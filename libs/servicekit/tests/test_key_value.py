@@ -17,7 +17,7 @@ async def bucket(nats_url: str) -> AsyncIterator[KeyValue]:
     await client.close()
 
 
-async def test_an_empty_bucket_has_nothing(bucket: KeyValue) -> None:
+async def test_an_empty_bucket_has_no_entries(bucket: KeyValue) -> None:
     """An empty bucket returns at once."""
     assert await key_value.stored(bucket) == []
 
@@ -46,7 +46,7 @@ async def test_listings_leave_no_consumers(bucket: KeyValue) -> None:
 async def test_later_changes_are_delivered(bucket: KeyValue) -> None:
     """Puts and deletions are reported in order, and other keys are not reported."""
 
-    async def told() -> object:
+    async def next_change() -> object:
         while (entry := await key_value.update(watcher, 5)) is None:
             pass
         return entry.value, entry.operation
@@ -56,14 +56,14 @@ async def test_later_changes_are_delivered(bucket: KeyValue) -> None:
         assert [(entry.key, entry.value) for entry in entries] == [("a.1", b"old")]
         await bucket.put("b.1", b"other")
         await bucket.put("a.1", b"new")
-        assert await told() == (b"new", None)
+        assert await next_change() == (b"new", None)
         await bucket.delete("a.1")
-        assert await told() == (b"", "DEL")
+        assert await next_change() == (b"", "DEL")
         with pytest.raises(nats.errors.TimeoutError):
             assert await key_value.update(watcher, 0.2) or await key_value.update(watcher, 0.2)
 
 
-async def test_recent_names(bucket: KeyValue) -> None:
+async def test_recent_names_match_the_pattern(bucket: KeyValue) -> None:
     """The names that match the pattern are returned. An empty bucket and a pattern without keys return no names."""
     assert await key_value.recent_names(bucket) == []
     for name in ("a.1", "a.2", "b.1"):
@@ -76,14 +76,14 @@ async def test_recent_names(bucket: KeyValue) -> None:
 async def test_recent_names_come_in_pages(bucket: KeyValue, monkeypatch: pytest.MonkeyPatch) -> None:
     """Each page begins after the page before."""
     jetstream: Any = bucket._js
-    asked: list[int] = []
+    offsets: list[int] = []
 
     async def answer(subject: str, request: bytes, **_: float) -> dict[str, Any]:
         offset = json.loads(request)["offset"]
-        asked.append(offset)
+        offsets.append(offset)
         page = [f"{bucket._pre}a.{number}" for number in range(5)][offset : offset + 2]
         return {"state": {"subjects": dict.fromkeys(page, 1)}, "total": 5}
 
     monkeypatch.setattr(jetstream, "_api_request", answer)
     assert await key_value.recent_names(bucket) == [f"a.{number}" for number in range(5)]
-    assert asked == [0, 2, 4]
+    assert offsets == [0, 2, 4]

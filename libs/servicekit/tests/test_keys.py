@@ -97,7 +97,7 @@ def test_two_conversations_never_share_a_key(one: tuple[str, str, str], other: t
 
 
 @given(name, name)
-def test_users_documents_of_one_name_are_several(user: str, sourcefile: str) -> None:
+def test_documents_of_two_users_with_one_name_differ(user: str, sourcefile: str) -> None:
     """A user's document never replaces another user's document, or a document without a user."""
     own = keys.document_id(sourcefile, user)
     assert (own == keys.document_id(sourcefile)) == (user == "")
@@ -116,12 +116,12 @@ def test_two_jobs_never_share_an_original(
 
 
 @given(pair, pair, st.integers(0, keys.INGEST_LANES - 1))
-def test_a_subject_says_where_a_job_waits(one: tuple[str, str], other: tuple[str, str], lane: int) -> None:
+def test_a_subject_names_the_lane_and_the_owner(one: tuple[str, str], other: tuple[str, str], lane: int) -> None:
     """A subject has the lane and the owner. The patterns of a tenant and an index match only their own subjects."""
     subject = keys.ingest_subject(lane, *one)
     assert keys.ingest_lane_of(subject) == lane
-    taken = [each for each in range(keys.INGEST_LANES) if _matches(keys.ingest_lane(each), subject)]
-    assert taken == [lane]
+    matching = [each for each in range(keys.INGEST_LANES) if _matches(keys.ingest_lane(each), subject)]
+    assert matching == [lane]
     without = f"causeway.ingest.job.{subject.partition(f'.job.{lane}.')[2]}"
     assert _matches(keys.INGEST_WITHOUT_LANE, without)
     assert not _matches(keys.INGEST_WITHOUT_LANE, subject)
@@ -197,7 +197,7 @@ def test_names_do_not_change() -> None:
 
 
 @pytest.mark.parametrize("good", ["a", "A1", "docs-2024_v1.2", "x" * 128])
-def test_index_names(good: str) -> None:
+def test_valid_index_names_are_accepted(good: str) -> None:
     """An index's name has up to 128 letters, digits, ``_``, ``.`` and ``-``."""
     assert keys.index_name(good) == good
 
@@ -211,7 +211,7 @@ def test_bad_index_names_are_refused(bad: str) -> None:
     assert len(caught.value.message) < 500
 
 
-async def test_a_real_server_takes_every_name(nats_url: str) -> None:
+async def test_a_real_server_accepts_every_name(nats_url: str) -> None:
     """NATS stores and delivers under the names of unusual tenants and files, and keeps them apart."""
     client = await nats.connect(nats_url, "test")
     transport = await nats.ingest_transport(client)
@@ -253,7 +253,7 @@ def test_two_tenants_never_share_snapshots(one: str, other: str) -> None:
 
 
 @given(pair, pair, name, name)
-def test_pictures_are_found_by_what_they_belong_to(
+def test_patterns_of_pictures_match_only_their_own_keys(
     one: tuple[str, str], other: tuple[str, str], first: str, second: str
 ) -> None:
     """A document's pattern matches only its own keys, and an index's pattern those of its documents. All are valid

@@ -149,7 +149,7 @@ def test_lines_below_the_level_are_not_logged(monkeypatch: pytest.MonkeyPatch, l
         (io.StringIO, "console", False, False),
     ],
 )
-def test_the_form_suits_the_reader(
+def test_the_format_depends_on_the_output(
     monkeypatch: pytest.MonkeyPatch, stream: type[io.StringIO], log_format: str, json_lines: bool, colours: bool
 ) -> None:
     """A terminal gets lines for people, other outputs get JSON, unless a setting says otherwise. Only a terminal

@@ -80,8 +80,8 @@ async def test_calls_have_the_attributes_of_the_conventions() -> None:
                     stub.CountTokens, generator_pb2.CountTokensRequest(), Deadline.after(5), expected=expected
                 )
     of_method = traced(f"{METHOD}/CountTokens")
-    said = {"rpc.system.name": "grpc", "rpc.method": f"{METHOD}/CountTokens"}
-    refused = said | {"rpc.response.status_code": "INVALID_ARGUMENT"}
+    attributes = {"rpc.system.name": "grpc", "rpc.method": f"{METHOD}/CountTokens"}
+    refused = attributes | {"rpc.response.status_code": "INVALID_ARGUMENT"}
     unexpected, answered = [span for span in of_method if span.kind is SpanKind.CLIENT][-2:]
     called = refused | {name: (unexpected.attributes or {})[name] for name in ("server.address", "server.port")}
     assert dict(unexpected.attributes or {}) == called | {"error.type": "INVALID_ARGUMENT"}
@@ -108,7 +108,7 @@ async def test_metrics_on_a_separate_port() -> None:
         pass
 
 
-def test_values_that_are_asked_for() -> None:
+def test_a_gauge_is_read_at_each_scrape() -> None:
     """A gauge has the value that its callback returns at the scrape."""
     level = [3.0]
     metrics.observed(__name__, "causeway.test.level", "{thing}", "Things.", lambda: [(level[0], {"kind": "a"})])
@@ -118,7 +118,7 @@ def test_values_that_are_asked_for() -> None:
     assert (labels, value) == ({"kind": "a"}, 5.0)
 
 
-def test_a_label_that_others_choose_is_bounded() -> None:
+def test_the_number_of_values_of_a_label_is_bounded() -> None:
     """The first values have labels of their own and keep them. All later values share one label."""
     bounded = metrics.Bounded(2)
     assert [bounded.known(name) for name in ("a", "b", "c", "a", "d", "b")] == [

@@ -40,10 +40,10 @@ async def test_a_missing_server_is_reported_soon(log: Any) -> None:
 
 async def test_a_silent_server_is_a_time_out() -> None:
     """A port that accepts connections and sends nothing raises the error for a missing server."""
-    async with AsyncExitStack() as held:
+    async with AsyncExitStack() as stack:
 
         async def silent(reader: asyncio.StreamReader, writer: asyncio.StreamWriter) -> None:
-            held.callback(writer.close)
+            stack.callback(writer.close)
             await reader.read()
 
         server = await asyncio.start_server(silent, "127.0.0.1", 0)
@@ -88,7 +88,7 @@ async def test_the_connection_recovers_with_the_server(tmp_path: Path, log: Any)
     assert "hunter2" not in repr(log)
 
 
-async def test_everything_is_made_once(client: Client) -> None:
+async def test_existing_streams_and_buckets_are_unchanged(client: Client) -> None:
     """A second call finds the existing streams and buckets, and changes nothing."""
     first = await ingest_transport(client)
     await first.jobs.put("a", b"1")
@@ -105,13 +105,13 @@ async def test_everything_is_made_once(client: Client) -> None:
     ]
 
 
-async def test_many_may_make_it_at_once(nats_url: str) -> None:
+async def test_concurrent_processes_get_the_same_streams(nats_url: str) -> None:
     """Gateways and workers that start at the same time on an empty server all get the same streams."""
     clients = [await connect(nats_url, f"test-{n}") for n in range(8)]
-    made = await asyncio.gather(*(ingest_transport(client) for client in clients))
-    assert len({each.epoch for each in made}) == 1
-    await asyncio.gather(*(each.jobs.put(str(n), b"x") for n, each in enumerate(made)))
-    assert sorted(await made[0].jobs.keys()) == sorted(map(str, range(8)))
+    transports = await asyncio.gather(*(ingest_transport(client) for client in clients))
+    assert len({each.epoch for each in transports}) == 1
+    await asyncio.gather(*(each.jobs.put(str(n), b"x") for n, each in enumerate(transports)))
+    assert sorted(await transports[0].jobs.keys()) == sorted(map(str, range(8)))
     for client in clients:
         await client.close()
 
@@ -132,8 +132,8 @@ async def test_the_limits_are_as_configured(client: Client) -> None:
     for lane in range(keys.INGEST_LANES):
         consumer = (await jetstream.consumer_info(keys.INGEST_STREAM, keys.ingest_consumer(lane))).config
         assert (consumer.ack_wait, consumer.max_deliver, consumer.max_ack_pending) == (transport.ACK_WAIT, -1, 1024)
-        taken = [consumer.filter_subject] if consumer.filter_subject else consumer.filter_subjects
-        assert taken == [f"causeway.ingest.job.{lane}.*.*", *(["causeway.ingest.job.*.*"] if lane == 0 else [])]
+        subjects = [consumer.filter_subject] if consumer.filter_subject else consumer.filter_subjects
+        assert subjects == [f"causeway.ingest.job.{lane}.*.*", *(["causeway.ingest.job.*.*"] if lane == 0 else [])]
 
     states = (await jetstream.stream_info(f"KV_{keys.JOBS_BUCKET}")).config
     assert (states.max_msgs_per_subject, states.max_age, states.max_bytes) == (1, 7 * DAY, GIB)
@@ -143,7 +143,7 @@ async def test_the_limits_are_as_configured(client: Client) -> None:
     assert (originals.storage, originals.discard, originals.max_age) == (StorageType.FILE, DiscardPolicy.NEW, 0)
 
 
-async def test_jobs_of_a_version_without_lanes_are_handed_out(client: Client) -> None:
+async def test_jobs_of_a_version_without_lanes_are_delivered(client: Client) -> None:
     """The one consumer of that version is removed, and the first lane's consumer gets its jobs. A second start
     changes nothing.
     """
@@ -164,7 +164,7 @@ async def test_jobs_of_a_version_without_lanes_are_handed_out(client: Client) ->
     assert consumers == {keys.ingest_consumer(lane) for lane in range(keys.INGEST_LANES)}
 
 
-async def test_lanes_of_an_earlier_version_take_their_new_patterns(client: Client) -> None:
+async def test_consumers_of_an_earlier_version_are_updated(client: Client) -> None:
     """Consumers whose patterns also match jobs without a lane are updated and not refused."""
     jetstream = (await ingest_transport(client)).jetstream
     for lane in range(keys.INGEST_LANES):
@@ -216,7 +216,7 @@ async def test_a_repeated_job_is_stored_once(client: Client) -> None:
 
 
 async def test_acknowledged_messages_survive_a_crash(tmp_path: Path) -> None:
-    """After a crash just behind its acknowledgements, the server has all messages in the same order."""
+    """After a crash immediately after its acknowledgements, the server has all messages in the same order."""
     content = b"%PDF" * 300_000
     async with nats_server(tmp_path) as url:
         client = await connect(url, "test")
@@ -270,7 +270,7 @@ def test_generations_are_ordered_by_stream_and_sequence(epoch: int, sequence: in
     assert 0 < one < 2**64
 
 
-async def test_another_size_of_a_cluster_is_refused_in_words(client: Client) -> None:
+async def test_more_replicas_than_servers_are_refused(client: Client) -> None:
     """A single server cannot keep three copies. The error says so, and nothing is created."""
     with pytest.raises(nats.js.errors.Error, match="replicas"):
         await ingest_transport(client, replicas=3)

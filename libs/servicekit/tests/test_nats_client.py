@@ -60,7 +60,7 @@ async def test_a_frozen_server_blocks_no_caller(
     assert [entry["event"] for entry in log] == ["messages to nats were lost"]
 
 
-async def test_nothing_of_it_runs_on(server: tuple[asyncio.subprocess.Process, Client]) -> None:
+async def test_closing_ends_the_task_that_reconnects(server: tuple[asyncio.subprocess.Process, Client]) -> None:
     """Closing also ends an attempt to reconnect that has lost a cancellation, so that the process can end."""
     _, client = server
 

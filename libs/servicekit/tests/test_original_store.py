@@ -77,7 +77,7 @@ async def test_a_second_write_changes_nothing(store: OriginalStore, content: byt
     assert await store.facts(NAME) == {"suffix": ".a"}
 
 
-async def test_several_write_a_small_one_at_once(store: OriginalStore) -> None:
+async def test_one_of_several_concurrent_writers_wins(store: OriginalStore) -> None:
     """Of several concurrent writers one wins, with its complete original and its own facts."""
     await asyncio.gather(*(store.put(NAME, io.BytesIO(SMALL * n), {"n": str(n)}) for n in range(1, 6)))
     facts = await store.facts(NAME)
@@ -107,7 +107,9 @@ async def test_many_readers_and_writers_at_once(store: OriginalStore) -> None:
     assert found == [name.encode() * 10_000 for name in names * 3]
 
 
-async def test_originals_from_before_the_bucket(transport: IngestTransport, s3_settings: OriginalSettings) -> None:
+async def test_originals_from_before_the_bucket_are_read_in_nats(
+    transport: IngestTransport, s3_settings: OriginalSettings
+) -> None:
     """Originals from before the bucket are read and removed in NATS. New ones are written only to the bucket."""
     former = in_nats(transport)
     await former.put(NAME, io.BytesIO(SMALL), {"suffix": ".a"})
@@ -173,7 +175,7 @@ async def test_a_source_that_fails_leaves_nothing(s3_settings: OriginalSettings)
     assert await read(store) == LARGE
 
 
-async def test_a_writer_that_leaves_in_the_middle(s3_settings: OriginalSettings) -> None:
+async def test_a_cancelled_writer_leaves_no_original(s3_settings: OriginalSettings) -> None:
     """A cancelled writer leaves no original, and the next writer succeeds."""
     store = S3OriginalStore(s3_settings)
     begun = asyncio.Event()
@@ -194,7 +196,7 @@ async def test_a_writer_that_leaves_in_the_middle(s3_settings: OriginalSettings)
 @pytest.mark.parametrize(
     "name", ["", ".", "..", "a/b", "../a", "/a", "a%2Fb", "a\\b", "a b", "ä", "a\n", "a" * 600]
 )
-async def test_an_invalid_name(s3_settings: OriginalSettings, name: str) -> None:
+async def test_an_invalid_name_is_refused(s3_settings: OriginalSettings, name: str) -> None:
     """An invalid name is refused before any request, because its key could belong to another original."""
     store = S3OriginalStore(s3_settings)
     for call in (store.put(name, io.BytesIO(b"x")), store.read(name, io.BytesIO()), store.remove(name)):
@@ -215,7 +217,7 @@ def test_names_of_originals_are_names_of_objects(tenant: str, index: str, job: o
         s3_originals._check(keys.member_object(name, 1))
 
 
-async def test_a_bucket_that_is_missing(s3_settings: OriginalSettings) -> None:
+async def test_a_missing_bucket_is_unavailable(s3_settings: OriginalSettings) -> None:
     """Every call raises an error that is not NotFound, and the reported problem names the bucket."""
     store = S3OriginalStore(s3_settings.model_copy(update={"s3_bucket": "not-there"}))
     measured("causeway_s3_call_duration_seconds_count")
@@ -241,7 +243,7 @@ async def refused(store: OriginalStore, match: str) -> None:
         await store.facts(NAME)
 
 
-async def test_an_unavailable_store(s3_settings: OriginalSettings) -> None:
+async def test_an_unavailable_store_is_reported(s3_settings: OriginalSettings) -> None:
     """Every call raises Unavailable."""
     [port] = free_ports(1)
     away = s3_settings.model_copy(update={"s3_endpoint": f"http://127.0.0.1:{port}"})
@@ -250,7 +252,7 @@ async def test_an_unavailable_store(s3_settings: OriginalSettings) -> None:
     assert await store.problem() is not None
 
 
-async def test_other_bytes_than_were_stored(s3_settings: OriginalSettings) -> None:
+async def test_damaged_bytes_are_detected(s3_settings: OriginalSettings) -> None:
     """Bytes that differ from the stored ones are detected by their SHA-256."""
     import obstore
 
@@ -261,14 +263,14 @@ async def test_other_bytes_than_were_stored(s3_settings: OriginalSettings) -> No
         await read(store)
 
 
-async def test_facts_that_are_too_long(s3_settings: OriginalSettings) -> None:
+async def test_facts_that_are_too_long_are_omitted(s3_settings: OriginalSettings) -> None:
     """A fact that is too long is left out, because the store would refuse it. The others stay."""
     store = S3OriginalStore(s3_settings)
     await store.put(NAME, io.BytesIO(b"x"), {"etag": "ä" * 5000, "suffix": ".html"})
     assert await store.facts(NAME) == {"suffix": ".html"}
 
 
-async def test_a_key_that_is_renewed(s3_settings: OriginalSettings) -> None:
+async def test_a_renewed_access_key_is_used(s3_settings: OriginalSettings) -> None:
     """The files of the access key are read when a request needs them."""
     from servicekit import s3_originals
 
@@ -277,7 +279,7 @@ async def test_a_key_that_is_renewed(s3_settings: OriginalSettings) -> None:
     assert (credentials()["access_key_id"], credentials()["secret_access_key"]) == ("test", "secret")
 
 
-def test_settings_that_cannot_be_used(s3_settings: OriginalSettings, tmp_path: Path) -> None:
+def test_unusable_settings_are_refused(s3_settings: OriginalSettings, tmp_path: Path) -> None:
     """An incomplete access key, and missing or empty files, are refused with the variable's name."""
     with pytest.raises(ValidationError, match="belong together"):
         OriginalSettings(s3_bucket="abc", s3_access_key_file=tmp_path / "a")

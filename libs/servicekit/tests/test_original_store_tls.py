@@ -56,7 +56,7 @@ def trusting(tmp_path: Path) -> Callable[[OriginalSettings, trustme.CA], S3Origi
     return trusting_
 
 
-async def test_a_private_authority(
+async def test_a_private_authority_is_trusted(
     s3_settings: OriginalSettings, trusting: Callable[[OriginalSettings, trustme.CA], S3OriginalStore]
 ) -> None:
     """With the authority in CAUSEWAY_S3_CA_FILE, small and large originals are written and read over TLS."""
@@ -75,7 +75,7 @@ async def test_a_private_authority(
 
 
 @pytest.mark.parametrize("wrong", ["no authority", "another authority", "another name"])
-async def test_a_certificate_that_is_not_trusted(
+async def test_a_certificate_that_is_not_trusted_is_refused(
     s3_settings: OriginalSettings, trusting: Callable[[OriginalSettings, trustme.CA], S3OriginalStore], wrong: str
 ) -> None:
     """The platform sends nothing to a server whose certificate it cannot verify, and names the setting."""

@@ -111,19 +111,19 @@ REFUSED = [
 
 
 @pytest.mark.parametrize(("user", "subject"), ALLOWED)
-async def test_allowed_subjects_of_each_user(broker: str, user: str, subject: str) -> None:
+async def test_each_user_may_send_to_its_subjects(broker: str, user: str, subject: str) -> None:
     """Each user may send to the subjects that its service needs."""
     assert not await refused(broker, user, subject)
 
 
 @pytest.mark.parametrize(("user", "subject"), REFUSED)
-async def test_subjects_of_one_user_only(broker: str, user: str, subject: str) -> None:
+async def test_no_user_may_send_to_the_subjects_of_others(broker: str, user: str, subject: str) -> None:
     """A service that an attacker controls cannot send beyond its own permissions."""
     assert await refused(broker, user, subject)
 
 
 @pytest.mark.parametrize("subject", [">", "_INBOX_gateway.>", keys.INGEST_SUBJECTS, "$KV.>"])
-async def test_forbidden_subscriptions(broker: str, subject: str) -> None:
+async def test_the_ingest_user_cannot_subscribe_to_other_messages(broker: str, subject: str) -> None:
     """The ingest user cannot listen to all messages, to the queue, to the buckets, or to the gateway's answers."""
     assert await refused(broker, "ingest", subject, subscribing=True)
 
@@ -141,7 +141,7 @@ async def test_the_gateway_gets_the_states_of_jobs(broker: str) -> None:
     assert await refused(broker, "gateway", f"$KV.{keys.HISTORY_BUCKET}.a", subscribing=True)
 
 
-async def test_the_transport_is_made_by_either(broker: str) -> None:
+async def test_gateway_and_worker_can_create_the_transport(broker: str) -> None:
     """Gateway and worker can each create the streams and buckets with their own permissions."""
     for user in ("ingest", "gateway"):
         url = broker.replace("nats://", f"nats://{user}:{PASSWORDS[user]}@")
@@ -179,7 +179,7 @@ async def test_a_certificate_names_its_user(tmp_path: Path) -> None:
             await transport.connect(url, "gateway", connect_timeout=0.5)
 
 
-async def test_no_stream_is_made_to_copy_another(broker: str) -> None:
+async def test_a_service_cannot_copy_a_forbidden_stream(broker: str) -> None:
     """A service cannot read a forbidden stream by copying it into a stream that it may read."""
     for user in ("gateway", "ingest"):
         client = await transport.connect(broker.replace("//", f"//{user}:{PASSWORDS[user]}@"), user)

@@ -88,10 +88,10 @@ class Service:
         assert self._process.stdout is not None
         assert await asyncio.wait_for(self._process.stdout.readline(), 60) == b"ready\n"
 
-    async def end(self, sign: signal.Signals | None = None) -> tuple[int, str]:
+    async def end(self, signal_number: signal.Signals | None = None) -> tuple[int, str]:
         """Return the exit code and the output on stderr."""
-        if sign is not None:
-            self._process.send_signal(sign)
+        if signal_number is not None:
+            self._process.send_signal(signal_number)
         _, err = await asyncio.wait_for(self._process.communicate(), 60)
         assert self._process.returncode is not None
         return self._process.returncode, err.decode()
@@ -127,7 +127,7 @@ def _json(err: str) -> list[dict[str, Any]]:
     return [json.loads(line) for line in err.splitlines() if line.startswith("{")]
 
 
-async def test_a_signal_ends_it_in_order(start: Start) -> None:
+async def test_a_signal_drains_the_service(start: Start) -> None:
     """SIGTERM drains the service and ends it with 0. Open resources are closed without an error."""
     service = await start()
     await service.ready()
@@ -147,7 +147,7 @@ async def test_a_stuck_thread_does_not_delay_the_exit(start: Start) -> None:
     assert [line["event"] for line in _json(err)][-1] == "draining"
 
 
-async def test_a_failed_start(start: Start) -> None:
+async def test_a_failed_start_ends_the_process_with_one_line(start: Start) -> None:
     """A known failure ends the process with 1 and a line with the error and its cause."""
     code, err = await (await start("unavailable")).end()
     assert code == 1
@@ -157,7 +157,7 @@ async def test_a_failed_start(start: Start) -> None:
     assert "Traceback" not in err.replace(line["exception"], "").replace(json.dumps(line["exception"]), "")
 
 
-async def test_a_variable_that_is_no_setting(start: Start) -> None:
+async def test_a_variable_that_is_not_a_setting_is_logged(start: Start) -> None:
     """A line warns of the variable, with the setting of a similar name, and without the value."""
     code, err = await (await start("misconfigured", CAUSEWAY_AUHT="hunter2")).end()
     [warned] = [line for line in _json(err) if line["level"] == "warning"]
@@ -166,7 +166,7 @@ async def test_a_variable_that_is_no_setting(start: Start) -> None:
     assert code == 78
 
 
-async def test_a_file_that_is_wrong(start: Start) -> None:
+async def test_a_wrong_file_ends_the_process(start: Start) -> None:
     """A wrong file that a setting names ends the process like a wrong setting, with one line."""
     code, err = await (await start("misconfigured")).end()
     assert code == process.EXIT_CONFIGURATION
@@ -174,7 +174,7 @@ async def test_a_file_that_is_wrong(start: Start) -> None:
     assert line["error"] == "CAUSEWAY_BOOKS_FILE: there is no such file."
 
 
-async def test_a_defect_ends_it_with_a_line(start: Start) -> None:
+async def test_a_defect_ends_the_process_with_one_line(start: Start) -> None:
     """A defect at the start ends the process with 1, and its stack is one line of the log."""
     code, err = await (await start("defect")).end()
     assert code == 1

@@ -99,10 +99,10 @@ def test_a_swapped_link_is_followed(path: Path) -> None:
 def test_an_old_snapshot_does_not_change(path: Path) -> None:
     """A change of the file does not change the snapshot of a running request."""
     reloadable = Reloadable(path, lambda raw: (int(raw),))
-    taken = reloadable.current
+    snapshot = reloadable.current
     path.write_text("2")
     reloadable.check()
-    assert (taken, reloadable.current) == ((1,), (2,))
+    assert (snapshot, reloadable.current) == ((1,), (2,))
 
 
 async def test_the_watch_sees_changes_until_it_ends(path: Path) -> None:
@@ -123,19 +123,19 @@ async def test_the_callback_gets_changes(path: Path, log: Any) -> None:
     """The listener is called once for each valid change, on the event loop. A failing listener does not end the
     watch.
     """
-    told: list[tuple[int, bool]] = []
+    changes: list[tuple[int, bool]] = []
 
     def listen(value: int) -> None:
-        told.append((value, asyncio.current_task() is not None))
+        changes.append((value, asyncio.current_task() is not None))
         raise RuntimeError("cannot use it")
 
     async with Reloadable(path, number, interval=0.01, on_change=listen):
         path.write_text("2")
-        await eventually(lambda: told == [(2, True)])
+        await eventually(lambda: changes == [(2, True)])
         path.write_text("bad")
         await asyncio.sleep(0.05)
         path.write_text("3")
-        await eventually(lambda: told == [(2, True), (3, True)])
+        await eventually(lambda: changes == [(2, True), (3, True)])
     assert "a new configuration cannot be used" in [entry["event"] for entry in log]
 
 

@@ -524,7 +524,7 @@ async def test_writing_into_a_refused_exchange_keeps_the_refusal(served: Any) ->
             assert call.done()
 
 
-async def test_writing_into_an_ended_exchange_is_not_heard(served: Any) -> None:
+async def test_writing_into_an_ended_exchange_does_nothing(served: Any) -> None:
     """If the service ends an exchange without an error while the caller writes, reader and writer end without an
     error.
     """

@@ -144,7 +144,7 @@ async def test_reflection_lists_the_services(running: Running) -> None:
     }
 
 
-async def test_serve_until_serves_until(running: Running, log: Any) -> None:
+async def test_serve_until_stops_after_the_event(running: Running, log: Any) -> None:
     """The server serves until the event is set, lets running calls finish, and logs its address."""
     stop = asyncio.Event()
     one = Running()
@@ -196,7 +196,7 @@ async def test_an_unknown_service_is_not_found(stub: Any) -> None:
         ("somebody.else", HealthCheckResponse.SERVICE_UNKNOWN, HealthCheckResponse.SERVICE_UNKNOWN),
     ],
 )
-async def test_watchers_hear_of_the_drain_and_do_not_hold_it_up(
+async def test_watches_end_at_the_drain_and_do_not_delay_it(
     server: GrpcServer, stub: Any, service: str, first: int, last: int
 ) -> None:
     """At a drain, each watcher is told, its watch ends, and the server stops early."""
@@ -209,7 +209,7 @@ async def test_watchers_hear_of_the_drain_and_do_not_hold_it_up(
     await asyncio.wait_for(stopping, 60)
 
 
-async def test_a_drained_server_says_so_once() -> None:
+async def test_a_watch_during_a_drain_ends_after_one_response() -> None:
     """A watch that begins during a drain gets one answer and ends."""
     servicer = Health(["a"])
     servicer.drain()
@@ -219,12 +219,12 @@ async def test_a_drained_server_says_so_once() -> None:
     assert (await servicer.Check(HealthCheckRequest(service="a"), context)).status == answers[0]
 
 
-def test_the_name_is_the_protocols() -> None:
+def test_reflection_lists_the_health_service_by_its_name() -> None:
     """Reflection lists the health service under the name that probes use."""
     assert HEALTH_SERVICE == "grpc.health.v1.Health"
 
 
-async def test_a_socket_instead_of_a_port(tmp_path: Path) -> None:
+async def test_a_socket_replaces_the_port(tmp_path: Path) -> None:
     """Calls and health checks use the socket, and no port is open. The socket of a dead process does not matter."""
     tmp_path.chmod(0o700)
     path = tmp_path / "generator.sock"

@@ -32,7 +32,7 @@ def test_an_empty_path_is_none(monkeypatch: pytest.MonkeyPatch) -> None:
     assert Settings().book_file == Path("book.yaml")
 
 
-def test_variables_of_other_services_are_no_concern(monkeypatch: pytest.MonkeyPatch) -> None:
+def test_variables_of_other_services_are_ignored(monkeypatch: pytest.MonkeyPatch) -> None:
     """All processes of a stack can share one environment. Each process reads its own variables."""
     monkeypatch.setenv("CAUSEWAY_SOMEBODY_ELSES", "x")
     assert not hasattr(Settings(), "somebody_elses")
@@ -73,7 +73,7 @@ def test_wrong_values_are_refused(monkeypatch: pytest.MonkeyPatch, name: str, va
     assert [error["loc"] for error in caught.value.errors()] == [(name.lower(),)]
 
 
-def test_a_variable_that_no_service_has() -> None:
+def test_an_unknown_variable_is_found() -> None:
     """A misspelled variable is found, with the nearest setting of any service."""
     misspelled = ["CAUSEWAY_AUHT", "CAUSEWAY_MAX_REQUEST", "causeway_retriever_portt", "CAUSEWAY_QQQQ"]
     assert dict(unknown(misspelled)) == {

@@ -38,7 +38,7 @@ def level(name: str, label: str) -> float:
     return max((value for labels, value in measured(name) if label in labels.values()), default=-1)
 
 
-async def test_depth_and_age(transport: IngestTransport) -> None:
+async def test_each_lane_has_its_depth_and_age(transport: IngestTransport) -> None:
     """Each lane has the number of its waiting jobs and the age of the oldest. An empty lane has neither."""
     for _ in range(3):
         await transport.jetstream.publish(keys.ingest_subject(1, "t", "i"), b"")
@@ -50,7 +50,7 @@ async def test_depth_and_age(transport: IngestTransport) -> None:
         assert level("causeway_ingest_queue_age_seconds", "0") == 0
 
 
-async def test_dead_letters_and_limits(transport: IngestTransport) -> None:
+async def test_streams_have_their_messages_and_limits(transport: IngestTransport) -> None:
     """The first dead letter is visible. A stream has its limit, and a bucket without a limit has none."""
     async with watched(transport):
         await eventually(lambda: level("causeway_nats_stream_messages", keys.INGEST_DEAD_STREAM) == 0)
@@ -61,7 +61,7 @@ async def test_dead_letters_and_limits(transport: IngestTransport) -> None:
         assert level("causeway_nats_stream_limit_bytes", f"OBJ_{keys.ORIGINALS_BUCKET}") == -1
 
 
-async def test_how_long_records_are_kept(transport: IngestTransport) -> None:
+async def test_the_horizon_follows_the_rate_of_records(transport: IngestTransport) -> None:
     """A stream that fills by a tenth in a second keeps records for about ten seconds, for any number of days."""
     await record_streams(transport.client, days=30, usage_bytes=1024 * 1024, audit_bytes=1024 * 1024)
     async with watched(transport):
@@ -90,7 +90,7 @@ async def test_when_the_certificate_of_nats_expires(tmp_path: Path) -> None:
         await client.close()
 
 
-async def test_an_unavailable_broker(transport: IngestTransport) -> None:
+async def test_an_unavailable_broker_has_no_values(transport: IngestTransport) -> None:
     """An outage does not end the watch, and old values are no longer reported."""
     async with watched(transport):
         await eventually(lambda: level("causeway_nats_stream_messages", keys.INGEST_STREAM) == 0)

@@ -23,7 +23,7 @@ async def filled(jetstream: JetStreamContext, subject: str) -> None:
         await jetstream.publish(subject, bytes(100_000))
 
 
-async def test_a_server_without_room_is_explained(tmp_path: Path) -> None:
+async def test_a_server_without_space_is_reported(tmp_path: Path) -> None:
     """If the streams need more space than the server has, the error names them, their size and the setting. With
     less, all are created.
     """
@@ -39,7 +39,7 @@ async def test_a_server_without_room_is_explained(tmp_path: Path) -> None:
         await client.close()
 
 
-async def test_errors_of_a_full_stream(tmp_path: Path) -> None:
+async def test_a_full_stream_is_detected(tmp_path: Path) -> None:
     """A stream at its limit counts as full, and so does a server. Other errors do not."""
     async with nats_server(tmp_path / "nats", extra=small(tmp_path / "js", 8 * MEBI)) as url:
         client = await transport.connect(url, "test")

@@ -3,7 +3,7 @@ import asyncio
 from servicekit.tasks import ended
 
 
-async def test_a_task_that_misses_a_cancellation() -> None:
+async def test_a_task_that_misses_a_cancellation_is_cancelled_again() -> None:
     """The task is cancelled again. A task that has ended, or ends with an error, causes no error."""
 
     async def deaf() -> None:

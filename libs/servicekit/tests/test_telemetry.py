@@ -24,9 +24,9 @@ class Collector(trace_service_pb2_grpc.TraceServiceServicer):
         self.got: list[tuple[str, str]] = []
 
     def Export(self, request: Any, context: Any) -> Any:  # noqa: N802  # named by the protocol
-        [said] = [value for name, value in context.invocation_metadata() if name == "authorization"]
+        [authorization] = [value for name, value in context.invocation_metadata() if name == "authorization"]
         self.got += [
-            (span.name, said)
+            (span.name, authorization)
             for resource in request.resource_spans
             for scope in resource.scope_spans
             for span in scope.spans
@@ -58,7 +58,7 @@ def test_a_given_context_is_injected_instead_of_the_current_one(inside: None) ->
 
 
 @pytest.mark.parametrize("bad", ["", "nonsense", TRACEPARENT[:-4], "00-" + "0" * 32 + "-" + "0" * 16 + "-01"])
-def test_a_bad_traceparent_is_none(bad: str) -> None:
+def test_an_invalid_traceparent_is_ignored(bad: str) -> None:
     """An invalid header leads to a new trace and not to an error."""
     token = context.attach(telemetry.extract({"traceparent": bad}))
     try:
@@ -137,7 +137,7 @@ def test_spans_are_sent(monkeypatch: pytest.MonkeyPatch, tmp_path: Path, tls: bo
     assert collector.got == [("request", "Bearer abc")]
 
 
-def test_spans_say_which_release_and_which_conventions() -> None:
+def test_spans_name_the_release_and_the_conventions() -> None:
     """The resource names the service and its version. Resource and tracer name the version of the conventions."""
     provider = telemetry.provider_for("gateway", ServiceSettings())
     assert provider.resource.attributes["service.name"] == "causeway-gateway"

@@ -82,7 +82,7 @@ async def ask(channel: grpc.aio.Channel, seconds: float = 5) -> None:
     await rpc.unary(stub.ListModels, generator_pb2.ListModelsRequest(), Deadline.after(seconds))
 
 
-async def test_both_sides_show_their_certificates(authority: trustme.CA, tmp_path: Path) -> None:
+async def test_both_sides_present_their_certificates(authority: trustme.CA, tmp_path: Path) -> None:
     """A caller with a certificate of the authority gets answers, on unary calls and streams."""
     server_files = Files(tmp_path / "server", authority, "127.0.0.1", "generator")
     client_files = Files(tmp_path / "client", authority, "gateway.causeway.svc", "gateway")
@@ -96,7 +96,7 @@ async def test_both_sides_show_their_certificates(authority: trustme.CA, tmp_pat
         assert len([message async for message in messages]) == 1
 
 
-async def test_strangers_are_not_answered(authority: trustme.CA, tmp_path: Path) -> None:
+async def test_callers_without_a_trusted_certificate_are_refused(authority: trustme.CA, tmp_path: Path) -> None:
     """A caller without a certificate, with another authority's, or of a service that is not listed, is refused."""
     files = Files(tmp_path / "server", authority, "127.0.0.1")
     stranger = Files(tmp_path / "stranger", trustme.CA(), "gateway")
@@ -158,7 +158,7 @@ async def test_renewed_files_are_used(tmp_path: Path) -> None:
                 await ask(refused, 2)
 
 
-def test_halves_are_not_taken(authority: trustme.CA, tmp_path: Path) -> None:
+def test_a_certificate_without_its_key_is_not_used(authority: trustme.CA, tmp_path: Path) -> None:
     """If key and certificate do not match, the old pair stays in use until the other file is also renewed."""
     files = Files(tmp_path, authority, "gateway")
     certificates = files.open()
@@ -173,7 +173,7 @@ def test_halves_are_not_taken(authority: trustme.CA, tmp_path: Path) -> None:
     assert certificates.current().certificate == files.cert.read_bytes()
 
 
-def test_files_that_are_wrong_from_the_start(authority: trustme.CA, tmp_path: Path) -> None:
+def test_wrong_files_at_the_start_are_refused(authority: trustme.CA, tmp_path: Path) -> None:
     """Missing files, a wrong pair, and an incomplete set are errors that name the problem."""
     files = Files(tmp_path / "a", authority, "gateway")
     other = Files(tmp_path / "b", authority, "gateway")

@@ -72,22 +72,22 @@ async def server() -> AsyncIterator[Server]:
 async def model(server: Server) -> AsyncIterator[TensorModel[str]]:
     """Return a model of the server; its contract is the name of its output."""
     made = TensorModel(
-        TritonAddress(server.target, api_key=SecretStr("k")), "m", lambda said: str(said.outputs[0].name)
+        TritonAddress(server.target, api_key=SecretStr("k")), "m", lambda metadata: str(metadata.outputs[0].name)
     )
     yield made
     await made.aclose()
     await made.aclose()
 
 
-async def asked(model: TensorModel[str], output: str = "") -> Any:
+async def infer(model: TensorModel[str], output: str = "") -> Any:
     return await model.infer([("in", "FP32", ONE)], output or await model.contract())
 
 
-async def test_a_request(server: Server, model: TensorModel[str]) -> None:
+async def test_a_request_and_its_response(server: Server, model: TensorModel[str]) -> None:
     """Elements and shape are returned unchanged. The request has the key and the trace."""
     traced = {"traceparent": f"00-{'1' * 32}-{'2' * 16}-01"}
     token = context.attach(telemetry.extract(traced))
-    answer = await asked(model)
+    answer = await infer(model)
     context.detach(token)
     np.testing.assert_array_equal(answer, ONE)
     assert server.headers["authorization"] == "Bearer k"
@@ -99,32 +99,34 @@ async def test_the_next_request_uses_a_renewed_key(server: Server, tmp_path: Pat
     (tmp_path / "key").write_text("old")
     times = itertools.count(step=10)
     key = SecretFile(tmp_path / "key", check_sendable, clock=lambda: next(times))
-    made = TensorModel(TritonAddress(server.target, api_key=key), "m", lambda said: str(said.outputs[0].name))
-    await asked(made)
+    made = TensorModel(
+        TritonAddress(server.target, api_key=key), "m", lambda metadata: str(metadata.outputs[0].name)
+    )
+    await infer(made)
     assert server.headers["authorization"] == "Bearer old"
     (tmp_path / "key").write_text("renewed")
-    await asked(made)
+    await infer(made)
     assert server.headers["authorization"] == "Bearer renewed"
     await made.aclose()
 
 
-async def test_a_model_is_looked_at_again_after_a_failure(server: Server, model: TensorModel[str]) -> None:
+async def test_the_metadata_is_read_again_after_a_failure(server: Server, model: TensorModel[str]) -> None:
     """The metadata is read once for all requests. After a failure it is read again, because the model may have
     changed.
     """
-    await asked(model)
-    await asked(model)
+    await infer(model)
+    await infer(model)
     assert server.looked == 1
     server.refusal = grpc.StatusCode.INVALID_ARGUMENT
     with pytest.raises(TritonFailed) as caught:
-        await asked(model)
+        await infer(model)
     assert (caught.value.code, caught.value.message) == (server.refusal, "these words are for the log")
     server.refusal = None
-    await asked(model)
+    await infer(model)
     assert server.looked == 2
 
 
-async def test_another_kind_of_model_is_looked_at_each_time(server: Server) -> None:
+async def test_the_metadata_of_an_unsuitable_model_is_read_each_time(server: Server) -> None:
     """The caller gets the error of the metadata's reader. A repaired model is found."""
     known: list[bool] = []
 
@@ -142,23 +144,25 @@ async def test_another_kind_of_model_is_looked_at_each_time(server: Server) -> N
 
 
 @pytest.mark.parametrize(("output", "raw"), [("other", None), ("out", b"123")])
-async def test_an_invalid_response(server: Server, model: TensorModel[str], output: str, raw: bytes | None) -> None:
+async def test_an_invalid_response_has_no_result(
+    server: Server, model: TensorModel[str], output: str, raw: bytes | None
+) -> None:
     """An answer without the output, or with bytes of a wrong size, is an error."""
     server.raw = raw
-    assert await asked(model, output) is None
+    assert await infer(model, output) is None
 
 
-async def test_an_answer_that_is_too_large(server: Server) -> None:
+async def test_an_answer_that_is_too_large_is_refused(server: Server) -> None:
     """An answer that is too large is refused, with any content."""
     model = TensorModel(TritonAddress(server.target), "m", lambda _: "out", most_bytes=1000)
     server.raw = b"x" * 2000
     with pytest.raises(TritonFailed) as caught:
-        await asked(model)
+        await infer(model)
     assert caught.value.code is grpc.StatusCode.RESOURCE_EXHAUSTED
     await model.aclose()
 
 
-async def test_no_server_at_the_address() -> None:
+async def test_an_address_without_a_server_is_unavailable() -> None:
     """If no server answers, the status shows it at once."""
     (port,) = free_ports(1)
     model = TensorModel(TritonAddress(f"127.0.0.1:{port}"), "m", lambda _: "out")

@@ -28,7 +28,7 @@ KINDS = ["unary", "server_stream", "client_stream", "bidi"]
 
 
 class Servicer:
-    """Has one method of each kind, counts its calls, and ends each as the test says."""
+    """Has one method of each kind, counts its calls, and ends each call with a function of the test."""
 
     def __init__(self, ending: Callable[[Any], Awaitable[None]]) -> None:
         self.calls = 0
@@ -123,7 +123,7 @@ async def test_a_call_without_a_server_fails(kind: str) -> None:
 
 
 @pytest.mark.parametrize("kind", KINDS)
-async def test_a_call_does_not_outlive_its_deadline_for_it(kind: str) -> None:
+async def test_a_call_never_waits_longer_than_its_deadline(kind: str) -> None:
     """If less time is left than the wait, the call fails with its own error and not with a time-out."""
     async with open_channel(f"127.0.0.1:{free_ports(1)[0]}", SERVICES) as channel:
         with pytest.raises(Unavailable):
@@ -131,7 +131,7 @@ async def test_a_call_does_not_outlive_its_deadline_for_it(kind: str) -> None:
 
 
 @pytest.mark.parametrize("kind", ["server_stream", "client_stream", "bidi"])
-async def test_a_call_that_a_server_has_got_is_not_made_again(kind: str) -> None:
+async def test_a_call_that_a_server_has_received_is_not_repeated(kind: str) -> None:
     """A call that a server refused, or that broke during its work, is not repeated. It may be done in part."""
     (port,) = free_ports(1)
 
@@ -145,7 +145,7 @@ async def test_a_call_that_a_server_has_got_is_not_made_again(kind: str) -> None
     assert servicer.calls == 1
 
 
-async def test_an_unresolvable_name() -> None:
+async def test_an_unresolvable_name_is_reported() -> None:
     """A call waits for a name that does not resolve yet, and then fails with this reason."""
     async with open_channel("dns:///no-such-service.invalid:50051", SERVICES) as channel:
         with pytest.raises(Unavailable):

@@ -27,7 +27,7 @@ def read(folder: Path, text: str) -> Schema:
     return Document(text.encode(), "f.yaml").validated(Schema, context)
 
 
-def test_secrets_are_read_from_where_they_stand(tmp_path: Path) -> None:
+def test_secrets_are_read_from_variables_and_files(tmp_path: Path) -> None:
     """A secret comes from the environment, or from a file beside this one without its line end. It does not appear
     in logs.
     """
@@ -41,15 +41,15 @@ def test_secrets_are_read_from_where_they_stand(tmp_path: Path) -> None:
     assert Schema.model_validate(from_env.model_dump()) == from_env
 
 
-def test_the_other_values(tmp_path: Path) -> None:
+def test_paths_are_relative_and_other_values_unchanged(tmp_path: Path) -> None:
     """Paths are relative to the file. Other values are unchanged."""
-    made = read(tmp_path, 'file: here.txt\nurl: http://h:1/v1?a=b\ntarget: "h:1"\nname: a b\nwait: 0.5')
-    assert made.file == tmp_path / "here.txt"
-    assert (made.url, made.target, made.name, made.wait) == ("http://h:1/v1?a=b", "h:1", "a b", 0.5)
+    values = read(tmp_path, 'file: here.txt\nurl: http://h:1/v1?a=b\ntarget: "h:1"\nname: a b\nwait: 0.5')
+    assert values.file == tmp_path / "here.txt"
+    assert (values.url, values.target, values.name, values.wait) == ("http://h:1/v1?a=b", "h:1", "a b", 0.5)
 
 
 @pytest.mark.parametrize(
-    ("text", "says"),
+    ("text", "message"),
     [
         ("key: s3cret-plain", r"\{env: NAME\} or \{file: PATH\}"),
         ("key: {env: KEY, file: here.txt}", r"\{env: NAME\} or \{file: PATH\}"),
@@ -70,8 +70,8 @@ def test_the_other_values(tmp_path: Path) -> None:
         ("wait: .nan", "wait"),
     ],
 )
-def test_wrong_values(tmp_path: Path, text: str, says: str) -> None:
+def test_wrong_values_are_refused(tmp_path: Path, text: str, message: str) -> None:
     """The error names the problem and contains no secret."""
-    with pytest.raises(BadFile, match=says) as caught:
+    with pytest.raises(BadFile, match=message) as caught:
         read(tmp_path, text)
     assert "s3cret" not in str(caught.value)

@@ -52,7 +52,7 @@ def pieces(parts: list[str]) -> list[str]:
         ["नाव छह बजे चलती है।", "किराया कितना है?"],
     ],
 )
-def test_where_sentences_end(expected: list[str]) -> None:
+def test_abbreviations_and_numbers_end_no_sentence(expected: list[str]) -> None:
     """Full stops of abbreviations, numbers, names and list items end no sentence. A closing quote stays with its
     sentence.
     """
@@ -69,7 +69,7 @@ def test_where_sentences_end(expected: list[str]) -> None:
         ["「行きます。」", "と言った。"],
     ],
 )
-def test_scripts_without_spaces(expected: list[str]) -> None:
+def test_marks_of_scripts_without_spaces_end_a_sentence(expected: list[str]) -> None:
     """In scripts without spaces, a mark ends a sentence without a space after it."""
     assert sentences("".join(expected)) == expected
 
@@ -87,7 +87,7 @@ def test_scripts_without_spaces(expected: list[str]) -> None:
         ("", []),
     ],
 )
-def test_lines_and_white_space(text: str, expected: list[str]) -> None:
+def test_line_breaks_end_a_sentence_unless_lower_case_follows(text: str, expected: list[str]) -> None:
     """A line break ends a sentence unless lower case follows. White space belongs to the next sentence."""
     assert pieces([text]) == expected
 
@@ -102,7 +102,7 @@ def test_the_division_of_a_text_changes_nothing(parts: list[str]) -> None:
 
 
 @given(TEXTS)
-def test_spans_hold_all_that_is_not_white_space(text: str) -> None:
+def test_spans_contain_all_text_except_white_space(text: str) -> None:
     """Spans are ordered, separate and trimmed, and contain every character that is not white space."""
     last = 0
     for start, end in sentence_spans(text):
