@@ -46,7 +46,6 @@ async def _catalogue(settings: Settings) -> AsyncIterator[RoutedModels]:
             first_token=settings.model_first_token_timeout,
             whole=settings.model_whole_timeout,
             idle=settings.model_idle_timeout,
-            most_bytes=settings.model_max_bytes,
             gathering=gathering,
         )
     )

@@ -59,12 +59,6 @@ class Settings(GrpcServiceSettings):
     model_idle_timeout: float = Field(
         60.0, gt=0, description="Maximum seconds between two pieces of a model server's stream."
     )
-    model_max_bytes: int = Field(
-        8 * 1024 * 1024,
-        ge=1024,
-        le=12 * 1024 * 1024,
-        description="Maximum bytes of a non-streamed answer, and of one event of a stream, from a model server.",
-    )
     stream_interval_ms: int = Field(
         50,
         ge=0,

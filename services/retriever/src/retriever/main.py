@@ -34,6 +34,7 @@ from retriever.settings import RetrieverSettings
 from retriever.stores import registry
 from retriever.stores.bm25 import Bm25Encoder
 
+_UPSERTS = 16  # concurrent; each has two messages in memory
 _UPSERTS_WAITING = 256  # further upserts are refused with RESOURCE_EXHAUSTED
 
 
@@ -77,7 +78,7 @@ async def serve(settings: RetrieverSettings, stop: asyncio.Event) -> None:
                 indexes,
                 GroupCommit(indexes),
                 words,
-                concurrent=settings.retriever_upserts,
+                concurrent=_UPSERTS,
                 waiting=_UPSERTS_WAITING,
             ),
             Catalogue(indexes),

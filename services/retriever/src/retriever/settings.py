@@ -28,7 +28,6 @@ class RetrieverSettings(StoreSettings, GrpcServiceSettings):
         description="Directory of the bundled embedding model; none: the user's cache directory.",
     )
     retriever_embedding_threads: int = Field(2, ge=1, description="Queries that are embedded concurrently.")
-    retriever_upserts: int = Field(16, ge=1, description="Documents that are written concurrently.")
     snapshot_dir: Path | None = Field(
         None,
         description="Directory of the snapshots of indexes, with a subdirectory for each tenant; none: the "

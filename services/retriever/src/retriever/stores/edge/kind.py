@@ -21,9 +21,6 @@ class EdgeSettings(StoreSettings):
     retriever_exact_up_to: int = Field(
         20_000, ge=0, description="An index with more chunks gets a graph (HNSW) when it is compacted."
     )
-    retriever_build_seconds: float = Field(
-        3600.0, gt=0, description="Maximum time to compact, write or load one index."
-    )
     retriever_build_memory_mb: int = Field(
         4096, ge=64, description="Maximum memory of the process that compacts, writes or loads an index."
     )
@@ -59,7 +56,7 @@ async def _open(settings: EdgeSettings, scheduler: Scheduler) -> Store:
         settings.retriever_min_free_mb * _MEGABYTE,
         exact_up_to=settings.retriever_exact_up_to,
         policy=Policy(added=max(1, settings.retriever_exact_up_to)),
-        limits=Limits(settings.retriever_build_seconds, settings.retriever_build_memory_mb * _MEGABYTE),
+        limits=Limits(memory=settings.retriever_build_memory_mb * _MEGABYTE),
         vectors=settings.vector_storage,
         open_limits=OpenLimits(
             descriptors.limit(settings.retriever_open_indexes, "open indexes"),
