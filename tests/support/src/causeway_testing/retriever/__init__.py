@@ -1,1 +1,1 @@
-"""The services of the retriever on any store, the fake store, a stand-in for a Qdrant server, and rerankers."""
+"""Fakes of the retriever's store, of Qdrant and of rerankers, and the retriever's services on any store."""

@@ -38,7 +38,7 @@ INDEX = "notes"
 
 
 class Bench:
-    """The services on a store with an embedder that counts words. See `open`."""
+    """The services of the retriever on a store, with an embedder that counts words. Use `open` to create it."""
 
     def __init__(self, store: Store, indexes: Indexes, scheduler: Scheduler, **limits: Any) -> None:
         self.store = store
@@ -60,28 +60,28 @@ class Bench:
         self.embeddings = Embeddings(self.models)
 
     def retrieval_with(self, *embedders: Embedder) -> Retrieval:
-        """Return searches with other models."""
+        """Return a `Retrieval` with other models."""
         models = EmbeddingModels([EmbeddingModel.of(each) for each in embedders])
         return self.retrieval_over(QueryVectors(models), Reranking(self.rerankers))
 
     def retrieval_over(self, vectors: QueryVectors, reranking: Reranking | None = None) -> Retrieval:
-        """Return searches with these vectors of queries."""
+        """Return a `Retrieval` with other vectors of queries."""
         words = QueryWords(self.encoder, self.detector)
         reranking = reranking or Reranking(Rerankers())
         return Retrieval(self.indexes, vectors, self.encoder, words, self.scheduler, reranking)
 
     def rebuilds(self, *embedders: Embedder) -> Rebuilds:
-        """Return rebuilds with further models."""
+        """Return a `Rebuilds` with further models."""
         models = [EmbeddingModel.of(each) for each in (self.embedder, *embedders)]
         return Rebuilds(self.indexes, EmbeddingModels(models), self.words, patience=0.05)
 
     def snapshots(self, directory: Path) -> Snapshots:
-        """Return snapshots in a directory."""
+        """Return a `Snapshots` for a directory."""
         return Snapshots(self.indexes, directory, self.models)
 
     @classmethod
     async def open(cls, store: Store, scheduler: Scheduler | None = None, **limits: Any) -> Self:
-        """Open all indexes of a store. ``scheduler`` is the store's own, if it has one."""
+        """Open all indexes of a store. ``scheduler`` must be the store's own scheduler, if the store has one."""
         indexes = await Indexes.open(store)
         for tenant, _ in await store.notes():
             await indexes.of(tenant)
@@ -125,8 +125,8 @@ class Bench:
 
     async def ask(self, text: str, principal: Principal = LOCAL, **query: Any) -> list[Passage]:
         """Return the passages for a query in the index of the tests."""
-        asked = Query(**{"indexes": (INDEX,), "text": text, **query})
-        return list((await self.retrieval.retrieve(principal, asked)).passages)
+        full_query = Query(**{"indexes": (INDEX,), "text": text, **query})
+        return list((await self.retrieval.retrieve(principal, full_query)).passages)
 
 
 async def steps(*each: UpsertStep) -> AsyncIterator[UpsertStep]:

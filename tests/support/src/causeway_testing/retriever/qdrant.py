@@ -1,8 +1,8 @@
-"""A stand-in for a Qdrant server. The client's local mode carries out the calls, in the process or over gRPC.
+"""A stand-in for a Qdrant server. The client's local mode executes the calls, in this process or over gRPC.
 
-It shows that each call is part of the server's API with valid arguments, and that a call has the expected effect,
-as far as local mode is like the server. Quantization and shards are accepted and ignored. `qdrant_cluster` has
-nodes with copies that fail.
+With the stand-in, tests check that each call exists in the server's API and has valid arguments. They also check
+the effect of a call, as far as local mode behaves like the server. The stand-in ignores quantization and shards.
+`qdrant_cluster` has several nodes, whose copies can fail.
 """
 
 from collections.abc import AsyncIterator, Awaitable, Callable, Sequence
@@ -28,7 +28,7 @@ _Context = grpc.aio.ServicerContext[Any, Any]
 
 
 class LocalConnection(Connection):
-    """Calls of a client in local mode, which exists longer than the store that uses it."""
+    """A connection to a client in local mode. The client outlives the store that uses it."""
 
     def __init__(self, client: AsyncQdrantClient, seconds: float) -> None:
         super().__init__([Node(client)], seconds)
@@ -37,7 +37,7 @@ class LocalConnection(Connection):
         """Do nothing, because local mode has no version."""
 
     async def write(self, method: Any, *args: Any, **options: Any) -> Any:
-        """Leave out the arguments that local mode ignores with a warning."""
+        """Skip calls that local mode ignores with a warning."""
         if method.__name__ == "create_payload_index":
             return None
         return await super().write(method, *args, **options)
@@ -47,7 +47,7 @@ class LocalConnection(Connection):
 
 
 class Internal(Exception):
-    """An error of a cluster that cannot carry out a call at the moment.
+    """An error of a cluster that cannot execute a call at the moment.
 
     Args:
         message: The reason.
@@ -68,10 +68,9 @@ class Server:
         calls: The names of the calls.
         created: The requests that created collections.
         indexed: The requests that created payload indexes.
-        before: A function to await before each call, with its name. It may wait or abort.
-        cut_off: The number of next calls to answer without a message.
-        params: The copies, write consistency and fan-out delay of each collection.
-        api_key: The API key that calls need, or None.
+        before: A function that is awaited before each call, with the name of the call. It may wait or raise an
+        error. cut_off: The number of next calls that end without a message. params: The replication factor, write
+        consistency and fan-out delay of each collection. api_key: The API key that calls need, or None.
     """
 
     def __init__(self, url: str, client: AsyncQdrantClient) -> None:
@@ -108,24 +107,24 @@ class Server:
 async def serving(
     client: AsyncQdrantClient | None = None, credentials: grpc.ServerCredentials | None = None
 ) -> AsyncIterator[Server]:
-    """Start a server on a free port of this machine, with TLS if there are credentials."""
+    """Start a server on a free loopback port, with TLS if there are credentials."""
     (port,) = free_ports(1)
     scheme = "http" if credentials is None else "https"
-    told = Server(f"{scheme}://127.0.0.1:{port}", client or AsyncQdrantClient(":memory:"))
-    server = await listen(told, port, credentials)
+    stand_in = Server(f"{scheme}://127.0.0.1:{port}", client or AsyncQdrantClient(":memory:"))
+    server = await listen(stand_in, port, credentials)
     try:
-        yield told
+        yield stand_in
     finally:
         await server.stop(None)
 
 
-async def listen(told: Server, port: int, credentials: grpc.ServerCredentials | None = None) -> grpc.aio.Server:
-    """Return a started gRPC server that answers for a node."""
-    server = grpc.aio.server(interceptors=[_Watching(told)], options=[("grpc.so_reuseport", 0)])
+async def listen(stand_in: Server, port: int, credentials: grpc.ServerCredentials | None = None) -> grpc.aio.Server:
+    """Start a gRPC server that answers the calls to a node, and return the gRPC server."""
+    server = grpc.aio.server(interceptors=[_Watching(stand_in)], options=[("grpc.so_reuseport", 0)])
     generated: Any = q  # it has no types
-    generated.add_PointsServicer_to_server(_Points(told), server)
-    generated.add_CollectionsServicer_to_server(_Collections(told), server)
-    generated.add_QdrantServicer_to_server(_Root(told), server)
+    generated.add_PointsServicer_to_server(_Points(stand_in), server)
+    generated.add_CollectionsServicer_to_server(_Collections(stand_in), server)
+    generated.add_QdrantServicer_to_server(_Root(stand_in), server)
     if credentials is None:
         server.add_insecure_port(f"127.0.0.1:{port}")
     else:
@@ -135,26 +134,26 @@ async def listen(told: Server, port: int, credentials: grpc.ServerCredentials | 
 
 
 class _Watching(grpc.aio.ServerInterceptor):
-    def __init__(self, told: Server) -> None:
-        self._told = told
+    def __init__(self, stand_in: Server) -> None:
+        self._stand_in = stand_in
 
     async def intercept_service(self, continuation: Any, details: grpc.HandlerCallDetails) -> Any:
         name = details.method.rpartition("/")[2]
-        self._told.calls.append(name)
-        self._told.metadata = dict(details.invocation_metadata)
+        self._stand_in.calls.append(name)
+        self._stand_in.metadata = dict(details.invocation_metadata)
         handler = await continuation(details)
-        if self._told.cut_off:
-            self._told.cut_off -= 1
+        if self._stand_in.cut_off:
+            self._stand_in.cut_off -= 1
             return grpc.unary_stream_rpc_method_handler(
                 _nothing, handler.request_deserializer, handler.response_serializer
             )
 
         async def handle(request: Any, context: _Context) -> Any:
-            if self._told.api_key not in (None, self._told.metadata.get("api-key")):
+            if self._stand_in.api_key not in (None, self._stand_in.metadata.get("api-key")):
                 await context.abort(grpc.StatusCode.UNAUTHENTICATED, "Must provide an API key")
             try:
-                if self._told.before is not None:
-                    await self._told.before(name)
+                if self._stand_in.before is not None:
+                    await self._stand_in.before(name)
                 qdrant_spaces.check(name, request)
                 return await handler.unary_unary(request, context)
             except ConnectionError:
@@ -179,16 +178,16 @@ async def _nothing(_request: Any, _context: _Context) -> AsyncIterator[Any]:
 
 
 class _Root(q.qdrant_pb2_grpc.QdrantServicer):
-    def __init__(self, told: Server) -> None:
-        self._told = told
+    def __init__(self, stand_in: Server) -> None:
+        self._stand_in = stand_in
 
     async def HealthCheck(self, _request: Any, _context: _Context) -> Any:  # noqa: N802  # gRPC's name
-        return q.HealthCheckReply(title="stand-in", version=self._told.version)
+        return q.HealthCheckReply(title="stand-in", version=self._stand_in.version)
 
 
 class _Points(q.points_service_pb2_grpc.PointsServicer):
-    def __init__(self, told: Server) -> None:
-        self._told = told
+    def __init__(self, stand_in: Server) -> None:
+        self._stand_in = stand_in
 
     async def Upsert(self, request: Any, _context: _Context) -> Any:  # noqa: N802  # gRPC's name
         points = [GrpcToRest.convert_point_struct(point) for point in request.points]
@@ -203,20 +202,20 @@ class _Points(q.points_service_pb2_grpc.PointsServicer):
         return await self._write(request, lambda client: client.delete(request.collection_name, selector))
 
     async def SetPayload(self, request: Any, _context: _Context) -> Any:  # noqa: N802  # gRPC's name
-        said = grpc_to_payload(request.payload)
+        payload = grpc_to_payload(request.payload)
         selector = GrpcToRest.convert_points_selector(request.points_selector)
         return await self._write(
-            request, lambda client: client.set_payload(request.collection_name, said, selector)
+            request, lambda client: client.set_payload(request.collection_name, payload, selector)
         )
 
     async def CreateFieldIndex(self, request: Any, _context: _Context) -> Any:  # noqa: N802  # gRPC's name
-        if not await self._told.client.collection_exists(request.collection_name):
+        if not await self._stand_in.client.collection_exists(request.collection_name):
             raise ValueError(f"Collection {request.collection_name} not found")
-        self._told.indexed.append(request)
+        self._stand_in.indexed.append(request)
         return q.PointsOperationResponse(result=q.UpdateResult(operation_id=0, status=q.UpdateStatus.Completed))
 
     async def Get(self, request: Any, _context: _Context) -> Any:  # noqa: N802  # gRPC's name
-        found = await self._told.points(
+        found = await self._stand_in.points(
             request,
             lambda client: client.retrieve(
                 request.collection_name,
@@ -239,7 +238,7 @@ class _Points(q.points_service_pb2_grpc.PointsServicer):
             )
             return found
 
-        found = await self._told.points(request, page)
+        found = await self._stand_in.points(request, page)
         following: Any = found[request.limit].id if len(found) > request.limit else None
         return q.ScrollResponse(
             result=[_record(each) for each in found[: request.limit]],
@@ -255,9 +254,9 @@ class _Points(q.points_service_pb2_grpc.PointsServicer):
         return q.QueryBatchResponse(result=[q.BatchResult(result=each) for each in found])
 
     async def _query(self, request: Any, queries: Sequence[Any]) -> list[list[Any]]:
-        wanted = [GrpcToRest.convert_query_points(each) for each in queries]
-        found = await self._told.read(
-            request, lambda client: client.query_batch_points(request.collection_name, wanted)
+        converted = [GrpcToRest.convert_query_points(each) for each in queries]
+        found = await self._stand_in.read(
+            request, lambda client: client.query_batch_points(request.collection_name, converted)
         )
         return [
             [
@@ -268,20 +267,20 @@ class _Points(q.points_service_pb2_grpc.PointsServicer):
         ]
 
     async def Count(self, request: Any, _context: _Context) -> Any:  # noqa: N802  # gRPC's name
-        counted = await self._told.read(
+        counted = await self._stand_in.read(
             request, lambda client: client.count(request.collection_name, _filter(request), exact=request.exact)
         )
         return q.CountResponse(result=q.CountResult(count=counted.count))
 
     async def _write(self, request: Any, apply: Apply[Any]) -> Any:
-        result = await self._told.write(request, apply)
+        result = await self._stand_in.write(request, apply)
         return q.PointsOperationResponse(result=RestToGrpc.convert_update_result(result))
 
 
 class _Collections(q.collections_service_pb2_grpc.CollectionsServicer):
-    def __init__(self, told: Server) -> None:
-        self._told = told
-        self._client = told.client
+    def __init__(self, stand_in: Server) -> None:
+        self._stand_in = stand_in
+        self._client = stand_in.client
 
     async def CollectionExists(self, request: Any, _context: _Context) -> Any:  # noqa: N802  # gRPC's name
         exists = await self._client.collection_exists(request.collection_name)
@@ -289,34 +288,34 @@ class _Collections(q.collections_service_pb2_grpc.CollectionsServicer):
 
     async def Get(self, request: Any, _context: _Context) -> Any:  # noqa: N802  # gRPC's name
         info = RestToGrpc.convert_collection_info(await self._client.get_collection(request.collection_name))
-        for name, value in self._told.params.get(request.collection_name, {}).items():
+        for name, value in self._stand_in.params.get(request.collection_name, {}).items():
             setattr(info.config.params, name, value)
         return q.GetCollectionInfoResponse(result=info)
 
     async def Create(self, request: Any, _context: _Context) -> Any:  # noqa: N802  # gRPC's name
-        self._told.created.append(request)
+        self._stand_in.created.append(request)
         sparse = GrpcToRest.convert_sparse_vector_config(request.sparse_vectors_config)
-        await self._told.change(
+        await self._stand_in.change(
             lambda client: client.create_collection(
                 request.collection_name,
                 vectors_config=GrpcToRest.convert_vectors_config(request.vectors_config),
                 sparse_vectors_config=sparse,
             )
         )
-        self._told.params[request.collection_name] = {
+        self._stand_in.params[request.collection_name] = {
             "replication_factor": request.replication_factor or 1,
             "write_consistency_factor": request.write_consistency_factor or 1,
         }
         return q.CollectionOperationResponse(result=True)
 
     async def Update(self, request: Any, _context: _Context) -> Any:  # noqa: N802  # gRPC's name
-        params = self._told.params[request.collection_name]
+        params = self._stand_in.params[request.collection_name]
         params |= {field.name: value for field, value in request.params.ListFields()}
         return q.CollectionOperationResponse(result=True)
 
     async def Delete(self, request: Any, _context: _Context) -> Any:  # noqa: N802  # gRPC's name
-        removed = await self._told.change(lambda client: client.delete_collection(request.collection_name))
-        self._told.params.pop(request.collection_name, None)
+        removed = await self._stand_in.change(lambda client: client.delete_collection(request.collection_name))
+        self._stand_in.params.pop(request.collection_name, None)
         return q.CollectionOperationResponse(result=removed)
 
     async def List(self, _request: Any, _context: _Context) -> Any:  # noqa: N802  # gRPC's name
@@ -333,7 +332,7 @@ class _Collections(q.collections_service_pb2_grpc.CollectionsServicer):
 
     async def UpdateAliases(self, request: Any, _context: _Context) -> Any:  # noqa: N802  # gRPC's name
         changes = [GrpcToRest.convert_alias_operations(each) for each in request.actions]
-        changed = await self._told.change(lambda client: client.update_collection_aliases(changes))
+        changed = await self._stand_in.change(lambda client: client.update_collection_aliases(changes))
         return q.CollectionOperationResponse(result=changed)
 
 

@@ -1,18 +1,19 @@
-"""A stand-in for a Qdrant cluster of three nodes with a copy of everything, which tests stop, freeze and restart.
+"""A stand-in for a Qdrant cluster of three nodes, each with a copy of all data. Tests stop, freeze and restart
+nodes.
 
 It has the observed behaviour of a real cluster of version 1.19:
 
-- A write reaches the copies one after the other, and each evaluates its condition for itself. It goes through the
-  highest node (`STRONG`, alive or not) or the highest one alive (`MEDIUM`). If that node is away, the write fails
-  after the time in which a node gives up waiting for another one. The node that was called then excludes it, and
-  the other nodes learn that a moment later. A write waits for all copies that are not excluded. It succeeds if as
-  many as the collection's write consistency have taken it. Then a copy that missed it is not read until its node
-  has recovered.
-- A read without a consistency asks the copy of the node that was called, and after the fan-out delay another one.
-  `QUORUM` asks more than half of the copies, `MAJORITY` and `ALL` want all of them. Points on which the answers
-  differ are left out.
-- A call that the cluster cannot carry out at the moment gets the gRPC status INTERNAL.
-- A node that was unavailable learns the collections and aliases late.
+- A write reaches the copies one after another, and each copy evaluates the write's condition separately. The called
+  node sends the write to a leader: with the ordering `STRONG` the node with the highest id, with `MEDIUM` the
+  highest node that is alive. If the leader is unavailable, the write fails after a time-out. The called node then
+  excludes the leader, and the other nodes exclude it a moment later. A write waits for all copies that are not
+  excluded. It succeeds if as many copies as the collection's write consistency have accepted it. A copy that missed
+  the write is not read until its node has recovered.
+- A read without a consistency reads the copy of the called node, and after the fan-out delay another copy. `QUORUM`
+  reads more than half of the copies, `MAJORITY` and `ALL` read all copies. Points that differ between the copies
+  are omitted.
+- A call that the cluster cannot execute at the moment gets the gRPC status INTERNAL.
+- A node that was unavailable gets changes of collections and aliases late.
 """
 
 import asyncio
@@ -34,7 +35,7 @@ from causeway_testing.servers import free_ports
 T = TypeVar("T")
 
 LAYOUT = Layout(replicas=3, write_consistency=2)
-"""As many copies as nodes, and a write consistency that no deciding read misses."""
+"""As many copies as nodes, and a write consistency of more than half of them, so that a quorum reads each write."""
 
 FORWARD_SECONDS = 9.4
 """The time after which a node of a real cluster gives up waiting for another one: three attempts of three seconds
@@ -46,13 +47,13 @@ class Node(Server):
     """A node. See `Server`.
 
     Attributes:
-        is_up: Whether its process runs.
-        thawed: Cleared while its process is frozen.
-        outdated: The collections of which its copy has missed a write.
-        lag: The seconds after which a write reaches its copy.
-        is_cut_off: Whether it does not reach the other nodes, although clients reach it.
-        is_behind: Whether it does not learn of collections and aliases until `Cluster.catch_up`.
-        excluded: The collections and nodes to which it sends no more writes.
+        is_up: Whether the node's process is running.
+        thawed: An event that is cleared while the process is frozen.
+        outdated: The collections whose copy on this node has missed a write.
+        lag: The delay in seconds before a write reaches the node's copy.
+        is_cut_off: Whether the node cannot reach the other nodes, although clients reach it.
+        is_behind: Whether the node gets no changes of collections and aliases until `Cluster.catch_up`.
+        excluded: Pairs of a collection and a node to which this node sends no more writes.
     """
 
     def __init__(self, cluster: "Cluster", port: int) -> None:
@@ -84,7 +85,7 @@ class Node(Server):
         return changed
 
     async def write(self, request: Any, apply: Apply[Any]) -> Any:
-        """Change points on all copies. This goes on if the caller gives up."""
+        """Change points on all copies. The write continues if the caller cancels the call."""
 
         async def write() -> Any:
             await self.thawed.wait()
@@ -117,21 +118,21 @@ class Node(Server):
             return await self.read(request, ask)
         await self.thawed.wait()
         copies = len(self._cluster.nodes)
-        wanted = copies // 2 + 1 if consistency.type == q.Quorum else copies
+        required = copies // 2 + 1 if consistency.type == q.Quorum else copies
         readable = self._cluster.readable(request.collection_name, self)
-        if len(readable) < wanted:
-            raise Internal(f"{wanted - len(readable)} of {wanted} read operations failed")
-        asked = [asyncio.create_task(node.answer(ask)) for node in readable]
+        if len(readable) < required:
+            raise Internal(f"{required - len(readable)} of {required} read operations failed")
+        reads = [asyncio.create_task(node.answer(ask)) for node in readable]
         try:
-            given = [await each for each in await _first(asked, wanted)]
+            answers = [await each for each in await _first(reads, required)]
         finally:
-            for each in asked:
+            for each in reads:
                 each.cancel()
-        others = [{point.id: point for point in answer} for answer in given[1:]]
-        return [point for point in given[0] if all(other.get(point.id) == point for other in others)]
+        others = [{point.id: point for point in answer} for answer in answers[1:]]
+        return [point for point in answers[0] if all(other.get(point.id) == point for other in others)]
 
     async def answer(self, ask: Apply[T]) -> T:
-        """Return its copy's answer when it is not frozen."""
+        """Wait until the node is not frozen, and return the answer of its copy."""
         await self.thawed.wait()
         return await ask(self.client)
 
@@ -181,7 +182,7 @@ class Cluster:
         await self.recover(node)
 
     def cut_off(self, node: Node) -> None:
-        """Separate a node from the others, but not from its clients. It does not notice."""
+        """Separate a node from the other nodes, but not from its clients. The node does not detect this."""
         node.is_cut_off = True
 
     async def join(self, node: Node) -> None:
@@ -243,7 +244,7 @@ class Cluster:
         raise Internal(f"Failed to apply update with {how} ordering via leader peer")
 
     async def _agree(self, caller: Node, name: str, leader: Node) -> None:
-        """Let all nodes exclude a copy, unless its node has recovered meanwhile."""
+        """Make all nodes exclude a copy, unless its node has recovered in the meantime."""
         await asyncio.sleep(_CONSENSUS_SECONDS)
         if (name, leader) in caller.excluded:
             leader.outdated.add(name)
@@ -252,7 +253,7 @@ class Cluster:
         """Apply a write to all copies. See the module's docstring.
 
         Raises:
-            Internal: Too few copies have taken it.
+            Internal: Too few copies have accepted the write.
         """
         name = request.collection_name
         nodes = [node for node in reversed(self.nodes) if name not in node.outdated]
@@ -260,10 +261,10 @@ class Cluster:
         prompt = [task for node, task in writing.items() if not node.lag]
         if prompt:
             await asyncio.wait(prompt)
-        wanted = self.params[name]["write_consistency_factor"]
-        done = await _first(list(writing.values()), wanted)
-        if len(done) < wanted:
-            raise Internal(f"{len(done)} of {wanted}: collection does not have enough active replicas")
+        required = self.params[name]["write_consistency_factor"]
+        done = await _first(list(writing.values()), required)
+        if len(done) < required:
+            raise Internal(f"{len(done)} of {required}: collection does not have enough active replicas")
         for node, task in writing.items():
             if task.done() and task.exception() is not None:
                 node.outdated.add(name)
@@ -315,7 +316,7 @@ async def opened(
 
 
 async def _first(tasks: Sequence["asyncio.Task[T]"], count: int) -> list["asyncio.Task[T]"]:
-    """Return the first tasks that succeed, or fewer than wanted if too many fail."""
+    """Return the first ``count`` tasks that succeed, or fewer if too many tasks fail."""
     succeeded: list[asyncio.Task[T]] = []
     pending: set[asyncio.Task[T]] = set(tasks)
     while pending and len(succeeded) < count:

@@ -1,7 +1,7 @@
 """The stand-in for a Qdrant cluster as a program with the interface of the server's program.
 
-Each node is a process that may be killed or frozen. It passes bytes on to a process that holds the data of all
-nodes, `qdrant_cluster.Cluster`, and sends it a sign of life every few milliseconds. The first node starts that
+Each node is a process that may be killed or frozen. It relays bytes to a process with the data of all nodes,
+`qdrant_cluster.Cluster`, and sends a heartbeat to it every 30 ms. The first node starts that
 process, which continues for a while after the nodes, like a disk, and listens at the first node's peer address.
 
 The program reads ``QDRANT__SERVICE__HOST``, ``…__GRPC_PORT``, ``…__HTTP_PORT``, ``QDRANT__STORAGE__STORAGE_PATH``,
@@ -35,7 +35,7 @@ _LEAVE = b"q"
 
 
 class Data:
-    """The process that holds the data of all nodes.
+    """The process with the data of all nodes.
 
     Args:
         count: The number of nodes.
@@ -48,7 +48,7 @@ class Data:
         self._alone = asyncio.Event()
 
     async def run(self, host: str, port: int) -> None:
-        """Serve the nodes until all have stopped, or have been unavailable for long."""
+        """Serve the nodes until all have stopped, or have been unavailable for 30 seconds."""
         server = await asyncio.start_server(self._attach, host, port)
         async with server:
             while True:
@@ -81,7 +81,7 @@ class Data:
                 self._alone.set()
 
     async def _follow(self, node: Node, reader: asyncio.StreamReader) -> bool:
-        """Freeze and thaw a node with its process until the process ends. Return whether it stopped regularly."""
+        """Freeze and thaw a node with its process until the process ends; return whether it was stopped."""
         while True:
             try:
                 async with asyncio.timeout(_FROZEN_SECONDS):
@@ -103,14 +103,14 @@ class Data:
             path = head.split()[1].split("/")
             if path[1:] == ["collections"]:
                 found = (await self._cluster.nodes[0].client.get_collections()).collections
-                told: Any = {"collections": [{"name": each.name} for each in found]}
+                result: Any = {"collections": [{"name": each.name} for each in found]}
             elif path[1] == "collections":
                 nodes = self._cluster.nodes
                 states = ["Active" if node.is_up and path[2] not in node.outdated else "Dead" for node in nodes]
-                told = {"local_shards": [], "remote_shards": [{"state": each} for each in states]}
+                result = {"local_shards": [], "remote_shards": [{"state": each} for each in states]}
             else:
-                told = {"status": "enabled", "peers": {host: {} for host in self._hosts}}
-            body = json.dumps({"result": told, "status": "ok"}).encode()
+                result = {"status": "enabled", "peers": {host: {} for host in self._hosts}}
+            body = json.dumps({"result": result, "status": "ok"}).encode()
             writer.write(
                 b"HTTP/1.1 200 OK\r\nConnection: close\r\nContent-Length: %d\r\n\r\n%s" % (len(body), body)
             )
@@ -206,12 +206,12 @@ def main() -> None:
     parser.add_argument("--bootstrap")
     parser.add_argument("--data", help=argparse.SUPPRESS)
     parser.add_argument("--nodes", type=int, default=1, help=argparse.SUPPRESS)
-    asked = parser.parse_args()
-    if asked.data is None:
-        asyncio.run(serve(os.environ, asked.uri, asked.bootstrap))
+    arguments = parser.parse_args()
+    if arguments.data is None:
+        asyncio.run(serve(os.environ, arguments.uri, arguments.bootstrap))
     else:
-        host, _, port = asked.data.rpartition(":")
-        asyncio.run(_hold(asked.nodes, host, int(port)))
+        host, _, port = arguments.data.rpartition(":")
+        asyncio.run(_hold(arguments.nodes, host, int(port)))
 
 
 async def _hold(count: int, host: str, port: int) -> None:

@@ -1,4 +1,4 @@
-"""For tests: starts the program of a Qdrant server on loopback, with one node, or with three on own addresses."""
+"""Starts a Qdrant server for tests on loopback: one node, or three nodes with separate addresses."""
 
 import asyncio
 import os
@@ -32,7 +32,7 @@ def kinds(*otherwise: str) -> list[str]:
 
 @asynccontextmanager
 async def running_server(*, shared: bool = False) -> AsyncIterator[Callable[[], QdrantStore]]:
-    """Give a function that opens a store on the server of the environment. Remove its collections at the end."""
+    """Yield a function that opens a store on the running server. Remove its collections at the end."""
     url = os.environ["CAUSEWAY_QDRANT_URL"]
     hosts = list(filter(None, os.environ.get("CAUSEWAY_QDRANT_HOSTS", "").split(",")))
     count = max(1, len(hosts))
@@ -46,14 +46,14 @@ async def running_server(*, shared: bool = False) -> AsyncIterator[Callable[[], 
 
 
 class NoServer(Exception):
-    """No program can be started."""
+    """The program of the server is missing or cannot be started."""
 
 
 def server_program() -> Path:
     """Return the program that `VARIABLE` names.
 
     Raises:
-        NoServer: Saying what is needed.
+        NoServer: The variable is not set, or does not name a program. The message says what to do.
     """
     named = os.environ.get(VARIABLE, "")
     if not named:
@@ -91,29 +91,29 @@ class ServerNode:
 
     @property
     def address(self) -> str:
-        """Host and port of its gRPC."""
+        """The host and the gRPC port of the node."""
         return f"{self.host}:{self.grpc}"
 
     @property
     def pid(self) -> int:
-        """Id of its process."""
+        """The id of the node's process."""
         assert self._process is not None
         return self._process.pid
 
     @property
     def uri(self) -> str:
-        """Where the other nodes find it."""
+        """The URL at which the other nodes reach this node."""
         return f"http://{self.host}:{self._p2p}"
 
     def lead(self) -> None:
-        """Be the first node of a cluster."""
+        """Make this node the first node of a cluster."""
         self._peer = self
 
     async def start(self) -> None:
         """Start the process, and wait until it answers.
 
         Raises:
-            AssertionError: It ended. The error has the last lines of its log.
+            AssertionError: The process ended. The error has the end of its log.
         """
         self._directory.mkdir(parents=True, exist_ok=True)
         options = [] if self._peer is None else ["--uri", self.uri]
@@ -148,31 +148,33 @@ class ServerNode:
         self._end(signal.SIGKILL)
 
     def stop(self) -> None:
-        """Ask the process to end, and wait until it has ended."""
+        """Send SIGTERM to the process, and wait until it has ended."""
         self._end(signal.SIGTERM)
 
     def freeze(self) -> None:
-        """Stop the process. Its connections stay."""
+        """Freeze the process. Its connections stay open."""
         self._signal(signal.SIGSTOP)
 
     def thaw(self) -> None:
-        """Let the process go on."""
+        """Let the process continue."""
         self._signal(signal.SIGCONT)
 
     async def peers(self) -> int:
-        """Return the number of nodes that it knows."""
+        """Return the number of nodes that this node knows."""
         return len((await self._get("/cluster"))["peers"])
 
     async def is_recovered(self) -> bool:
-        """Return whether all copies of all collections are active, as this node knows."""
+        """Return whether this node reports that all copies of all collections are active."""
         found = await self._get("/collections")
-        told = [await self._get(f"/collections/{each['name']}/cluster") for each in found["collections"]]
+        states = [await self._get(f"/collections/{each['name']}/cluster") for each in found["collections"]]
         return all(
-            shard["state"] == "Active" for each in told for shard in (*each["local_shards"], *each["remote_shards"])
+            shard["state"] == "Active"
+            for each in states
+            for shard in (*each["local_shards"], *each["remote_shards"])
         )
 
     async def _get(self, path: str) -> dict[str, list[dict[str, str]]]:
-        # No server here uses TLS, and loading certificates would take long.
+        # These servers do not use TLS, and loading certificates takes long.
         async with httpx.AsyncClient(
             base_url=f"http://{self.host}:{self.http}", timeout=10, verify=False
         ) as client:
@@ -235,5 +237,5 @@ async def _knows(node: ServerNode, count: int) -> bool:
 
 async def _until(holds: Callable[[], Awaitable[bool]], seconds: float) -> None:
     async with asyncio.timeout(seconds):
-        while not await holds():  # noqa: ASYNC110  # another process tells when it is asked
+        while not await holds():  # noqa: ASYNC110  # another process has the state
             await asyncio.sleep(0.1)

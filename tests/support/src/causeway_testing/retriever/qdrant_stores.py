@@ -19,7 +19,7 @@ LEASE = 1.0
 
 @asynccontextmanager
 async def opened(server: Server, layout: Layout | None = None, lease: float = LEASE) -> AsyncIterator[QdrantStore]:
-    """Open a process's store on a server."""
+    """Open a store on a server, as a separate process does."""
     store = await QdrantStore.open(Connection.to(server.url, None, 5.0), layout or Layout(), lease)
     try:
         yield store
@@ -29,7 +29,7 @@ async def opened(server: Server, layout: Layout | None = None, lease: float = LE
 
 @asynccontextmanager
 async def two(lease: float = LEASE) -> AsyncIterator[tuple[QdrantCollection, QdrantCollection]]:
-    """Yield one collection as two processes have it."""
+    """Yield the same collection, opened by two stores as by two processes."""
     async with serving() as server, opened(server, lease=lease) as one, opened(server, lease=lease) as other:
         mine = await one.create(SPEC)
         await mine.publish()

@@ -64,13 +64,13 @@ def write_tokenizer(path: Path, words: list[str]) -> None:
 
 
 class RerankServer:
-    """Rate texts by the share of the query's words in them.
+    """A server whose score of a text is the share of the query's words in the text.
 
     Attributes:
-        script: The first answers in order, each a status or a body.
+        script: The first responses in order, each a status or a body.
         requests: Path, headers and body of each request.
         together: The maximum number of concurrent requests.
-        hold: The event to wait for before an answer.
+        hold: The event that each response awaits.
     """
 
     def __init__(self) -> None:

@@ -1,4 +1,4 @@
-"""A reranker for tests, which rates a text by the share of the query's words in it."""
+"""A reranker for tests. The score of a text is the share of the query's words in the text."""
 
 from collections.abc import Sequence
 
@@ -7,10 +7,10 @@ from servicekit.errors import CausewayError
 
 
 class WordsReranker:
-    """See `rerankers.port.Reranker`.
+    """See `retriever.ports.reranker.Reranker`.
 
     Attributes:
-        failure: An optional error to raise instead of an answer.
+        failure: An error that each call raises, or None.
         asked: The queries and texts of the calls.
     """
 

@@ -1,4 +1,4 @@
-"""The fake store, which keeps all data in dictionaries and searches by arithmetic."""
+"""The fake store. It has all data in dictionaries, and computes all scores in a search."""
 
 import math
 from collections.abc import AsyncIterator, Iterable, Mapping, Sequence
@@ -14,7 +14,7 @@ from retriever.storage import snapshot_reader, snapshot_writer
 
 
 class MemoryStore:
-    """See `retriever.ports.store.Store`. Published collections survive `aclose`, as on a disk."""
+    """See `retriever.ports.store.Store`. Published collections still exist after `aclose`, as on a disk."""
 
     is_shared = False
 
@@ -84,7 +84,7 @@ class MemoryCollection:
         self.revision += 1
 
     def forget(self) -> None:
-        """Turn the marks into abandoned ones."""
+        """Make all marks abandoned, as after a restart of the process."""
         self._held.clear()
 
     @property
