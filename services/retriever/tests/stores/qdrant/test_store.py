@@ -84,6 +84,31 @@ async def test_abandoned_collections_are_removed() -> None:
         assert len((await server.client.get_collections()).collections) == 1
 
 
+async def test_a_collection_without_a_specification_is_removed_after_a_while() -> None:
+    """A collection without a specification is removed after two leases. The time that an earlier collection of the
+    same name had no specification does not count.
+    """
+    lease = 0.1
+    async with serving() as server, opened(server) as one, opened(server, lease=lease) as other:
+        index = await one.create(SPEC)
+        name, location = index.location.name, index.location
+        await index.drop()
+        await location.make(SPEC)
+        await other.tidy()
+        index = await one.create(SPEC)
+        assert index.location.name == name
+        await index.publish()
+        await other.tidy()
+        await index.drop()
+        await asyncio.sleep(lease * 3)
+        await location.make(SPEC)
+        await other.tidy()
+        assert await server.client.collection_exists(name)
+        await asyncio.sleep(lease * 3)
+        await other.tidy()
+        assert not await server.client.collection_exists(name)
+
+
 async def test_closing_removes_unpublished_collections() -> None:
     """A closing store removes its unpublished collections at once, and abandons its marks."""
     async with serving() as server, opened(server, lease=30.0) as other:

@@ -65,7 +65,7 @@ class Tidying:
         self._prefix = prefix
         self._lease_seconds = lease_seconds
         self._renewals = Renewals(lease_seconds)
-        self._nameless: dict[str, float] = {}
+        self._without_spec: dict[str, float] = {}
         self._last_checked: str | None = None
         self._empty: Mapping[str, Entry] = {}
         self._incarnations: set[str] = set()
@@ -75,6 +75,7 @@ class Tidying:
         await self._connection.compare()
         self._incarnations = set()
         abandoned: set[str] = set()
+        without_spec: set[str] = set()
         found = (await self._connection.read(AsyncQdrantClient.get_collections)).collections
         aliases = await self._locations.aliases.read_each()
         aliased = {entry.collection for entries in aliases.entries for entry in entries.values()}
@@ -92,10 +93,14 @@ class Tidying:
                     and alias.startswith(f"{self._prefix}.")
                     and self._locations.aliases.index_of(alias) not in empty
                 ):
-                    await self._tidy(self._locations.at(Entry(alias, each.name)))
+                    location = self._locations.at(Entry(alias, each.name))
+                    if not await self._tidy(location):
+                        without_spec.add(each.name)
             except Missing:
                 continue
         self._empty = empty
+        # A later collection of the same name must get its own time to store its specification.
+        self._without_spec = {name: seen for name, seen in self._without_spec.items() if name in without_spec}
         self._renewals.forget_others({each.name for each in found} | self._incarnations)
         entries = list(aliases.entries[0].values())
         own = sorted(entry for entry in entries if not self._locations.aliases.is_shared(entry.alias))
@@ -110,18 +115,20 @@ class Tidying:
         self._last_checked = batch[-1].alias if batch else ""
         return batch
 
-    async def _tidy(self, location: Location) -> None:
+    async def _tidy(self, location: Location) -> bool:
+        """Remove a collection if it is abandoned. Return whether it has a specification."""
         until = await location.until()
         if until == 0:
             # The collection has no specification yet. Its process is about to write one, or has terminated.
-            first_seen = self._nameless.setdefault(location.name, time.monotonic())
+            first_seen = self._without_spec.setdefault(location.name, time.monotonic())
             abandoned = time.monotonic() > first_seen + 2 * self._lease_seconds
         else:
             abandoned = self._renewals.is_abandoned(location.name, until)
         if abandoned:
             _log.info("removing an abandoned collection", collection=location.name)
-            self._nameless.pop(location.name, None)
+            self._without_spec.pop(location.name, None)
             await location.remove()
+        return until != 0
 
     async def _tidy_space(self, space: Space, aliases: AliasReply) -> dict[str, Entry]:
         """Remove abandoned incarnations. Return the indexes whose alias leads to no points."""
