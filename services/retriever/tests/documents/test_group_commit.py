@@ -155,6 +155,70 @@ async def test_the_previous_version_stays_if_the_new_one_fails(
     assert await marked(bench) == []
 
 
+@pytest.mark.parametrize("step", ["sync", "settle"])
+async def test_a_new_version_stays_visible_if_a_later_step_fails(
+    bench: Bench, watched: Watched, monkeypatch: pytest.MonkeyPatch, step: str
+) -> None:
+    """If a step after the write of the group fails once, its documents are stored, and stay visible meanwhile."""
+    watched.go.set()
+    owner: Any = EdgeCollection if step == "sync" else Index
+    original, put, remove = getattr(owner, step), EdgeCollection.put_record, EdgeCollection.remove_record
+    failed = False
+    written: list[int] = []
+    removed: list[str] = []
+
+    async def fail_once(self: Any, *args: Any) -> None:
+        nonlocal failed
+        if not failed:
+            failed = True
+            raise OSError("the disk failed")
+        await original(self, *args)
+
+    async def put_record(collection: EdgeCollection, document: Document) -> None:
+        written.append(document.generation)
+        await put(collection, document)
+
+    async def remove_record(collection: EdgeCollection, document_id: str) -> None:
+        removed.append(document_id)
+        await remove(collection, document_id)
+
+    monkeypatch.setattr(owner, step, fail_once)
+    monkeypatch.setattr(EdgeCollection, "put_record", put_record)
+    monkeypatch.setattr(EdgeCollection, "remove_record", remove_record)
+    replaced = await bench.put(Document("first", generation=2), ["another ferry"])
+    created = await bench.put(Document("second", generation=2), ["a bridge"])
+    assert failed
+    assert (replaced.outcome, created.outcome) == (Outcome.REPLACED, Outcome.CREATED)
+    assert set(written) == {2}
+    assert removed == []
+    found = {passage.text for passage in await bench.ask("ferry", top=100)}
+    assert found == {"another ferry", "a bridge"}
+    assert await marked(bench) == []
+
+
+async def test_a_new_document_stays_visible_if_the_sync_fails(
+    bench: Bench, watched: Watched, monkeypatch: pytest.MonkeyPatch
+) -> None:
+    """If the sync of a new document fails, the document is reported as failed, but it does not disappear."""
+
+    async def sync(*_: Any) -> None:
+        raise Unavailable("The disk failed.")
+
+    watched.go.set()
+    monkeypatch.setattr(EdgeCollection, "sync", sync)
+    removed: list[str] = []
+
+    async def remove_record(_: EdgeCollection, document_id: str) -> None:
+        removed.append(document_id)
+
+    monkeypatch.setattr(EdgeCollection, "remove_record", remove_record)
+    with pytest.raises(Unavailable):
+        await bench.put(Document("second", generation=1), ["a bridge"])
+    assert removed == []
+    assert {passage.text for passage in await bench.ask("ferry", top=100)} == {"a ferry", "a bridge"}
+    assert await marked(bench) == []
+
+
 async def test_a_new_version_replaces_the_previous_one(bench: Bench, watched: Watched) -> None:
     """A new version removes the chunks of the previous version and leaves no mark."""
     watched.go.set()

@@ -2,12 +2,13 @@
 
 While one group is written, ready documents form the next group. Each document is acknowledged when its group is
 durable. If a group cannot be stored, its documents are stored one by one, like large documents
-(`documents.versions`). So an error affects only the document that causes it.
+(`documents.versions`). So an error affects only the document that causes it. After an error in a later step of the
+group, readers already see the new versions. Then the documents are stored again, and readers keep seeing them.
 """
 
 import asyncio
 import weakref
-from collections.abc import Sequence
+from collections.abc import Collection, Sequence
 from dataclasses import dataclass, replace
 from datetime import UTC, datetime
 
@@ -97,20 +98,22 @@ class GroupCommit:
             raise entry.error
 
     async def _write(self, index: Index, group: Sequence[_Entry]) -> None:
+        collection = index.collection
+        assert isinstance(collection, WholeDocuments)
+        is_visible = False
         try:
             async with index.lock.shared():
-                await self._write_together(index, group)
+                marked = await collection.put_documents([entry.whole for entry in group])
+                is_visible = True
+                await self._commit(index, group, marked)
         except Exception as error:
             _log.warning("documents are stored one by one", index=index.spec.name, error=repr(error))
             for entry in group:
-                await self._write_alone(index, entry)
+                await self._write_alone(index, entry, restore=not is_visible)
         for entry in group:
             entry.done = True
 
-    async def _write_together(self, index: Index, group: Sequence[_Entry]) -> None:
-        collection = index.collection
-        assert isinstance(collection, WholeDocuments)
-        marked = await collection.put_documents([entry.whole for entry in group])
+    async def _commit(self, index: Index, group: Sequence[_Entry], marked: Collection[str]) -> None:
         await self._indexes.publish(index)
         for entry in group:
             index.note_language(entry.whole.document.text_language)
@@ -118,14 +121,21 @@ class GroupCommit:
         for document_id in marked:
             await index.settle(document_id)
 
-    async def _write_alone(self, index: Index, entry: _Entry) -> None:
+    async def _write_alone(self, index: Index, entry: _Entry, *, restore: bool) -> None:
+        """Store a document of a failed group.
+
+        Args:
+            index: The index.
+            entry: The document.
+            restore: Whether to restore the previous record first, because the write of the group failed. It may
+                have written the new record without the chunks.
+        """
         whole = entry.whole
 
         async def stage() -> Document:
-            # The failed write of the group may have written the new record. Restore the previous state.
-            if whole.previous is None:
+            if restore and whole.previous is None:
                 await index.collection.remove_record(whole.document.document_id)
-            else:
+            elif restore and whole.previous is not None:
                 await index.collection.put_record(whole.previous)
             await index.collection.add_chunks(whole.document, whole.points)
             return whole.document
