@@ -7,6 +7,7 @@ import pytest
 from causeway_testing.retriever.bench import INDEX, Bench
 from retriever.domain.document import Document
 from retriever.domain.filter import NO_FILTER, Filter, MatchAny
+from retriever.domain.index import Replaced
 from retriever.domain.listing import DocumentPage, DocumentText, PageRequest, TextRange
 from retriever.domain.query import Mode
 from retriever.domain.scope import EVERYTHING
@@ -200,3 +201,28 @@ async def test_embedded_files_are_deleted_with_their_document(bench: Bench) -> N
     assert deleted.not_found == ("none",)
     page = await bench.catalogue.documents(LOCAL, INDEX, NO_FILTER, PageRequest())
     assert [each.document_id for each in page.documents] == [forged, other]
+
+
+async def test_a_read_of_an_index_that_is_always_replaced_ends_after_four_calls(bench: Bench) -> None:
+    """Each read of a document is repeated at most three times while its index is replaced."""
+    await bench.put(Document("a", generation=1), ["one"])
+    collection = (await bench.indexes.get(LOCAL.tenant, INDEX)).collection
+    calls = 0
+
+    async def records(_: object) -> None:
+        nonlocal calls
+        calls += 1
+        raise Replaced(INDEX)
+
+    with pytest.MonkeyPatch.context() as patch:
+        patch.setattr(collection, "records", records)
+        for read in (
+            bench.catalogue.find(LOCAL, INDEX, "a"),
+            bench.catalogue.document(LOCAL, INDEX, "a"),
+            bench.catalogue.document_with_text(LOCAL, INDEX, "a", TextRange(10)),
+            bench.catalogue.chunks(LOCAL, INDEX, "a", 0, 10),
+        ):
+            calls = 0
+            with pytest.raises(Replaced):
+                await read
+            assert calls == 4

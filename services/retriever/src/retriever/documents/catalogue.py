@@ -44,16 +44,23 @@ class Catalogue:
         """
         return await _visible(await self._indexes.get(principal.tenant, index_name), principal, document_id)
 
+    @retry_when_replaced
     async def document(self, principal: Principal, index_name: str, document_id: str) -> Document:
         """Return one record.
 
         Raises:
             NotFound: The index or the document does not exist, or the caller may not see it.
         """
-        found = await self.find(principal, index_name, document_id)
+        _, document = await self._read(principal, index_name, document_id)
+        return document
+
+    async def _read(self, principal: Principal, index_name: str, document_id: str) -> tuple[Index, Document]:
+        """Return an index and one of its records, without retrying."""
+        index = await self._indexes.get(principal.tenant, index_name)
+        found = await _visible(index, principal, document_id)
         if found is None:
             raise NotFound(f"Index '{index_name}' has no document '{document_id}'.", resource=document_id)
-        return found
+        return index, found
 
     @retry_when_replaced
     async def document_with_text(
@@ -67,8 +74,8 @@ class Catalogue:
         """
         if part.length > MAX_TEXT_LENGTH:
             raise InvalidRequest(f"At most {MAX_TEXT_LENGTH} characters can be read at once.", field="text_length")
-        found = await self.document(principal, index_name, document_id)
-        return found, await text_of(await self._indexes.get(principal.tenant, index_name), found, part)
+        index, found = await self._read(principal, index_name, document_id)
+        return found, await text_of(index, found, part)
 
     @retry_when_replaced
     async def documents(
@@ -111,8 +118,7 @@ class Catalogue:
         """
         if count > MAX_CHUNKS:
             raise InvalidRequest(f"A page has 1 to {MAX_CHUNKS} chunks.", field="page_size")
-        found = await self.document(principal, index_name, document_id)
-        index = await self._indexes.get(principal.tenant, index_name)
+        index, found = await self._read(principal, index_name, document_id)
         stored = await index.collection.chunks_of(found.version, first, count or DEFAULT_CHUNKS)
         return found, tuple(
             ListedChunk(each.id, each.number, each.page, each.headings, each.text, found.cited_as(each.page))
