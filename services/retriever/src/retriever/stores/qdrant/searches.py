@@ -4,7 +4,7 @@ A search depends on the current collection of the index and on the marked docume
 the search. If they have changed, the search is repeated.
 """
 
-from collections.abc import Awaitable, Callable, Mapping, Sequence
+from collections.abc import Callable, Coroutine, Mapping, Sequence
 from typing import Any, TypeVar
 
 from qdrant_client import AsyncQdrantClient, models
@@ -35,7 +35,11 @@ class QdrantSearches:
     """
 
     def __init__(
-        self, location: Location, points: Points, unsettled: Unsettled, check: Callable[[], Awaitable[None]]
+        self,
+        location: Location,
+        points: Points,
+        unsettled: Unsettled,
+        check: Callable[[], Coroutine[Any, Any, None]],
     ) -> None:
         self._location = location
         self._points = points
@@ -96,17 +100,11 @@ class QdrantSearches:
 
         return await self._settled(search)
 
-    async def _settled(self, search: Callable[[_Marked], Awaitable[T]]) -> T:
-        async def first() -> T:
-            return await search(marked)
-
+    async def _settled(self, search: Callable[[_Marked], Coroutine[Any, Any, T]]) -> T:
         marked = self._unsettled.known
-        found, now, _ = await together(first(), self._unsettled.refresh(), self._checked())
+        found, now, _ = await together(search(marked), self._unsettled.refresh(), self._check())
         result: T = found if now == marked else await search(now)
         return result
-
-    async def _checked(self) -> None:
-        await self._check()
 
     def _dense(
         self, vector: Sequence[float], limit: int, scope: Scope, marked: _Marked, ids: Sequence[str] | None = None
