@@ -297,8 +297,8 @@ class LiveShard:
                     manifest = msgspec.structs.replace(manifest, spec=self.spec, note=self.note)
                     await replace_manifest(self.directory, manifest)
                     _log.debug("rebuilding", stage="swapped", index=self.spec.name)
-                    # The manifest names the new shard, so no statement from here on may raise an error. The old
-                    # shard is open, because `copy` has opened it, unless `drop` has closed it meanwhile.
+                    # The manifest names the new shard: no statement below may raise. `drop` may have closed
+                    # the old.
                     old, old_directory = self._open, self._path(self._manifest)
                     self._manifest, self.tally, self._unflushed = manifest, Tally(), 0
                     if old is not None:
@@ -309,8 +309,7 @@ class LiveShard:
             await asyncio.to_thread(shutil.rmtree, directory, ignore_errors=True)
             raise
         if old is None:
-            # The collection was dropped meanwhile. `drop` waits for the locks. Then it removes the manifest, the
-            # shard that the manifest names, and the previous shard.
+            # `drop` waits for the locks. Then it removes the manifest, its shard and the previous shard.
             self._previous = old_directory
             new.close()
             raise self._removed()
