@@ -182,8 +182,9 @@ TEXT = "one two three. four"
         (Parameters(max_tokens=2), "one two", "length"),
         (Parameters(max_tokens=4), TEXT, "stop"),
         (Parameters(max_tokens=9, max_completion_tokens=1), "one", "length"),
+        (Parameters(max_tokens=1, max_completion_tokens=2), "one two", "length"),
         (Parameters(stop="two"), "one ", "stop"),
-        (Parameters(stop=["four", " thr", ""]), "one two", "stop"),
+        (Parameters(stop=["four", " thr"]), "one two", "stop"),
         (Parameters(stop=["nowhere"]), TEXT, "stop"),
         (Parameters(stop="four", max_tokens=2), "one two", "length"),
         (Parameters(stop="one"), "", "stop"),
@@ -204,12 +205,17 @@ def test_an_answer_ends_at_a_stop_string_or_at_the_token_limit(
         (Parameters(max_completion_tokens=-1), "max_completion_tokens"),
         (Parameters(n=129), "n"),
         (Parameters(n=0), "n"),
+        (Parameters(stop=""), "stop"),
+        (Parameters(stop=["a", ""]), "stop[1]"),
     ],
 )
-def test_parameters_out_of_range_are_named(parameters: Parameters, name: str) -> None:
-    """The problem with a parameter out of range names it."""
-    problem = parameters.problem()
-    assert problem is not None
-    assert problem[0] == name
-    assert name in problem[1]
-    assert Parameters(max_tokens=1, n=2).problem() is None
+def test_parameters_out_of_range_are_refused_by_name(parameters: Parameters, name: str) -> None:
+    """The error names the parameter that is out of range."""
+    with pytest.raises(InvalidRequest) as caught:
+        parameters.check()
+    assert caught.value.field == name
+
+
+def test_valid_parameters_pass_the_check() -> None:
+    """Limits of at least one token and sequences that are not empty are valid."""
+    Parameters(max_tokens=1, max_completion_tokens=3, stop=["a"], n=2, tool_choice="auto").check()

@@ -12,6 +12,7 @@ import msgspec
 from servicekit.errors import InvalidRequest
 
 from generator import openai_emulation
+from generator.answer_limits import AnswerLimits
 from generator.domain import ChatMessage, Conversation, Event, EventKind, OpenAIRequest, Prompt, Usage
 from generator.extractive.answer import answer
 from generator.tokenizers.word_tokens import PieceCounter, pieces, text_of
@@ -23,28 +24,25 @@ _ROLES = ("developer", "system", "user", "assistant", "tool", "function")
 _NO_CALL = (None, "none", "auto")
 
 
-class Parameters(msgspec.Struct, kw_only=True):
+class Parameters(AnswerLimits, kw_only=True):
     """The parameters that a deterministic model can follow or must refuse. The model ignores other parameters."""
 
-    max_tokens: int | None = None
-    max_completion_tokens: int | None = None
-    stop: str | list[str] | None = None
     n: int | None = None
     tool_choice: Any = None
     function_call: Any = None
 
-    def problem(self) -> tuple[str, str] | None:
-        """Return the name of the first parameter that is out of range, and a message; None if all are valid."""
-        for name in ("max_tokens", "max_completion_tokens"):
-            value = getattr(self, name)
-            if value is not None and value < 1:
-                return name, f"'{name}' must be at least 1."
+    def check(self) -> None:
+        """Check the values; see `AnswerLimits.check`.
+
+        Raises:
+            InvalidRequest: A value is out of range, or requires a call of a tool. The error names the parameter.
+        """
+        AnswerLimits.check(self)
         if self.n is not None and not 1 <= self.n <= _MOST_CHOICES:
-            return "n", f"'n' must be between 1 and {_MOST_CHOICES}."
-        for name in ("tool_choice", "function_call"):
-            if not _allows_text(getattr(self, name)):
-                return name, f"'{name}' must be 'auto' or 'none': the model calls no tools."
-        return None
+            raise InvalidRequest(f"'n' must be between 1 and {_MOST_CHOICES}.", field="n")
+        for name, choice in (("tool_choice", self.tool_choice), ("function_call", self.function_call)):
+            if not _allows_text(choice):
+                raise InvalidRequest(f"'{name}' must be 'auto' or 'none': the model calls no tools.", field=name)
 
 
 @dataclass(frozen=True, slots=True)
@@ -57,11 +55,9 @@ class LimitedAnswer:
 
 def limited(text: str, parameters: Parameters) -> LimitedAnswer:
     """Return the part of an answer that the parameters allow."""
-    stops = [parameters.stop] if isinstance(parameters.stop, str) else parameters.stop or []
-    ends = [at for stop in stops if stop and (at := text.find(stop)) >= 0]
+    ends = [at for stop in parameters.stops if (at := text.find(stop)) >= 0]
     parts = pieces(text[: min(ends)] if ends else text)
-    limits = [limit for limit in (parameters.max_tokens, parameters.max_completion_tokens) if limit]
-    most = min(limits, default=len(parts))
+    most = parameters.token_limit or len(parts)
     return LimitedAnswer(parts[:most], "length" if most < len(parts) else "stop")
 
 
@@ -153,9 +149,7 @@ def _parsed(parameters_json: bytes) -> Parameters:
         parameters = _parameters.decode(parameters_json)
     except (ValueError, RecursionError) as error:
         raise openai_emulation.invalid(error) from error
-    problem = parameters.problem()
-    if problem is not None:
-        raise InvalidRequest(problem[1], field=problem[0])
+    parameters.check()
     return parameters
 
 

@@ -10,6 +10,7 @@ from typing import Any
 import msgspec
 from servicekit.errors import InvalidRequest
 
+from generator.answer_limits import AnswerLimits
 from generator.openai_emulation import invalid
 
 # Parameters without an effect on the answer's text.
@@ -48,9 +49,7 @@ _NEUTRAL = {
 }
 
 
-class _Parameters(msgspec.Struct):
-    max_tokens: int | None = None
-    max_completion_tokens: int | None = None
+class _Parameters(AnswerLimits, kw_only=True):
     min_tokens: int | None = None
     temperature: float | None = None
     top_p: float | None = None
@@ -60,7 +59,6 @@ class _Parameters(msgspec.Struct):
     presence_penalty: float | None = None
     frequency_penalty: float | None = None
     repetition_penalty: float | None = None
-    stop: str | list[str] | None = None
     n: int | None = None
 
 
@@ -112,25 +110,13 @@ def sampling(parameters_json: bytes, most: int) -> Sampling:
         known = name in _Parameters.__struct_fields__ or name in _HARMLESS or value is None
         if not known and value not in _NO_EFFECT.get(name, ()):
             raise InvalidRequest(f"This model does not accept '{name}'.", field=name)
-    stops = [read.stop] if isinstance(read.stop, str) else read.stop or []
-    _check(read, stops)
+    read.check()
+    if read.n not in (None, 1):
+        raise InvalidRequest("This model returns one choice; 'n' must be 1.", field="n")
     given = {
         name: value
         for name in _Parameters.__struct_fields__
         if name not in _NOT_SAMPLING and (value := getattr(read, name)) is not None
     }
-    given["max_tokens"] = read.max_completion_tokens or read.max_tokens or most
-    return Sampling(given, stops)
-
-
-def _check(read: _Parameters, stops: Sequence[str]) -> None:
-    for name in ("max_tokens", "max_completion_tokens"):
-        value = getattr(read, name)
-        if value is not None and value < 1:
-            raise InvalidRequest(f"'{name}' must be at least 1.", field=name)
-    if read.n not in (None, 1):
-        raise InvalidRequest("This model returns one choice; 'n' must be 1.", field="n")
-    for at, stop in enumerate(stops):
-        if not stop:
-            field = "stop" if isinstance(read.stop, str) else f"stop[{at}]"
-            raise InvalidRequest("A stop sequence must not be empty.", field=field)
+    given["max_tokens"] = read.token_limit or most
+    return Sampling(given, read.stops)
