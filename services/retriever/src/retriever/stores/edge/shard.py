@@ -297,8 +297,7 @@ class LiveShard:
                     manifest = msgspec.structs.replace(manifest, spec=self.spec, note=self.note)
                     await replace_manifest(self.directory, manifest)
                     _log.debug("rebuilding", stage="swapped", index=self.spec.name)
-                    # The manifest names the new shard: no statement below may raise. `drop` may have closed
-                    # the old.
+                    # The manifest names the new shard: no statement below may raise.
                     old, old_directory = self._open, self._path(self._manifest)
                     self._manifest, self.tally, self._unflushed = manifest, Tally(), 0
                     if old is not None:
