@@ -282,7 +282,7 @@ def test_expired_usage_is_removed() -> None:
     publish(ledger, [ledger])
     clock.now += 120
     ledger.prune()
-    assert ledger._tallies == {}
+    assert not any(ledger._tallies.values())
 
 
 def test_the_number_of_callers_is_bounded(monkeypatch: pytest.MonkeyPatch) -> None:
@@ -291,8 +291,42 @@ def test_the_number_of_callers_is_bounded(monkeypatch: pytest.MonkeyPatch) -> No
     [ledger] = replicas(1, "defaults: {user: {requests_per_minute: 5}}")
     for number in range(50):
         admit(ledger, Caller(Principal("north", f"user-{number}")))
-    assert len(ledger._tallies) == 10
+    assert len(ledger._tallies["user"]) == 10
     assert len(list(ledger.take_unpublished())) == 10
+
+
+@pytest.mark.parametrize(
+    ("text", "caller"),
+    [
+        ("defaults: {tenant: {requests_per_minute: 50}, user: {requests_per_minute: 5}}", None),
+        ("defaults: {user: {requests_per_minute: 5}, key: {requests_per_minute: 5}}", CALLER),
+    ],
+    ids=["tenant", "key"],
+)
+def test_many_users_do_not_reset_the_usage_of_a_tenant_or_key(
+    monkeypatch: pytest.MonkeyPatch, text: str, caller: Caller | None
+) -> None:
+    """The ledger keeps the usage of a tenant and of a key while any number of users send requests."""
+    monkeypatch.setattr(module, "_MOST_HOLDERS", 10)
+    [ledger] = replicas(1, text)
+    users = [Caller(Principal("north", f"user-{number}")) for number in range(60)]
+    admitted = sum(admit(ledger, caller) is not None for _ in range(5) if caller)
+    for user in users:
+        admitted += admit(ledger, user) is not None and caller is None
+    assert admitted == (5 if caller else 50)
+    assert admit(ledger, caller or users[0]) is None
+
+
+def test_new_users_replace_the_users_without_recent_requests(monkeypatch: pytest.MonkeyPatch) -> None:
+    """The usage of a user who sends requests is kept, however many other users appear."""
+    monkeypatch.setattr(module, "_MOST_HOLDERS", 10)
+    [ledger] = replicas(1, "defaults: {user: {requests_per_minute: 5}}")
+    active = Caller(Principal("north", "active"))
+    admitted = 0
+    for number in range(50):
+        admitted += admit(ledger, active) is not None
+        admit(ledger, Caller(Principal("north", f"user-{number}")))
+    assert admitted == 5
 
 
 def test_invalid_usage_is_refused() -> None:

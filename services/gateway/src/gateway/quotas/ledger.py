@@ -3,6 +3,7 @@
 import functools
 import time
 import uuid
+from collections import defaultdict
 from collections.abc import Callable, Iterable, Iterator
 
 import msgspec
@@ -17,6 +18,8 @@ REPLICA_SECONDS = 10.0
 """After this many seconds without a message, the ledger removes a replica."""
 
 _MOST_HOLDERS = 20_000
+"""The maximum number of tenants, of keys and of users whose usage the ledger keeps."""
+
 _DESCRIPTIONS = {
     Measure.RUNNING: ("requests at once", "concurrent"),
     Measure.REQUESTS: ("requests per minute", "requests"),
@@ -105,7 +108,8 @@ class Ledger:
     def __init__(self, quotas: Callable[[], Quotas], now: Callable[[], float] = time.time) -> None:
         self._quotas = quotas
         self._now = now
-        self._tallies: dict[str, Tally] = {}
+        # By kind and id, in the order of their last use. Many holders of one kind do not displace those of another.
+        self._tallies: defaultdict[str, dict[str, Tally]] = defaultdict(dict)
         self._changed: dict[str, Tally] = {}
         self._id = functools.lru_cache(_MOST_HOLDERS)(keys.quota_holder)
         self._peers: dict[str, float] = {}
@@ -206,9 +210,10 @@ class Ledger:
         for replica in replicas:
             self.add_replica(replica)
         self._disconnected = False
-        for tally in self._tallies.values():
+        tallies = [tally for same_kind in self._tallies.values() for tally in same_kind.values()]
+        for tally in tallies:
             tally.publishing = False
-        self._change(self._tallies.values())  # the store may have lost the published usage
+        self._change(tallies)  # the store may have lost the published usage
 
     def disconnected(self) -> None:
         """Note that the connection to the other replicas is lost."""
@@ -235,7 +240,7 @@ class Ledger:
             ValueError: The usage is invalid.
         """
         usage = _decode(raw)
-        tally = self._tally(holder)
+        tally = self._tally(holder.partition(".")[0], holder)
         if replica == self.replica:
             if tally.publishing:
                 tally.publishing = False
@@ -264,18 +269,18 @@ class Ledger:
         if not self._disconnected:  # without a connection, all known replicas count
             for replica in [replica for replica, seen in self._peers.items() if seen < long_ago]:
                 self.remove_replica(replica)
-        for holder, tally in list(self._tallies.items()):
-            for meter in tally.meters.values():
-                meter.prune(now, self._peers)
-            if tally.empty and holder not in self._changed:
-                del self._tallies[holder]
+        for same_kind in self._tallies.values():
+            for holder, tally in list(same_kind.items()):
+                for meter in tally.meters.values():
+                    meter.prune(now, self._peers)
+                if tally.empty and holder not in self._changed:
+                    del same_kind[holder]
 
     def shares(self) -> Iterator[tuple[float, dict[str, str]]]:
         """Yield the used share (1 = all) of each tenant's limits, with labels for metrics."""
         now, quotas = self._now(), self._quotas()
-        for tally in self._tallies.values():
-            holder = tally.holder
-            if holder is None or holder.kind != "tenant":
+        for tally in list(self._tallies["tenant"].values()):  # a copy, because requests change the order
+            if (holder := tally.holder) is None:
                 continue
             if (tenant := self._label.known(holder.tenant)) != metrics.OTHER:
                 for measure, share in tally.shares(quotas.of(holder), now):
@@ -287,18 +292,21 @@ class Ledger:
         self.on_change()
 
     def _tally_of(self, holder: Holder) -> Tally:
-        tally = self._tally(self._id(holder.kind, holder.tenant, holder.name))
+        tally = self._tally(holder.kind, self._id(holder.kind, holder.tenant, holder.name))
         tally.holder = holder
         return tally
 
-    def _tally(self, holder: str) -> Tally:
-        tally = self._tallies.get(holder)
+    def _tally(self, kind: str, holder: str) -> Tally:
+        """Return the tally of a holder. A new tally may replace the least recently used one of its kind."""
+        same_kind = self._tallies[kind]
+        tally = same_kind.pop(holder, None)
         if tally is None:
-            if len(self._tallies) >= _MOST_HOLDERS:
-                oldest = next(iter(self._tallies))  # a dict keeps the order of insertion
-                del self._tallies[oldest]
+            if len(same_kind) >= _MOST_HOLDERS:
+                oldest = next(iter(same_kind))
+                del same_kind[oldest]
                 self._changed.pop(oldest, None)
-            tally = self._tallies[holder] = Tally(holder)
+            tally = Tally(holder)
+        same_kind[holder] = tally  # now the last in the dict, whose order is that of insertion
         return tally
 
 
