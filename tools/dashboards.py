@@ -105,7 +105,7 @@ DASHBOARDS: dict[str, tuple[str, tuple[Panel, ...]]] = {
                         rate(
                             f"{HTTP}_count",
                             "http_response_status_code",
-                            'http_response_status_code=~"4..|50[02-9]|0"',
+                            'http_response_status_code=~"4..|50[02-9]"',
                         ),
                         "{{http_response_status_code}}",
                     ),

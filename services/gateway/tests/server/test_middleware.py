@@ -9,7 +9,7 @@ import httpx
 import pytest
 import structlog
 from causeway_testing.gateway.answering import FakeGenerator, FakeProbe
-from causeway_testing.servers import eventually
+from causeway_testing.servers import eventually, measured
 from gateway.domain import Delta
 from gateway.main import build_app
 from gateway.server.http_server import HttpServer, listen
@@ -142,7 +142,13 @@ async def test_a_request_writes_one_log_line(client: httpx.AsyncClient) -> None:
 
 
 async def test_a_client_that_left_is_logged_with_499(serve: Callable[[ASGIApp], int], fakes: Any) -> None:
-    """A request whose client left is logged with the status 499."""
+    """The log line and the metric of a request whose client left before the response have the status 499."""
+
+    def requests_with_status(status: str) -> float:
+        samples = measured("http_server_request_duration_seconds_count")
+        return sum(value for labels, value in samples if labels["http_response_status_code"] == status)
+
+    before = requests_with_status("499")
     fakes.generator.gate = asyncio.Event()
     fakes.generator.script = [[], [Delta(0, "never")]]
     port = serve(build_app(Settings(default_index="docs"), fakes.services()))
@@ -154,6 +160,7 @@ async def test_a_client_that_left_is_logged_with_499(serve: Callable[[ASGIApp], 
         writer.close()
         await eventually(lambda: any(entry["event"] == "request" for entry in logs))
     assert [entry["status"] for entry in logs if entry["event"] == "request"] == [499]
+    assert requests_with_status("499") == before + 1
 
 
 # --- admission ----------------------------------------------------------------------------------------------------

@@ -67,19 +67,19 @@ class Recording:
         finally:
             route = str(scope.get("http.route") or getattr(scope.get("route"), "path", ""))
             account = Account(state, route, time.perf_counter() - begin)
-            self._measure(method, account, state)
+            self._measure(method, account, state.dialect)
             # Requests without an accepted caller, and requests that only read, have no usage.
             if state.identified and method == "POST" and not state.recorded_later:
                 self._write(account)
             _log.info("request", **log_line(account, method, path, state))
 
-    def _measure(self, method: str, account: Account, state: RequestState) -> None:
+    def _measure(self, method: str, account: Account, dialect: str) -> None:
         labels = {
             "http.request.method": method if method in _METHODS else metrics.OTHER,
             "http.route": account.route,
-            "http.response.status_code": str(state.status),
+            "http.response.status_code": str(account.status),
             "causeway.frontend": account.frontend.name,
-            "causeway.dialect": state.dialect,
+            "causeway.dialect": dialect,
         }
         _requests.record(account.seconds, labels)
 
