@@ -3,6 +3,7 @@
 CausewayError
 ├── InvalidRequest              the request is wrong; names the field
 │   ├── PayloadTooLarge
+│   ├── TargetTooLong
 │   ├── HeadersTooLarge
 │   ├── UnsupportedMedia
 │   ├── Unprocessable           well-formed, but not accepted by the route
@@ -72,6 +73,10 @@ class InvalidRequest(CausewayError):
 
 class PayloadTooLarge(InvalidRequest):
     """The request is larger than a limit."""
+
+
+class TargetTooLong(InvalidRequest):
+    """The target of the request, its path and query, is too long."""
 
 
 class HeadersTooLarge(InvalidRequest):
@@ -189,6 +194,7 @@ class Row:
 TABLE: tuple[Row, ...] = (
     Row(InvalidRequest, StatusCode.INVALID_ARGUMENT, 400, "INVALID_REQUEST"),
     Row(PayloadTooLarge, StatusCode.INVALID_ARGUMENT, 413, "PAYLOAD_TOO_LARGE"),
+    Row(TargetTooLong, StatusCode.INVALID_ARGUMENT, 414, "TARGET_TOO_LONG"),
     Row(HeadersTooLarge, StatusCode.INVALID_ARGUMENT, 431, "HEADERS_TOO_LARGE"),
     Row(UnsupportedMedia, StatusCode.INVALID_ARGUMENT, 415, "UNSUPPORTED_MEDIA"),
     Row(Unprocessable, StatusCode.INVALID_ARGUMENT, 422, "UNPROCESSABLE"),

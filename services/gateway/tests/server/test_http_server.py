@@ -123,7 +123,7 @@ async def test_requests_within_the_limits_are_served(connect: Connect) -> None:
         head(*(f"a{n}: b" for n in range(20))),
         head("a: " + "b" * 2000),
         head("a" * 2000 + ": b"),
-        head(path="/" + "x" * 2000),
+        head("a: " + "b" * 1500, path="/" + "x" * 600),
         head(*("a: " + "b" * 150 for _ in range(15))),
     ],
 )
@@ -136,6 +136,24 @@ async def test_headers_beyond_the_limits_are_refused(connect: Connect, request_:
     reader, writer = await connect()
     writer.write(request_)
     assert (await asyncio.wait_for(reader.read(), 60)).startswith(b"HTTP/1.1 431")
+
+
+@pytest.mark.parametrize(
+    "request_", [head(path="/" + "x" * 2000), b"GET /" + b"x" * 5000], ids=["complete", "incomplete"]
+)
+async def test_a_long_target_is_refused(connect: Connect, request_: bytes) -> None:
+    """A target that alone exceeds the limit of the head is refused with 414, complete or not."""
+    for pieces in ([request_], [request_[at : at + 1000] for at in range(0, len(request_), 1000)]):
+        status, body = await answer(connect, *pieces)
+        assert status == 414
+        error = json.loads(body)["error"]
+        assert (error["param"], error["code"]) == ("url", "target_too_long")
+        assert error["message"] == "The path and the query of a request may have at most 2000 bytes in total."
+
+
+async def test_empty_lines_without_a_request_are_refused(connect: Connect) -> None:
+    """Empty lines count as part of the head of the next request."""
+    assert (await answer(connect, b"\r\n" * 3000))[0] == 431
 
 
 async def test_an_endless_header_is_refused(connect: Connect) -> None:

@@ -17,6 +17,7 @@ from servicekit.errors import (
     HttpVersionNotSupported,
     InvalidRequest,
     NotSupported,
+    TargetTooLong,
     Unavailable,
     http_status,
 )
@@ -263,8 +264,15 @@ class HttpProtocol(HttpToolsProtocol):
 
     def _too_large(self) -> CausewayError:
         limits = self._limits
+        # Bytes before the first request line, such as empty lines, have no target.
+        if len(getattr(self, "url", b"")) > limits.size:
+            return TargetTooLong(
+                f"The path and the query of a request may have at most {limits.size} bytes in total.", field="url"
+            )
         return HeadersTooLarge(
-            f"A request may have at most {limits.count} headers with {limits.size} bytes in total.", field="headers"
+            f"A request may have at most {limits.count} headers. The request line and the headers may have at most "
+            f"{limits.size} bytes in total.",
+            field="headers",
         )
 
     def _refuse(self, error: CausewayError) -> None:
