@@ -17,6 +17,17 @@ def test_a_text_above_the_token_limit_is_a_finding() -> None:
     assert detector.detect("<|endoftext|>") != []
 
 
+@pytest.mark.parametrize(
+    ("text", "tokens"),
+    [("abc def " * 12_499 + "12345 internationalization and more", 25_005), ("\U00013000" * 60_000, 240_000)],
+    ids=["a-word-at-the-cut", "four-tokens-for-each-character"],
+)
+def test_a_long_text_is_counted_exactly(text: str, tokens: int) -> None:
+    """The detector counts a text exactly, even if the tokenizer refuses to read it in one piece."""
+    assert quick(token_limit(), limit=tokens).detect(text) == []
+    assert len(quick(token_limit(), limit=tokens - 1).detect(text)) == 1
+
+
 def test_a_text_above_the_reading_time_is_a_finding() -> None:
     """The reading time is 200 words a minute."""
     detector = quick(reading_time(), max_time=0.5)

@@ -1,10 +1,8 @@
 """OpenAI's tokenizers."""
 
-import functools
-import re
-import warnings
-from collections.abc import Iterator, Sequence
-from typing import Any
+from collections.abc import Sequence
+
+from servicekit import openai_tokens
 
 from generator.domain import ChatMessage
 from generator.tokenizers.estimate import count_conversation
@@ -23,12 +21,6 @@ _MODELS = (
     ("o3", "o200k_base"),
     ("o4", "o200k_base"),
 )
-# The library refuses a text of more than 200,000 tokens. A token has at least one byte, a character at most four.
-_MOST_ASCII = 200_000
-_MOST_CHARACTERS = 50_000
-# Both encodings first split a text with a pattern, and no token crosses a split. After a letter or a digit, the
-# pattern splits before each of these characters. A cut at such a place does not change the other splits.
-_CUTS = re.compile(r"(?<=[^\W_])[ \n\t.,;:!?()\u3001\u3002\uff01\uff0c\uff1a\uff1b\uff1f]")
 
 
 class OpenAITokens:
@@ -52,9 +44,7 @@ class OpenAITokens:
 
     def count(self, text: str) -> int:
         """Return the number of tokens; special tokens in the text count as plain text."""
-        encoding = _encoding(self._name)
-        most = _MOST_ASCII if text.isascii() else _MOST_CHARACTERS
-        return sum(len(encoding.encode_ordinary(piece)) for piece in pieces(text, most))
+        return openai_tokens.count(self._name, text)
 
     def count_all(self, texts: Sequence[str]) -> list[int]:
         """Return the count of each text."""
@@ -68,37 +58,3 @@ class OpenAITokens:
 def encoding_of(model: str) -> str | None:
     """Return the encoding of an OpenAI model; None for other models."""
     return next((encoding for beginning, encoding in _MODELS if model.startswith(beginning)), None)
-
-
-def pieces(text: str, most: int) -> Iterator[str]:
-    """Yield the text in pieces whose token counts add up to the count of the text.
-
-    A run of characters without a possible split is cut at any character. Such a cut can add two tokens.
-
-    Args:
-        text: The text.
-        most: The maximum number of characters of a piece.
-    """
-    start = 0
-    while len(text) - start > most:
-        end = start + most
-        # The last possible split is near the end of the window, so the search begins there.
-        for reach in (1_000, most):
-            places = [match.start() for match in _CUTS.finditer(text, max(start + 1, end - reach), end)]
-            if places:
-                end = places[-1]
-                break
-        yield text[start:end]
-        start = end
-    yield text[start:]
-
-
-@functools.cache
-def _encoding(name: str) -> Any:
-    with warnings.catch_warnings():
-        # The library calls a function that the standard library deprecates.
-        warnings.simplefilter("ignore", DeprecationWarning)
-        # Imported here, because it costs 80 MB.
-        import bpe_openai  # type: ignore[import-untyped]  # shipped without types
-
-        return bpe_openai.get_encoding(name)

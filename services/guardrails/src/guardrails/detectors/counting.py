@@ -1,9 +1,8 @@
 """The detectors ``token_limit`` and ``reading_time``: find texts that are too long."""
 
 import re
-import warnings
 from collections.abc import Callable
-from functools import cache
+from functools import partial
 from typing import Annotated, Literal
 
 import msgspec
@@ -11,10 +10,10 @@ from detection.detectors.factory import BuiltIn
 from detection.detectors.params import Params
 from detection.detectors.port import DetectorStream
 from detection.domain import Detection
+from servicekit import openai_tokens
 
 _INLINE = 16_384
 _WORDS_A_MINUTE = 200
-_PIECE = 100_000  # code points in one call of the tokenizer, which refuses a million
 # A space between two letters. All tokenizers here begin a token at such a space. The text before the space can
 # therefore be counted separately.
 _CUT = re.compile(r"(?<=[^\W\d_]) (?=[^\W\d_])")
@@ -45,7 +44,8 @@ def token_limit() -> BuiltIn[TokenLimitParams]:
 
     def build(params: TokenLimitParams) -> CountingDetector:
         detection = Detection("token_limit", "too_many_tokens")
-        return CountingDetector(_tokens(params.encoding), _bytes, params.limit, detection)
+        openai_tokens.encoding(params.encoding)  # loads the tables, so that no detection waits for them
+        return CountingDetector(partial(openai_tokens.count, params.encoding), _bytes, params.limit, detection)
 
     return BuiltIn("token_limit", "Finds texts with too many tokens.", TokenLimitParams, build, about_answer=True)
 
@@ -139,19 +139,3 @@ def _words(text: str) -> int:
 
 def _bytes(text: str) -> int:
     return len(text.encode())
-
-
-@cache
-def _tokens(encoding: str) -> Count:
-    with warnings.catch_warnings():
-        # The package reads its tables through a deprecated function of the standard library.
-        warnings.simplefilter("ignore", DeprecationWarning)
-        # Imported on first use: the tables take about 80 MB.
-        import bpe_openai  # type: ignore[import-untyped]  # shipped without types
-
-        tokenizer = bpe_openai.get_encoding(encoding)
-
-    def count(text: str) -> int:
-        return sum(len(tokenizer.encode_ordinary(text[at : at + _PIECE])) for at in range(0, len(text), _PIECE))
-
-    return count

@@ -1,10 +1,9 @@
 """Decodes token ids, because clients of OpenAI's embeddings API may send tokenized texts."""
 
 import contextlib
-import functools
-import warnings
 from collections.abc import Sequence
-from typing import Any
+
+from servicekit import openai_tokens
 
 from gateway.dialects.json_fields import Fields
 
@@ -25,20 +24,9 @@ def text_of(ids: Sequence[int], fields: Fields, path: str) -> str:
     Raises:
         InvalidRequest: An id is not the id of a token. ``fields`` and ``path`` name the field.
     """
-    encoding = _encoding()
+    encoding = openai_tokens.encoding(_ENCODING)
     if all(0 <= token_id < encoding.n_vocab for token_id in ids):
         with contextlib.suppress(KeyError):  # some ids within the range have no token
             text: str = encoding.decode(ids)
             return text
     raise fields.wrong(path, f"has an id that is not a token of {_ENCODING}")
-
-
-@functools.cache
-def _encoding() -> Any:
-    with warnings.catch_warnings():
-        # The library uses a deprecated function of the standard library.
-        warnings.simplefilter("ignore", DeprecationWarning)
-        # A lazy import, because the library needs 80 MB and few gateways receive token ids.
-        import bpe_openai  # type: ignore[import-untyped]  # shipped without types
-
-        return bpe_openai.get_encoding(_ENCODING)
