@@ -8,11 +8,11 @@ from typing import Any
 
 import pytest
 from causeway_testing.retriever.bench import DIMENSION, INDEX, Bench, steps
+from causeway_testing.retriever.checks import assert_nothing_left
 from causeway_testing.retriever.store import MemoryCollection, MemoryStore
 from causeway_testing.servers import eventually
 from retriever.domain.changes import Commit, Outcome, UpsertStep
 from retriever.domain.document import Chunk, Document
-from retriever.domain.scope import EVERYTHING
 from servicekit.errors import (
     DeadlineExceeded,
     InvalidRequest,
@@ -31,15 +31,6 @@ async def texts(bench: Bench, document_id: str = "d") -> list[str]:
     """Return the texts of the document's chunks that searches find."""
     found = await bench.ask("the ferry bridge tolls", top=100)
     return sorted(passage.text for passage in found if passage.document.document_id == document_id)
-
-
-async def assert_nothing_left(bench: Bench) -> None:
-    """Assert that no mark is left, and no chunk that the catalogue does not know."""
-    for index in await bench.indexes.of(LOCAL.tenant):
-        assert await index.collection.marked() == []
-        records = await index.collection.records(await index.collection.document_ids(EVERYTHING))
-        known = sum(record.chunk_count for record in records.values())
-        assert await index.collection.count_chunks(EVERYTHING) == known
 
 
 async def test_outcomes(bench: Bench) -> None:

@@ -2,33 +2,16 @@
 
 from collections.abc import Sequence
 
-import numpy as np
-import numpy.typing as npt
 import pytest
 from causeway_testing.embedding import HashingEmbedder
+from causeway_testing.retriever.recording_embedder import RecordingEmbedder
 from embedding.models import EmbeddingModel, EmbeddingModels
 from retriever.domain.index import IndexSpec
 from retriever.embedding.query_vectors import QueryVectors, Vectors
 from servicekit.errors import Unavailable
 
 
-class Counting(HashingEmbedder):
-    """Records the embedded texts, and raises ``failure`` if it is set."""
-
-    def __init__(self, dimension: int) -> None:
-        super().__init__(dimension)
-        self.embedded: list[str] = []
-        self.failure: Exception | None = None
-
-    async def embed(self, texts: Sequence[str]) -> npt.NDArray[np.float32]:
-        """Embed the texts."""
-        self.embedded += texts
-        if self.failure is not None:
-            raise self.failure
-        return await super().embed(texts)
-
-
-def specs(*embedders: Counting) -> list[IndexSpec]:
+def specs(*embedders: RecordingEmbedder) -> list[IndexSpec]:
     """Return the spec of an index for each model."""
     return [IndexSpec("local", f"of-{each.model}", each.model, each.dimension) for each in embedders]
 
@@ -40,7 +23,7 @@ def numbers(vectors: Vectors) -> list[Sequence[float]]:
 
 async def test_a_repeated_query_is_embedded_once() -> None:
     """Each model embeds a repeated query once. Another query and another model have their own vectors."""
-    small, large = Counting(8), Counting(16)
+    small, large = RecordingEmbedder(8), RecordingEmbedder(16)
     vectors = QueryVectors(EmbeddingModels([EmbeddingModel.of(small), EmbeddingModel.of(large)]))
     first = await vectors.needed("ferry", specs(small))
     both = await vectors.needed("ferry", specs(small, large))
@@ -52,7 +35,7 @@ async def test_a_repeated_query_is_embedded_once() -> None:
 
 async def test_a_failure_is_not_cached() -> None:
     """A failure is not cached: the next search calls the model again."""
-    embedder = Counting(8)
+    embedder = RecordingEmbedder(8)
     vectors = QueryVectors(EmbeddingModels([EmbeddingModel.of(embedder)]))
     embedder.failure = Unavailable("The embedding server of 'm' cannot be reached.")
     with pytest.raises(Unavailable, match="'m'"):
@@ -64,7 +47,7 @@ async def test_a_failure_is_not_cached() -> None:
 
 async def test_the_cache_is_bounded_in_bytes() -> None:
     """The cache drops the least recently used query, and does not keep a query that is too large for it."""
-    embedder = Counting(8)
+    embedder = RecordingEmbedder(8)
     vectors = QueryVectors(EmbeddingModels([EmbeddingModel.of(embedder)]), most_bytes=600)
     for query in ("ferry", "bridge", "ferry", "pier", "ferry", "bridge"):
         await vectors.needed(query, specs(embedder))

@@ -7,6 +7,7 @@ from typing import Any
 
 import pytest
 from causeway_testing.retriever.bench import INDEX, Bench
+from causeway_testing.retriever.checks import points_left
 from causeway_testing.retriever.qdrant import Server, serving
 from retriever.concurrency.retry import retry_when_replaced
 from retriever.domain.document import Document
@@ -94,12 +95,6 @@ async def content(bench: Bench) -> tuple[object, ...]:
         collection.spec,
         await collection.note(),
     )
-
-
-async def points_left(server: Server) -> int:
-    """Return the number of points in all collections."""
-    names = [each.name for each in (await server.client.get_collections()).collections]
-    return sum([(await server.client.count(name)).count for name in names])
 
 
 async def move_until_done(store: QdrantStore) -> None:

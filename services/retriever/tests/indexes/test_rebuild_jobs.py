@@ -11,12 +11,13 @@ import numpy.typing as npt
 import pytest
 from causeway_testing.embedding import HashingEmbedder
 from causeway_testing.retriever.bench import INDEX, Bench
+from causeway_testing.retriever.checks import wait_until_ended
 from causeway_testing.retriever.store import MemoryStore
 from embedding.port import Embedder
 from retriever.domain.document import Document
 from retriever.domain.index import Fusion, IndexSettings
 from retriever.domain.query import Mode, Query
-from retriever.indexes.rebuild_jobs import Rebuild, Rebuilds, RebuildState
+from retriever.indexes.rebuild_jobs import RebuildState
 from retriever.ports.store import Store
 from servicekit.errors import Conflict, InvalidRequest, NotFound, PermissionDenied, Unavailable
 from servicekit.principal import LOCAL, Principal
@@ -67,16 +68,6 @@ async def opened(store: Store, embedder: Watched | None = None) -> Any:
     finally:
         await rebuilds.aclose()
         await bench.aclose()
-
-
-async def wait_until_ended(rebuilds: Rebuilds) -> Rebuild:
-    """Wait until the rebuild has ended, and return it."""
-    async with asyncio.timeout(60):
-        while True:
-            found = await rebuilds.last(LOCAL, INDEX)
-            if found.state is not RebuildState.RUNNING:
-                return found
-            await asyncio.sleep(0.01)
 
 
 async def texts(bench: Bench, mode: Mode = Mode.TEXT) -> list[str]:

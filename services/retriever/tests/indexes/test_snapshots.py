@@ -2,15 +2,14 @@
 
 import asyncio
 import shutil
-from collections.abc import AsyncIterator, Callable
+from collections.abc import Callable
 from pathlib import Path
 
 import pytest
 from causeway_testing.embedding import HashingEmbedder
-from causeway_testing.retriever.bench import INDEX, Bench
+from causeway_testing.retriever.bench import INDEX, Bench, paused_steps
 from embedding.models import EmbeddingModel, EmbeddingModels
-from retriever.domain.changes import Commit, UpsertStep
-from retriever.domain.document import AccessControl, Chunk, Document
+from retriever.domain.document import AccessControl, Document
 from retriever.domain.index import Contents, IndexSettings
 from retriever.domain.query import Mode
 from retriever.indexes.snapshots import Snapshots
@@ -256,15 +255,6 @@ async def test_the_language_of_a_snapshot(bench: Bench, snapshots: Snapshots, ro
         await snapshots.load(LOCAL, "s", INDEX, overwrite=True)
 
 
-async def halves(bench: Bench, chunks: list[Chunk], index: str, go_on: asyncio.Event) -> AsyncIterator[UpsertStep]:
-    """Yield an upsert that waits before its second chunk."""
-    yield bench.begin(Document("late", generation=5), index)
-    yield chunks[:1]
-    await go_on.wait()
-    yield chunks[1:]
-    yield Commit(2)
-
-
 @pytest.mark.parametrize("index", [INDEX, "new"])
 async def test_an_upsert_fails_if_its_index_is_loaded_meanwhile(
     bench: Bench, snapshots: Snapshots, index: str
@@ -276,16 +266,17 @@ async def test_an_upsert_fails_if_its_index_is_loaded_meanwhile(
     await snapshots.persist(LOCAL, index, "s")
     if index != INDEX:
         await bench.catalogue.delete_index(LOCAL, index)
-    go_on = asyncio.Event()
-    chunks = await bench.chunks(["ferry late one", "ferry late two"])
-    writing = asyncio.create_task(bench.upserts.upsert(halves(bench, chunks, index, go_on)))
-    await asyncio.sleep(0.05)
+    reached, go_on = asyncio.Event(), asyncio.Event()
+    first, second = await bench.chunks(["ferry late one", "ferry late two"])
+    begin = bench.begin(Document("late", generation=5), index)
+    writing = asyncio.create_task(bench.upserts.upsert(paused_steps(begin, [first], [second], reached, go_on)))
+    await reached.wait()
     await snapshots.load(LOCAL, "s", index, overwrite=index == INDEX)
     go_on.set()
     with pytest.raises(Unavailable):
         await writing
     assert await texts(bench, index) == ["ferry"]
-    await bench.upserts.upsert(halves(bench, chunks, index, go_on))
+    await bench.upserts.upsert(paused_steps(begin, [first], [second], reached, go_on))
     assert await texts(bench, index) == ["ferry", "ferry late one", "ferry late two"]
 
 

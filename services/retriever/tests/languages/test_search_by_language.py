@@ -1,16 +1,16 @@
 """Text search in ten languages, in indexes of one language and of several."""
 # ruff: noqa: RUF001  # letters of other scripts
 
-import asyncio
 from typing import Any
 
 import pytest
 from causeway_testing.retriever.bench import INDEX, Bench
+from causeway_testing.retriever.checks import wait_until_ended
 from retriever.domain.document import Document
 from retriever.domain.index import IndexSettings, IndexSpec
 from retriever.domain.language import LEGACY
 from retriever.domain.query import Mode
-from retriever.indexes.rebuild_jobs import Rebuild, Rebuilds, RebuildState
+from retriever.indexes.rebuild_jobs import RebuildState
 from servicekit.principal import LOCAL
 
 NOTHING = IndexSettings()
@@ -102,13 +102,6 @@ async def found(bench: Bench, query: str, index: str = INDEX, **more: Any) -> li
     """Return the ids of the documents that text search finds, best first."""
     passages = await bench.ask(query, mode=Mode.TEXT, indexes=(index,), **more)
     return [passage.document.document_id for passage in passages]
-
-
-async def wait_until_ended(rebuilds: Rebuilds) -> Rebuild:
-    """Wait until the last rebuild has ended, and return it."""
-    while (last := await rebuilds.last(LOCAL, INDEX)).state is RebuildState.RUNNING:  # noqa: ASYNC110  # a rebuild has no event
-        await asyncio.sleep(0)
-    return last
 
 
 @pytest.mark.parametrize("language", TEXTS)

@@ -1,14 +1,11 @@
 """Retrieve: modes, scores, limits, several indexes, and errors."""
 
-import asyncio
-from collections.abc import Sequence
 from typing import Any
 
-import numpy as np
-import numpy.typing as npt
 import pytest
 from causeway_testing.embedding import HashingEmbedder
 from causeway_testing.retriever.bench import INDEX, Bench
+from causeway_testing.retriever.recording_embedder import RecordingEmbedder
 from embedding.models import EmbeddingModel, EmbeddingModels
 from retriever.domain.document import Document
 from retriever.domain.filter import Filter, MatchAny, Range
@@ -16,7 +13,7 @@ from retriever.domain.index import Fusion, IndexSettings, IndexSpec
 from retriever.domain.query import Mode, Passage, Query, Source
 from retriever.embedding.query_vectors import QueryVectors
 from retriever.search.retrieval import MAX_QUERY_LENGTH
-from servicekit.errors import CausewayError, Conflict, InvalidRequest, NotFound, PayloadTooLarge, Unavailable
+from servicekit.errors import Conflict, InvalidRequest, NotFound, PayloadTooLarge, Unavailable
 from servicekit.principal import LOCAL
 
 TEXTS = ["the ferry leaves the harbour", "tickets for the ferry", "bridge tolls rise", "a map of the town"]
@@ -259,29 +256,11 @@ async def test_an_index_of_an_unknown_model(harbour: Bench) -> None:
         assert all(passage.dense_score is None for passage in found)
 
 
-class Counting(HashingEmbedder):
-    """A model that records the embedded texts, and can fail or hang."""
-
-    def __init__(self, dimension: int) -> None:
-        super().__init__(dimension)
-        self.embedded: list[str] = []
-        self.failure: CausewayError | None = None
-        self.responds = asyncio.Event()
-        self.responds.set()
-
-    async def embed(self, texts: Sequence[str]) -> npt.NDArray[np.float32]:
-        self.embedded += texts
-        await self.responds.wait()
-        if self.failure is not None:
-            raise self.failure
-        return await super().embed(texts)
-
-
 async def test_indexes_of_several_models(harbour: Bench) -> None:
     """Each index is searched with vectors of its own model, and each model embeds the query once. The fused ranking
     uses ranks, and each passage has the cosine of a search of its index alone.
     """
-    first, second = Counting(64), Counting(32)
+    first, second = RecordingEmbedder(64), RecordingEmbedder(32)
     await harbour.put_with(second, Document("e", generation=1), ["bridge tolls fall", "ferry"], index="second")
     await harbour.put_with(second, Document("f", generation=1), ["the tolls"], index="third")
     first.embedded, second.embedded = [], []
@@ -309,7 +288,7 @@ async def test_indexes_of_several_models(harbour: Bench) -> None:
 
 async def test_queries_get_the_prefix_of_queries(harbour: Bench) -> None:
     """The model gets the query with the prefix for queries."""
-    embedder = Counting(64)
+    embedder = RecordingEmbedder(64)
     models = EmbeddingModels([EmbeddingModel.of(embedder, "query: ", "passage: ")])
     vectors = QueryVectors(models)
     retrieval = harbour.retrieval_over(vectors)
@@ -321,7 +300,7 @@ async def test_an_unavailable_model(harbour: Bench) -> None:
     """A vector search fails with the error of the model. A text search returns passages without cosines, and does
     not wait for a model that hangs.
     """
-    embedder = Counting(64)
+    embedder = RecordingEmbedder(64)
     retrieval = harbour.retrieval_with(embedder)
     embedder.failure = Unavailable("The embedding server of 'm' cannot be reached.")
     for mode in (Mode.VECTORS, Mode.HYBRID):

@@ -8,13 +8,13 @@ from dataclasses import replace
 from pathlib import Path
 
 import pytest
-from causeway_testing.retriever.bench import DIMENSION, INDEX, Bench, steps
+from causeway_testing.retriever.bench import DIMENSION, INDEX, Bench, paused_steps, steps
 from causeway_testing.servers import eventually
 from hypothesis import given
 from hypothesis import strategies as st
 from retriever.concurrency.scheduler import Scheduler
-from retriever.domain.changes import Begin, Commit, UpsertStep
-from retriever.domain.document import Chunk, Document, Version
+from retriever.domain.changes import Commit
+from retriever.domain.document import Document, Version
 from retriever.domain.index import IndexSpec
 from retriever.domain.query import Mode
 from retriever.domain.scope import EVERYTHING
@@ -101,20 +101,6 @@ async def test_writes_during_a_compaction_are_kept(opened: Open, tmp_path: Path)
     assert (summary.documents, summary.chunks) == (len(expected), len(expected_texts))
 
 
-async def halves(
-    begin: Begin, chunks: list[Chunk], reached: asyncio.Event, go_on: asyncio.Event, ends: bool
-) -> AsyncIterator[UpsertStep]:
-    """Yield an upsert that waits in the middle, and then continues or fails."""
-    yield begin
-    yield chunks[:64]
-    reached.set()
-    await go_on.wait()
-    if not ends:
-        raise ConnectionError
-    yield chunks[64:]
-    yield Commit(len(chunks))
-
-
 async def test_an_upsert_that_spans_the_swap(opened: Open) -> None:
     """An upsert that begins before the swap of shards and ends after it is complete, or leaves no chunk."""
     bench = await opened()
@@ -124,7 +110,8 @@ async def test_an_upsert_that_spans_the_swap(opened: Open) -> None:
         chunks = await bench.chunks(texts("b", 1, 100))
 
         begin = bench.begin(Document("b", generation=1 if ends else 2))
-        writing = asyncio.create_task(bench.upserts.upsert(halves(begin, chunks, reached, go_on, ends)))
+        paused = paused_steps(begin, chunks[:64], chunks[64:], reached, go_on, fails=not ends)
+        writing = asyncio.create_task(bench.upserts.upsert(paused))
         await reached.wait()
         await bench.catalogue.compact(LOCAL, INDEX)
         go_on.set()

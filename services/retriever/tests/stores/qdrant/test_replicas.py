@@ -7,13 +7,13 @@ from contextlib import asynccontextmanager
 
 import pytest
 from causeway_testing.retriever.bench import INDEX, Bench
+from causeway_testing.retriever.checks import assert_nothing_left
 from causeway_testing.retriever.qdrant import Server, serving
 from retriever.documents.catalogue import Catalogue
 from retriever.domain.document import Document
 from retriever.domain.filter import NO_FILTER
 from retriever.domain.listing import PageRequest
 from retriever.domain.query import Mode
-from retriever.domain.scope import EVERYTHING
 from retriever.ports.store import ChunkPoint
 from retriever.stores.qdrant.connection import Connection
 from retriever.stores.qdrant.layout import Layout
@@ -43,14 +43,6 @@ async def listed(catalogue: Catalogue) -> list[tuple[str, int]]:
     """Return the documents of the index, with their generations."""
     page = await catalogue.documents(LOCAL, INDEX, NO_FILTER, PageRequest())
     return [(document.document_id, document.generation) for document in page.documents]
-
-
-async def assert_nothing_left(bench: Bench) -> None:
-    """Assert that no mark is left, and no chunk that the catalogue does not know."""
-    collection = (await bench.indexes.get(LOCAL.tenant, INDEX)).collection
-    assert await collection.marked() == []
-    records = await collection.records(await collection.document_ids(EVERYTHING))
-    assert await collection.count_chunks(EVERYTHING) == sum(each.chunk_count for each in records.values())
 
 
 async def test_replicas_see_each_others_writes() -> None:

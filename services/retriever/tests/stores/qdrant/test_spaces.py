@@ -7,6 +7,7 @@ from contextlib import AsyncExitStack, asynccontextmanager
 from dataclasses import dataclass, replace
 
 import pytest
+from causeway_testing.retriever.checks import points_left
 from causeway_testing.retriever.qdrant import Server, serving
 from causeway_testing.retriever.store import MemoryStore
 from hypothesis import given, settings
@@ -235,12 +236,6 @@ async def test_a_point_of_another_index_is_not_overwritten() -> None:
         assert await mine.chunks([forged]) == {}
         assert await mine.count_chunks(EVERYTHING) == 0
         assert {id_: chunk.text for id_, chunk in (await theirs.chunks([point.id])).items()} == {point.id: "a 0"}
-
-
-async def points_left(server: Server) -> int:
-    """Return the number of points in all collections."""
-    names = [each.name for each in (await server.client.get_collections()).collections]
-    return sum([(await server.client.count(name)).count for name in names])
 
 
 async def test_the_points_of_a_dropped_index_are_removed() -> None:

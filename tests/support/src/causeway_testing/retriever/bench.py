@@ -1,5 +1,6 @@
 """The services of the retriever on any store, and documents for tests."""
 
+import asyncio
 from collections.abc import AsyncIterator, Sequence
 from dataclasses import replace
 from pathlib import Path
@@ -133,3 +134,32 @@ async def steps(*each: UpsertStep) -> AsyncIterator[UpsertStep]:
     """Yield the steps of an upsert."""
     for step in each:
         yield step
+
+
+async def paused_steps(
+    begin: Begin,
+    first: Sequence[Chunk],
+    second: Sequence[Chunk],
+    reached: asyncio.Event,
+    go_on: asyncio.Event,
+    *,
+    fails: bool = False,
+) -> AsyncIterator[UpsertStep]:
+    """Yield an upsert that pauses between two parts of its chunks.
+
+    Args:
+        begin: The first message.
+        first: The chunks before the pause.
+        second: The chunks after the pause.
+        reached: Set when the pause begins.
+        go_on: Ends the pause.
+        fails: Whether to raise ConnectionError after the pause.
+    """
+    yield begin
+    yield first
+    reached.set()
+    await go_on.wait()
+    if fails:
+        raise ConnectionError
+    yield second
+    yield Commit(len(first) + len(second))
