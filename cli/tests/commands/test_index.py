@@ -120,6 +120,14 @@ def test_wait_follows_a_rebuild(gateway: Any, index: Callable[..., Any], state: 
     assert (machine.exit_code, json.loads(machine.stdout)["state"]) == (exit_code, state)
 
 
+def test_wait_ends_if_the_rebuild_is_gone(gateway: Any, index: Callable[..., Any]) -> None:
+    """If the platform no longer shows the rebuild, for example because the index was deleted, --wait fails."""
+    gateway.rebuilding = [rebuild_state("running", 0), None]
+    gone = index("rebuild", "notes", "--embedding", "bge", "--wait")
+    assert (gone.exit_code, gone.stdout) == (1, "")
+    assert "the rebuild of 'notes' cannot be followed: the index was deleted" in gone.stderr
+
+
 def test_an_index_is_removed(gateway: Any, index: Callable[..., Any]) -> None:
     """Without a terminal, the command removes an index only with --yes."""
     refused = index("delete", "notes")

@@ -69,7 +69,7 @@ class Gateway:
         self.lines: list[bytes] | None = None
         self.indexes: list[str] | None = None
         self.settings: dict[str, dict[str, Any]] = {}
-        self.rebuilding: list[dict[str, Any]] = []
+        self.rebuilding: list[dict[str, Any] | None] = []
         self.source = ""
         self.credentials: set[str] = set()
         self.stored: dict[str, dict[str, bytes | None]] = {}
@@ -148,6 +148,8 @@ class Gateway:
             wants_pictures = form.get("pictures") == "true"
         if refusal := self._refusal():
             return refusal
+        if not upload[2]:
+            return JSONResponse({"detail": f"The file {name!r} is empty."}, status_code=400)
         if "refused" in name:
             return JSONResponse({"detail": f"{name}: files of this type are not read here"}, status_code=415)
         self.uploads.append(upload)
@@ -335,7 +337,7 @@ class Gateway:
     async def _rebuild(self, request: Request) -> Response:
         if request.method == "POST":
             self.requests.append(await request.json())
-        elif not self.rebuilding:
+        elif not any(self.rebuilding):
             return JSONResponse({"detail": "It has not been rebuilt."}, status_code=404)
         step = self.rebuilding.pop(0) if len(self.rebuilding) > 1 else self.rebuilding[0]
         return JSONResponse(step, status_code=202 if request.method == "POST" else 200)

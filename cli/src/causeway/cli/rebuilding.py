@@ -4,6 +4,7 @@ import asyncio
 from typing import Any
 
 from causeway.cli import render
+from causeway.cli.errors import CommandError
 from causeway.cli.library import Library
 from rich.console import Console
 from rich.progress import (
@@ -29,6 +30,9 @@ async def followed(library: Library, name: str, begun: dict[str, Any], err: Cons
         name: The index.
         begun: The state of the rebuild at its start.
         err: The console for the progress.
+
+    Raises:
+        CommandError: The platform no longer shows the rebuild.
     """
     last, tenths = begun, 0
     with _bar(err) as bar:
@@ -40,7 +44,13 @@ async def followed(library: Library, name: str, begun: dict[str, Any], err: Cons
                 tenths = reached
                 render.line(err, f"{done:,} of {total:,} documents")
             await asyncio.sleep(_POLL)
-            last = await library.last_rebuild(name) or last
+            current = await library.last_rebuild(name)
+            if current is None:
+                raise CommandError(
+                    f"the rebuild of {name!r} cannot be followed: the index was deleted, or the API key has lost "
+                    "its access; `causeway index list` shows the indexes"
+                )
+            last = current
     return last
 
 
