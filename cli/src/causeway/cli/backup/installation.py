@@ -9,7 +9,7 @@ import nats.errors
 from causeway.cli import key_store, stack_file
 from causeway.cli.backup.indexes import RetrieverIndexes
 from causeway.cli.errors import CommandError
-from causeway.cli.options import DEFAULT_RETRIEVER
+from causeway.cli.options import DEFAULT_RETRIEVER, resolve_nats
 from causeway.cli.signals import cancelled_by_signals
 from causeway.cli.stack import RETRIEVER, Stack
 from causeway.retriever.v1 import backup_pb2
@@ -51,9 +51,7 @@ async def opened(nats_url: str | None, retriever: str | None, data_dir: Path) ->
     if nats_url or retriever or found:
         socket = found.get("services", {}).get(RETRIEVER, {}).get("socket")
         target = retriever or (f"unix:{socket}" if socket else DEFAULT_RETRIEVER)
-        async with _connected(
-            nats_url or str(found.get("nats_url", "")), target, may_have_workers=True
-        ) as installation:
+        async with _connected(resolve_nats(nats_url, data_dir), target, may_have_workers=True) as installation:
             yield installation
         return
     stack = Stack(data_dir, 0, report=lambda _: None)

@@ -7,7 +7,7 @@ from typing import TYPE_CHECKING, Annotated
 
 import typer
 from causeway.cli import render
-from causeway.cli.options import DEFAULT_DATA_DIR, DEFAULT_RETRIEVER, DataDir, NatsUrl
+from causeway.cli.options import DEFAULT_DATA_DIR, DEFAULT_NATS, DEFAULT_RETRIEVER, DataDir
 
 if TYPE_CHECKING:
     from causeway.cli.backup.folder import Contents
@@ -21,14 +21,25 @@ RESTORE_EXAMPLES = (
     "causeway restore backups/monday --nats-url nats://127.0.0.1:4222 --retriever 127.0.0.1:50051",
 )
 
+NatsUrl = Annotated[
+    str | None,
+    typer.Option(
+        "--nats-url",
+        envvar="CAUSEWAY_NATS_URL",
+        metavar="URL",
+        help="URL of NATS. Default: the NATS of the local stack on --data-dir. If that stack does not run: with "
+        f"--retriever, {DEFAULT_NATS}; without it, the command starts NATS and the retriever on --data-dir.",
+    ),
+]
 Retriever = Annotated[
     str | None,
     typer.Option(
         "--retriever",
         envvar="CAUSEWAY_RETRIEVER_TARGET",
         metavar="ADDRESS",
-        help="Address of the retriever. Default: the retriever of the local stack on --data-dir; if that stack "
-        f"does not run, {DEFAULT_RETRIEVER}.",
+        help="Address of the retriever. Default: the retriever of the local stack on --data-dir. If that stack "
+        f"does not run: with --nats-url, {DEFAULT_RETRIEVER}; without it, the command starts NATS and the "
+        "retriever on --data-dir.",
     ),
 ]
 
@@ -49,8 +60,8 @@ def backup(
 
     The backup contains documents, indexes, access lists, API keys, histories, jobs, usage records and audit
     records. The installation keeps running. It accepts uploads during the backup, but does not ingest them until
-    the indexes are written. If no stack runs on the data directory, the command starts NATS and the retriever for
-    the backup.
+    the indexes are written. If no stack runs on the data directory, and neither --nats-url nor --retriever is
+    given, the command starts NATS and the retriever for the backup.
     """
     os.umask(0o077)
     contents = asyncio.run(_backup(folder, nats_url, retriever, data_dir, wait))
@@ -77,8 +88,9 @@ def restore(
 ) -> None:
     """Restore a backup into an empty installation.
 
-    Stop all gateways and ingest workers first. If no stack runs on the data directory, the command starts NATS and
-    the retriever for the restore. Start the whole stack with `causeway up` afterwards.
+    Stop all gateways and ingest workers first. If no stack runs on the data directory, and neither --nats-url nor
+    --retriever is given, the command starts NATS and the retriever for the restore. Start the whole stack with
+    `causeway up` afterwards.
     """
     os.umask(0o077)
     contents = asyncio.run(_restore(folder, nats_url, retriever, data_dir, replicas))
