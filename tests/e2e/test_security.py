@@ -368,7 +368,7 @@ def test_keys_come_and_go_while_the_gateway_runs(harbour: Harbour) -> None:
     assert harbour.nobody.get("/indexes", headers=headers).status_code == 401
     harbour.store(lambda store: store.add(record))
     _within(5, lambda: harbour.nobody.get("/indexes", headers=headers).status_code == 200)
-    harbour.store(lambda store: store.revoke(record.id))
+    harbour.store(lambda store: store.revoke([record.id]))
     _within(5, lambda: harbour.nobody.get("/indexes", headers=headers).status_code == 401)
     harbour.nobody.get("/indexes", headers={"api-key": "a-password-of-mine"})
     logs = b"".join(path.read_bytes() for path in (harbour.data / "logs").iterdir())

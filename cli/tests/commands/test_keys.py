@@ -5,10 +5,12 @@ from collections.abc import AsyncIterator, Callable
 from pathlib import Path
 from typing import Any
 
+import nats.errors
+import nats.js.errors
 import pytest
-from causeway.cli import stack_file
+from causeway.cli import key_store, stack_file
 from causeway.cli.commands.keys import _expiry
-from causeway.cli.errors import UsageError
+from causeway.cli.errors import CommandError, UsageError
 from causeway_testing.servers import free_ports, nats_server
 from servicekit import keys
 from servicekit.api_keys import ApiKey
@@ -95,10 +97,24 @@ async def test_keys_are_listed_and_revoked(run: Run, tmp_path: Path) -> None:
         created["b"]["id"],
     ]
     assert list(await stored(tmp_path)) == [created["c"]["id"]]
+    some = await run("revoke", created["c"]["id"], created["b"]["key"], "0" * 16)
+    assert (some.exit_code, some.stdout) == (1, "")
+    assert "no API key is revoked, because some do not exist (KEY 2, KEY 3)" in some.stderr
+    assert list(await stored(tmp_path)) == [created["c"]["id"]]
     again = await run("revoke", created["a"]["id"])
     assert (again.exit_code, again.stdout) == (1, "")
     assert "this API key does not exist" in again.stderr
     assert created["b"]["key"] not in (await run("revoke", created["b"]["key"])).stderr
+
+
+@pytest.mark.parametrize("failure", [TimeoutError(), nats.errors.TimeoutError(), nats.js.errors.ServerError()])
+async def test_a_failure_after_the_connection(tmp_path: Path, failure: Exception) -> None:
+    """If a request fails after the connection, the error does not state that NATS is unreachable."""
+    async with nats_server(tmp_path / "nats") as url:
+        with pytest.raises(CommandError, match="the store of the API keys in NATS failed: ") as caught:
+            async with key_store.opened(url, 1):
+                raise failure
+    assert caught.value.exit_code == 1
 
 
 @pytest.mark.parametrize(

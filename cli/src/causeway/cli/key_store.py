@@ -2,7 +2,7 @@
 
 import asyncio
 import contextlib
-from collections.abc import AsyncIterator
+from collections.abc import AsyncIterator, Sequence
 
 import nats.errors
 import nats.js.errors
@@ -42,21 +42,27 @@ class KeyStore:
                 found.append(ApiKey.from_json(entry.value or b""))
         return sorted(found, key=lambda key: (key.created_at, key.id))
 
-    async def revoke(self, key_or_id: str) -> ApiKey:
-        """Delete a key; gateways refuse it within seconds.
+    async def revoke(self, keys_or_ids: Sequence[str]) -> list[ApiKey]:
+        """Delete keys and return their records; gateways refuse the keys within seconds.
 
         Args:
-            key_or_id: The id of the key, or the key itself.
+            keys_or_ids: The ids of the keys, or the keys themselves.
 
         Raises:
-            CommandError: The key does not exist.
+            CommandError: One of the keys does not exist. The method has deleted no key.
         """
-        wanted_id = id_of(key_or_id) or key_or_id
-        for key in await self.all():
-            if key.id == wanted_id:
-                await self._bucket.purge(key.id)
-                return key
-        raise CommandError("this API key does not exist; `causeway keys list` shows the ids")
+        known = {key.id: key for key in await self.all()}
+        ids = [id_of(each) or each for each in keys_or_ids]
+        if unknown := [f"KEY {position}" for position, each in enumerate(ids, 1) if each not in known]:
+            # The message has positions, because an invalid argument may contain the secret of a key.
+            reason = "this API key does not exist"
+            if len(ids) > 1:
+                reason = f"no API key is revoked, because some do not exist ({', '.join(unknown)})"
+            raise CommandError(f"{reason}; `causeway keys list` shows the ids")
+        revoked = [known[each] for each in dict.fromkeys(ids)]
+        for key in revoked:
+            await self._bucket.purge(key.id)
+        return revoked
 
 
 def certificates_of_the_environment() -> Certificates | None:
@@ -82,17 +88,22 @@ async def opened(url: str, replicas: int, certificates: Certificates | None = No
 
     Raises:
         Unreachable: The server does not answer in time.
+        CommandError: A request to the server failed within the block.
     """
     try:
         async with asyncio.timeout(_SECONDS):
             with nothing_is_logged():
                 client = await connect(url, "causeway-keys", certificates=certificates)
-            try:
-                yield KeyStore(await api_keys_bucket(client, replicas=replicas))
-            finally:
-                await client.close()
-    except (OSError, TimeoutError, nats.errors.Error, nats.js.errors.Error) as error:
+    except (OSError, TimeoutError, nats.errors.Error) as error:
         raise no_nats(url, error) from error
+    try:
+        yield KeyStore(await api_keys_bucket(client, replicas=replicas))
+    except (TimeoutError, nats.errors.Error, nats.js.errors.Error) as error:
+        raise CommandError(
+            f"the store of the API keys in NATS failed: {str(error) or type(error).__name__}"
+        ) from error
+    finally:
+        await client.close()
 
 
 def no_nats(url: str, error: Exception) -> Unreachable:

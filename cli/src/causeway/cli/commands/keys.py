@@ -34,7 +34,7 @@ Replicas = Annotated[
         envvar="CAUSEWAY_NATS_REPLICAS",
         min=1,
         max=5,
-        help="Number of replicas in NATS; used only when the first key is created.",
+        help="Number of replicas in NATS; used only if the store of the keys does not exist yet.",
         hidden=True,
     ),
 ]
@@ -170,7 +170,7 @@ def revoke(
 ) -> None:
     """Revoke API keys irrevocably.
 
-    All gateways refuse the keys within seconds.
+    All gateways refuse the keys within seconds. If one of the keys does not exist, the command revokes none.
     """
     url = resolve_nats(nats_url, data_dir)
     out = render.console()
@@ -202,7 +202,7 @@ async def _all(url: str, replicas: int) -> list[ApiKey]:
 
 async def _revoke(url: str, replicas: int, ids: list[str]) -> list[ApiKey]:
     async with _store(url, replicas) as store:
-        return [await store.revoke(each) for each in ids]
+        return await store.revoke(ids)
 
 
 def _list(text: str) -> tuple[str, ...]:
