@@ -20,6 +20,7 @@ class Gateway:
         self.headers: list[httpx.Headers] = []
         self.begun = asyncio.Event()
         self.stopped = asyncio.Event()
+        self.released = asyncio.Event()
 
     async def __call__(self, request: httpx.Request) -> httpx.Response:
         self.headers.append(request.headers)
@@ -35,6 +36,8 @@ class Gateway:
                     await asyncio.Event().wait()
                 finally:
                     self.stopped.set()
+            case "wait":
+                await self.released.wait()
             case "stream":
                 notification = {"jsonrpc": "2.0", "method": "notifications/progress", "params": {}}
                 events = "".join(
@@ -46,6 +49,11 @@ class Gateway:
                 )
             case "cut":
                 return httpx.Response(200, text=": ping\r\n\r\n", headers={"content-type": "text/event-stream"})
+            case "cut after progress":
+                params = {"progressToken": 1, "result": "half", "error": None}
+                notification = {"jsonrpc": "2.0", "method": "notifications/progress", "params": params}
+                text = f"data: {json.dumps(notification)}\n\n"
+                return httpx.Response(200, text=text, headers={"content-type": "text/event-stream"})
             case "refused":
                 error = {"jsonrpc": "2.0", "id": None, "error": {"code": -32600, "message": "No key."}}
                 return httpx.Response(401, json=error)
@@ -135,10 +143,53 @@ async def test_a_failed_request_gets_an_error(method: str, words: str) -> None:
     assert (error["id"], error["error"]["message"]) == (7, words)
 
 
+async def test_a_stream_that_ends_after_a_notification() -> None:
+    """A notification is not a response, even if its parameters are named ``result`` and ``error``."""
+    gateway = Gateway()
+    written: list[Any] = []
+
+    async def write(line: str) -> None:
+        written.append(json.loads(line))
+
+    async def reading() -> AsyncIterator[bytes]:
+        yield message("cut after progress", 7)
+        await eventually(lambda: len(written) == 2)
+
+    async with asyncio.timeout(10), httpx.AsyncClient(transport=httpx.MockTransport(gateway)) as http:
+        await Bridge(http, URL, write).serve(reading())
+    progress, error = written
+    assert progress["method"] == "notifications/progress"
+    assert (error["id"], error["error"]["message"]) == (7, f"{URL} ended the stream without a result.")
+
+
 async def test_a_line_that_is_not_json() -> None:
     """The bridge answers an invalid line with an error and handles the next line."""
     written = await bridged(Gateway(), b"hello\n", message("tools/list", 1))
     assert sorted((each["id"] is None, each["id"]) for each in written) == [(False, 1), (True, None)]
+
+
+async def test_a_reused_id_is_cancelled() -> None:
+    """If two requests have the same id, a client can cancel the later one after the end of the earlier one."""
+    gateway = Gateway()
+    written: list[Any] = []
+
+    async def write(line: str) -> None:
+        written.append(json.loads(line))
+
+    async def reading() -> AsyncIterator[bytes]:
+        yield message("wait", 3)
+        await eventually(lambda: len(gateway.headers) == 1)
+        yield message("hang", 3)
+        await gateway.begun.wait()
+        gateway.released.set()
+        await eventually(lambda: len(written) == 1)
+        await asyncio.sleep(0)
+        yield message("notifications/cancelled", requestId=3)
+        await gateway.stopped.wait()
+
+    async with asyncio.timeout(10), httpx.AsyncClient(transport=httpx.MockTransport(gateway)) as http:
+        await Bridge(http, URL, write).serve(reading())
+    assert len(written) == 1
 
 
 async def test_cancellation_closes_the_connection() -> None:

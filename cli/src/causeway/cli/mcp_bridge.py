@@ -75,8 +75,9 @@ class Bridge:
                 task.cancel()
             await asyncio.gather(*tasks, return_exceptions=True)
 
-    def _remove(self, key: str, _task: "asyncio.Task[None]") -> None:
-        self._running.pop(key, None)
+    def _remove(self, key: str, task: "asyncio.Task[None]") -> None:
+        if self._running.get(key) is task:  # a later request may have the same id
+            del self._running[key]
 
     def _cancel(self, message: Message) -> None:
         params = message.get("params")
@@ -94,7 +95,7 @@ class Bridge:
                 self._store_session(response)
                 if response.headers.get("content-type", "").startswith("text/event-stream"):
                     async for text in _events(response):
-                        answered = answered or '"result"' in text or '"error"' in text
+                        answered = answered or _is_response(text, message)
                         self._store_version(message, text)
                         await self._write(text)
                 else:
@@ -172,6 +173,21 @@ def _request_key(message: Any) -> str | None:
     if not isinstance(message, dict) or "method" not in message or message.get("id") is None:
         return None
     return json.dumps(message["id"])
+
+
+def _is_response(text: str, request: Any) -> bool:
+    """Return whether an event is the response of a request: a result or an error with the request's id."""
+    try:
+        event = json.loads(text)
+    except (ValueError, RecursionError):
+        return False
+    return (
+        isinstance(event, dict)
+        and "method" not in event
+        and ("result" in event or "error" in event)
+        and isinstance(request, dict)
+        and event.get("id") == request.get("id")
+    )
 
 
 def bridge_client(api_key: str, host: str) -> httpx.AsyncClient:
