@@ -72,7 +72,6 @@ async def test_an_index_follows_a_folder(gateway: Any, tmp_path: Path, watching:
     (folder / "a.md").write_text("a")
     async with watching(poll) as watcher:
         await watcher.wait_for(("succeeded", "a.md"))
-        (folder / "empty.md").touch()
         (folder / "b.md").write_text("b")
         await watcher.wait_for(("succeeded", "b.md"))
         (folder / "a.md").write_text("changed")
@@ -86,7 +85,25 @@ async def test_an_index_follows_a_folder(gateway: Any, tmp_path: Path, watching:
         (folder / "a.md").unlink()
         await watcher.wait_for(("removed", "a.md"))
     assert sorted(gateway.stored["x"]) == ["c.md", "deep/d.md"]
-    assert all(name not in ("empty.md", ".hidden") for _, name, _ in gateway.uploads)
+    assert all(name != ".hidden" for _, name, _ in gateway.uploads)
+
+
+async def test_empty_files_fail_once(gateway: Any, tmp_path: Path, watching: Watching) -> None:
+    """The mirror reports an empty file once, whether the file exists at the start or appears later."""
+    folder = tmp_path / "folder"
+    folder.mkdir()
+    (folder / "first.md").touch()
+    async with watching(0.05) as watcher:
+        await watcher.wait_for(("failed", "first.md"))
+        (folder / "second.md").touch()
+        await watcher.wait_for(("failed", "second.md"))
+        (folder / "second.md").write_text("b")
+        await watcher.wait_for(("succeeded", "second.md"))
+        (folder / "third.md").write_text("c")
+        async with asyncio.timeout(60):
+            while ("succeeded", "third.md") not in watcher.outcomes:  # noqa: ASYNC110  # as above
+                await asyncio.sleep(0.02)
+        assert watcher.outcomes == [("succeeded", "third.md")]
 
 
 async def test_the_watch_waits_for_an_unavailable_platform(

@@ -35,12 +35,8 @@ class Snapshot:
         return cls(sources, stamps)
 
     def changed_since(self, stamps: Mapping[str, Stamp]) -> list[Source]:
-        """Return new and changed files, except empty ones, which are still being written."""
-        return [
-            source
-            for name, source in self.sources.items()
-            if self.stamps[name] != stamps.get(name) and self.stamps[name][0]
-        ]
+        """Return new and changed files."""
+        return [source for name, source in self.sources.items() if self.stamps[name] != stamps.get(name)]
 
 
 async def changes(paths: Sequence[Path], *, poll: float = 0) -> AsyncIterator[None]:
