@@ -85,7 +85,6 @@ class Job:
     percent: int = 0
     index: str = ""
     sourcefile: str = ""
-    attempt: int = 0
     updated_at: str = ""
     warnings: tuple[JobWarning, ...] = ()
     warning_count: int = 0
@@ -94,11 +93,6 @@ class Job:
     def final(self) -> bool:
         """Return whether the job has ended."""
         return self.state in {"succeeded", "unchanged", "failed", "cancelled"}
-
-    @property
-    def ok(self) -> bool:
-        """Return whether searches can find the document."""
-        return self.state in {"succeeded", "unchanged"}
 
     @classmethod
     def of(cls, body: Mapping[str, Any]) -> "Job":
@@ -118,7 +112,6 @@ class Job:
             percent=int(body.get("percent") or 0),
             index=str(body.get("index") or ""),
             sourcefile=str(body.get("sourcefile") or ""),
-            attempt=int(body.get("attempt") or 0),
             updated_at=str(body.get("updated_at") or body.get("died_at") or ""),
             warnings=tuple(
                 JobWarning(str(each["message"]), int(each.get("page") or 0), str(each.get("part") or ""))
