@@ -2,12 +2,14 @@
 
 import asyncio
 import json
+from collections import Counter
 from dataclasses import replace
 from typing import Any
 
 import httpx
 import pytest
 from causeway_testing import responses
+from causeway_testing.gateway.application import FakeResponses
 from causeway_testing.gateway.response_log import FakeResponseLog
 from causeway_testing.servers import eventually
 from gateway.domain import Action, Delta, Detector, Detectors, Finish, Start, Usage
@@ -260,6 +262,35 @@ async def test_a_stream_ends_the_response_of_a_dead_gateway(
     assert responses.events((await reading).text)[-1].type == "response.failed"
     fakes.generator.gate.set()
     await serving
+
+
+async def test_a_silent_log_causes_few_reads_of_the_response(
+    leaving: LeavingClients, client: httpx.AsyncClient, fakes: Any, monkeypatch: Any
+) -> None:
+    """While a live gateway is silent, a reader of its log reads the stored response only now and then."""
+    monkeypatch.setattr(feed, "_SILENT_SECONDS", 0.01)
+    fakes.generator.gate = asyncio.Event()
+    received, serving = await leaving(input="When?", stream=True)
+    name = responses.events(received)[0].response.id
+    reads: Counter[str] = Counter()
+
+    def count_reads(store: type) -> None:
+        read: Any = store.read  # type: ignore[attr-defined]
+
+        def counting(*args: Any) -> Any:
+            reads[store.__name__] += 1
+            return read(*args)
+
+        monkeypatch.setattr(store, "read", counting)
+
+    count_reads(FakeResponseLog)
+    count_reads(FakeResponses)
+    reading = asyncio.ensure_future(client.get(f"{PATH}/{name}", params={"stream": "true"}))
+    await eventually(lambda: reads["FakeResponseLog"] > 20)
+    assert reads["FakeResponses"] <= 4
+    fakes.generator.gate.set()
+    await serving
+    assert responses.events((await reading).text)[-1].type == "response.completed"
 
 
 async def test_an_unexpected_exception_ends_the_readers(

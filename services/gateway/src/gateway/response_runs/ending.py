@@ -49,13 +49,21 @@ class Ending:
             return stored
         return await self.end(principal, stored.id, FAILED, deadline, GATEWAY_STOPPED) or stored
 
-    async def end_if_abandoned(self, principal: Principal, name: str, last: Entry) -> None:
-        """End a response as failed if nothing more is written to its log and its gateway has stopped."""
+    async def end_if_abandoned(self, principal: Principal, name: str, last: Entry, reads_stored: bool) -> None:
+        """End a response as failed if nothing more is written to its log and its gateway has stopped.
+
+        Args:
+            principal: The owner of the response.
+            name: The id of the response.
+            last: The last entry of the log.
+            reads_stored: Whether to read the stored response, too. It shows that the response has ended without its
+                last event, or that the time for an answer is over.
+        """
         deadline = Deadline.after(self._timeout)
         if self._peers.has_stopped(last.writer):
             await self.end(principal, name, FAILED, deadline, GATEWAY_STOPPED)
             return
-        stored = await self._store.read(principal, name, deadline)
+        stored = await self._store.read(principal, name, deadline) if reads_stored else None
         if stored is not None and (not stored.runs or self._abandoned(stored, last)):
             await self.end(principal, name, FAILED, deadline, GATEWAY_STOPPED)
 

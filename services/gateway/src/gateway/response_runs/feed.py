@@ -21,10 +21,12 @@ _FEED_BYTES = 256 * 1024
 _CACHE_BYTES, _CACHE_SECONDS = 8 * 1024 * 1024, 30.0
 _READ_SECONDS = 10.0
 _SILENT_SECONDS = 1.0
+_CHECK_SECONDS = 5.0  # at least, between two reads of the stored response of a silent log
 _RETRY_SECONDS = 0.2
 _MAX_TRIES = 10
 
-OnSilence = Callable[[Principal, str, Entry], Awaitable[None]]
+OnSilence = Callable[[Principal, str, Entry, bool], Awaitable[None]]
+"""The owner and the id of a response, its last entry, and whether to read the stored response, too."""
 LastEvent = Callable[[Principal, str, int], Awaitable[bytes]]
 Key = tuple[str, str, str]
 
@@ -36,7 +38,7 @@ class Feed:
         log: The logs.
         principal: The owner of the response.
         name: The id of the response.
-        on_silence: Called with the last entry when nothing was written for a second.
+        on_silence: Called every second while nothing is written to the log (`OnSilence`).
         last_event: Makes the last event of an ended response from the stored response.
 
     Attributes:
@@ -63,6 +65,7 @@ class Feed:
         self._new_entries = asyncio.Event()
         self._has_gap = False
         self._wake = asyncio.Event()
+        self._next_check = 0.0
 
     async def follow(self, *, has_ended: bool) -> None:
         """Read the log and follow it to its end.
@@ -132,7 +135,9 @@ class Feed:
             before = self.last.position
             await self._catch_up()
             if silent and before == self.last.position and not self.last.ended:
-                await self._on_silence(self._principal, self._name, self.last)
+                if reads_stored := time.monotonic() >= self._next_check:
+                    self._next_check = time.monotonic() + _CHECK_SECONDS
+                await self._on_silence(self._principal, self._name, self.last, reads_stored)
 
     async def _catch_up(self) -> None:
         """Read the entries that the subscription did not deliver."""
@@ -242,7 +247,7 @@ class Feeds:
 
     Args:
         log: The logs.
-        on_silence: Called with the last entry of a log to which nothing was written for a second.
+        on_silence: Called every second while nothing is written to a log (`OnSilence`).
         last_event: Makes the last event of an ended response from the stored response.
     """
 
