@@ -112,6 +112,21 @@ def test_each_model_has_its_counter(tmp_path: Path) -> None:
             "tier: 3, headers: {A: b},",
             "line 21, models[0].deployments[2].headers: servers of kind triton",
         ),
+        (
+            "- name: extractive\n",
+            "- name: extractive\n  tools: true\n",
+            "line 23, models[1].tools: model 'extractive' has no deployment on a server of kind openai or azure",
+        ),
+        (
+            "- name: extractive\n  deployments: [{server: here}]",
+            "- name: answers\n  pictures: true\n  deployments: [{server: triton}, {server: here}]",
+            "line 23, models[1].pictures: model 'answers' has no deployment on a server of kind openai or azure",
+        ),
+        (
+            "- name: extractive\n  deployments: [{server: here}]",
+            "- name: answers\n  reasoning: reasoning\n  deployments: [{server: triton}]",
+            "line 23, models[1].reasoning: model 'answers' has no deployment on a server of kind openai or azure",
+        ),
         ("kind: openai", "kind: opneai", "line 3, servers.vllm: "),
         ("    kind: openai\n", "", "line 3, servers.vllm: this is missing"),
         ("url: http://127.0.0.1:8000/v1", "url: localhost", "line 5, servers.vllm.url: "),
@@ -160,6 +175,19 @@ def test_errors_name_the_file_the_line_and_the_key(tmp_path: Path, old: str, new
     while error is not None:
         assert "s3cret" not in repr(error)
         error = error.__cause__
+
+
+def test_a_key_of_the_openai_api_needs_one_server_that_supports_it(tmp_path: Path) -> None:
+    """A model with a deployment on a server of kind openai may have these keys; a disabled key has no effect."""
+    text = GOOD.replace(
+        "- name: assistant", "- name: assistant\n  pictures: true\n  tools: true\n  reasoning: reasoning"
+    )
+    text = text.replace(
+        "- name: extractive", '- name: extractive\n  tools: false\n  pictures: false\n  reasoning: ""'
+    )
+    assistant, extractive = read(tmp_path, text).file.models
+    assert (assistant.pictures, assistant.tools, assistant.reasoning) == (True, True, "reasoning")
+    assert (extractive.pictures, extractive.tools, extractive.reasoning) == (False, False, "")
 
 
 def test_the_default_model_must_exist(tmp_path: Path) -> None:

@@ -20,6 +20,9 @@ from generator.ports import TokenCounter
 from generator.tokenizers import TokenizerSpec, counter
 from generator.tokenizers.templates import load_template
 
+# Keys of a model that only deployments on servers with the OpenAI API support.
+_OPENAI_API_KEYS = ("pictures", "tools", "reasoning")
+
 
 @dataclass(frozen=True)
 class Configuration:
@@ -95,6 +98,15 @@ class Reader:
             places.add((entry.server, entry.model))
             for name in _unsupported_keys(server, entry):
                 raise document.wrong((*key, name), f"servers of kind {server.kind} do not support this key")
+        if any(isinstance(file.servers[entry.server], OpenAIEntry) for entry in model.deployments):
+            return
+        for name in _OPENAI_API_KEYS:
+            if getattr(model, name):
+                raise document.wrong(
+                    ("models", at, name),
+                    f"model '{model.name}' has no deployment on a server of kind openai or azure, and only these "
+                    "support this key; remove the key, or add such a deployment",
+                )
 
     def _make_counters(self, document: Document, file: ModelsFile) -> dict[str, TokenCounter]:
         specs = {model.name: tokenizer_spec(file, model) for model in file.models}
