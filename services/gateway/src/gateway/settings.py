@@ -8,6 +8,7 @@ from servicekit.allowed_urls import UrlPatterns
 from servicekit.original_settings import OriginalSettings
 from servicekit.stream_room import STREAM_BYTES
 
+from gateway.frontends.profiles import BLOCKED_MESSAGE, MODEL_SEARCHES
 from gateway.identity.settings import IdentitySettings
 
 MEBI = 1024 * 1024
@@ -100,7 +101,7 @@ class Settings(OriginalSettings, IdentitySettings):
         "the same limit. NATS reserves both amounts, and deletes the oldest responses at a limit.",
     )
     response_searches: int = Field(
-        5,
+        MODEL_SEARCHES,
         ge=0,
         le=20,
         description="Maximum number of searches of a model in one response with `file_search`; 0: the gateway "
@@ -154,7 +155,7 @@ class Settings(OriginalSettings, IdentitySettings):
         "detector gets only the headers that its file allows.",
     )
     blocked_message: str = Field(
-        "The answer was withheld because it contains something that may not be shown.",
+        BLOCKED_MESSAGE,
         description="Message that replaces a blocked answer.",
     )
     similarity_threshold: float = Field(

@@ -14,6 +14,10 @@ from gateway.frontends.mcp_block import AgentOffer
 from gateway.frontends.response_policy import ResponsePolicy, UnknownTools
 
 ANY_ORIGIN = "*"
+BLOCKED_MESSAGE = "The answer was withheld because it contains something that may not be shown."
+"""The default of the text that replaces a blocked answer."""
+MODEL_SEARCHES = 5
+"""The default of the maximum number of searches by a model in one response."""
 
 UNJUDGED = frozenset(("chat_template", "prompt_embeds", "suffix"))
 """Members of a request whose text reaches the model without a detector's check."""
@@ -101,7 +105,7 @@ class Frontend:
     system_prompt: str | None = None
     overrides: Mapping[str, Any] = field(default_factory=dict)
     detectors: Detectors = field(default_factory=Detectors)
-    blocked_message: str = "The answer was withheld because it contains something that may not be shown."
+    blocked_message: str = BLOCKED_MESSAGE
     answers_blocked: bool = False
     indexes: frozenset[str] | None = None
     models: frozenset[str] | None = None
@@ -131,7 +135,7 @@ class Frontend:
     unknown_tools: UnknownTools = UnknownTools.DROP
     hides_revoked: bool = True
     responses: ResponsePolicy = ResponsePolicy.DEFAULT
-    searches: int = 5
+    searches: int = MODEL_SEARCHES
     batch: bool = False
     agents: AgentOffer = field(default_factory=AgentOffer)
 
