@@ -5,7 +5,6 @@ from collections.abc import Awaitable, Callable, Sequence
 from typing import Self
 
 import nats.errors
-import nats.js.errors
 import structlog
 from nats.js.kv import KeyValue
 from servicekit import key_value
@@ -13,8 +12,9 @@ from servicekit.errors import Unavailable
 from servicekit.key_value import Entry
 from servicekit.tasks import ended
 
+from gateway.clients.nats_calls import NATS_FAILURES
+
 _log = structlog.get_logger(__name__)
-FAILURES = (OSError, TimeoutError, nats.errors.Error, nats.js.errors.Error)
 
 
 class BucketWatch:
@@ -65,7 +65,7 @@ class BucketWatch:
                 reported = ""
             except Unavailable:
                 await asyncio.sleep(self._retry)  # `NatsLink` logs the failure
-            except FAILURES as error:
+            except NATS_FAILURES as error:
                 if (text := str(error) or type(error).__name__) != reported:
                     reported = text
                     _log.warning(f"cannot watch {self._what}; the gateway uses the last known ones", error=text)

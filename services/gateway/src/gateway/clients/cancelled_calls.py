@@ -8,7 +8,6 @@ import asyncio
 from collections.abc import Awaitable, Callable
 from typing import Self
 
-import nats.errors
 import structlog
 from nats.aio.client import Client
 from nats.aio.msg import Msg
@@ -16,10 +15,10 @@ from servicekit import keys
 from servicekit.errors import Unavailable
 from servicekit.tasks import ended
 
+from gateway.clients.nats_calls import NATS_FAILURES
 from gateway.server.running_calls import RunningCalls
 
 _log = structlog.get_logger(__name__)
-_FAILURES = (OSError, TimeoutError, nats.errors.Error, Unavailable)
 
 
 class CancelledCalls:
@@ -50,7 +49,7 @@ class CancelledCalls:
         try:
             client = await self._client()
             await client.publish(keys.CANCELLED_CALLS_SUBJECT, name.encode())
-        except _FAILURES as error:
+        except (Unavailable, *NATS_FAILURES) as error:
             _log.warning("a cancelled call could not be sent to the other gateways", error=str(error))
 
     async def _listen(self) -> None:
@@ -59,7 +58,7 @@ class CancelledCalls:
                 client = await self._client()
                 # The client subscribes again after each reconnection.
                 await client.subscribe(keys.CANCELLED_CALLS_SUBJECT, cb=self._received)
-            except _FAILURES:
+            except (Unavailable, *NATS_FAILURES):
                 await asyncio.sleep(self._retry)
             else:
                 return

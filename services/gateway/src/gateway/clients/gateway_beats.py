@@ -4,7 +4,6 @@ import asyncio
 from collections.abc import Awaitable, Callable
 from typing import Self
 
-import nats.errors
 import structlog
 from nats.aio.client import Client
 from nats.aio.msg import Msg
@@ -12,10 +11,10 @@ from servicekit import keys
 from servicekit.errors import Unavailable
 from servicekit.tasks import ended
 
+from gateway.clients.nats_calls import NATS_FAILURES
 from gateway.response_runs.peers import HEARTBEAT_SECONDS, Peers
 
 _log = structlog.get_logger(__name__)
-_FAILURES = (OSError, TimeoutError, nats.errors.Error, Unavailable)
 
 
 class GatewayBeats:
@@ -53,7 +52,7 @@ class GatewayBeats:
                     await client.subscribe(keys.GATEWAY_BEATS_SUBJECT, cb=self._received)
                     listening = True
                 await client.publish(keys.GATEWAY_BEATS_SUBJECT, self._peers.name.encode())
-            except _FAILURES as error:
+            except (Unavailable, *NATS_FAILURES) as error:
                 _log.debug("no heartbeat could be sent", error=str(error))
             await asyncio.sleep(self._every)
 

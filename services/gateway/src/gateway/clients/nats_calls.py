@@ -17,6 +17,8 @@ _calls = metrics.durations(
     __name__, "causeway.nats.call.duration", "Duration of calls to NATS in seconds, by target and error."
 )
 T = TypeVar("T")
+NATS_FAILURES = (TimeoutError, OSError, nats.errors.Error, nats.js.errors.Error)
+"""The errors of a call to NATS that failed."""
 
 
 async def call_nats(operation: Coroutine[Any, Any, T], deadline: Deadline, what: str, at_most: float = 30.0) -> T:
@@ -48,7 +50,7 @@ async def call_nats(operation: Coroutine[Any, Any, T], deadline: Deadline, what:
             return await operation
     except (KeyNotFoundError, ObjectNotFoundError):
         raise
-    except (TimeoutError, OSError, nats.errors.Error, nats.js.errors.Error) as error:
+    except NATS_FAILURES as error:
         labels["error.type"] = "Unavailable"
         if is_full(error):
             raise Unavailable(f"{what} is full. Try again later.", retry_after=30) from error

@@ -4,8 +4,6 @@ import asyncio
 from collections.abc import Awaitable
 from typing import Self, TypeVar
 
-import nats.errors
-import nats.js.errors
 import structlog
 from nats.aio.client import Client
 from nats.js import JetStreamContext
@@ -21,10 +19,11 @@ from servicekit.stream_room import RESPONSE_BYTES, RESPONSE_LOG_BYTES, STREAM_BY
 from servicekit.tasks import ended
 from servicekit.tls import Certificates
 
+from gateway.clients.nats_calls import NATS_FAILURES
+
 _log = structlog.get_logger(__name__)
 T = TypeVar("T")
 _LINK_KEY_HOURS, _CONTENT_KEY_HOURS = 48, 430 * 24
-_FAILURES = (OSError, TimeoutError, nats.errors.Error, nats.js.errors.Error, Unavailable)
 
 
 class NatsLink:
@@ -258,7 +257,7 @@ class NatsLink:
             # Do not use the client's `flush`: after its time-out, a late reply blocks the client for a minute.
             async with asyncio.timeout(deadline.timeout()):
                 await self._ingest.jetstream.account_info()
-        except _FAILURES as error:
+        except (Unavailable, *NATS_FAILURES) as error:
             return type(error).__name__
         return None
 
@@ -284,7 +283,7 @@ class NatsLink:
                 self._ingest = await transport.ingest_transport(
                     self._client, replicas=self._replicas, stream_bytes=self._stream_bytes
                 )
-            except _FAILURES as error:
+            except (Unavailable, *NATS_FAILURES) as error:
                 self._problem = str(error) if isinstance(error, Unavailable) else ""
                 _log.warning("NATS cannot be reached yet", error=str(error) or type(error).__name__)
                 await asyncio.sleep(self._retry)
@@ -307,7 +306,7 @@ async def _created(target: str, creation: Awaitable[T]) -> T:
     """
     try:
         return await creation
-    except _FAILURES as error:
+    except (Unavailable, *NATS_FAILURES) as error:
         _log.warning("a stream or bucket cannot be created", target=target, error=str(error))
         raise _unavailable(target) from error
 

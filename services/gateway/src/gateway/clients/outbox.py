@@ -10,12 +10,12 @@ from nats.js import JetStreamContext
 from servicekit.errors import Unavailable
 from servicekit.tasks import ended
 
-from gateway.clients.record_publisher import FAILURES, RecordPublisher
+from gateway.clients.nats_calls import NATS_FAILURES
+from gateway.clients.record_publisher import RecordPublisher
 from gateway.clients.record_queue import RecordQueue
 from gateway.ports.records import Record
 
 _log = structlog.get_logger(__name__)
-_FAILURES = (*FAILURES, Unavailable)
 _LAST_SECONDS = 3.0
 _LARGEST = 512 * 1024
 """The maximum number of bytes of a record: half of a broker's default limit."""
@@ -124,7 +124,7 @@ class Outbox:
             while self._waiting and more:
                 try:
                     more = await self._send_batch(await self._jetstream())
-                except _FAILURES as error:
+                except (Unavailable, *NATS_FAILURES) as error:
                     if self._reached:
                         _log.warning("cannot send records; they wait", error=str(error) or type(error).__name__)
                     self._reached = False

@@ -17,7 +17,8 @@ from servicekit.errors import Unavailable
 from servicekit.key_value import Entry
 from servicekit.tasks import ended
 
-from gateway.clients.bucket_watch import FAILURES, BucketWatch
+from gateway.clients.bucket_watch import BucketWatch
+from gateway.clients.nats_calls import NATS_FAILURES
 from gateway.identity.period_keys import PeriodKeys
 
 _log = structlog.get_logger(__name__)
@@ -84,7 +85,7 @@ class PeriodKeyWatch:
             try:
                 await self.rotate()
                 reported = ""
-            except (Unavailable, *FAILURES) as error:
+            except (Unavailable, *NATS_FAILURES) as error:
                 if (text := str(error) or type(error).__name__) != reported:
                     reported = text
                     _log.warning(

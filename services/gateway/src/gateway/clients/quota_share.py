@@ -6,18 +6,16 @@ import time
 from collections.abc import Awaitable, Callable
 from typing import Self
 
-import nats.errors
-import nats.js.errors
 import structlog
 from nats.js.kv import KeyValue
 from servicekit import key_value, keys
 from servicekit.errors import Unavailable
 from servicekit.tasks import ended
 
+from gateway.clients.nats_calls import NATS_FAILURES
 from gateway.quotas.ledger import Ledger
 
 _log = structlog.get_logger(__name__)
-_FAILURES = (OSError, TimeoutError, nats.errors.Error, nats.js.errors.Error)
 _AT_ONCE = 64
 _BEAT = 2.0
 """Seconds between the heartbeats of a replica."""
@@ -61,7 +59,7 @@ class QuotaShare:
         if self._sharing is not None:
             await ended(self._sharing)
         # If the deletion fails, the other replicas detect the missing heartbeats.
-        with contextlib.suppress(Unavailable, *_FAILURES):
+        with contextlib.suppress(Unavailable, *NATS_FAILURES):
             async with asyncio.timeout(_BEAT):
                 bucket = await self._bucket()
                 await bucket.delete(keys.quota_replica_key(self._ledger.replica))
@@ -73,7 +71,7 @@ class QuotaShare:
                 await self._follow(await self._bucket())
             except Unavailable:
                 pass  # `NatsLink` logs the failure
-            except _FAILURES as error:
+            except NATS_FAILURES as error:
                 if (text := str(error) or type(error).__name__) != reported:
                     reported = text
                     _log.warning(

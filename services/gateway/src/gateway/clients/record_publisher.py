@@ -13,9 +13,9 @@ from nats.aio.msg import Msg
 from nats.js import JetStreamContext
 from nats.js.api import Header
 
+from gateway.clients.nats_calls import NATS_FAILURES
 from gateway.ports.records import Record
 
-FAILURES = (OSError, TimeoutError, nats.errors.Error, nats.js.errors.Error)
 """The errors that can occur when a record is published."""
 _SECONDS = 5.0
 """The maximum seconds until the records of one batch are acknowledged."""
@@ -48,7 +48,7 @@ class RecordPublisher:
             reply, headers = f"{self._inbox}.{self._batch}.{at}", {Header.MSG_ID.value: record.id}
             try:
                 await client.publish(record.subject, record.payload, reply=reply, headers=headers)
-            except FAILURES as error:
+            except NATS_FAILURES as error:
                 self._failures[at] = error
                 self._left.discard(at)
         if self._left:
