@@ -180,7 +180,7 @@ async def test_a_client_that_leaves_stops_all() -> None:
     judge.gate.clear()
     async with world(judge, model) as it:
         answering = asyncio.create_task(it.answer(it.turn()))
-        await eventually(lambda: bool(judge.asked))
+        await eventually(lambda: bool(judge.calls))
         answering.cancel()
         await asyncio.wait([answering])
         assert model.closed == 1

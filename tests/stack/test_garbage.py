@@ -8,7 +8,7 @@ from typing import Any
 
 import httpx
 import pytest
-from causeway_testing.links import Rubbish
+from causeway_testing.links import FixedResponseServer
 from servicekit.errors import Internal
 
 pytestmark = pytest.mark.timeout(600)
@@ -45,19 +45,19 @@ QUESTION = [{"role": "user", "content": "When is high water at Kelsay?"}]
 DETECTED = {"content": "mail ann@example.org", "detectors": {"judge": {}}}
 RERANKED = {"messages": QUESTION, "context": {"overrides": {"index": "tides", "semantic_ranker": True}}}
 FAILS: dict[str, tuple[str, Any]] = {
-    "model": ("/v1/chat/completions", {"model": "rubbish", "messages": QUESTION}),
+    "model": ("/v1/chat/completions", {"model": "garbage", "messages": QUESTION}),
     "model, with passages": (
         "/v1/chat/completions",
-        {"model": "rubbish", "index_name": "tides", "messages": QUESTION},
+        {"model": "garbage", "index_name": "tides", "messages": QUESTION},
     ),
-    "model, streamed": ("/v1/chat/completions", {"model": "rubbish", "messages": QUESTION, "stream": True}),
+    "model, streamed": ("/v1/chat/completions", {"model": "garbage", "messages": QUESTION, "stream": True}),
     "embedding model": ("/v1/embeddings", {"model": "e5", "input": "a ferry"}),
     "detector": ("/api/v2/text/detection/content", DETECTED),
 }
 MODELS = """
 servers: {{it: {{kind: openai, url: "http://127.0.0.1:{port}/v1"}}}}
 models:
-  - {{name: rubbish, context_window: 4096, tokenizer: words, deployments: [{{server: it}}]}}
+  - {{name: garbage, context_window: 4096, tokenizer: words, deployments: [{{server: it}}]}}
   - {{name: extractive, deployments: [{{server: own}}]}}
 circuit: {{failures: 1000, seconds: 0.1}}
 retries: {{most: 0, within: 1}}
@@ -78,14 +78,16 @@ rerankers:
 
 
 @pytest.fixture
-async def rubbish() -> AsyncIterator[Rubbish]:
+async def garbage_server() -> AsyncIterator[FixedResponseServer]:
     """Start a server with a scripted answer."""
-    async with Rubbish.started() as server:
+    async with FixedResponseServer.started() as server:
         yield server
 
 
 @pytest.fixture
-async def beside_rubbish(start_stack: Any, tmp_path: Path, rubbish: Rubbish) -> AsyncIterator[Any]:
+async def stack_with_garbage_server(
+    start_stack: Any, tmp_path: Path, garbage_server: FixedResponseServer
+) -> AsyncIterator[Any]:
     """Start a stack with one document and the bundled model, whose external servers are all that one."""
     files = {
         "CAUSEWAY_MODELS_FILE": MODELS.replace("servers: {{", "servers: {{own: {{kind: extractive}}, "),
@@ -96,7 +98,7 @@ async def beside_rubbish(start_stack: Any, tmp_path: Path, rubbish: Rubbish) -> 
     environment = {"CAUSEWAY_MODEL": "extractive"}
     for name, text in files.items():
         file = tmp_path / f"{name}.yaml"
-        file.write_text(text.format(port=rubbish.port))
+        file.write_text(text.format(port=garbage_server.port))
         environment[name] = str(file)
     async with start_stack(tmp_path / "data", **environment) as running:
         assert (await running.ingest())["state"] == "succeeded"
@@ -104,17 +106,19 @@ async def beside_rubbish(start_stack: Any, tmp_path: Path, rubbish: Rubbish) -> 
 
 
 async def test_external_servers_that_send_invalid_answers(
-    beside_rubbish: Any, rubbish: Rubbish, record_property: Callable[[str, object], None]
+    stack_with_garbage_server: Any,
+    garbage_server: FixedResponseServer,
+    record_property: Callable[[str, object], None],
 ) -> None:
     """For any invalid answer, the client gets the platform's error in bounded time. If an optional reranker fails,
     the order is that of the search. Repetitions do not leak.
     """
-    stack = beside_rubbish
+    stack = stack_with_garbage_server
     services = ("gateway", "retriever", "generator", "guardrails")
 
     async def ask(what: str, who: str) -> None:
         path, body = FAILS[who]
-        asked, begin = rubbish.asked, time.monotonic()
+        requests, begin = garbage_server.requests, time.monotonic()
         raw = b""
         async with stack.http.stream("POST", path, json=body, timeout=2 * ANSWERED_WITHIN) as response:
             streamed = response.headers["content-type"].startswith("text/event-stream")
@@ -130,11 +134,11 @@ async def test_external_servers_that_send_invalid_answers(
         assert "Traceback" not in text, said
         assert Internal.MESSAGE not in text, said  # the server's fault is no internal error
         assert time.monotonic() - begin < ANSWERED_WITHIN, said
-        assert rubbish.asked > asked, said
+        assert garbage_server.requests > requests, said
 
     async def round_of_all() -> None:
         for what, answer in ANSWERS.items():
-            rubbish.says = answer
+            garbage_server.response = answer
             await asyncio.gather(*(ask(what, who) for who in FAILS))
             response = await stack.http.post("/2024-04/chat", json=RERANKED, timeout=2 * ANSWERED_WITHIN)
             answered = response.raise_for_status().json()
@@ -152,13 +156,13 @@ async def test_external_servers_that_send_invalid_answers(
 
 
 async def test_an_embedding_server_that_sends_invalid_answers(
-    start_stack: Any, tmp_path: Path, rubbish: Rubbish
+    start_stack: Any, tmp_path: Path, garbage_server: FixedResponseServer
 ) -> None:
     """A job waits with the reason while the embedding server answers incorrectly, and succeeds afterwards."""
     file = tmp_path / "embeddings.yaml"
-    file.write_text(EMBEDDINGS.replace("  - kind: minilm\n", "").format(port=rubbish.port))
+    file.write_text(EMBEDDINGS.replace("  - kind: minilm\n", "").format(port=garbage_server.port))
     environment = {"CAUSEWAY_EMBEDDINGS_FILE": str(file), "CAUSEWAY_INGEST_RETRY_SECONDS": "0.1"}
-    rubbish.says = http(HTML, "text/html")
+    garbage_server.response = http(HTML, "text/html")
     async with start_stack(tmp_path / "data", CAUSEWAY_INGEST_MAX_ATTEMPTS="1", **environment) as stack:
         files = {"file": ("tides.md", b"# Tides\n\nHigh water is at six.\n")}
         response = await stack.http.post("/documents", data={"index": "tides"}, files=files)
@@ -169,6 +173,6 @@ async def test_an_embedding_server_that_sends_invalid_answers(
             await asyncio.sleep(0.05)
             job = (await stack.http.get(f"/jobs/{job['id']}")).json()
         assert "'e5'" in job["error"]["message"]
-        assert rubbish.asked
-        rubbish.says = http(b'{"data": [{"index": 0, "embedding": [0.6, 0.8]}]}')
+        assert garbage_server.requests
+        garbage_server.response = http(b'{"data": [{"index": 0, "embedding": [0.6, 0.8]}]}')
         assert (await stack.finished(job["id"]))["state"] == "succeeded"

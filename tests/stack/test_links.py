@@ -74,7 +74,7 @@ async def test_slow_wrong_and_broken_connections(
                 assert status in (200, 500, 503), (name, status, last)
                 assert time.monotonic() - begin < KNOWN_WITHIN
             link.garbled = False
-            await recovers(f"rubbish from the {name}")
+            await recovers(f"invalid bytes from the {name}")
         for name, link in links.items():
             status, last = await asyncio.wait_for(asked(gateway, link.cut), KNOWN_WITHIN)
             assert status == 200
@@ -113,7 +113,7 @@ async def test_a_gateway_and_a_worker_cut_off_from_nats(
         for job in jobs:
             assert (await stack.finished(job))["state"] in ("succeeded", "unchanged")
         record_property("seconds until all are in, by the other worker", round(time.monotonic() - begin, 1))
-        link.go_on()
+        link.resume()
         begin = time.monotonic()
         await gateway.ready()
         job = await gateway.ingest("tides", "low.md", b"# Low\n\nLow water is at noon.\n")

@@ -10,7 +10,7 @@ from typing import Any
 import grpc
 import numpy as np
 import pytest
-from causeway_testing.links import Rubbish
+from causeway_testing.links import FixedResponseServer
 from causeway_testing.servers import free_ports
 from embedding import EmbeddingConfig, make
 from embedding.cache import TOKENIZER, entry
@@ -188,9 +188,9 @@ async def test_a_server_that_cannot_be_reached_is_unavailable(kind: Any) -> None
 )
 async def test_an_incomplete_response_is_an_unreachable_server(response: bytes) -> None:
     """The error is the same for every place of the break in the answer, and for an answer in another protocol."""
-    async with Rubbish.started() as rubbish:
-        rubbish.says = response
-        address = f"http://127.0.0.1:{rubbish.port}/v1"
+    async with FixedResponseServer.started() as fixed:
+        fixed.response = response
+        address = f"http://127.0.0.1:{fixed.port}/v1"
         embedder = make(EmbeddingConfig("openai", address=address, model="m", dimension=2, tries=1))
         with pytest.raises(Unreachable):
             await embedder.embed(["a"])

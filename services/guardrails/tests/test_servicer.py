@@ -306,8 +306,8 @@ async def test_a_remote_detector_judges_sentences_of_a_stream(stub: Stub, detect
     found = [(each.start, each.end, each.detector_id) for response in responses for each in response.findings]
     assert found == [(2, 8, "hap"), (15, 21, "regex")]
     assert responses[-1].cleared_until == 25
-    assert detector.asked[0].headers["x-tenant"] == "t"
-    assert "cookie" not in detector.asked[0].headers
+    assert detector.requests[0].headers["x-tenant"] == "t"
+    assert "cookie" not in detector.requests[0].headers
 
 
 async def test_the_failure_of_a_remote_detector_blocks(stub: Stub, detector: DetectorStub) -> None:

@@ -2,7 +2,7 @@ import asyncio
 from collections.abc import AsyncIterator
 
 import pytest
-from causeway_testing.links import Link, Rubbish
+from causeway_testing.links import FixedResponseServer, Link
 
 
 @pytest.fixture
@@ -29,7 +29,7 @@ async def test_a_link_holds_corrupts_and_breaks_a_connection(echo: int) -> None:
         writer.write(b"two")
         with pytest.raises(TimeoutError):
             await asyncio.wait_for(reader.readexactly(3), 0.1)
-        link.go_on()
+        link.resume()
         assert await reader.readexactly(3) == b"two"
         link.garbled = True
         writer.write(b"abc")
@@ -56,14 +56,14 @@ async def test_a_stopped_link_holds_the_end_of_a_connection(echo: int) -> None:
         writer.write_eof()
         with pytest.raises(TimeoutError):
             await asyncio.wait_for(reader.read(), 0.1)
-        link.go_on()
+        link.resume()
         assert await reader.read() == b""
         writer.close()
 
 
 async def test_a_link_without_a_server_closes_connections() -> None:
     """Without a server the connection ends at once."""
-    async with Rubbish.started() as gone:
+    async with FixedResponseServer.started() as gone:
         port = gone.port
     async with Link.to(port) as link:
         reader, writer = await asyncio.open_connection("127.0.0.1", link.port)
@@ -74,11 +74,11 @@ async def test_a_link_without_a_server_closes_connections() -> None:
 
 async def test_the_server_of_invalid_answers_counts_its_connections() -> None:
     """The server gives the same answer to all input, and counts the connections."""
-    async with Rubbish.started() as server:
-        server.says = b"\x00\xff"
+    async with FixedResponseServer.started() as server:
+        server.response = b"\x00\xff"
         for number in range(3):
             reader, writer = await asyncio.open_connection("127.0.0.1", server.port)
             writer.write(b"GET / HTTP/1.1\r\n\r\n")
             assert await reader.read() == b"\x00\xff"
-            assert server.asked == number + 1
+            assert server.requests == number + 1
             writer.close()

@@ -19,17 +19,17 @@ async def test_findings_have_positions_in_the_whole_text() -> None:
     """Findings have their positions in the whole text. Blank windows are not sent to the detector."""
     judge = ScriptedJudge("secret")
     found = await call_judge(_rule(judge), _WINDOWS, DetectionContext())
-    assert judge.asked == [["secret", "🔑 secret"]]
+    assert judge.calls == [["secret", "🔑 secret"]]
     assert [[(each.start, each.end) for each in of_window] for of_window in found] == [[(0, 6)], [], [(11, 17)]]
     assert await call_judge(_rule(judge), [Window(0, " ")], DetectionContext()) == [[]]
-    assert len(judge.asked) == 1
+    assert len(judge.calls) == 1
 
 
 async def test_a_message_without_words_is_judged() -> None:
     """A message of a conversation is judged even without words, because it may call tools."""
     judge = ScriptedJudge("secret", kind=DetectorKind.CHAT)
     assert await call_judge(_rule(judge), [Window(0, "")], DetectionContext()) == [[]]
-    assert judge.asked == [[""]]
+    assert judge.calls == [[""]]
 
 
 async def test_a_detector_that_exceeds_its_time_limit_fails() -> None:
@@ -47,7 +47,7 @@ async def test_a_comparing_detector_is_not_called_without_passages(passages: tup
     judge = ScriptedJudge("secret", kind=DetectorKind.CONTEXT_DOC)
     with pytest.raises(NotAsked, match="no passages") as raised:
         await call_judge(_rule(judge), _WINDOWS, DetectionContext(passages=passages))
-    assert (raised.value.status, judge.asked) == (422, [])
+    assert (raised.value.status, judge.calls) == (422, [])
     assert await call_judge(_rule(judge), [Window(0, " ")], DetectionContext(passages=passages)) == [[]]
     await call_judge(_rule(judge), _WINDOWS, DetectionContext(passages=("The pump.",)))
-    assert len(judge.asked) == 1
+    assert len(judge.calls) == 1

@@ -133,7 +133,7 @@ async def test_waiting_sentences_are_judged_in_one_call(workers: ThreadPool) -> 
     detector.gate.set()
     client.feed("", last=True)
     await client.end()
-    assert detector.asked == [["One."], [" Two.", " Three.", " Four。"]]
+    assert detector.calls == [["One."], [" Two.", " Three.", " Four。"]]
     assert client.released[0] == "One. Two. Three. Four。 "
 
 
@@ -146,7 +146,7 @@ async def test_a_reporting_rule_holds_no_text(workers: ThreadPool) -> None:
     assert client.released[0] == "A secret. And"
     client.feed(" more", last=True)
     await client.end()
-    assert detector.asked == [["A secret. And more"]]
+    assert detector.calls == [["A secret. And more"]]
     assert [finding.detection.text for finding in client.steps[-1].findings] == ["secret"]
 
 
@@ -238,7 +238,7 @@ async def test_a_slow_detector_slows_the_stream(workers: ThreadPool) -> None:
     client.feed("", last=True)
     await client.end()
     assert client.released[0] == sentence * 1000
-    assert all(len(windows) <= 32 for windows in detector.asked)
+    assert all(len(windows) <= 32 for windows in detector.calls)
 
 
 async def test_a_caller_that_leaves_stops_the_detectors(workers: ThreadPool) -> None:
@@ -259,7 +259,7 @@ async def test_a_detector_of_conversations_is_called_at_the_end(workers: ThreadP
     client = _Client(Session([_rule(detector, Action.REPORT)], DetectionContext(messages=b"[]")), workers)
     client.feed("", last=True, reply=b'{"tool_calls":[]}')
     await client.end()
-    assert detector.asked == [[""]]
+    assert detector.calls == [[""]]
     assert detector.context is not None
     assert detector.context.replies == (b'{"tool_calls":[]}',)
 
@@ -335,7 +335,7 @@ async def test_a_detector_across_choices_is_called_once(workers: ThreadPool) -> 
     """
     detector = ScriptedJudge("secret", chunking=Chunking.WHOLE, cross_choice=True)
     verdicts, _ = await judge(["a secret", "none"], [_rule(detector, Action.REPORT)], DetectionContext(), workers)
-    assert detector.asked == [["a secret", "none"]]
+    assert detector.calls == [["a secret", "none"]]
     assert [[finding.detection.start for finding in verdict.findings] for verdict in verdicts] == [[2], [None]]
 
 
@@ -351,9 +351,9 @@ async def test_growing_choices_are_judged_in_one_call(workers: ThreadPool, order
         client.feed(" here", last=True, choice=choice)
     await client.settle()
     assert client.released == {}
-    assert detector.asked == []
+    assert detector.calls == []
     await client.end()
-    assert detector.asked == [["a secret here", " here"]]
+    assert detector.calls == [["a secret here", " here"]]
     # The other choice has no span to replace, so the rule blocks it.
     assert client.blocked
     assert client.released == {0: "a # here"}
@@ -369,7 +369,7 @@ async def test_clean_choices_that_are_judged_in_one_call_are_released(workers: T
     client.feed("good", last=True, choice=2)
     await client.end()
     assert client.released == {0: "fine", 1: "longer than ten", 2: "good"}
-    assert detector.asked == [["fine", "good"]]
+    assert detector.calls == [["fine", "good"]]
     assert [step.failures[0].detector_id for step in client.steps if step.failures] == ["judge"]
 
 
@@ -380,7 +380,7 @@ async def test_a_caller_that_leaves_stops_the_call_for_all_choices(workers: Thre
     client = _Client(Session([_rule(detector)]), workers)
     client.feed("fine", last=True)
     ending = asyncio.ensure_future(client.end())
-    await eventually(lambda: bool(detector.asked))
+    await eventually(lambda: bool(detector.calls))
     ending.cancel()
     await client.leave()
     assert detector.cancelled == 1
@@ -410,7 +410,7 @@ async def test_an_answer_without_passages(
     client.feed("Or ten.", last=True)
     await client.end()
     [failure] = [failure for step in client.steps for failure in step.failures]
-    assert (failure.not_asked, failure.status, scripted.asked) == (True, 422, [])
+    assert (failure.not_asked, failure.status, scripted.calls) == (True, 422, [])
     assert client.blocked is blocks
     assert client.released.get(0, "") == ("" if blocks else "Nine years. Or ten.")
     (verdict,), (reported,) = await judge(["Nine years."], [rule], DetectionContext(), workers)

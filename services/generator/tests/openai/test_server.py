@@ -6,7 +6,7 @@ import logging
 import socket
 
 import pytest
-from causeway_testing.links import Rubbish
+from causeway_testing.links import FixedResponseServer
 from causeway_testing.model_answers import (
     DONE,
     FAULTS,
@@ -298,9 +298,9 @@ async def test_windows_come_from_the_servers_list(stub: Stub, server: ModelServe
 @pytest.mark.parametrize("listed", [b"no json", b'{"data":[{"id":"\xff"}]}', b'{"data":[{"id":' + b"[" * 50_000])
 async def test_an_invalid_list_contains_no_windows(listed: bytes) -> None:
     """A server with an invalid list is reachable, and its models have no known window."""
-    async with Rubbish.started() as rubbish:
-        rubbish.says = b"HTTP/1.1 200 OK\r\nContent-Length: %d\r\n\r\n%b" % (len(listed), listed)
-        server = ModelServer(Endpoint(f"http://127.0.0.1:{rubbish.port}/v1"), LIMITS)
+    async with FixedResponseServer.started() as fixed:
+        fixed.response = b"HTTP/1.1 200 OK\r\nContent-Length: %d\r\n\r\n%b" % (len(listed), listed)
+        server = ModelServer(Endpoint(f"http://127.0.0.1:{fixed.port}/v1"), LIMITS)
         assert await server.window("a") == 0
         assert await server.reachable()
         await server.aclose()

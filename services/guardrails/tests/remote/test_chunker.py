@@ -255,7 +255,7 @@ async def test_a_detector_of_the_file_judges_the_chunks(tmp_path: Path) -> None:
         assert isinstance(judge, Judge)
         assert [window.text for window in await windows(judge, "a|b")] == ["a|", "b"]
         found = await growing(judge, workers, "one|a sec", "ret|tw", "o")
-        assert [request.body["contents"] for request in detector.asked] == [["one|"], ["a secret|"], ["two"]]
+        assert [request.body["contents"] for request in detector.requests] == [["one|"], ["a secret|"], ["two"]]
         assert found == [(4, ()), (13, ("secret",)), (16, ())]
         stub.may_respond.clear()
         assert await growing(judge, workers, "one|") == [(0, ("chunker request failed for `bars`",))]

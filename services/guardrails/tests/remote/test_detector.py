@@ -44,7 +44,7 @@ async def test_all_texts_are_one_request(stub: DetectorStub, session: aiohttp.Cl
     """The texts are one request with the detector's name and parameters, without the platform's parameters."""
     judge = slow(_factory(session, stub.url), threshold=0.5, replacement="#", level=3)
     found = await judge.judge(["a secret", "none", "🔑 secret"], DetectionContext())
-    (request,) = stub.asked
+    (request,) = stub.requests
     assert request.path == "/api/v1/text/contents"
     assert request.headers["detector-id"] == "hap"
     assert request.body == {"contents": ["a secret", "none", "🔑 secret"], "detector_params": {"level": 3}}
@@ -79,15 +79,15 @@ async def test_an_answer_is_judged_as_the_latest_message(
     output = DetectionContext(messages=context.messages, tools=context.tools, replies=(b'{"tool_calls":[1]}',))
     ((found,),) = await judge.judge([""], output)
     assert (found.name, found.start) == ("Yes", None)
-    assert stub.asked[0].path == "/api/v1/text/chat"
-    assert stub.asked[0].body == {
+    assert stub.requests[0].path == "/api/v1/text/chat"
+    assert stub.requests[0].body == {
         "messages": [{"role": "user", "content": "Hi"}, {"role": "assistant", "content": None, "tool_calls": [1]}],
         "detector_params": {},
         "tools": [{"type": "function"}],
     }
     request = DetectionContext(Direction.INPUT, messages=context.messages)
     assert [len(each) for each in await judge.judge(["old", "new"], request)] == [0, 1]
-    assert stub.asked[1].body == {"messages": [{"role": "user", "content": "Hi"}], "detector_params": {}}
+    assert stub.requests[1].body == {"messages": [{"role": "user", "content": "Hi"}], "detector_params": {}}
     with pytest.raises(DetectorFailed, match="conversation"):
         await judge.judge(["x"], DetectionContext())
 
@@ -103,7 +103,7 @@ async def test_passages_urls_and_prompts_reach_the_server(
     generation = slow(_factory(session, stub.url, kind=DetectorKind.GENERATION))
     assert len((await generation.judge(["answer"], DetectionContext(prompt="question")))[0]) == 1
     own: dict[str, Any] = {"detector_params": {}}
-    assert [(request.path, request.body) for request in stub.asked] == [
+    assert [(request.path, request.body) for request in stub.requests] == [
         ("/api/v1/text/context/doc", {"content": "answer", "context_type": "docs", "context": ["p"], **own}),
         ("/api/v1/text/context/doc", {"content": "answer", "context_type": "url", "context": ["http://x"], **own}),
         ("/api/v1/text/generation", {"prompt": "question", "generated_text": "answer", **own}),
@@ -117,8 +117,8 @@ async def test_only_allowed_headers_are_passed_on(stub: DetectorStub, session: a
     """Only the allowed headers of the caller are passed on."""
     judge = slow(_factory(session, stub.url, headers=frozenset(["x-request-id"])))
     await judge.judge(["x"], DetectionContext(headers={"x-request-id": "7", "authorization": "Bearer x"}))
-    assert stub.asked[0].headers["x-request-id"] == "7"
-    assert "authorization" not in stub.asked[0].headers
+    assert stub.requests[0].headers["x-request-id"] == "7"
+    assert "authorization" not in stub.requests[0].headers
 
 
 def _span(**values: Any) -> bytes:
@@ -208,7 +208,7 @@ async def test_concurrent_requests_are_limited(stub: DetectorStub, session: aioh
     await eventually(lambda: stub.running == 2)
     stub.gate.set()
     await asyncio.gather(*tasks)
-    assert (stub.most, len(stub.asked)) == (2, 6)
+    assert (stub.most_running, len(stub.requests)) == (2, 6)
 
 
 async def test_a_cancelled_request_ends_at_the_server(stub: DetectorStub, session: aiohttp.ClientSession) -> None:

@@ -228,7 +228,7 @@ async def test_failures_open_the_circuit_breaker() -> None:
     assert reranker.is_resting()
     with pytest.raises(Unavailable, match="not called for a while"):
         await reranker.rate("q", ["a"])
-    assert len(fake.asked) == 3
+    assert len(fake.calls) == 3
     clock.now += 11
     with pytest.raises(Unavailable, match="away"):
         await reranker.rate("q", ["a"])

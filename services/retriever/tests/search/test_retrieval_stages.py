@@ -64,7 +64,7 @@ async def test_passages_have_the_order_of_the_reranker(harbour: Bench) -> None:
     assert [each.reranker_score for each in found.passages] == [0.75, 0.25]
     assert (found.reranker, found.not_reranked) == ("words", "")
     # The reranker receives all candidates, not only the requested number of passages.
-    assert len(harbour.reranker.asked[0][1]) == 4
+    assert len(harbour.reranker.calls[0][1]) == 4
     found = await retrieved(harbour, "map of the bridge", rerank=Rerank("words", minimum_score=0.5))
     assert texts(found.passages) == [TEXTS[3]]
 
@@ -73,7 +73,7 @@ async def test_a_search_without_a_reranker_keeps_its_order(harbour: Bench) -> No
     """A search without a reranker keeps its order. An unknown reranker causes NotFound."""
     plain = await retrieved(harbour, "ferry tickets")
     assert plain.reranker == ""
-    assert harbour.reranker.asked == []
+    assert harbour.reranker.calls == []
     with pytest.raises(NotFound, match="'other'"):
         await retrieved(harbour, "ferry", rerank=Rerank("other"))
     harbour.rerankers = Rerankers()

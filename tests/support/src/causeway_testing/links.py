@@ -6,7 +6,7 @@ In a test::
     async with Link.to(port) as link:  # the client connects to link.port instead of port
         link.stop()
         ...
-        link.go_on()
+        link.resume()
 """
 
 import asyncio
@@ -59,7 +59,7 @@ class Link:
         """Hold all bytes in both directions. Connections stay open, and new connections get no bytes."""
         self._passes.clear()
 
-    def go_on(self) -> None:
+    def resume(self) -> None:
         """Deliver the held bytes, as after a network outage."""
         self._passes.set()
 
@@ -115,35 +115,35 @@ class Link:
         await writer.wait_closed()
 
 
-class Rubbish:
+class FixedResponseServer:
     """A server that answers all input with the same bytes, and closes the connection.
 
     Attributes:
-        says: The bytes of the answer.
+        response: The bytes of each answer.
         port: The port of the server.
-        asked: The number of connections that sent input.
+        requests: The number of connections that sent input.
     """
 
     def __init__(self) -> None:
-        self.says = b""
+        self.response = b""
         self.port = 0
-        self.asked = 0
+        self.requests = 0
 
     @classmethod
     @contextlib.asynccontextmanager
     async def started(cls) -> AsyncIterator[Self]:
         """Start a server on a free port of the loopback interface."""
-        rubbish = cls()
-        server = await asyncio.start_server(rubbish._answer, _HOST, 0)
-        rubbish.port = server.sockets[0].getsockname()[1]
+        fixed = cls()
+        server = await asyncio.start_server(fixed._answer, _HOST, 0)
+        fixed.port = server.sockets[0].getsockname()[1]
         async with server:
-            yield rubbish
+            yield fixed
 
     async def _answer(self, reader: asyncio.StreamReader, writer: asyncio.StreamWriter) -> None:
         with contextlib.suppress(OSError):
             if await reader.read(_PIECE):
-                self.asked += 1
-                writer.write(self.says)
+                self.requests += 1
+                writer.write(self.response)
                 await writer.drain()
         writer.close()
         with contextlib.suppress(OSError):

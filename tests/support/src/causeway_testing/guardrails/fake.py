@@ -65,7 +65,7 @@ class ScriptedJudge(Judge):
 
     Attributes:
         gate: The event that each call awaits. It is set at the beginning.
-        asked: The windows of each call.
+        calls: The windows of each call.
         context: The context of the latest call.
         cancelled: The number of cancelled calls.
     """
@@ -87,13 +87,13 @@ class ScriptedJudge(Judge):
         self.cross_choice = cross_choice
         self.gate = asyncio.Event()
         self.gate.set()
-        self.asked: list[list[str]] = []
+        self.calls: list[list[str]] = []
         self.context: DetectionContext | None = None
         self.cancelled = 0
 
     async def judge(self, windows: Sequence[str], context: DetectionContext) -> list[list[Detection]]:
         """See `Judge.judge`."""
-        self.asked.append(list(windows))
+        self.calls.append(list(windows))
         self.context = context
         try:
             await self.gate.wait()

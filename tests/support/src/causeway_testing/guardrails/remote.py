@@ -11,8 +11,8 @@ from aiohttp import web
 
 
 @dataclass
-class Asked:
-    """A request. The names of headers are in lower case."""
+class ReceivedRequest:
+    """A request that the detector server received. The names of headers are in lower case."""
 
     path: str
     headers: Mapping[str, str]
@@ -30,10 +30,10 @@ class DetectorStub:
         raw: The body of responses instead of the findings, or None.
         gate: The event that each response awaits.
         drops: The number of next connections that the server closes without a response.
-        asked: The received requests.
+        requests: The received requests.
         cancelled: The number of cancelled requests.
         running: The number of running requests.
-        most: The maximum of ``running``.
+        most_running: The maximum of ``running``.
         url: The URL of the server.
     """
 
@@ -43,17 +43,17 @@ class DetectorStub:
     raw: bytes | None = None
     gate: asyncio.Event = field(default_factory=asyncio.Event)
     drops: int = 0
-    asked: list[Asked] = field(default_factory=list)
+    requests: list[ReceivedRequest] = field(default_factory=list)
     cancelled: int = 0
     running: int = 0
-    most: int = 0
+    most_running: int = 0
     url: str = ""
 
     async def answer(self, request: web.Request) -> web.StreamResponse:
         """Answer a request."""
         body = await request.json()
-        self.asked.append(
-            Asked(request.path, {name.lower(): value for name, value in request.headers.items()}, body)
+        self.requests.append(
+            ReceivedRequest(request.path, {name.lower(): value for name, value in request.headers.items()}, body)
         )
         if self.drops:
             self.drops -= 1
@@ -61,7 +61,7 @@ class DetectorStub:
             request.transport.abort()
             return web.Response()
         self.running += 1
-        self.most = max(self.most, self.running)
+        self.most_running = max(self.most_running, self.running)
         try:
             await self.gate.wait()
         except asyncio.CancelledError:

@@ -11,16 +11,16 @@ class WordsReranker:
 
     Attributes:
         failure: An error that each call raises, or None.
-        asked: The queries and texts of the calls.
+        calls: The query and the texts of each call.
     """
 
     def __init__(self) -> None:
         self.failure: CausewayError | None = None
-        self.asked: list[tuple[str, tuple[str, ...]]] = []
+        self.calls: list[tuple[str, tuple[str, ...]]] = []
 
     async def rate(self, query: str, texts: Sequence[str]) -> list[Rating]:
         """Rate texts by common words."""
-        self.asked.append((query, tuple(texts)))
+        self.calls.append((query, tuple(texts)))
         if self.failure is not None:
             raise self.failure
         words = set(query.lower().split())
