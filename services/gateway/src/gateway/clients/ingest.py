@@ -127,8 +127,7 @@ class NatsIngest:
 
     async def job(self, principal: Principal, job_id: str, deadline: Deadline) -> Job:
         """See `ports.documents.Ingest`."""
-        entry = await job_entry(await self._transport(), principal, job_id, deadline)
-        return job_of(ingest_pb2.Job.FromString(entry.value or b""))
+        return await read_job(await self._transport(), principal, job_id, deadline)
 
 
 async def _sha256(content: bytes) -> str:
@@ -151,6 +150,12 @@ async def job_entry(
         return await call_nats(transport.jobs.get(keys.job_key(principal.tenant, job_id)), deadline, QUEUE)
     except KeyNotFoundError:
         raise NotFound(f"No such job: {job_id!r}.", resource=job_id) from None
+
+
+async def read_job(transport: IngestTransport, principal: Principal, job_id: str, deadline: Deadline) -> Job:
+    """Return a job. Raises the errors of `job_entry`."""
+    entry = await job_entry(transport, principal, job_id, deadline)
+    return job_of(ingest_pb2.Job.FromString(entry.value or b""))
 
 
 def job_of(message: ingest_pb2.Job) -> Job:

@@ -19,7 +19,7 @@ from servicekit.original_store import OriginalStore
 from servicekit.principal import Principal
 
 from gateway.clients.backlog import Backlog, enqueue, queued
-from gateway.clients.ingest import QUEUE, job_entry, job_of
+from gateway.clients.ingest import QUEUE, job_of, read_job
 from gateway.clients.nats_calls import call_nats
 from gateway.domain.documents import ENDED, Job
 from gateway.domain.text_documents import TextDocument
@@ -97,7 +97,7 @@ class NatsTexts:
             await asyncio.sleep(min(pause, left))
             pause = min(pause * 1.5, _LONGEST_PAUSE)
             try:
-                job = await self._read(principal, job)
+                job = await read_job(await self._transport(), principal, job.id, Deadline.after(5))
             except errors.Unavailable:
                 continue  # the accepted job continues when the broker is available again
             if job.state in ENDED:
@@ -107,10 +107,6 @@ class NatsTexts:
         if job.state == "cancelled":
             raise errors.Conflict("The job was cancelled. Send the documents again.", resource=job.id)
         return job
-
-    async def _read(self, principal: Principal, job: Job) -> Job:
-        entry = await job_entry(await self._transport(), principal, job.id, Deadline.after(5))
-        return job_of(ingest_pb2.Job.FromString(entry.value or b""))
 
 
 class _Batch:

@@ -1,12 +1,11 @@
 """Fetches, caches and refreshes the signing keys of an OpenID Connect provider.
 
-Sources: OpenID Connect Discovery 1.0, 4; JSON Web Key (RFC 7517), 5.
+Source: JSON Web Key (RFC 7517), 5.
 """
 
 import asyncio
-import json
 import time
-from collections.abc import Awaitable, Callable, Collection, Mapping
+from collections.abc import Callable, Collection, Mapping
 from typing import Any
 
 import structlog
@@ -16,14 +15,11 @@ from servicekit.errors import Unauthenticated, Unavailable
 from servicekit.tasks import ended
 
 from gateway.identity.key_ring import INVALID
-from gateway.identity.settings import is_safe
+from gateway.identity.provider_configuration import Fetch, json_object, provider_url
 
 _log = structlog.get_logger(__name__)
 _LIFETIME = 600.0
 _MINIMUM_INTERVAL = 5.0
-
-Fetch = Callable[[str], Awaitable[bytes]]
-"""Fetches the body at an address; raises `OSError` on failure."""
 
 Keys = Mapping[str, PyJWK]
 
@@ -114,8 +110,8 @@ class ProviderKeys:
     async def _refresh(self) -> None:
         try:
             async with asyncio.timeout(self._timeout):
-                url = self._jwks_url or await self._discover()
-                raw = _by_id(_object(await self._fetch(url)))
+                url = self._jwks_url or await provider_url(self._issuer, self._fetch, "jwks_uri")
+                raw = _by_id(json_object(await self._fetch(url)))
             keys = {name: key for name, jwk in raw.items() if (key := self._key(jwk)) is not None}
             if not keys:
                 raise ValueError("the key set has no key for the allowed algorithms")
@@ -133,15 +129,6 @@ class ProviderKeys:
         finally:
             self._refreshing = None
 
-    async def _discover(self) -> str:
-        found = _object(await self._fetch(f"{self._issuer.rstrip('/')}/.well-known/openid-configuration"))
-        if found.get("issuer") != self._issuer:
-            raise ValueError("the provider's configuration names another issuer")
-        url = found.get("jwks_uri")
-        if not isinstance(url, str) or not is_safe(url):
-            raise ValueError("the provider's configuration has no https URL as jwks_uri")
-        return url
-
     def _key(self, jwk: Mapping[str, Any]) -> PyJWK | None:
         if jwk.get("use", "sig") != "sig":
             return None
@@ -152,13 +139,6 @@ class ProviderKeys:
         if key.algorithm_name not in self._algorithms or key.Algorithm.check_key_length(key.key):
             return None  # PyJWT refuses RSA keys below 2048 bits
         return key
-
-
-def _object(body: bytes) -> dict[str, Any]:
-    found = json.loads(body)
-    if not isinstance(found, dict):
-        raise ValueError("the response is not a JSON object")  # noqa: TRY004  # the value is content, not an argument
-    return found
 
 
 def _by_id(document: Mapping[str, Any]) -> dict[str, Any]:

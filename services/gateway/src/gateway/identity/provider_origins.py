@@ -1,25 +1,18 @@
-"""Determines the origins that a web page calls when a user signs in at an OpenID Connect provider.
-
-Source: OpenID Connect Discovery 1.0, 3 and 4.
-"""
+"""Determines the origins that a web page calls when a user signs in at an OpenID Connect provider."""
 
 import asyncio
-import json
 import time
-from collections.abc import Awaitable, Callable
+from collections.abc import Callable
 from urllib.parse import urlsplit
 
 import structlog
 
-from gateway.identity.settings import is_safe
+from gateway.identity.provider_configuration import Fetch, provider_url
 
 _log = structlog.get_logger(__name__)
 _LIFETIME = 600.0
 _RETRY_AFTER = 10.0
 _TIMEOUT = 3.0
-
-Fetch = Callable[[str], Awaitable[bytes]]
-"""Fetches the body at an address; raises `OSError` on failure."""
 
 
 class ProviderOrigins:
@@ -53,15 +46,12 @@ class ProviderOrigins:
     async def _refresh(self) -> None:
         try:
             async with asyncio.timeout(_TIMEOUT):
-                found = json.loads(
-                    await self._fetch(f"{self._issuer.rstrip('/')}/.well-known/openid-configuration")
-                )
-            endpoint = found["token_endpoint"] if found["issuer"] == self._issuer else ""
-            if not isinstance(endpoint, str) or not is_safe(endpoint):
-                raise ValueError("the provider's configuration names another issuer, or no https token endpoint")
-        except (OSError, ValueError, KeyError, TypeError) as error:
+                endpoint = await provider_url(self._issuer, self._fetch, "token_endpoint")
+        except (OSError, ValueError) as error:
             _log.warning(
-                "the identity provider's configuration cannot be read", issuer=self._issuer, error=str(error)
+                "the identity provider's configuration cannot be read",
+                issuer=self._issuer,
+                error=str(error) or type(error).__name__,
             )
             self._valid_until = self._clock() + _RETRY_AFTER
         else:
