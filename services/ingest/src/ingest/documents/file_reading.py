@@ -136,7 +136,7 @@ class FileReader:
                         pages.append(Page(part.number, part.sections, confidence=part.confidence))
                 if not outer:
                     total = document.page_count
-                    await report.read(min(max((page.number for page in pages), default=0), total), total)
+                    await report.pages_read(min(max((page.number for page in pages), default=0), total), total)
         return Reading(_recognised(document, pages), pages, members)
 
     async def _parts(

@@ -13,7 +13,7 @@ class FileReport:
 
     Args:
         report: Records the progress.
-        remaining: The limits of the files within the file, at any depth.
+        remaining: How many more files, and how many more bytes, may be unpacked from the file, at any depth.
     """
 
     def __init__(self, report: Report, remaining: MemberLimits) -> None:
@@ -24,8 +24,8 @@ class FileReport:
         self._warnings: list[JobWarning] = []
         report.warn(())
 
-    async def read(self, done: int, total: int) -> None:
-        """Report the number of read pages of the outermost file."""
+    async def pages_read(self, done: int, total: int) -> None:
+        """Report how many pages of the outermost file have been read."""
         self._progress = replace(self._progress, pages_done=done, pages_total=total)
         await self._report_progress()
 
@@ -35,7 +35,7 @@ class FileReport:
         await self._report_progress(State.INDEXING if outermost else None)
 
     async def stored(self, chunks: int) -> None:
-        """Report further stored chunks."""
+        """Report that this number of further chunks was stored."""
         self._progress = replace(self._progress, chunks_done=self._progress.chunks_done + chunks)
         await self._report_progress()
 
@@ -44,7 +44,7 @@ class FileReport:
         await self._report.commit()
 
     def found_member(self, size: int) -> None:
-        """Count an unpacked file."""
+        """Count an unpacked file, and subtract the file and its bytes from the remaining limits."""
         self.remaining = MemberLimits(max(0, self.remaining.count - 1), max(0, self.remaining.bytes - size))
         done, total = self._documents
         self._documents = (done, total + 1)
@@ -61,6 +61,7 @@ class FileReport:
         self._report.warn(self._warnings)
 
     async def _report_progress(self, state: State | None = None) -> None:
+        # The progress counts documents only if the file contains other files.
         done, total = self._documents if self._documents[1] > 1 else (0, 0)
         progress = replace(self._progress, documents_done=done, documents_total=total)
         await self._report.progress(progress, state)
