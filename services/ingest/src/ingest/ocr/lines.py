@@ -15,7 +15,7 @@ from ingest.parsing.text.outline import Outline
 _ALIKE = (0.7, 1.4)
 """Lines whose height is within these multiples of the median get the median size, because heights are not exact."""
 _BESIDE = 0.5
-"""Lines whose baselines differ by less than this, in letter sizes, are in the same row."""
+"""Lines whose baselines differ by less than this, as a multiple of the font size, are in the same row."""
 
 
 def sections(found: Sequence[Recognised]) -> tuple[Section, ...]:

@@ -16,7 +16,7 @@ from ingest.parsing.text.lines import Line, in_one_row, rows
 _LEAST_LINES = 3
 """Minimum number of lines of a column."""
 _GUTTER = 0.8
-"""Minimum width of the gap between two columns, in letter sizes."""
+"""Minimum width of the gap between two columns, as a multiple of the font size."""
 _RUNNING_LETTERS = 18
 """Minimum letters of a typical line of running text. Cells of tables have fewer letters."""
 _CELL = 40

@@ -5,8 +5,8 @@ import re
 from collections.abc import Iterable, Sequence
 
 from ingest.parsing.text.outline import Outline
+from ingest.parsing.text.tables import empty_columns
 from ingest.parsing.text.tables import row as labelled
-from ingest.parsing.text.tables import unused
 
 _NUMBER = re.compile(r"[\s\d.,:/%€$£¥()+\-–]*\d[\s\d.,:/%€$£¥()+\-–Ee]*")  # noqa: RUF001  # the dash is intended
 _YEAR = re.compile(r"(?:19|20)\d\d")
@@ -26,13 +26,13 @@ def fill(outline: Outline, rows: Iterable[Row]) -> None:
     """
     header: Row | None = None
     used: set[int] = set()  # columns of the header that have a value in some row
-    may_begin = True  # whether a table may begin here
+    may_begin = True  # whether the current row may begin a table
     tight = False
     for current, following in itertools.pairwise(itertools.chain(rows, ((),))):
         if not any(current):
             may_begin = True
         elif may_begin and (_is_title(current, following) or names_columns(current, following, header)):
-            outline.block(unused(header or (), used), whole=True)
+            outline.block(empty_columns(header or (), used), whole=True)
             used, tight = set(), False
             if _is_title(current, following):
                 outline.block(labelled((), current))
@@ -43,7 +43,7 @@ def fill(outline: Outline, rows: Iterable[Row]) -> None:
             outline.block(labelled(header or (), current), tight=tight and not may_begin, whole=True)
             used |= _filled(current)
             header, tight, may_begin = header or (), True, False
-    outline.block(unused(header or (), used), tight=tight, whole=True)
+    outline.block(empty_columns(header or (), used), tight=tight, whole=True)
 
 
 def _filled(cells: Row) -> set[int]:
@@ -60,7 +60,7 @@ def names_columns(cells: Row, following: Row, before: Row | None = None) -> bool
     Args:
         cells: The row.
         following: The next row.
-        before: The current header; None before the first row.
+        before: The current header, which is empty for a table without a header; None if a table must begin here.
     """
     filled = [cell for cell in cells if cell]
     if len(filled) < 2 or len(set(filled)) < len(filled) or any(cell.endswith(":") for cell in filled):
@@ -76,5 +76,5 @@ def names_columns(cells: Row, following: Row, before: Row | None = None) -> bool
 
 
 def _is_number(cell: str) -> bool:
-    """Return whether a cell is a number, an amount, a date or a time; a year alone may name a column."""
+    """Return whether a cell is a number, an amount, a date or a time, but not a year, which may name a column."""
     return bool(_NUMBER.fullmatch(cell)) and not _YEAR.fullmatch(cell)

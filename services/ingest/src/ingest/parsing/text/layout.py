@@ -22,7 +22,7 @@ _LONGEST_HEADING = 200
 _LEADING = 1.3
 """Maximum ratio of the distance between two lines of a paragraph to the usual distance."""
 _INDENT = 3.0
-"""Lines whose left edges differ by less than this, in letter sizes, have the same right edge."""
+"""Lines whose left edges differ by less than this, as a multiple of the font size, have the same right edge."""
 _EDGE_LINES = 2
 _RUNNING_SHARE = 0.6
 _RUNNING_PAGES = 3
@@ -39,7 +39,7 @@ class Style:
     """The common properties of a document's pages.
 
     Attributes:
-        body: The most frequent size of letters.
+        body: The most frequent font size.
         running: Headers and footers that repeat on several pages, except for page numbers (see `_masks`).
         words: Words that occur without hyphenation on the pages so far, in lower case.
     """

@@ -8,7 +8,7 @@ COLUMN = " | "
 HYPHEN = "\ufffe"
 """The end of a line whose last word is divided, at a hyphen of the word or by hyphenation."""
 SAME_ROW = 0.3
-"""Baselines that differ by less than this, in letter sizes, are in the same row."""
+"""Baselines that differ by less than this, as a multiple of the font size, are in the same row."""
 
 
 @dataclass(frozen=True, slots=True)
@@ -21,7 +21,7 @@ class Line:
         left: Left edge.
         right: Right edge.
         baseline: Vertical position of the baseline.
-        size: Size of the letters.
+        size: Font size; in a picture, the height of the letters.
         is_bold: Whether the text is bold.
         parts: The parts of the line, if it has gaps that are wide for words but narrow for cells; otherwise empty.
     """

@@ -6,8 +6,8 @@ from ingest.parsing.content import Section
 class Outline:
     """Builds the sections of a document while a parser reads the document.
 
-    A heading starts a section, which ends at the next heading. Consecutive headings without text between them share
-    a section, so that only the last section of a page can have no text.
+    A heading starts a section, which ends at the next heading. Headings without text between them share a
+    section. So only the last section of a page can consist of headings alone.
     """
 
     def __init__(self) -> None:
@@ -26,7 +26,7 @@ class Outline:
             self._close()
         while self._path and self._path[-1][0] >= level:
             self._path.pop()
-        if not self._path or self._path[-1][1] != text:  # skip a repetition of the heading above
+        if not self._path or self._path[-1][1] != text:  # the path has a repeated heading once
             self._path.append((level, text))
         self._add(text, tight=True)
 

@@ -11,16 +11,19 @@ from ingest.parsing.text.lines import HYPHEN, Line, consecutive_rows, merged
 from ingest.parsing.text.outline import Outline
 
 _FARTHEST = 3.5
-"""Maximum distance of two rows of a table, in letter sizes."""
+"""Maximum distance between two rows of a table, as a multiple of the font size."""
 _NEAR = 2.5
-"""Maximum distance of a single cell from the row above or below that contains it, in letter sizes."""
+"""Maximum distance between a row with a single cell and the row above it, as a multiple of the font size."""
 _CLOSE = 1.7
-"""The same for a single cell in the first column, because it may be a paragraph below the table."""
-_BAND = 1.08
-"""Minimum ratio of the distance between rows to the distance between lines of a cell, in tables with spacing."""
+"""The same for a single cell in the first column, which may be a paragraph below the table. Also the maximum
+distance between two lines of a cell.
+"""
+_ROW_GAP = 1.08
+"""Minimum ratio of the distance between rows to the distance between lines of a cell, if gaps separate rows."""
 _WRAPPED = 0.85
 """Maximum ratio of the distance between lines of a cell to the distance between rows."""
-_FEW = 2
+_LEAST = 2
+"""Minimum number of rows, and of columns, of a table."""
 
 
 @dataclass(frozen=True, slots=True)
@@ -51,14 +54,14 @@ def with_tables(lines: Sequence[Line]) -> Iterator[Line | Table]:
     run: list[list[Line]] = []
     for row in consecutive_rows(lines):
         if run and not _may_continue(run, row):
-            yield from _read(run)
+            yield from _table_or_lines(run)
             run = []
         run.append(row)
-    yield from _read(run)
+    yield from _table_or_lines(run)
 
 
 def _may_continue(run: Sequence[Sequence[Line]], row: Sequence[Line]) -> bool:
-    """Return whether a row may belong to the table of a run of rows."""
+    """Return whether a row may continue the table that the consecutive rows of ``run`` may form."""
     before = run[-1]
     down = before[0].baseline - row[0].baseline
     if not 0 < down <= _FARTHEST * row[0].size:
@@ -66,21 +69,23 @@ def _may_continue(run: Sequence[Sequence[Line]], row: Sequence[Line]) -> bool:
     if len(run) == 1 and len(before) == 1:
         return False
     columns = _columns(run)
-    columns_of_row = [_place(columns, line) for line in row]
+    columns_of_row = [_column_of(columns, line) for line in row]
     if None in columns_of_row:
         # A row may have cells in new columns.
-        return len(row) > 1 and len([place for place in columns_of_row if place is not None]) > 1
+        return len(row) > 1 and len([column for column in columns_of_row if column is not None]) > 1
     return len(row) > 1 or down <= (_CLOSE if columns_of_row[0] == 0 else _NEAR) * row[0].size
 
 
-def _read(found: Sequence[Sequence[Line]]) -> Iterator[Line | Table]:
-    run = _divided(found) if found else ()
+def _table_or_lines(rows: Sequence[Sequence[Line]]) -> Iterator[Line | Table]:
+    """Yield consecutive rows as a table and the lines below it; as lines only if they do not form a table."""
+    run = _with_split_header(rows) if rows else ()
     last = max((number for number, row in enumerate(run) if len(row) > 1), default=-1)
-    columns = _columns(run[: last + 1]) if sum(len(row) > 1 for row in run) >= _FEW else []
-    # Single cells below the last row belong to it, except in the first column: there a paragraph begins.
-    end = next((at for at in range(last + 1, len(run)) if _place(columns, run[at][0]) in (0, None)), len(run))
-    if len(columns) < _FEW:
-        yield from map(merged, found)
+    columns = _columns(run[: last + 1]) if sum(len(row) > 1 for row in run) >= _LEAST else []
+    # Single cells below the last row with several cells continue this row. But a single line that is in the first
+    # column, or not in exactly one column, begins a paragraph.
+    end = next((at for at in range(last + 1, len(run)) if _column_of(columns, run[at][0]) in (0, None)), len(run))
+    if len(columns) < _LEAST:
+        yield from map(merged, rows)
         return
     cells = _cells(columns, run[:end])
     yield Table(cells, _has_header(run[:end], cells))
@@ -88,19 +93,22 @@ def _read(found: Sequence[Sequence[Line]]) -> Iterator[Line | Table]:
 
 
 def _cells(columns: Sequence[tuple[float, float]], run: Sequence[Sequence[Line]]) -> list[list[str]]:
-    """Return the cells of the rows, with joined lines. A cell may begin above the row's first line."""
+    """Return the cells of the table's rows, with the lines of each cell joined.
+
+    A row may have several lines. The line with its first column may be below the first lines of other cells.
+    """
     texts = [_texts(columns, row) for row in run]
-    bands = _bands(run, texts)
-    if bands is not None:
-        return [functools.reduce(_joined, texts[first:last]) for first, last in itertools.pairwise(bands)]
+    bounds = _row_bounds(run, texts)
+    if bounds is not None:
+        return [functools.reduce(_joined, texts[first:last]) for first, last in itertools.pairwise(bounds)]
     cells: list[list[str]] = []
-    above: list[str] | None = None  # text of a cell that begins above its row's first line
+    above: list[str] | None = None  # lines of the next row that are above the line with its first column
     for number, row in enumerate(texts):
         if row[0] or (len(run[number]) > 1 and _distance(run, number - 1) > _WRAPPED * _pitch(run)):
             cells.append(row if above is None else _joined(above, row))
             above = None
         elif not cells or (
-            _distance(run, number) < _distance(run, number - 1) and _is_vacant(row, texts[number + 1])
+            _distance(run, number) < _distance(run, number - 1) and _are_disjoint(row, texts[number + 1])
         ):
             above = row if above is None else _joined(above, row)
         else:
@@ -108,35 +116,38 @@ def _cells(columns: Sequence[tuple[float, float]], run: Sequence[Sequence[Line]]
     return cells if above is None else [*cells, above]
 
 
-def _bands(run: Sequence[Sequence[Line]], texts: Sequence[Sequence[str]]) -> list[int] | None:
-    """Return the indexes at which rows with multi-line cells begin; None if the gaps are ambiguous."""
+def _row_bounds(run: Sequence[Sequence[Line]], texts: Sequence[Sequence[str]]) -> list[int] | None:
+    """Return the indexes of the lines at which the table's rows begin, and the number of lines.
+
+    Returns None if the gaps between the lines do not separate rows with multi-line cells.
+    """
     heights: dict[int, float] = {}
     leading = float("inf")
     for row, cells in zip(run, texts, strict=True):
-        for place, text in enumerate(cells):
+        for column, text in enumerate(cells):
             if text:
-                leading = min(leading, heights.get(place, float("inf")) - row[0].baseline)
-                heights[place] = row[0].baseline
-    bands = [
+                leading = min(leading, heights.get(column, float("inf")) - row[0].baseline)
+                heights[column] = row[0].baseline
+    bounds = [
         0,
-        *(number for number in range(1, len(run)) if _distance(run, number - 1) > _BAND * leading),
+        *(number for number in range(1, len(run)) if _distance(run, number - 1) > _ROW_GAP * leading),
         len(run),
     ]
-    if leading > _CLOSE * run[0][0].size or len(bands) < 3:
+    if leading > _CLOSE * run[0][0].size or len(bounds) < 3:
         return None
-    for first, last in itertools.pairwise(bands):
+    for first, last in itertools.pairwise(bounds):
         for one, other in itertools.combinations(texts[first:last], 2):
             if (
                 one[0]
                 and other[0]
                 and any(_has_digit(a) and _has_digit(b) for a, b in zip(one, other, strict=True))
             ):
-                return None  # single-line rows in groups
-    return bands
+                return None  # the gaps separate groups of single-line rows
+    return bounds
 
 
-def _is_vacant(row: Sequence[str], following: Sequence[str]) -> bool:
-    """Return whether no column has a value in both rows."""
+def _are_disjoint(row: Sequence[str], following: Sequence[str]) -> bool:
+    """Return whether each column has a value in at most one of the rows."""
     return not any(one and other for one, other in zip(row, following, strict=True))
 
 
@@ -145,7 +156,7 @@ def _has_digit(text: str) -> bool:
 
 
 def _distance(run: Sequence[Sequence[Line]], number: int) -> float:
-    """Return the distance from a row down to the next one; infinite for the last row."""
+    """Return the distance from a row down to the next one; infinite if one of them does not exist."""
     if not 0 <= number < len(run) - 1:
         return float("inf")
     return run[number][0].baseline - run[number + 1][0].baseline
@@ -158,7 +169,7 @@ def _joined(cells: Sequence[str], more: Sequence[str]) -> list[str]:
 def _columns(run: Sequence[Sequence[Line]]) -> list[tuple[float, float]]:
     """Return the left and right edges of the columns; overlapping cells belong to one column.
 
-    Cells across several columns are ignored.
+    Rows with at most half of the maximum number of cells are ignored, because their cells may span several columns.
     """
     most = max(len(row) for row in run)
     edges: list[tuple[float, float]] = []
@@ -170,14 +181,14 @@ def _columns(run: Sequence[Sequence[Line]]) -> list[tuple[float, float]]:
     return edges
 
 
-def _place(columns: Sequence[tuple[float, float]], line: Line) -> int | None:
+def _column_of(columns: Sequence[tuple[float, float]], line: Line) -> int | None:
     """Return the column of a line, or None if it is in no column or in several."""
-    found = [place for place, (left, right) in enumerate(columns) if line.left < right and left < line.right]
+    found = [column for column, (left, right) in enumerate(columns) if line.left < right and left < line.right]
     return found[0] if len(found) == 1 else None
 
 
-def _divided(run: Sequence[Sequence[Line]]) -> Sequence[Sequence[Line]]:
-    """Return the rows. A header with narrow gaps is split into as many cells as the other rows have."""
+def _with_split_header(run: Sequence[Sequence[Line]]) -> Sequence[Sequence[Line]]:
+    """Return the rows. The header is split at narrow gaps if it then has the maximum number of cells of a row."""
     header = [part for line in run[0] for part in line.parts or (line,)]
     return [header, *run[1:]] if len(run[0]) < len(header) == max(map(len, run[1:]), default=0) else run
 
@@ -186,13 +197,13 @@ def _texts(columns: Sequence[tuple[float, float]], row: Sequence[Line]) -> list[
     texts = [""] * len(columns)
     for line in row:
         overlaps = [min(line.right, right) - max(line.left, left) for left, right in columns]
-        place = overlaps.index(max(overlaps))
-        texts[place] = f"{texts[place]} {line.text.replace(HYPHEN, '-')}".strip()
+        column = overlaps.index(max(overlaps))
+        texts[column] = f"{texts[column]} {line.text.replace(HYPHEN, '-')}".strip()
     return texts
 
 
 def _pitch(run: Sequence[Sequence[Line]]) -> float:
-    """Return the usual distance between rows that have a cell in the first column."""
+    """Return the median distance between rows that have a cell in the first column."""
     first = min(row[0].left for row in run)
     begun = [row[0] for row in run if row[0].left < first + row[0].size]
     distances = [one.baseline - other.baseline for one, other in itertools.pairwise(begun)]
@@ -200,12 +211,16 @@ def _pitch(run: Sequence[Sequence[Line]]) -> float:
 
 
 def _has_header(run: Sequence[Sequence[Line]], cells: Sequence[Sequence[str]]) -> bool:
-    """Return whether the first row is a header: bold above other text, or words above numbers or many columns."""
-    if len(cells) < _FEW or not grids.names_columns(cells[0], cells[1]):
+    """Return whether the first row is a header.
+
+    It is bold above other text, or has words above a column of numbers, or has words in a table of at least three
+    rows and three columns.
+    """
+    if len(cells) < _LEAST or not grids.names_columns(cells[0], cells[1]):
         return False
     bold = [all(line.is_bold for line in row) for row in run]
     if bold[0] and not all(bold):
         return True
     body = [[cell for cell in column if cell] for column in zip(*cells[1:], strict=True)]
     numeric = any(column and all(map(_has_digit, column)) for column in body)
-    return numeric or min(len(cells), len(cells[0])) > _FEW
+    return numeric or min(len(cells), len(cells[0])) > _LEAST

@@ -10,13 +10,13 @@ def rows(header: Sequence[str], body: Iterable[Sequence[str]]) -> Iterator[str]:
     for cells in body:
         filled.update(column for column, cell in enumerate(cells) if cell)
         yield row(header, cells)
-    names = unused(header, filled)
+    names = empty_columns(header, filled)
     if names:
         yield names
 
 
-def unused(header: Sequence[str], filled: AbstractSet[int]) -> str:
-    """Return the names of the columns without values; an empty string if all columns have values."""
+def empty_columns(header: Sequence[str], filled: AbstractSet[int]) -> str:
+    """Return a line with the names of the columns without values; an empty string if all columns have values."""
     return row((), [name for column, name in enumerate(header) if column not in filled])
 
 
