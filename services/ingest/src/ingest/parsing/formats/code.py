@@ -1,7 +1,7 @@
 """Source code: one section for each function, method and type, as the grammar of the language determines.
 
-Each line of the file is in exactly one section, unchanged. If a language has no grammar here, blank lines and
-indentation determine which lines belong together.
+Each line of the file is in exactly one section, unchanged. Without a grammar for the language, blank lines
+and indentation determine which lines belong together.
 """
 
 import importlib
@@ -54,6 +54,7 @@ _SMALL = 800
 """A type with at most this many characters is one section, including its methods."""
 _LONGEST_NAME = 100
 _DEEPEST = 50
+"""Maximum nesting depth of types that are split into sections. A deeper type is one section."""
 _WORD = re.compile(r"\w")
 # fmt: off
 _FUNCTIONS = frozenset((
@@ -103,7 +104,7 @@ def recognises(_path: Path, head: bytes) -> bool:
 
 
 def grammar(suffix: str, text: str) -> Language | None:
-    """Return the grammar of a file's language, by its suffix or by the interpreter in its first line."""
+    """Return the grammar for a file, by its suffix or by the interpreter in its first line; None if it has none."""
     language = _BY_SUFFIX.get(suffix, "")
     if format_named(suffix) is None:
         shebang = _SHEBANG.match(text)
@@ -151,7 +152,7 @@ def _joined(sections: Iterable[Section | None]) -> tuple[Section, ...]:
 def _sections(
     scope: Node, lines: Sequence[str], first: int, last: int, path: tuple[str, ...]
 ) -> Iterator[Section | None]:
-    """Yield the lines of a scope, from ``first`` to ``last``, in sections."""
+    """Yield the lines of a scope from ``first`` up to but excluding ``last`` in sections; None for blank lines."""
     position = first
     for definition in _definitions(scope, lines, first, last):
         yield _section(path, lines[position : definition.first])
@@ -170,10 +171,10 @@ def _definitions(scope: Node, lines: Sequence[str], first: int, last: int) -> It
     position = first
     for node, outer in _outermost(scope):
         begin, end = outer.start_point.row, outer.end_point.row + 1
-        if outer.end_point.column == 0:
+        if outer.end_point.column == 0:  # the node ends with a line break
             end -= 1
         if begin < position or end > last or end <= begin:
-            continue  # the definition begins on the last line of another definition
+            continue  # it shares a line with another definition, or is not within the scope
         begin = _with_comments(outer, begin, position)
         name = _name(node, lines)
         yield _Definition(begin, end, name, node, node.type in _FUNCTIONS)
@@ -181,7 +182,7 @@ def _definitions(scope: Node, lines: Sequence[str], first: int, last: int) -> It
 
 
 def _outermost(scope: Node) -> Iterator[tuple[Node, Node]]:
-    """Yield the outermost definitions in order, each with the node that wraps it."""
+    """Yield the outermost definitions in order, each with its outermost wrapper, or itself if it has no wrapper."""
     pending: list[tuple[Node, Node | None]] = [(child, None) for child in reversed(scope.named_children)]
     while pending:
         node, outer = pending.pop()
@@ -215,7 +216,7 @@ def _with_comments(node: Node, begin: int, position: int) -> int:
 
 
 def _name(node: Node, lines: Sequence[str]) -> str:
-    """Return the name of a definition."""
+    """Return the name of a definition; the beginning of its first line if it has no name."""
     named = node.child_by_field_name("type" if node.type == "impl_item" else "name")
     declarator = node.child_by_field_name("declarator")
     while named is None and declarator is not None:  # in C, nested declarators contain the name

@@ -22,6 +22,8 @@ from ingest.parsing.text.outline import Outline
 
 _ENCRYPTION = "META-INF/encryption.xml"
 _TEXTS = ("application/xhtml+xml", "text/html", "application/x-dtbook+xml")
+_MARKUP = 4
+"""Maximum ratio of the source of the chapters to their text. The rest of the source is markup."""
 _TITLE = re.compile(r"<title>.*?</title>", re.DOTALL | re.IGNORECASE)
 
 
@@ -35,11 +37,12 @@ def parse(request: Request) -> Iterator[Part]:
 
     Raises:
         Unreadable: The book is damaged or protected, or has no text.
-        TooLarge: The book has more characters than ``max_characters``, or needs too much memory.
+        TooLarge: The source of the chapters is too long for a text of ``max_characters``, or needs too much memory.
     """
     outline = Outline()
     missing: list[str] = []
     with packages.opened(Path(request.path), request.memory) as package:
+        # Many books have encrypted fonts, which do not matter here.
         if package.has(_ENCRYPTION) and b"xhtml" in package.read(_ENCRYPTION):
             raise Unreadable("The book is protected by digital rights management (DRM). Upload a copy without DRM.")
         directory, book = _book(package)
@@ -52,13 +55,14 @@ def parse(request: Request) -> Iterator[Part]:
                 continue
             source = decode(package.read(name))
             characters += len(source)
-            if characters > 4 * request.max_characters:
+            if characters > _MARKUP * request.max_characters:
                 raise TooLarge.characters(request.max_characters)
+            # A heading from the chapter's <title> would replace the heading with the title of the book.
             html.fill(outline, LexborHTMLParser(_TITLE.sub("", source)))
     yield Head("application/epub+zip", language=language if language.replace("-", "").isalnum() else "")
     sections = outline.end_page()
     if not any(section.text not in section.headings for section in sections):
-        raise Unreadable("The book has no text: its pages are pictures.")
+        raise Unreadable("The book has no text. Its pages may be pictures.")
     yield Page(0, sections)
     for name in missing:
         yield Omission("Unreadable", "The chapter is missing from the book.", part=name)
@@ -73,6 +77,7 @@ def _book(package: Package) -> tuple[str, etree._Element]:
 
 
 def _first(book: etree._Element, name: str) -> str:
+    """Return the text of the first element with this name; empty if the book has no such element."""
     return next((flat("".join(element.itertext())) for element in book.iter(f"{{*}}{name}")), "")
 
 

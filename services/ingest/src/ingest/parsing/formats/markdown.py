@@ -1,4 +1,4 @@
-"""Markdown (CommonMark with tables): sections at headings, list items and table rows."""
+"""Markdown (CommonMark with tables): a section for each heading, with a line for each list item and table row."""
 
 import re
 from collections.abc import Iterator, Sequence
@@ -15,8 +15,8 @@ from ingest.parsing.text.tables import rows
 
 _FRONT_MATTER = re.compile(r"\A---[ \t]*\n(.*?\n)(?:---|\.\.\.)[ \t]*(?:\n|\Z)", re.DOTALL)
 _DEEPEST = 10_000
-"""Maximum nesting depth. It is more than the stack allows, because the parser would silently drop deeper text. A
-stack overflow is an error instead.
+"""Maximum nesting depth of the parser, which silently drops deeper text. The limit is so high that the parser first
+raises `RecursionError`, and the document is refused.
 """
 _TAG = re.compile(r"<!--.*?-->|</?[A-Za-z][^<>]*>", re.DOTALL)
 
@@ -26,10 +26,10 @@ def parse(request: Request) -> Iterator[Head | Page]:
     text = clean(text_of(request))
     yield Head("text/markdown")
     outline = Outline()
-    front = _FRONT_MATTER.match(text)
-    if front:
-        outline.block(front[1].strip())
-        text = text[front.end() :]
+    front_matter = _FRONT_MATTER.match(text)
+    if front_matter:
+        outline.block(front_matter[1].strip())
+        text = text[front_matter.end() :]
     fill(outline, text)
     yield Page(0, outline.end_page())
 
@@ -87,11 +87,11 @@ class _Lists:
     def __init__(self) -> None:
         self._counters: list[int | None] = []
         self._marker: str | None = None
-        self._fresh = False
+        self._is_first = False  # whether the next paragraph is the first of an outermost list
 
     def open(self, token: Token) -> None:
         start = token.attrs.get("start", 1) if token.type == "ordered_list_open" else None
-        self._fresh = not self._counters
+        self._is_first = not self._counters
         self._counters.append(None if start is None else int(start))
 
     def close(self) -> None:
@@ -108,9 +108,9 @@ class _Lists:
         if not self._counters:
             return "", False
         marker, self._marker = self._marker, None
-        fresh, self._fresh = self._fresh, False
+        is_first, self._is_first = self._is_first, False
         indent = "  " * (len(self._counters) - 1)
-        return (indent + marker if marker is not None else indent + "  "), not fresh
+        return (indent + marker if marker is not None else indent + "  "), not is_first
 
 
 def _inline(children: Sequence[Token]) -> str:

@@ -7,7 +7,7 @@ from typing import Any
 
 import msgspec
 
-from ingest.parsing.content import Head, Page
+from ingest.parsing.content import Head, Omission, Page
 from ingest.parsing.formats import markdown
 from ingest.parsing.frames import Request
 from ingest.parsing.refusals import Unreadable
@@ -25,8 +25,8 @@ def recognises(_path: Path, head: bytes) -> bool:
     return head.lstrip(b"\xef\xbb\xbf \t\r\n").startswith(b"{") and b'"cells"' in head and b'"cell_type"' in head
 
 
-def parse(request: Request) -> Iterator[Head | Page]:
-    """Yield the head and the one page of a notebook.
+def parse(request: Request) -> Iterator[Head | Page | Omission]:
+    """Yield the head and the one page of a notebook, and an omission if outputs are cut.
 
     Raises:
         Unreadable: The notebook is damaged, or has no text.
@@ -40,7 +40,7 @@ def parse(request: Request) -> Iterator[Head | Page]:
     except (KeyError, TypeError, IndexError, AttributeError) as error:
         raise Unreadable("The notebook is damaged: its cells do not follow the format.") from error
     yield Head("application/x-ipynb+json")
-    outline = Outline()
+    outline, cut = Outline(), 0
     for kind, source, outputs in read:
         if kind == "markdown":
             markdown.fill(outline, source)
@@ -49,11 +49,15 @@ def parse(request: Request) -> Iterator[Head | Page]:
         else:
             outline.block(source, whole=True)
             for output in outputs:
-                outline.block(f"Output:\n{output}", whole=True)
+                outline.block(f"Output:\n{output[:_LONGEST_OUTPUT]}", whole=True)
+                cut += len(output) > _LONGEST_OUTPUT
     sections = outline.end_page()
     if not sections:
         raise Unreadable("The notebook has no text.")
     yield Page(0, sections)
+    if cut:
+        subject = "An output was" if cut == 1 else f"{cut} outputs were"
+        yield Omission("TooLarge", f"{subject} cut. The limit is {_LONGEST_OUTPUT} characters for each output.")
 
 
 def _source(cell: dict[str, Any]) -> str:
@@ -66,7 +70,7 @@ def _outputs(cell: dict[str, Any]) -> list[str]:
     for output in cell.get("outputs") or ():
         data = output.get("data") or output
         text = _joined(output.get("text") or data.get("text/plain") or output.get("evalue") or "")
-        texts.append(clean(_ESCAPE.sub("", text)).strip("\n")[:_LONGEST_OUTPUT])
+        texts.append(clean(_ESCAPE.sub("", text)).strip("\n"))
     return [text for text in texts if text.strip()]
 
 

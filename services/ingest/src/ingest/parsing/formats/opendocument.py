@@ -6,7 +6,7 @@ from pathlib import Path
 from lxml import etree  # type: ignore[import-untyped]  # ships no types
 
 from ingest.parsing import containers
-from ingest.parsing.content import Head, Page
+from ingest.parsing.content import Head, Omission, Page
 from ingest.parsing.frames import Request
 from ingest.parsing.office import odf_text, packages
 from ingest.parsing.refusals import TooLarge, Unreadable
@@ -24,7 +24,7 @@ def recognises(path: Path, head: bytes) -> bool:
     return kind.startswith(_TYPE) and kind.removeprefix(_TYPE).removesuffix("-template") in _KINDS
 
 
-def parse(request: Request) -> Iterator[Head | Page]:
+def parse(request: Request) -> Iterator[Head | Page | Omission]:
     """Yield the head and the pages: one page for each sheet or slide, or a single page for a text.
 
     Raises:
@@ -41,13 +41,14 @@ def parse(request: Request) -> Iterator[Head | Page]:
         body = next(content.iter(odf_text.OFFICE + kind), None)
         if body is None:
             raise Unreadable("The document is damaged: it has no body.")
-        pages = list(_pages(kind, body, request))
+        parts = list(_parts(kind, body, request))
+    pages = [part for part in parts if isinstance(part, Page)]
     if len(pages) > request.max_pages:
         raise TooLarge(f"The document has {len(pages)} pages. The limit is {request.max_pages} pages.")
     yield Head(_TYPE + kind, 0 if kind == "text" else len(pages), language)
     if not any(page.sections for page in pages):
         raise Unreadable("The document has no text.")
-    yield from pages
+    yield from parts
 
 
 def _language(meta: etree._Element) -> str:
@@ -55,11 +56,12 @@ def _language(meta: etree._Element) -> str:
     return language if language.replace("-", "").isalnum() else ""
 
 
-def _pages(kind: str, body: etree._Element, request: Request) -> Iterator[Page]:
+def _parts(kind: str, body: etree._Element, request: Request) -> Iterator[Page | Omission]:
     if kind == "text":
         outline = Outline()
         odf_text.fill(outline, body)
         yield Page(0, outline.end_page())
+        yield from odf_text.omissions(body, 0)
         return
     tag = odf_text.TABLE + "table" if kind == "spreadsheet" else odf_text.DRAW + "page"
     for number, element in enumerate(body.iterchildren(tag), 1):
@@ -71,3 +73,4 @@ def _pages(kind: str, body: etree._Element, request: Request) -> Iterator[Page]:
         else:
             odf_text.fill_slide(outline, element)
         yield Page(number, outline.end_page())
+        yield from odf_text.omissions(element, number)

@@ -74,10 +74,12 @@ def parse(request: Request) -> Iterator[Part]:
         for number in range(count):
             lines = sample.pop(number, None) or lines_of(document, number)
             style.fill(outline, lines, number)
-            outline.block("\n".join(forms.fields(document, number)), whole=True)
+            fields = list(forms.fields(document, number))
+            outline.block("\n".join(field for field in fields if isinstance(field, str)), whole=True)
             sections = outline.end_page()
             empty = empty and not sections
             yield Page(number + 1, sections, page_picture(document, number) if number < max_pictures else b"")
+            yield from (field for field in fields if isinstance(field, Omission))
             if sections:
                 yield from images.of(number)
             elif _has_image(document, number):

@@ -17,7 +17,7 @@ _MAGIC = slice(257, 262)
 
 
 def recognises(path: Path, head: bytes) -> bool:
-    """Return whether a file is a tar file by its signature (POSIX.1-1988, ustar), or a compressed tar file."""
+    """Return whether a file is a tar archive: plain, with the signature of POSIX.1-1988 (ustar), or compressed."""
     return head[_MAGIC] == b"ustar" or (head.startswith(_COMPRESSED) and tarfile.is_tarfile(path))
 
 
@@ -35,15 +35,15 @@ def _entries(archive: tarfile.TarFile) -> Iterator[Entry]:
             info = archive.next()
         if info is None:
             return
-        # The library would keep every entry in memory.
-        archive.members = []  # type: ignore[attr-defined]  # in no stub
+        # Otherwise, the library would keep every entry in memory.
+        archive.members = []  # type: ignore[attr-defined]  # missing in the type stubs
         if not info.isfile():
             continue
 
-        def opened(info: tarfile.TarInfo = info) -> IO[bytes]:
+        def open_file(info: tarfile.TarInfo = info) -> IO[bytes]:
             file = archive.extractfile(info)
             if file is None:
                 raise Unreadable("The file is damaged: it cannot be unpacked.")
             return file
 
-        yield Entry(info.name, info.size, opened)
+        yield Entry(info.name, info.size, open_file)

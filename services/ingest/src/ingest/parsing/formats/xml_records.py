@@ -39,7 +39,7 @@ def parse(request: Request) -> Iterator[Head | Page]:
             resolve_entities=False, no_network=True, load_dtd=False, remove_comments=True, remove_pis=True
         )
         root = etree.fromstring(data, parser)
-    etree.strip_tags(root, etree.Entity)  # references to declared entities are nodes, but no elements
+    etree.strip_tags(root, etree.Entity)  # references to entities are nodes that are not elements
     language = root.get(_LANGUAGE, "")
     yield Head("application/xml", language=language if language.replace("-", "").isalnum() else "")
     outline = Outline()
@@ -51,7 +51,7 @@ def parse(request: Request) -> Iterator[Head | Page]:
 
 
 def _fill(outline: Outline, element: etree._Element, level: int) -> None:
-    """Add the content of an element to an outline, with headings from ``level`` down."""
+    """Add the content of an element to an outline. Its outermost headings have this level."""
     if _is_text(element):
         outline.block(_text(element))
         return
@@ -71,8 +71,8 @@ def _fill(outline: Outline, element: etree._Element, level: int) -> None:
             outline.block("\n".join(child_lines), whole=True)
         else:
             _flush(outline, lines)
-            inner = _title(child)
-            outline.heading(level, _name(child) if inner is None else _text(inner))
+            child_title = _title(child)
+            outline.heading(level, _name(child) if child_title is None else _text(child_title))
             _fill(outline, child, level + 1)
     _flush(outline, lines)
 
@@ -106,7 +106,7 @@ def _lines(element: etree._Element, path: str) -> Iterator[str]:
 
 def _attributes(element: etree._Element) -> Iterator[str]:
     for name, value in element.attrib.items():
-        if "}" not in name and name != "id" and value.strip():  # skip references and schema types
+        if "}" not in name and name != "id" and value.strip():  # skip ids and attributes with a namespace
             yield f"{name}: {flat(value)}"
 
 
