@@ -7,17 +7,21 @@ from typing import Any
 import pypdfium2 as pdfium  # type: ignore[import-untyped]  # ships no types
 import pypdfium2.raw as raw  # type: ignore[import-untyped]  # ships no types
 
+from ingest.parsing.content import Omission
 from ingest.parsing.text.clean import flat
 
-_MOST_FIELDS = 10_000
-"""Maximum number of fields of a page that are read."""
+_MOST_ANNOTATIONS = 10_000
+"""Maximum number of annotations of a page that are examined; each field is an annotation."""
 _LONGEST = 100_000
+"""Maximum number of characters of a name or a value."""
+_MOST_BYTES = 2 * _LONGEST + 2
+"""The size of a name or a value in UTF-16, with the final zero."""
 _CHECKED = (raw.FPDF_FORMFIELD_CHECKBOX, raw.FPDF_FORMFIELD_RADIOBUTTON)
 _UNREAD = (raw.FPDF_FORMFIELD_PUSHBUTTON, raw.FPDF_FORMFIELD_SIGNATURE, raw.FPDF_FORMFIELD_UNKNOWN)
 
 
-def fields(document: pdfium.PdfDocument, number: int) -> Iterator[str]:
-    """Yield the filled fields of a page as ``Name: value``, and the checked boxes.
+def fields(document: pdfium.PdfDocument, number: int) -> Iterator[str | Omission]:
+    """Yield the filled fields of a page as ``Name: value``, the checked boxes, and an omission for further fields.
 
     Args:
         document: The document. If its forms are not initialised, the function yields nothing.
@@ -27,18 +31,22 @@ def fields(document: pdfium.PdfDocument, number: int) -> Iterator[str]:
         return
     page = document[number]
     try:
-        for index in range(min(raw.FPDFPage_GetAnnotCount(page), _MOST_FIELDS)):
+        count = raw.FPDFPage_GetAnnotCount(page)
+        for index in range(min(count, _MOST_ANNOTATIONS)):
             annotation = raw.FPDFPage_GetAnnot(page, index)
             try:
                 if raw.FPDFAnnot_GetSubtype(annotation) == raw.FPDF_ANNOT_WIDGET:
-                    yield from _field(document.formenv, annotation)
+                    yield from _field(document.formenv, annotation, number + 1)
             finally:
                 raw.FPDFPage_CloseAnnot(annotation)
+        if count > _MOST_ANNOTATIONS:
+            limit = f"The limit is {_MOST_ANNOTATIONS} fields, links and other annotations of a page."
+            yield Omission("TooLarge", f"Further form fields on the page were not read. {limit}", number + 1)
     finally:
         page.close()
 
 
-def _field(form: Any, annotation: Any) -> Iterator[str]:
+def _field(form: Any, annotation: Any, page: int) -> Iterator[str | Omission]:
     kind = raw.FPDFAnnot_GetFormFieldType(form, annotation)
     if kind in _UNREAD or kind < 0:
         return
@@ -49,6 +57,10 @@ def _field(form: Any, annotation: Any) -> Iterator[str]:
         value = ""
         if raw.FPDFAnnot_IsChecked(form, annotation):
             value = _text(raw.FPDFAnnot_GetFormFieldExportValue, form, annotation) or "yes"
+    elif raw.FPDFAnnot_GetFormFieldValue(form, annotation, None, 0) > _MOST_BYTES:
+        limit = f"The limit is {_LONGEST} characters for each field."
+        yield Omission("TooLarge", f"A form field on the page was not read. {limit}", page)
+        return
     else:
         value = _text(raw.FPDFAnnot_GetFormFieldValue, form, annotation)
     if value:
@@ -56,8 +68,8 @@ def _field(form: Any, annotation: Any) -> Iterator[str]:
 
 
 def _text(get: Callable[[Any, Any, Any, int], int], form: Any, annotation: Any) -> str:
-    length = min(get(form, annotation, None, 0), 2 * _LONGEST)
-    if length <= 2:
+    length = get(form, annotation, None, 0)
+    if not 2 < length <= _MOST_BYTES:
         return ""
     buffer = ctypes.create_string_buffer(length)
     get(form, annotation, ctypes.cast(buffer, ctypes.POINTER(raw.FPDF_WCHAR)), length)

@@ -20,6 +20,7 @@ _MOST_LETTERS = 20
 """Maximum number of letters over an image that is read. With more, it is a background or a scan with a text layer.
 """
 _MOST = 500
+"""Maximum number of different images of a document that are read."""
 _MOST_OBJECTS = 1000
 """Maximum number of objects of a page that are examined, of any kind."""
 
@@ -39,6 +40,7 @@ class PageImages:
         self._document = document
         self._scans = scans
         self._seen: set[bytes] = set()
+        self._reported_limit = False
 
     def of(self, number: int) -> Iterator[Scan | Omission]:
         """Yield the large images of a page that has text, as drawn on the page, and an omission for unread images.
@@ -46,20 +48,23 @@ class PageImages:
         Args:
             number: The number of the page, from 0.
         """
-        if self._scans is Scans.OFF or len(self._seen) > _MOST:
+        if self._scans is Scans.OFF or self._reported_limit:
             return
-        small = 0
+        small = left_out = 0
+        examined = 0 if len(self._seen) >= _MOST else _MOST_OBJECTS
         large: list[Box] = []
         page = self._document[number]
         try:
             width, height = page.get_size()
             with contextlib.suppress(pdfium.PdfiumError):
-                for box in self._new(page):
-                    share = (box[2] - box[0]) * (box[3] - box[1]) / (width * height)
+                for box in self._new(page, examined):
+                    share = _area(box) / (width * height)
                     if share >= _LARGE:
                         large.append(box)
                     elif share >= _SMALL:
                         small += 1
+                for box, _ in _images(page, examined, raw.FPDFPage_CountObjects(page)):
+                    left_out += _area(box) / (width * height) >= _LARGE
             if self._scans is Scans.READ:
                 yield from _cut_out(page, number, large)
         finally:
@@ -69,24 +74,44 @@ class PageImages:
             subject = "An image on the page was" if unread == 1 else f"{unread} images on the page were"
             reason = " too small to be read." if self._scans is Scans.READ else f" not read.{self._scans.advice}"
             yield Omission("Unreadable", subject + reason, number + 1)
+        if left_out and examined:
+            limit = f"Images are searched among the first {_MOST_OBJECTS} objects of a page."
+            yield Omission("TooLarge", f"Large images on the page were not read: {left_out}. {limit}", number + 1)
+        elif left_out:
+            self._reported_limit = True
+            limit = f"The limit is {_MOST} images of a document."
+            yield Omission("TooLarge", f"Images on this page and on later pages were not read. {limit}", number + 1)
 
-    def _new(self, page: pdfium.PdfPage) -> Iterator[Box]:
-        """Yield the boxes of images that are not on an earlier page and have little text over them."""
-        shown: Box = page.get_bbox()
+    def _new(self, page: pdfium.PdfPage, most: int) -> Iterator[Box]:
+        """Yield the boxes of images that are not on an earlier page and have little text over them.
+
+        Args:
+            page: The page.
+            most: The number of the page's objects that are examined.
+        """
         text = page.get_textpage()
         try:
-            for index in range(min(raw.FPDFPage_CountObjects(page), _MOST_OBJECTS)):
-                found = raw.FPDFPage_GetObject(page, index)
-                if raw.FPDFPageObj_GetType(found) != raw.FPDF_PAGEOBJ_IMAGE:
-                    continue
-                box = _shown(found, shown)
-                digest = _digest(found)
+            for box, image in _images(page, 0, min(raw.FPDFPage_CountObjects(page), most)):
+                digest = _digest(image)
                 letters = "".join(text.get_text_bounded(*box).split())
                 if digest not in self._seen and len(letters) <= _MOST_LETTERS:
                     self._seen.add(digest)
                     yield box
         finally:
             text.close()
+
+
+def _images(page: pdfium.PdfPage, start: int, end: int) -> Iterator[tuple[Box, object]]:
+    """Yield the images among the objects of a page with these numbers, each after its box."""
+    shown: Box = page.get_bbox()
+    for index in range(start, end):
+        found = raw.FPDFPage_GetObject(page, index)
+        if raw.FPDFPageObj_GetType(found) == raw.FPDF_PAGEOBJ_IMAGE:
+            yield _shown(found, shown), found
+
+
+def _area(box: Box) -> float:
+    return (box[2] - box[0]) * (box[3] - box[1])
 
 
 def _shown(image: object, page: Box) -> Box:

@@ -5,7 +5,8 @@ from pathlib import Path
 import pytest
 from fpdf import FPDF
 from fpdf.drawing_primitives import Transform
-from ingest.parsing.content import Head, Omission, Page, Part
+from ingest.parsing import forms, page_images
+from ingest.parsing.content import Head, Omission, Page, Part, Scan
 from ingest.parsing.formats import pdf
 from ingest.parsing.frames import Request
 from ingest.parsing.process import Limits, ProcessParser
@@ -120,13 +121,13 @@ def test_refusals_name_the_reason(read: Read, make_pdf: Callable[..., bytes], sc
         read(whole, "a.pdf", max_pages=2)
 
 
-def test_fields_of_forms_are_read(read: Read) -> None:
-    """Filled fields and checked boxes follow the text of their page. Empty fields are left out."""
+def form(name: str = "Petrel") -> bytes:
+    """Return a PDF of one page with two text fields, one of them empty, and a checked and an unchecked box."""
     objects = [
         "<< /Type /Catalog /Pages 2 0 R /AcroForm << /Fields [4 0 R 5 0 R 6 0 R 7 0 R] >> >>",
         "<< /Type /Pages /Kids [3 0 R] /Count 1 >>",
         "<< /Type /Page /Parent 2 0 R /MediaBox [0 0 200 200] /Annots [4 0 R 5 0 R 6 0 R 7 0 R] >>",
-        "<< /Type /Annot /Subtype /Widget /Rect [9 9 99 20] /FT /Tx /T (ship) /TU (Its name:) /V (Petrel) >>",
+        f"<< /Type /Annot /Subtype /Widget /Rect [9 9 99 20] /FT /Tx /T (ship) /TU (Its name:) /V ({name}) >>",
         "<< /Type /Annot /Subtype /Widget /Rect [9 29 99 40] /FT /Tx /T (empty) /V () >>",
         "<< /Type /Annot /Subtype /Widget /Rect [9 49 20 60] /FT /Btn /T (cars) /V /Yes /AS /Yes "
         "/AP << /N << /Yes 8 0 R /Off 8 0 R >> >> >>",
@@ -136,8 +137,38 @@ def test_fields_of_forms_are_read(read: Read) -> None:
     ]
     content = "%PDF-1.7\n" + "".join(f"{n} 0 obj\n{each}\nendobj\n" for n, each in enumerate(objects, 1))
     content += "trailer\n<< /Root 1 0 R /Size 9 >>\nstartxref\n0\n%%EOF\n"
-    _, [page] = read(content.encode(), "form.pdf")
+    return content.encode()
+
+
+def test_fields_of_forms_are_read(read: Read) -> None:
+    """Filled fields and checked boxes follow the text of their page. Empty fields are left out."""
+    _, [page] = read(form(), "form.pdf")
     assert [section.text for section in page.sections] == ["Its name: Petrel\ncars: Yes"]
+
+
+def test_fields_after_the_limit(read_parts: Callable[..., list[Part]], monkeypatch: pytest.MonkeyPatch) -> None:
+    """Fields after the limit cause an omission for their page."""
+    assert len(read_parts(form(), "form.pdf")) == 2
+    monkeypatch.setattr(forms, "_MOST_ANNOTATIONS", 2)
+    _, page, omission = read_parts(form(), "form.pdf")
+    assert isinstance(page, Page)
+    assert page.sections[0].text == "Its name: Petrel"
+    assert isinstance(omission, Omission)
+    assert (omission.kind, omission.page) == ("TooLarge", 1)
+    assert omission.message.startswith("Further form fields on the page were not read.")
+
+
+def test_a_field_with_too_many_characters(read_parts: Callable[..., list[Part]]) -> None:
+    """A field with more than 100,000 characters causes an omission. The other fields are read."""
+    _, page, *omissions = read_parts(form("a" * 100_000), "form.pdf", max_characters=1_000_000)
+    assert isinstance(page, Page)
+    assert page.sections[0].text == f"Its name: {'a' * 100_000}\ncars: Yes"
+    assert not omissions
+    _, page, omission = read_parts(form("a" * 100_001), "form.pdf")
+    assert isinstance(page, Page)
+    assert page.sections[0].text == "cars: Yes"
+    message = "A form field on the page was not read. The limit is 100000 characters for each field."
+    assert omission == Omission("TooLarge", message, 1)
 
 
 def test_a_scanned_page_among_others_is_an_omission(read_parts: Callable[..., list[Part]]) -> None:
@@ -153,6 +184,39 @@ def test_a_scanned_page_among_others_is_an_omission(read_parts: Callable[..., li
     assert [part.number for part in parts if isinstance(part, Page)] == [1, 2, 3]
     omissions = [part for part in parts if isinstance(part, Omission)]
     assert [(omission.kind, omission.page) for omission in omissions] == [("Unreadable", 3)]
+
+
+@pytest.mark.parametrize(
+    ("limit", "value", "omissions"),
+    [
+        (
+            "_MOST_OBJECTS",
+            2,
+            [(1, "Large images on the page were not read: 1."), (2, "Large images on the page were")],
+        ),
+        ("_MOST", 1, [(2, "Images on this page and on later pages were not read. The limit is 1 images")]),
+    ],
+)
+def test_images_after_a_limit(
+    tmp_path: Path, monkeypatch: pytest.MonkeyPatch, limit: str, value: int, omissions: list[tuple[int, str]]
+) -> None:
+    """Large images after a limit cause an omission for each page, or one for the document."""
+    monkeypatch.setattr(page_images, limit, value)
+    document = FPDF()
+    document.set_font("helvetica")
+    for shade in (0, 100, 200):
+        document.add_page()
+        document.cell(text="Text.", new_x="LMARGIN", new_y="NEXT")
+        if shade < 200 or limit == "_MOST":
+            document.image(Image.new("RGB", (300, 200), (shade, 255, 255)), w=100)
+            document.image(Image.new("RGB", (300, 200), (shade, 0, 0)), w=100)
+    (tmp_path / "a.pdf").write_bytes(bytes(document.output()))
+    parts = list(pdf.parse(Request(str(tmp_path / "a.pdf"), ".pdf", 100, 10_000, 1024**3, 10, scans="read")))
+    found = [(part.page, part.message) for part in parts if isinstance(part, Omission)]
+    assert [page for page, _ in found] == [page for page, _ in omissions]
+    for (_, message), (_, expected) in zip(found, omissions, strict=True):
+        assert message.startswith(expected)
+    assert sum(isinstance(part, Scan) for part in parts) == 2
 
 
 def test_the_language_of_a_pdf(read: Read) -> None:
