@@ -84,6 +84,20 @@ def test_sheets(read_parts: ReadParts) -> None:
         read_parts(open_document("spreadsheet", bomb), "a.ods")
 
 
+def test_columns_after_the_limit(read_parts: ReadParts) -> None:
+    """Text in a column after the thousandth causes one omission for each page. Blank formatted cells do not."""
+    blank = '<table:table-cell table:number-columns-repeated="{}"/>'
+    wide = f"<table:table-row>{CELL.format('near')}{blank.format(999)}{CELL.format('far')}</table:table-row>"
+    formatted = f"<table:table-row>{CELL.format('near')}{blank.format(16_383)}</table:table-row>"
+    body = f"<table:table>{formatted}</table:table><table:table>{wide}{wide}</table:table>"
+    head, first, second, omission = read_parts(open_document("spreadsheet", body), "a.ods")
+    assert texts([head, first, second]) == [["near"], ["near\nnear"]]
+    limit = "Further columns of a table were not read. The limit is 1000 columns."
+    assert omission == Omission("TooLarge", limit, 2)
+    *_, omission = read_parts(open_document("text", f"<table:table>{wide}</table:table>"), "a.odt")
+    assert omission == Omission("TooLarge", limit, 0)
+
+
 def test_slides(read_parts: ReadParts) -> None:
     """Each slide is a page: the title, the boxes from top to bottom, the notes."""
     box = '<draw:frame svg:y="{}cm" {}><draw:text-box><text:p>{}</text:p></draw:text-box></draw:frame>'

@@ -4,7 +4,7 @@ import json
 from typing import Any
 
 import pytest
-from ingest.parsing.content import Head, Page, Section
+from ingest.parsing.content import Head, Omission, Page, Section
 from ingest.parsing.formats import notebook, xml_records, yaml_records
 from ingest.parsing.refusals import TooLarge, Unreadable
 
@@ -102,3 +102,13 @@ def test_a_notebook() -> None:
     for damaged in ('{"cells": [{"cell_type": "code"}]}', '{"cells": 1}', '{"cells": ['):
         with pytest.raises(Unreadable, match="damaged"):
             sections(notebook, damaged)
+
+
+def test_long_outputs_of_a_notebook() -> None:
+    """The parser cuts an output after 10,000 characters, with an omission."""
+    outputs = [{"output_type": "stream", "text": "6" * length} for length in (10_000, 10_001, 20_000)]
+    cells = [{"cell_type": "code", "source": "print(x)", "outputs": outputs}]
+    _, page, omission = parsed(notebook.parse, json.dumps({"cells": cells, "nbformat": 4}))
+    assert isinstance(page, Page)
+    assert page.sections[0].text.count("6") == 30_000
+    assert omission == Omission("TooLarge", "2 outputs were cut. The limit is 10000 characters for each output.")

@@ -5,6 +5,7 @@ from collections.abc import Iterator, Sequence
 
 from lxml import etree  # type: ignore[import-untyped]  # ships no types
 
+from ingest.parsing.content import Omission
 from ingest.parsing.refusals import TooLarge
 from ingest.parsing.text.clean import collapse, flat
 from ingest.parsing.text.outline import Outline
@@ -31,7 +32,7 @@ _SKIPPED = frozenset(
 )
 """Elements within a paragraph that are not part of its text."""
 _WIDEST = 1000
-"""Maximum number of columns. Further columns are left out, because empty formatted cells often fill a whole row."""
+"""Maximum number of columns. Further columns are left out, because formatted cells often fill a whole row."""
 _PARAGRAPHS = (TEXT + "p", TEXT + "h")
 
 
@@ -135,12 +136,37 @@ def rows_of(table: etree._Element, max_characters: int) -> Iterator[Sequence[str
             yield cells
 
 
+def omissions(body: etree._Element, number: int) -> Iterator[Omission]:
+    """Yield an omission if a row of a text, a sheet or a slide has text in a column that is left out.
+
+    Args:
+        body: The element with the rows.
+        number: The number of the page, from 1; 0 for a text.
+    """
+    for row in body.iter(TABLE + "table-row"):
+        end = 0
+        for cell, repetitions in _columns(row):
+            end += repetitions
+            if end > _WIDEST and _text_of(cell):
+                message = f"Further columns of a table were not read. The limit is {_WIDEST} columns."
+                yield Omission("TooLarge", message, number)
+                return
+
+
+def _columns(row: etree._Element) -> Iterator[tuple[etree._Element, int]]:
+    """Yield the cells of a row, each with the number of columns that have its content."""
+    for cell in row.iterchildren(TABLE + "table-cell", TABLE + "covered-table-cell"):
+        yield cell, int(cell.get(TABLE + "number-columns-repeated", "1"))
+
+
+def _text_of(cell: etree._Element) -> str:
+    return flat(" ".join(own_text(element) for element in cell.iter(*_PARAGRAPHS)))
+
+
 def _cells(row: etree._Element) -> list[str]:
     cells: list[str] = []
-    for cell in row.iterchildren(TABLE + "table-cell", TABLE + "covered-table-cell"):
-        text = flat(" ".join(own_text(element) for element in cell.iter(*_PARAGRAPHS)))
-        repetitions = int(cell.get(TABLE + "number-columns-repeated", "1"))
-        cells += [text] * min(repetitions, _WIDEST - len(cells))
+    for cell, repetitions in _columns(row):
+        cells += [_text_of(cell)] * min(repetitions, _WIDEST - len(cells))
     while cells and not cells[-1]:
         cells.pop()
     return cells

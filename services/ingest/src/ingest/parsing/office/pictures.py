@@ -11,11 +11,13 @@ from ingest.parsing.refusals import Refusal
 from ingest.parsing.scans import Scans, encoded, is_small, opened
 
 _LARGEST = 64 * 1024**2
+"""Maximum bytes of a picture that is read."""
 _MOST = 500
+"""Maximum number of different pictures of a document that are read."""
 
 
 def scans(part: Any, number: int, mode: Scans, seen: set[str]) -> Iterator[Scan | Omission]:
-    """Yield the new pictures of a part of a package; an omission if OCR is not installed.
+    """Yield the new pictures of a part of a package; an omission if OCR is not installed, or for a limit.
 
     Args:
         part: A document or a slide.
@@ -23,9 +25,9 @@ def scans(part: Any, number: int, mode: Scans, seen: set[str]) -> Iterator[Scan 
         mode: How to handle the pictures.
         seen: Names of the known pictures. The function adds the names of new pictures.
     """
-    unread = 0
+    unread = left_out = 0
     for name, content in _images(part, seen):
-        if mode is Scans.OFF or len(seen) > _MOST:
+        if mode is Scans.OFF:
             continue
         try:
             with opened(io.BytesIO(content)) as picture:
@@ -33,6 +35,8 @@ def scans(part: Any, number: int, mode: Scans, seen: set[str]) -> Iterator[Scan 
                     continue
                 if mode is Scans.MISSING:
                     unread += 1
+                elif len(seen) > _MOST or len(content) > _LARGEST:
+                    left_out += 1
                 else:
                     yield Scan(number, encoded(picture), name)
         except Refusal:
@@ -40,6 +44,10 @@ def scans(part: Any, number: int, mode: Scans, seen: set[str]) -> Iterator[Scan 
     if unread:
         subject = "A picture was" if unread == 1 else f"{unread} pictures were"
         yield Omission("Unreadable", f"{subject} not read.{mode.advice}", number)
+    if left_out:
+        subject = "A picture was" if left_out == 1 else f"{left_out} pictures were"
+        limits = f"The limits are {_MOST} pictures of a document and {_LARGEST // 1024**2} MiB for each picture."
+        yield Omission("TooLarge", f"{subject} not read. {limits}", number)
 
 
 def _images(part: Any, seen: set[str]) -> Iterator[tuple[str, bytes]]:
@@ -48,6 +56,6 @@ def _images(part: Any, seen: set[str]) -> Iterator[tuple[str, bytes]]:
             continue
         image = relation.target_part
         name = str(image.partname).lstrip("/")
-        if name not in seen and len(image.blob) <= _LARGEST:
+        if name not in seen:
             seen.add(name)
             yield name, image.blob

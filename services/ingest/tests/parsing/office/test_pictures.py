@@ -1,0 +1,31 @@
+"""The limits of the pictures of Office documents."""
+
+import io
+
+import docx
+import pytest
+from ingest.parsing.content import Omission, Scan
+from ingest.parsing.office import pictures
+from ingest.parsing.scans import Scans
+from PIL import Image
+
+
+@pytest.mark.parametrize(("limit", "value", "omitted"), [("_MOST", 1, 2), ("_LARGEST", 1000, 1)])
+def test_pictures_after_a_limit(monkeypatch: pytest.MonkeyPatch, limit: str, value: int, omitted: int) -> None:
+    """Pictures that exceed the limit of their number or of their size cause one omission. Symbols do not count."""
+    monkeypatch.setattr(pictures, limit, value)
+    document = docx.Document()
+    for size, shade in (((400, 100), 0), ((400, 100), 100), ((1200, 300), 200), ((16, 16), 200)):
+        buffer = io.BytesIO()
+        Image.new("RGB", size, (shade, 0, 0)).save(buffer, "PNG")
+        document.add_picture(io.BytesIO(buffer.getvalue()))
+    for mode, scans in ((Scans.READ, 3 - omitted), (Scans.OFF, 0)):
+        found = list(pictures.scans(document.part, 0, mode, set()))
+        assert sum(isinstance(part, Scan) for part in found) == scans
+        messages = [(part.kind, part.message) for part in found if isinstance(part, Omission)]
+        if mode is Scans.OFF:
+            assert not messages
+        else:
+            [(kind, message)] = messages
+            assert kind == "TooLarge"
+            assert message.startswith("A picture was" if omitted == 1 else f"{omitted} pictures were")
