@@ -34,7 +34,7 @@ def workers() -> Iterator[ThreadPool]:
 
 @pytest.fixture
 def local(workers: ThreadPool) -> LocalDetectors:
-    made = LocalLibrary(LISTED, workers).made([EMAIL])
+    made = LocalLibrary(LISTED, workers).build([EMAIL])
     assert made is not None
     return made
 
@@ -122,7 +122,7 @@ async def test_an_unexpected_error_clears_nothing(
 def test_more_detectors_judge_shorter_texts(workers: ThreadPool) -> None:
     """The event loop judges a text itself only if all detectors together are fast enough."""
     library = LocalLibrary(LISTED, workers)
-    one, four = library.made([EMAIL]), library.made([EMAIL] * 4)
+    one, four = library.build([EMAIL]), library.build([EMAIL] * 4)
     assert one is not None
     assert four is not None
     assert one.fit(["a" * 4096], DetectionContext())

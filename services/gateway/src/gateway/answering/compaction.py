@@ -59,7 +59,7 @@ class Compaction:
             InvalidRequest: The turn requests only a summary, and its model cannot follow instructions.
         """
         options = turn.compaction
-        if options is None or not (options.alone or _earlier(turn)):
+        if options is None or not (options.alone or _replaceable(turn)):
             return False
         tools = [turn.original.tools_json.decode()] if turn.original.tools_json else []
         messages = prompts.compose(turn, ())
@@ -70,9 +70,9 @@ class Compaction:
                     "model: this model only quotes and cannot summarise. Name another model.", field="model"
                 )
             return False
-        most = int(counts.context_window * WINDOW_SHARE) if options.threshold is None else options.threshold
-        known = options.threshold is not None or bool(counts.context_window)
-        return options.alone or (known and counts.messages + sum(counts.texts) > most)
+        threshold = int(counts.context_window * WINDOW_SHARE) if options.threshold is None else options.threshold
+        is_known = options.threshold is not None or bool(counts.context_window)
+        return options.alone or (is_known and counts.messages + sum(counts.texts) > threshold)
 
     async def events(
         self,
@@ -96,9 +96,9 @@ class Compaction:
             Unavailable: The model wrote no summary.
         """
         pieces: list[str] = []
-        finish, used = Finish(0, "stop"), Usage(0, 0)
+        finish, summary_usage = Finish(0, "stop"), Usage(0, 0)
         begun, alone = False, turn.compaction is not None and turn.compaction.alone
-        summary_turn = _summarising(turn)
+        summary_turn = _summary_request(turn)
         async with aclosing(
             self._generation.events(_prompt(summary_turn), summary_turn, timeline, deadline)
         ) as batches:
@@ -111,7 +111,7 @@ class Compaction:
                     elif type(event) is Finish:
                         finish = event
                     elif type(event) is Usage:
-                        used = event
+                        summary_usage = event
                     elif type(event) in (Start, Detections):
                         opening.append(event)
                 if opening:
@@ -123,11 +123,11 @@ class Compaction:
             yield [CompactionDone(summary, alone)]
             turn = compacted(turn, summary)
         if alone:
-            yield [finish, used]
+            yield [finish, summary_usage]
             return
         async with aclosing(answer(turn)) as batches:
             async for batch in batches:
-                counted = [add_usage(used, event) if type(event) is Usage else event for event in batch]
+                counted = [add_usage(summary_usage, event) if type(event) is Usage else event for event in batch]
                 timeline.usage = next((event for event in counted if type(event) is Usage), timeline.usage)
                 yield counted
 
@@ -138,28 +138,32 @@ def _prompt(turn: Turn) -> Prompt:
 
 def compacted(turn: Turn, summary: str) -> Turn:
     """Return a turn with a summary in place of the messages before the question."""
-    at = len(turn.history) - len(_latest(turn))
+    at = len(turn.history) - len(_question_messages(turn))
     instructions = tuple(message for message in turn.history[:at] if message.role == "system")
-    note = Message("system", prompts.summary(summary))
-    return replace(turn, history=(*instructions, note, *turn.history[at:]))
+    summary_message = Message("system", prompts.summary(summary))
+    return replace(turn, history=(*instructions, summary_message, *turn.history[at:]))
 
 
-def _latest(turn: Turn) -> tuple[Message, ...]:
-    """Return the messages of the question: those after the latest answer, or from the latest user message on."""
-    ends = ("assistant", "tool") if turn.question else ("user",)
+def _question_messages(turn: Turn) -> tuple[Message, ...]:
+    """Return the messages at the end of the history that belong to the question.
+
+    If the turn has a question, they follow the latest answer or tool result. Otherwise they begin with the latest
+    user message.
+    """
+    boundary_roles = ("assistant", "tool") if turn.question else ("user",)
     for number in range(len(turn.history) - 1, -1, -1):
-        if turn.history[number].role in ends:
+        if turn.history[number].role in boundary_roles:
             return turn.history[number + (1 if turn.question else 0) :]
     return turn.history
 
 
-def _earlier(turn: Turn) -> tuple[Message, ...]:
+def _replaceable(turn: Turn) -> tuple[Message, ...]:
     """Return the messages that a summary can replace."""
-    before = turn.history[: len(turn.history) - len(_latest(turn))]
+    before = turn.history[: len(turn.history) - len(_question_messages(turn))]
     return tuple(message for message in before if message.role != "system")
 
 
-def _summarising(turn: Turn) -> Turn:
+def _summary_request(turn: Turn) -> Turn:
     """Return the turn that requests a summary of this turn."""
     question = (Message("user", turn.question, b"", turn.original.question_extra_json),) if turn.question else ()
     parameters = _object.decode(turn.parameters_json)

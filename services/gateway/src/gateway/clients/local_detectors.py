@@ -1,4 +1,4 @@
-"""Run detectors in the gateway, with the code of the guardrails service (`detection`).
+"""Run detectors in the gateway, with the library `detection`, which the guardrails service also uses.
 
 Import this module only if detectors are needed, because its tables and its pattern engine load slowly.
 """
@@ -44,13 +44,13 @@ _DIRECTIONS = {direction: judging.Direction[direction.name] for direction in Dir
 _CHUNKINGS = {None: None, Chunking.MINIMAL: None, Chunking.SENTENCE: Chunks.SENTENCE}
 _ANSWER = judging.DetectionContext(judging.Direction.OUTPUT)
 
-# Without a pause, the gateway's event loop judges at most a quarter of the text that the service's event loop
+# Between two pauses, the gateway's event loop judges at most a quarter of the text that the service's event loop
 # judges. This takes at most 2 ms with named patterns and 5 ms with other patterns, even for the slowest texts.
-_SHARE = 4
-# The maximum number of pieces that the event loop judges without a pause, even if the pieces are short.
-_PIECES = 64
+_INLINE_DIVISOR = 4
+# The maximum number of pieces that the event loop judges between two pauses, even if the pieces are short.
+_MAX_INLINE_PIECES = 64
 # If detectors are too slow to judge this number of code points without a pause, the service runs them.
-_LEAST_INLINE = 1024
+_MIN_INLINE = 1024
 
 
 class LocalDetectors:
@@ -120,9 +120,9 @@ class LocalLibrary:
     """
 
     def __init__(self, listed: guardrails_pb2.ListDetectorsResponse, workers: ThreadPool) -> None:
-        own, limits = digest(), listed.limits
-        same = [each.detector_id for each in listed.detectors if each.library_digest == own]
-        self.names = frozenset(same if listed.HasField("limits") else ())
+        own_digest, limits = digest(), listed.limits
+        shared = [each.detector_id for each in listed.detectors if each.library_digest == own_digest]
+        self.names = frozenset(shared if listed.HasField("limits") else ())
         self._limits = JudgingLimits(
             limits.longest_text,
             HoldLimits(limits.held_back, limits.held_whole),
@@ -139,8 +139,8 @@ class LocalLibrary:
         """Return whether another library has the same detectors and limits."""
         return other is not None and (self.names, self._limits) == (other.names, other._limits)
 
-    def made(self, detectors: Sequence[Detector]) -> LocalDetectors | None:
-        """Make detectors. Return None if the service must judge instead. Compiling their patterns takes time."""
+    def build(self, detectors: Sequence[Detector]) -> LocalDetectors | None:
+        """Build detectors, which takes time for patterns. Return None if the service must judge instead."""
         if not {each.detector_id for each in detectors} <= self.names:
             return None
         try:
@@ -148,15 +148,18 @@ class LocalLibrary:
         except CausewayError:
             return None  # the service reports the error to the client
         limits = [0 if isinstance(rule.detector, Judge) else rule.detector.inline_limit for rule in rules]
-        inline = min(limits) // _SHARE
-        if inline < _LEAST_INLINE:
+        inline = min(limits) // _INLINE_DIVISOR
+        if inline < _MIN_INLINE:
             return None
         # The detectors share the limit, because each detector reads the text.
         return LocalDetectors(rules, self._limits, inline // len(rules), self._workers)
 
 
 class _LocalWatch:
-    """`ports.answering.Watch` in this process. `feed` returns all clearances and ignores input after a block."""
+    """`ports.answering.Watch` in this process.
+
+    `feed` returns all clearances, so `clearances` yields none. `feed` ignores input after a block or a failure.
+    """
 
     def __init__(
         self, session: Session, limits: JudgingLimits, inline: int, workers: ThreadPool, deadline: Deadline
@@ -167,13 +170,13 @@ class _LocalWatch:
         self._workers = workers
         self._deadline = deadline
         self._since_pause = 0  # the number of code points judged since the last pause for other tasks
-        self._over = asyncio.Event()
+        self._ended = asyncio.Event()
         self._failure: CausewayError | None = None
 
     async def feed(
         self, choice: int, text: str, *, last: bool = False, reply_json: bytes = b"", beside: bool = False
     ) -> Sequence[Clearance]:
-        if self._over.is_set():
+        if self._ended.is_set():
             return ()
         session = self._session
         pieces = (judging.Piece(choice, text, last, reply_json, beside),)
@@ -196,20 +199,20 @@ class _LocalWatch:
         return [_clearance(step) for step in steps]
 
     async def _pause(self, size: int) -> None:
-        """Let other tasks run before the text if the loop has judged much text since the last pause."""
-        size = max(size, self._inline // _PIECES)
+        """Let other tasks run before the loop judges this text if it has judged much text since the last pause."""
+        size = max(size, self._inline // _MAX_INLINE_PIECES)
         self._since_pause += size
         if self._since_pause > self._inline:
             self._since_pause = size
             await asyncio.sleep(0)
 
     async def end(self) -> None:
-        self._over.set()
+        self._ended.set()
 
     async def clearances(self) -> AsyncGenerator[Clearance, None]:
         try:
             async with asyncio.timeout(self._deadline.timeout()):
-                await self._over.wait()
+                await self._ended.wait()
         except TimeoutError:
             raise DeadlineExceeded("The request took longer than its deadline.") from None
         if self._failure is not None:
@@ -219,7 +222,7 @@ class _LocalWatch:
 
     def _end(self, failure: CausewayError | None = None) -> None:
         self._failure = failure
-        self._over.set()
+        self._ended.set()
 
 
 def _spec(detector: Detector) -> judging.DetectorSpec:

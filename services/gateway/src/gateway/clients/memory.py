@@ -1,4 +1,4 @@
-"""Store sessions in NATS. The key of a session expires some time after the session's last turn."""
+"""Store sessions in NATS. The bucket deletes a session `CAUSEWAY_MEMORY_HOURS` after its last turn."""
 
 from collections.abc import Awaitable, Callable
 
@@ -14,7 +14,7 @@ from gateway.domain.memory import StoredSession
 from gateway.domain.turn import Message
 
 _WHAT = "The memory of conversations"
-_messages = msgspec.json.Decoder(list[tuple[str, str]])
+_messages_decoder = msgspec.json.Decoder(list[tuple[str, str]])
 
 
 class NatsMemory:
@@ -40,7 +40,7 @@ class NatsMemory:
             entry = await call_nats(bucket.get(_key(principal, profile, name)), deadline, _WHAT)
         except KeyNotFoundError:
             return None
-        stored_messages = _messages.decode(entry.value or b"[]")
+        stored_messages = _messages_decoder.decode(entry.value or b"[]")
         return StoredSession(tuple(Message(role, text) for role, text in stored_messages), entry.revision or 0)
 
     async def replace(
@@ -70,10 +70,10 @@ class NatsMemory:
     async def forget(self, tenant: str, owner: str, deadline: Deadline) -> int:
         """See `ports.memory.Memory`."""
         bucket = await self._bucket()
-        found = await call_nats(key_value.names(bucket, keys.of_user(tenant, owner)), deadline, _WHAT)
-        for name in found:
-            await call_nats(bucket.purge(name), deadline, _WHAT)
-        return len(found)
+        session_keys = await call_nats(key_value.names(bucket, keys.of_user(tenant, owner)), deadline, _WHAT)
+        for key in session_keys:
+            await call_nats(bucket.purge(key), deadline, _WHAT)
+        return len(session_keys)
 
 
 def _key(principal: Principal, profile: str, name: str) -> str:

@@ -117,7 +117,7 @@ class SharedDetectors:
             if library is None:
                 continue
             try:
-                detectors = await self._workers.run(False, library.made, policy)
+                detectors = await self._workers.run(False, library.build, policy)
             except Exception:  # the service judges for this policy, and the task continues with the next policy
                 _log.exception("cannot compile the detectors of a policy; the guardrails service runs them")
                 continue

@@ -6,7 +6,7 @@ from typing import Any
 import msgspec
 from servicekit.errors import InvalidRequest
 
-_NAMES = {
+_TYPE_NAMES = {
     bool: "a boolean",
     int: "a whole number",
     float: "a number",
@@ -14,7 +14,6 @@ _NAMES = {
     dict: "an object",
     list: "a list",
 }
-
 
 _object = msgspec.json.Decoder(dict[str, msgspec.Raw])
 
@@ -61,7 +60,7 @@ def pick(raw: dict[str, msgspec.Raw], names: Iterable[str]) -> "Fields":
 
 
 def without(raw: dict[str, msgspec.Raw], names: Collection[str]) -> bytes:
-    """Return the object as JSON without the members with these names. The other values keep their bytes."""
+    """Return the object as JSON without these members. The other values stay unchanged, byte for byte."""
     return msgspec.json.encode({name: value for name, value in raw.items() if name not in names})
 
 
@@ -101,7 +100,7 @@ class Fields:
             return None
         is_valid = isinstance(value, (int, float)) if type_ is float else isinstance(value, type_)
         if not is_valid or (type_ is not bool and isinstance(value, bool)):
-            raise self.wrong(name, f"must be {_NAMES[type_]}")
+            raise self.wrong(name, f"must be {_TYPE_NAMES[type_]}")
         return value
 
     def text(self, name: str) -> str:
@@ -113,18 +112,18 @@ class Fields:
         """Return a boolean; false if absent."""
         return False if self._members.get(name) is None else self._typed(name, bool)
 
-    def integer(self, name: str, least: int, most: int) -> int | None:
+    def integer(self, name: str, minimum: int, maximum: int) -> int | None:
         """Return a whole number within bounds; None if absent."""
         value: int | None = self._typed(name, int)
-        if value is not None and not least <= value <= most:
-            raise self.wrong(name, f"must be between {least} and {most}")
+        if value is not None and not minimum <= value <= maximum:
+            raise self.wrong(name, f"must be between {minimum} and {maximum}")
         return value
 
-    def number(self, name: str, least: float, most: float) -> float | None:
+    def number(self, name: str, minimum: float, maximum: float) -> float | None:
         """Return a number within bounds; None if absent."""
         value: float | None = self._typed(name, float)
-        if value is not None and not least <= value <= most:
-            raise self.wrong(name, f"must be between {least:g} and {most:g}")
+        if value is not None and not minimum <= value <= maximum:
+            raise self.wrong(name, f"must be between {minimum:g} and {maximum:g}")
         return value
 
     def one_of(self, name: str, allowed: tuple[str, ...]) -> str:

@@ -164,6 +164,25 @@ def members_of(raw_json: bytes) -> dict[str, Any]:
     return members
 
 
+def choices_of(completion: Mapping[str, Any]) -> list[dict[str, Any]]:
+    """Return the choices of an answer that a model server sent in one piece; empty if it has no choices.
+
+    Raises:
+        Unavailable: A choice, a message or a tool call is not a JSON object.
+    """
+    choices = _objects(completion.get("choices"), "choices")
+    for message in _objects([choice.get("message") or {} for choice in choices], "messages"):
+        _objects(message.get("tool_calls"), "tool calls")
+    return choices
+
+
+def _objects(values: Any, name: str) -> list[dict[str, Any]]:
+    values = values or []
+    if not isinstance(values, list) or not all(isinstance(each, dict) for each in values):
+        raise Unavailable(f"The model server sent {name} that are not JSON objects. Check the model server.")
+    return values
+
+
 def merge(whole: dict[str, Any], piece: dict[str, Any]) -> None:
     """Add a streamed piece of a choice to the earlier pieces, as OpenAI's clients do.
 

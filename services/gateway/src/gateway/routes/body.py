@@ -9,6 +9,7 @@ from fastapi import Request, Response
 from servicekit.errors import Cancelled, UnsupportedMedia
 from servicekit.tasks import ended
 from starlette.requests import ClientDisconnect
+from starlette.types import Receive
 
 T = TypeVar("T")
 _JSON = "application/json"
@@ -54,7 +55,7 @@ async def while_connected(request: Request, work: Coroutine[Any, Any, T]) -> T:
     Raises:
         Cancelled: The client left.
     """
-    working, leaving = asyncio.ensure_future(work), asyncio.ensure_future(_wait_for_disconnect(request))
+    working, leaving = asyncio.ensure_future(work), asyncio.ensure_future(wait_for_disconnect(request.receive))
     try:
         await asyncio.wait((working, leaving), return_when=asyncio.FIRST_COMPLETED)
         if not working.done():
@@ -64,6 +65,7 @@ async def while_connected(request: Request, work: Coroutine[Any, Any, T]) -> T:
         await ended(working, leaving)
 
 
-async def _wait_for_disconnect(request: Request) -> None:
-    while (await request.receive())["type"] != "http.disconnect":
+async def wait_for_disconnect(receive: Receive) -> None:
+    """Wait until the client leaves. Messages with a body are ignored."""
+    while (await receive())["type"] != "http.disconnect":
         pass

@@ -31,6 +31,7 @@ from gateway.dialects.responses.exchange import ResponsesExchange
 from gateway.domain import Batch, Done
 from gateway.routes.answer_messages import begin_stream, server_timing, write
 from gateway.routes.background import Acceptance
+from gateway.routes.body import wait_for_disconnect
 from gateway.routes.citation_links import CitationLinks, unlinked
 from gateway.routes.heartbeat import Heartbeat
 from gateway.routes.logged_answers import LoggedAnswer
@@ -109,7 +110,7 @@ class ChatEndpoint:
             return
         tasks = (
             asyncio.ensure_future(self._answer(self.dialect(scope, body), scope, body, send)),
-            asyncio.ensure_future(_wait_for_disconnect(receive)),
+            asyncio.ensure_future(wait_for_disconnect(receive)),
         )
         try:
             await asyncio.wait(tasks, return_when=asyncio.FIRST_COMPLETED)
@@ -305,8 +306,3 @@ async def _body(scope: Scope, receive: Receive, accepted: Media) -> bytes:
         pieces.append(message.get("body", b""))
         more = message.get("more_body", False)
     return b"".join(pieces)
-
-
-async def _wait_for_disconnect(receive: Receive) -> None:
-    while (await receive())["type"] != "http.disconnect":
-        pass

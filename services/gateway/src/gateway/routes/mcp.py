@@ -24,7 +24,7 @@ from gateway.dialects.mcp.registration import PATH
 from gateway.identity.caller import Caller
 from gateway.ports.documents import Catalogue
 from gateway.ports.index_management import Indexes
-from gateway.routes.body import media_type_of
+from gateway.routes.body import media_type_of, wait_for_disconnect
 from gateway.server.public_address import PublicAddress
 from gateway.server.request_state import state_of
 from gateway.server.responses import JSON, respond
@@ -127,7 +127,7 @@ class McpEndpoint:
         left = asyncio.Event()
         streaming = message.streams and _STREAM in headers.get("accept", "")
         answering = asyncio.ensure_future(self._answer(scope, body, left, exchange, streaming=streaming))
-        tasks = answering, asyncio.ensure_future(_wait_for_disconnect(receive, left))
+        tasks = answering, asyncio.ensure_future(_set_after_disconnect(left, receive))
         try:
             if message.method == _CANCELLED and call:
                 await self._calls.cancel(call)
@@ -179,9 +179,8 @@ class McpEndpoint:
         )
 
 
-async def _wait_for_disconnect(receive: Receive, left: asyncio.Event) -> None:
-    while (await receive())["type"] != "http.disconnect":
-        pass
+async def _set_after_disconnect(left: asyncio.Event, receive: Receive) -> None:
+    await wait_for_disconnect(receive)
     left.set()
 
 

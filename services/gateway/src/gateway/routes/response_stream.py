@@ -12,6 +12,7 @@ from servicekit.deadline import Deadline
 from servicekit.tasks import ended
 from starlette.types import ASGIApp, Receive, Scope, Send
 
+from gateway.routes.body import wait_for_disconnect
 from gateway.routes.response_reading import ResponseReading
 from gateway.server.request_state import state_of
 from gateway.server.responses import NOSNIFF
@@ -54,7 +55,7 @@ class ResponseStream:
         found = await self._reading.find(state.principal, state.frontend, name, Deadline.after(self._timeout))
         async with aclosing(await self._reading.stream(state.principal, found, after)) as events:
             sending = asyncio.ensure_future(_send(events, send))
-            leaving = asyncio.ensure_future(_wait_for_disconnect(receive))
+            leaving = asyncio.ensure_future(wait_for_disconnect(receive))
             try:
                 await asyncio.wait((sending, leaving), return_when=asyncio.FIRST_COMPLETED)
             finally:
@@ -68,11 +69,6 @@ async def _send(events: AsyncGenerator[bytes, None], send: Send) -> None:
     async for data in events:
         await send({"type": "http.response.body", "body": data, "more_body": True})
     await send({"type": "http.response.body", "body": b"", "more_body": False})
-
-
-async def _wait_for_disconnect(receive: Receive) -> None:
-    while (await receive())["type"] != "http.disconnect":
-        pass
 
 
 def _starting_after(scope: Scope) -> int | None:

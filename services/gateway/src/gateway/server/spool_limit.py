@@ -10,22 +10,22 @@ _RETRY_SECONDS = 5.0
 
 
 class SpoolLimit:
-    """Refuses uploads for which the gateway has not enough disk space.
+    """Refuses an upload if the gateway does not have enough free disk space for it.
 
-    Forms and batches are in temporary files without a name, which the limit of a Kubernetes `emptyDir` does not
-    count. Therefore this layer reserves space for each upload before reading it: twice its length, or twice the
-    maximum length if the length is unknown.
+    The gateway keeps forms and batches in temporary files without a name. These files do not count towards the size
+    limit of a Kubernetes `emptyDir`. Therefore this layer reserves space for each upload before the gateway reads
+    it: twice its length, or twice the maximum length if the length is unknown.
 
     Args:
         app: The inner application.
-        room: The maximum number of bytes of all uploads together.
-        largest: The maximum number of bytes of one upload.
+        capacity: The maximum number of bytes that all uploads reserve together.
+        max_upload: The maximum number of bytes of one upload.
     """
 
-    def __init__(self, app: ASGIApp, room: int, largest: int) -> None:
+    def __init__(self, app: ASGIApp, capacity: int, max_upload: int) -> None:
         self._app = app
-        self._free_bytes = room
-        self._largest = largest
+        self._free_bytes = capacity
+        self._max_upload = max_upload
 
     async def __call__(self, scope: Scope, receive: Receive, send: Send) -> None:
         """Serve one request.
@@ -39,7 +39,7 @@ class SpoolLimit:
             return
         length = dict(scope["headers"]).get(b"content-length", b"")
         # `BodyLimit` refuses an invalid length, or one that is too large.
-        reserved = _FILES * min(int(length) if length.isdigit() else self._largest, self._largest)
+        reserved = _FILES * min(int(length) if length.isdigit() else self._max_upload, self._max_upload)
         if reserved > self._free_bytes:
             raise RateLimited("Too many uploads are in progress. Try again later.", retry_after=_RETRY_SECONDS)
         self._free_bytes -= reserved

@@ -5,7 +5,7 @@ from typing import Any
 
 import httpx
 import pytest
-from gateway.domain import Action, Detector, Detectors
+from gateway.domain import Action, Completion, Detector, Detectors
 
 PATH = "/v1/completions"
 QUESTION = "When does the ferry leave?"
@@ -28,6 +28,15 @@ async def test_an_answer_in_one_piece(client: httpx.AsyncClient, fakes: Any) -> 
     assert [(message.role, message.text) for message in prompt.messages] == [("user", QUESTION)]
     assert (prompt.passthrough_json, prompt.plain) == (b"", False)
     assert json.loads(prompt.parameters_json) == {"temperature": 0.5, "user": "ann"}
+
+
+async def test_an_invalid_answer_in_one_piece_is_a_failure_of_the_model_server(
+    client: httpx.AsyncClient, fakes: Any
+) -> None:
+    """A choice or a message that is not an object causes a 503."""
+    for choices in ([1], "x", [{"message": "x"}]):
+        fakes.generator.script = [[Completion(json.dumps({"choices": choices}).encode())]]
+        assert (await client.post(PATH, json={"model": "fake", "prompt": QUESTION})).status_code == 503
 
 
 async def test_a_streamed_answer(client: httpx.AsyncClient) -> None:

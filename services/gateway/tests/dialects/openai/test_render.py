@@ -256,6 +256,16 @@ def test_an_answer_in_one_piece_instead_of_a_stream() -> None:
     assert done == "[DONE]"
 
 
+@pytest.mark.parametrize(
+    "choices",
+    [[1], "x", [{"message": "x"}], [{"message": {"tool_calls": [1]}}], [{"message": {"tool_calls": "x"}}]],
+)
+def test_an_invalid_answer_in_one_piece_is_a_failure_of_the_model_server(choices: Any) -> None:
+    """A choice, a message or a tool call that is not an object raises `Unavailable`."""
+    with pytest.raises(Unavailable, match="not JSON objects"):
+        exchange().render([Completion(json.dumps({"choices": choices}).encode())])
+
+
 def finding(direction: Direction, item: int, start: int = 0) -> Detections:
     return Detections(direction, item, (Finding("d", "pii", "mail", 1.0, Action.REPORT, start, start + 1, "x"),))
 

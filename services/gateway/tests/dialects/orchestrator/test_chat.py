@@ -9,7 +9,7 @@ from causeway_testing.gateway.answering import FakeGenerator
 from gateway.dialects.exchange import ChatRequest
 from gateway.dialects.openai.chat import OpenAiChat
 from gateway.dialects.orchestrator.chat import OrchestratorChat
-from gateway.domain import Action, Chunking, Delta, DetectorKind, Finish, InputScope, Start, Turn, Usage
+from gateway.domain import Action, Chunking, Completion, Delta, DetectorKind, Finish, InputScope, Start, Turn, Usage
 from gateway.frontends.profiles import Frontend, GuardrailsWire
 from servicekit.errors import CausewayError, Unavailable
 from servicekit.principal import LOCAL
@@ -112,6 +112,16 @@ async def test_an_answer_in_one_piece(client: httpx.AsyncClient, fakes: Any) -> 
     [entry] = body["detections"]["output"]
     assert (entry["choice_index"], entry["results"][0]["start"], entry["results"][0]["end"]) == (0, 2, 8)
     assert body["warnings"] == [{"type": "UNSUITABLE_OUTPUT", "message": "Unsuitable output detected."}]
+
+
+async def test_an_invalid_answer_in_one_piece_is_a_failure_of_the_model_server(
+    client: httpx.AsyncClient, fakes: Any
+) -> None:
+    """The client of a stream gets the error of an unavailable model server."""
+    body = {"model": "fake", "messages": HI, "detectors": {"input": {"words": {}}}, "stream": True}
+    for choices in ([1], "x", [{"message": "x"}], [{"message": {"tool_calls": [1]}}]):
+        fakes.generator.script = [[Completion(json.dumps({"choices": choices}).encode())]]
+        assert "Check the model server." in (await client.post(PATH, json=body)).text
 
 
 @pytest.mark.parametrize("stream", [False, True])

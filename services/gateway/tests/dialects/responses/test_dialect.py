@@ -248,6 +248,38 @@ async def test_a_model_that_answers_in_one_piece(client: httpx.AsyncClient, fake
     assert answer.output[1].arguments == "{}"
 
 
+@pytest.mark.parametrize("stream", [False, True])
+@pytest.mark.parametrize("choices", [[1], "x", [{"message": "x"}]])
+async def test_an_invalid_answer_in_one_piece_is_a_failure_of_the_model_server(
+    client: httpx.AsyncClient, fakes: Any, stream: bool, choices: Any
+) -> None:
+    """The client gets the error of an unavailable model server."""
+    fakes.generator.script = [[Completion(json.dumps({"choices": choices}).encode())]]
+    answer = await client.post(PATH, json={"input": "When?", "stream": stream})
+    if stream:
+        *_, error, _failed = responses.events(answer.text)
+        assert "Check the model server." in error.message
+    else:
+        assert answer.status_code == 503
+
+
+async def test_an_answer_in_one_piece_with_invalid_counts(client: httpx.AsyncClient, fakes: Any) -> None:
+    """The gateway ignores a usage, a token count and a finish reason of the wrong type."""
+    choice = {"message": {"content": "At nine."}, "finish_reason": ["stop"]}
+    for usage in ("x", {"prompt_tokens": "x", "completion_tokens": True}):
+        fakes.generator.script = [[Completion(json.dumps({"choices": [choice], "usage": usage}).encode())]]
+        answer = await whole(client, input="When?")
+        assert (answer.status, answer.output_text) == ("completed", "At nine.")
+        assert answer.usage is None or answer.usage.total_tokens == 0
+
+
+async def test_a_boolean_is_not_a_token_count(client: httpx.AsyncClient, fakes: Any) -> None:
+    """The gateway counts no tokens if the model server sends a boolean instead of a number."""
+    usage = b'{"prompt_tokens_details":{"cached_tokens":true}}'
+    fakes.generator.script = [[Start(b"{}"), Delta(0, "At nine.")], [Finish(0, "stop"), Usage(1, 2, usage)]]
+    assert '"cached_tokens":0' in (await client.post(PATH, json={"input": "When?"})).text
+
+
 async def test_a_blocked_answer(client: httpx.AsyncClient, fakes: Any) -> None:
     """The response is incomplete because of the filter, and its text is the profile's message."""
     fakes.policy = Detectors(output=(Detector("words", Action.BLOCK),))

@@ -15,20 +15,20 @@ from gateway.dialects.mcp.calls import Calls
 from gateway.ports.documents import Catalogue
 from gateway.ports.index_management import Indexes
 
-PAGE = 100
+PAGE_SIZE = 100
 """The maximum number of documents in a page of the list."""
 _TEXT = "text/plain"
-_META = "causeway/"
-_LONGEST_CURSOR = 4096
+_META_PREFIX = "causeway/"
+_MAX_CURSOR_LENGTH = 4096
 
-_cursor = msgspec.json.Decoder(tuple[str, str])
+_cursor_decoder = msgspec.json.Decoder(tuple[str, str])
 
 
 class Resources:
     """Lists documents and reads their texts.
 
     Args:
-        calls: Reads documents, like the tool ``fetch``.
+        calls: Reads documents. The tool ``fetch`` uses the same object.
         catalogue: Lists the documents of an index.
         indexes: Lists the indexes.
     """
@@ -45,14 +45,14 @@ class Resources:
                 name="document",
                 title="A document's text",
                 uri_template=links.TEMPLATE,
-                description="The text of a document, by its index and its id. offset and length select a part of "
-                "it in characters, first_page and last_page some of its pages.",
+                description="The text of a document. The URI contains its index and its id. offset and length "
+                "select a part of the text in characters; first_page and last_page select pages.",
                 mime_type=_TEXT,
             )
         ]
 
     async def page(self, agent: AgentRequest, cursor: str) -> tuple[list[types.Resource], str]:
-        """Return a page of the documents that the caller may see, and the cursor of the next page or empty.
+        """Return a page of the documents that the caller may see, and the next page's cursor (empty: no next page).
 
         Raises:
             InvalidRequest: The cursor is invalid.
@@ -63,7 +63,9 @@ class Resources:
         listed: list[types.Resource] = []
         for name in names:
             page_token = token if name == index else ""
-            page = await self._catalogue.page(agent.principal, name, PAGE - len(listed), page_token, agent.deadline)
+            page = await self._catalogue.page(
+                agent.principal, name, PAGE_SIZE - len(listed), page_token, agent.deadline
+            )
             listed += [
                 types.Resource(
                     name=links.document_name(name, each.document_id),
@@ -75,7 +77,7 @@ class Resources:
             ]
             if page.next_token:
                 return listed, _to_cursor(name, page.next_token)
-            if len(listed) == PAGE and name != names[-1]:
+            if len(listed) == PAGE_SIZE and name != names[-1]:
                 return listed, _to_cursor(names[names.index(name) + 1], "")
         return listed, ""
 
@@ -90,10 +92,10 @@ class Resources:
         arguments: dict[str, Any] = dict(numbers)
         index, read, part = await self._calls.read(agent, name, Fields({"id": name, **arguments}))
         meta = {
-            f"{_META}index": index,
-            f"{_META}title": read.stored.sourcefile,
-            f"{_META}pages": read.pages,
-            f"{_META}next_offset": part.offset + part.length if read.is_truncated else None,
+            f"{_META_PREFIX}index": index,
+            f"{_META_PREFIX}title": read.stored.sourcefile,
+            f"{_META_PREFIX}pages": read.pages,
+            f"{_META_PREFIX}next_offset": part.offset + part.length if read.is_truncated else None,
         }
         return types.TextResourceContents(uri=uri, mime_type=_TEXT, text=read.text, _meta=meta)
 
@@ -104,8 +106,8 @@ def _to_cursor(index: str, token: str) -> str:
 
 def _from_cursor(cursor: str) -> tuple[str, str]:
     try:
-        if len(cursor) > _LONGEST_CURSOR:
+        if len(cursor) > _MAX_CURSOR_LENGTH:
             raise ValueError
-        return _cursor.decode(base64.b64decode(cursor, altchars=b"-_", validate=True))
+        return _cursor_decoder.decode(base64.b64decode(cursor, altchars=b"-_", validate=True))
     except (binascii.Error, ValueError):
         raise InvalidRequest("cursor must be the nextCursor of an earlier page.", field="cursor") from None

@@ -16,7 +16,7 @@ from gateway.dialects.openai.chat import OpenAiChat
 from gateway.dialects.openai.render import NOT_FINISHED, OpenAiExchange
 from gateway.dialects.problem import problem
 from gateway.domain import Batch, Completion, Delta, Finish
-from gateway.domain.deltas import members_of
+from gateway.domain.deltas import choices_of, members_of
 
 _FIELD_NAMES = {"index": "index_name", "messages": "prompt"}
 # Features that a chat request does not have. Only the values that disable a feature are allowed.
@@ -122,22 +122,20 @@ class TextExchange(OpenAiExchange):
 
 def _as_text(completion: Completion) -> Completion:
     body = members_of(completion.raw_json)
-    choices = body.get("choices")
     texts = [
         {
             "index": choice.get("index", at),
-            "text": _content(choice.get("message")),
+            "text": _content(choice.get("message") or {}),
             "logprobs": None,
             "finish_reason": choice.get("finish_reason"),
         }
-        for at, choice in enumerate(choices if isinstance(choices, list) else ())
-        if isinstance(choice, dict)
+        for at, choice in enumerate(choices_of(body))
     ]
     return Completion(_encode(body | {"object": "text_completion", "choices": texts}))
 
 
-def _content(message: Any) -> str:
-    content = message.get("content") if isinstance(message, dict) else None
+def _content(message: dict[str, Any]) -> str:
+    content = message.get("content")
     parts = content if isinstance(content, list) else ()
     texts = [part.get("text") for part in parts if isinstance(part, dict)]
     return content if isinstance(content, str) else "".join(text for text in texts if isinstance(text, str))

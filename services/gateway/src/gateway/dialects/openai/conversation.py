@@ -1,4 +1,4 @@
-"""Reads and validates the messages of an OpenAI request, and splits them into question and history."""
+"""Read and validate the messages of an OpenAI request, and split them into question and history."""
 
 import itertools
 from collections.abc import Sequence
@@ -75,7 +75,7 @@ def _is_text(part: object) -> bool:
 
 
 def searchable(message: Message) -> bool:
-    """Return whether RAGEngine's algorithm can handle a message."""
+    """Return whether RAGEngine's search algorithm supports the role and the content of a message."""
     return message.role in _SEARCHABLE_ROLES and not (message.role == "user" and message.content_json)
 
 
@@ -93,13 +93,13 @@ def split(messages: list[Message]) -> tuple[list[int], list[int]]:
 
 
 def common_extra(questions: list[Message]) -> bytes:
-    """Return the members of these messages except the text, or empty if these members are not all the same."""
+    """Return the members of the messages other than the text, or empty bytes if the messages differ in them."""
     first = questions[0].extra_json
     return first if all(message.extra_json == first for message in questions) else b""
 
 
 def gaps(question: Sequence[Message]) -> tuple[int, ...]:
-    """Return the gaps of the messages (`Message.gaps`) as positions in the question that joins the messages."""
+    """Convert the `gaps` of messages to positions in the question, which joins the texts of the messages."""
     positions: list[int] = []
     begin = 0
     for message in question:
@@ -123,7 +123,7 @@ def check_readable(messages: list[Message], *, policy: bool) -> None:
 
     Args:
         messages: All messages.
-        policy: Whether a policy applies, which judges the messages of all roles.
+        policy: Whether a policy applies. The detectors of a policy judge the messages of all roles.
 
     Raises:
         InvalidRequest: A message has parts other than text, or an unknown role.

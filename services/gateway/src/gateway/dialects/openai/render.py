@@ -31,7 +31,7 @@ from gateway.domain import (
     Turn,
     Usage,
 )
-from gateway.domain.deltas import drop_indexes, members_of, merge
+from gateway.domain.deltas import choices_of, drop_indexes, members_of, merge
 
 _encode = msgspec.json.encode
 _object = msgspec.json.Decoder(dict[str, msgspec.Raw])
@@ -303,7 +303,7 @@ def _members_text(raw_json: bytes) -> bytes:
 
 def _as_chunk(completion: bytes) -> bytes:
     body = members_of(completion)
-    for choice in body.get("choices") or ():
+    for choice in choices_of(body):
         delta = choice["delta"] = choice.pop("message", None) or {}
         for number, call in enumerate(delta.get("tool_calls") or ()):
             call.setdefault("index", number)

@@ -1,8 +1,9 @@
 """The errors of the guardrails orchestrator's routes: ``{"code": status, "details": text}``.
 
-An invalid request has the status 422, but a body that is not JSON and a message with an unknown role have 400. An
-error of a detector or a model server keeps its status, and its message names the detector or the model. The
-reference implementation uses status 500 for most errors that the request did not cause.
+An invalid request has the status 422, but a body that is not JSON and a message with an unknown role have 400.
+With `GuardrailsWire.ADR`, an error of a detector or a model server keeps its status, and its message names the
+detector or the model. With `GuardrailsWire.ORCHESTRATOR`, most errors that the request did not cause have the
+status 500 and the message `UNEXPECTED`, as in the reference implementation.
 """
 
 import msgspec
@@ -63,7 +64,7 @@ def check_failures(failures: tuple[DetectorFailure, ...], direction: Direction, 
 
 
 def _may_fail(detector: Detector, failure: DetectorFailure) -> bool:
-    # If the text is empty, the gateway does not call a detector that only reports.
+    # A detector is not called if the passages that it compares with the text are missing.
     return detector.allow_on_error or (failure.not_asked and detector.action is Action.REPORT)
 
 
@@ -93,7 +94,7 @@ def body(error: CausewayError, wire: GuardrailsWire = GuardrailsWire.ADR, *, req
 
 
 def client_error(error: CausewayError, wire: GuardrailsWire) -> CausewayError:
-    """Return the error as a type of error whose HTTP status these routes use."""
+    """Convert an error to an error whose `http_status` is the `status` of these routes."""
     if wire is GuardrailsWire.ORCHESTRATOR and _unexpected(error, http_status(error)):
         return Unexpected()
     return unprocessable(error)

@@ -28,7 +28,7 @@ from gateway.domain import (
     Turn,
     Usage,
 )
-from gateway.domain.deltas import members_of
+from gateway.domain.deltas import choices_of, members_of
 from gateway.frontends.profiles import GuardrailsWire
 
 _encode = msgspec.json.encode
@@ -268,7 +268,7 @@ class OrchestratorStream:
     def _completion(self, raw_json: bytes, out: list[bytes]) -> None:
         """Render an answer that the model server sent in one piece, although the gateway requested a stream."""
         members = members_of(raw_json)
-        members["choices"] = [self._form.to_chunk_choice(choice) for choice in members.get("choices") or ()]
+        members["choices"] = [self._form.to_chunk_choice(choice) for choice in choices_of(members)]
         self._pass_through(_encode(members | {"object": self._form.chunk}), out)
 
     # --- the end -------------------------------------------------------------------------------------------------

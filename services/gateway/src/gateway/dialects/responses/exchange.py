@@ -11,7 +11,7 @@ from gateway.dialects.answer import detections_block, directions_of, warnings_of
 from gateway.dialects.openai.render import source_node
 from gateway.dialects.responses import moderation, record
 from gateway.dialects.responses.conversation import Summary
-from gateway.dialects.responses.members import error_of, search_result, usage_of
+from gateway.dialects.responses.members import error_of, search_result, token_count, usage_of
 from gateway.dialects.responses.output import Output, OutputOptions
 from gateway.dialects.responses.parts import Events, encoded
 from gateway.dialects.responses.request import ENCRYPTED_REASONING, CheckedRequest
@@ -33,7 +33,7 @@ from gateway.domain import (
     Turn,
     Usage,
 )
-from gateway.domain.deltas import members_of
+from gateway.domain.deltas import choices_of, members_of
 from gateway.domain.responses import IN_PROGRESS, QUEUED, RESPONSE, RUNNING, ContinuedData, Stored, named, new_name
 
 DROPPED_TOOLS = b"x-causeway-dropped-tools"
@@ -176,7 +176,7 @@ class ResponsesExchange:
         """Take the first choice of an answer that the model server sent in one piece."""
         self._model = self.turn.answers_as or str(completion.get("model") or self._model)
         self._begin()
-        choice: dict[str, Any] = next(iter(completion.get("choices") or ()), {})
+        choice = next(iter(choices_of(completion)), {})
         message = {name: value for name, value in (choice.get("message") or {}).items() if value is not None}
         text = message.pop("content", "")
         beside = _encode({"logprobs": choice["logprobs"]}) if choice.get("logprobs") else b""
@@ -184,10 +184,11 @@ class ResponsesExchange:
         self._output.take(Delta(0, "", _encode(thought)))
         self._output.take(Delta(0, text if isinstance(text, str) else "", b"", beside))
         self._output.take(Delta(0, "", _encode(message)))
-        self._finish_reason = choice.get("finish_reason") or ""
-        usage = completion.get("usage") or {}
-        if usage:
-            prompt, answered = (int(usage.get(name) or 0) for name in ("prompt_tokens", "completion_tokens"))
+        reason = choice.get("finish_reason")
+        self._finish_reason = reason if isinstance(reason, str) else ""
+        usage = completion.get("usage")
+        if usage and isinstance(usage, dict):
+            prompt, answered = (token_count(usage, name) for name in ("prompt_tokens", "completion_tokens"))
             self.usage = Usage(prompt, answered, _encode(usage))
 
     def render_failure(self, error: CausewayError) -> bytes:

@@ -34,11 +34,11 @@ def usage_of(usage: Usage | None) -> dict[str, Any] | None:
     return {
         "input_tokens": usage.prompt_tokens,
         "input_tokens_details": {
-            "cached_tokens": _count(prompt, "cached_tokens"),
-            "cache_write_tokens": _count(prompt, "cache_write_tokens"),
+            "cached_tokens": token_count(prompt, "cached_tokens"),
+            "cache_write_tokens": token_count(prompt, "cache_write_tokens"),
         },
         "output_tokens": usage.completion_tokens,
-        "output_tokens_details": {"reasoning_tokens": _count(answered, "reasoning_tokens")},
+        "output_tokens_details": {"reasoning_tokens": token_count(answered, "reasoning_tokens")},
         "total_tokens": usage.prompt_tokens + usage.completion_tokens,
     }
 
@@ -47,8 +47,9 @@ def _details(counts: dict[str, Any], name: str) -> dict[str, Any]:
     return value if isinstance(value := counts.get(name), dict) else {}
 
 
-def _count(details: dict[str, Any], name: str) -> int:
-    return value if isinstance(value := details.get(name), int) else 0
+def token_count(counts: dict[str, Any], name: str) -> int:
+    """Return a token count of a model server; 0 if it is absent or not a whole number."""
+    return value if type(value := counts.get(name)) is int else 0
 
 
 def error_of(error: CausewayError) -> dict[str, str]:

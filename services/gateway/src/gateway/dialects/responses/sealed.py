@@ -16,7 +16,7 @@ class Sealed:
     """Encrypts and decrypts the contents of one user in one front end.
 
     Attributes:
-        sealing: Encrypts and decrypts, or None if the platform has no keys.
+        sealing: Encrypts and decrypts. None: texts are not encrypted, and encrypted contents are refused.
         owner: The user.
         profile: The name of the front end.
     """
@@ -26,14 +26,14 @@ class Sealed:
     profile: str
 
     def seal(self, kind: str, text: str) -> str:
-        """Return the encrypted text, or empty if the gateway has no key yet."""
+        """Return the encrypted text, or an empty string if the gateway has no key yet."""
         return "" if self.sealing is None else self.sealing.seal(self.owner, self.profile, kind, text)
 
     def unseal(self, kind: str, fields: Fields) -> str:
-        """Return the text of an item's ``encrypted_content``, or empty if the item has no such member.
+        """Return the decrypted ``encrypted_content`` of an item, or an empty string if the item has no such member.
 
         Raises:
-            InvalidRequest: The content belongs to another user or another front end.
+            InvalidRequest: The content is damaged or expired, or belongs to another user or front end.
             Unavailable: The gateway has no keys yet.
         """
         content = fields.text("encrypted_content")
@@ -42,6 +42,7 @@ class Sealed:
         text = None if self.sealing is None else self.sealing.unseal(self.owner, self.profile, kind, content)
         if text is None:
             raise fields.wrong(
-                "encrypted_content", "cannot be decrypted: it belongs to another user or front end. Leave it out"
+                "encrypted_content",
+                "cannot be decrypted: it is damaged, expired, or belongs to another user or front end. Omit it",
             )
         return text
