@@ -124,6 +124,18 @@ def test_the_targets_of_pages_exist(root: Path) -> None:
             assert targeted <= targets, page
 
 
+def test_a_setting_has_one_description(root: Path) -> None:
+    """A setting of several services has the same description in each of them."""
+    rows = re.findall(
+        r"^\| `(CAUSEWAY_\w+)` \| .*? \| (.*) \|$", (root / "docs/settings.md").read_text(), re.MULTILINE
+    )
+    meanings: dict[str, set[str]] = {}
+    for name, meaning in rows:
+        meanings.setdefault(name, set()).add(meaning)
+    assert len(meanings) < len(rows)
+    assert [name for name, texts in meanings.items() if len(texts) > 1] == []
+
+
 def test_the_settings_of_pages_exist(root: Path) -> None:
     """The variables in pages are settings of services, of the command line or of the tests."""
     settings = set(re.findall(r"CAUSEWAY_\w+", (root / "docs/settings.md").read_text()))

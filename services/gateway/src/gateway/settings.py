@@ -54,14 +54,14 @@ class Settings(OriginalSettings, IdentitySettings):
         description="Run a policy's pattern detectors in the gateway, if the guardrails service runs the same "
         "version (docs/guardrails.md). False: the service runs all detectors.",
     )
-    nats_url: str = Field("nats://127.0.0.1:4222", description="Address of NATS.")
-    nats_replicas: int = Field(1, ge=1, le=5, description="Number of copies of the data in NATS.")
+    nats_url: str = Field("nats://127.0.0.1:4222", description="URL of NATS.")
+    nats_replicas: int = Field(1, ge=1, le=5, description="Number of replicas in NATS; 3 in production.")
     nats_stream_bytes: int = Field(
         STREAM_BYTES,
         ge=1024**2,
-        description="Maximum bytes of each NATS stream, except documents and pictures, which the disk limits. "
-        "NATS reserves the bytes at its start, in total about 5 times this value. Set the same value for gateway "
-        "and workers.",
+        description="Maximum bytes of each NATS stream, except those of documents and pictures, which the disk "
+        "limits. NATS reserves these bytes when it creates a stream, in total about 5 times this value. "
+        "Set the same value for gateway and workers.",
     )
     usage_bytes: int | None = Field(
         None,

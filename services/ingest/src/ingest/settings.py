@@ -13,8 +13,8 @@ class Settings(OriginalSettings, GrpcServiceSettings):
     """The settings of a worker, from environment variables with the prefix ``CAUSEWAY_``."""
 
     ingest_port: int = Field(50054, ge=0, le=65535, description="Port of the health checks; 0 selects a free port.")
-    nats_url: str = Field("nats://127.0.0.1:4222", description="URL of the NATS server with the jobs.")
-    nats_replicas: int = Field(1, ge=1, le=5, description="Number of NATS replicas; 3 in production.")
+    nats_url: str = Field("nats://127.0.0.1:4222", description="URL of NATS.")
+    nats_replicas: int = Field(1, ge=1, le=5, description="Number of replicas in NATS; 3 in production.")
     nats_stream_bytes: int = Field(
         STREAM_BYTES,
         ge=1024**2,
@@ -25,11 +25,11 @@ class Settings(OriginalSettings, GrpcServiceSettings):
     retriever_target: str = Field("127.0.0.1:50051", description="gRPC target of the retriever.")
     embeddings_file: Path | None = Field(
         None,
-        description="YAML file of embedding models (docs/embeddings.md), the same as the retriever's. Without "
-        "it, the bundled model is used.",
+        description="YAML file of embedding models (docs/embeddings.md), the same for retriever and ingest; none: "
+        "the bundled model.",
     )
     model_cache: Path | None = Field(
-        None, description="Directory of the bundled embedding model; the default is the user's cache."
+        None, description="Directory of the bundled embedding model; none: the user's cache directory."
     )
 
     ingest_jobs: int = Field(
@@ -53,7 +53,7 @@ class Settings(OriginalSettings, GrpcServiceSettings):
     ingest_urls: UrlPatterns = Field(
         [],
         description="Hosts from which documents may be fetched, as a JSON list: `docs.example.org`, "
-        "`*.example.org`, `*`, with `:8443` for another port. Without hosts, URLs are refused. "
+        "`*.example.org`, `*`, with `:8443` for another port. Empty: URLs are refused. "
         "Set the same value for gateway and workers.",
     )
     ingest_url_seconds: float = Field(

@@ -18,7 +18,8 @@ class RetrieverSettings(StoreSettings, GrpcServiceSettings):
     trace_content: bool = Field(False, description="Whether traces have the text of search queries.")
     embeddings_file: Path | None = Field(
         None,
-        description="YAML file of embedding models (docs/embeddings.md), also for ingest; none: the bundled one.",
+        description="YAML file of embedding models (docs/embeddings.md), the same for retriever and ingest; none: "
+        "the bundled model.",
     )
     rerankers_file: Path | None = Field(
         None, description="YAML file of rerankers (docs/retrieval.md); none: nothing is reranked."
