@@ -5,6 +5,7 @@ import contextlib
 from collections.abc import AsyncIterator
 from pathlib import Path
 
+from causeway_testing.clock import ManualClock
 from causeway_testing.servers import eventually, nats_server
 from gateway.clients.nats_connection import NatsLink
 from gateway.clients.period_keys import PeriodKeyWatch
@@ -13,21 +14,12 @@ from gateway.identity.link_signing import LIFETIME_SECONDS, LinkedDocument, Link
 from servicekit.errors import Unavailable
 from servicekit.principal import Principal
 
+MID_PERIOD = LinkKeys.PERIOD_SECONDS * 40_000 + LinkKeys.PERIOD_SECONDS / 2
 LINKED = LinkedDocument("p", "t", "i", "d", 1, "u", "", (), (), False, "", 2**40)  # the fields of a link
 
 
-class Clock:
-    """A clock that tests set, in the middle of a period."""
-
-    def __init__(self) -> None:
-        self.now = LinkKeys.PERIOD_SECONDS * 40_000 + LinkKeys.PERIOD_SECONDS / 2
-
-    def __call__(self) -> float:
-        return self.now
-
-
 @contextlib.asynccontextmanager
-async def replica(url: str, clock: Clock) -> AsyncIterator[tuple[LinkKeys, PeriodKeyWatch]]:
+async def replica(url: str, clock: ManualClock) -> AsyncIterator[tuple[LinkKeys, PeriodKeyWatch]]:
     """Start the keys and the watch of one gateway."""
     ring = LinkKeys(clock)
     async with (
@@ -46,7 +38,7 @@ def opens(ring: LinkKeys, signature: str | None) -> bool:
 
 async def test_replicas_share_keys_that_rotate(tmp_path: Path) -> None:
     """Replicas share one key per period. The next key exists before its period, and old signatures stay valid."""
-    clock = Clock()
+    clock = ManualClock(MID_PERIOD)
     async with nats_server(tmp_path / "nats") as url, replica(url, clock) as (first, one):
         async with replica(url, clock) as (second, other):
             await eventually(lambda: bool(first.ids and second.ids))
@@ -69,7 +61,7 @@ async def test_replicas_share_keys_that_rotate(tmp_path: Path) -> None:
 
 async def test_links_work_during_an_outage_of_nats(tmp_path: Path) -> None:
     """Old links open and new links are signed while NATS cannot be reached."""
-    clock = Clock()
+    clock = ManualClock(MID_PERIOD)
     async with contextlib.AsyncExitStack() as stack:
         async with nats_server(tmp_path / "nats") as url:
             ring, _ = await stack.enter_async_context(replica(url, clock))

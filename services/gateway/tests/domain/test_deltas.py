@@ -133,12 +133,6 @@ def test_malformed_calls_are_calls(odd: Any) -> None:
     assert json.loads(tool_calls_json([calls[0]])) == {"tool_calls": odd if isinstance(odd, list) else [odd]}
 
 
-def test_an_unreadable_delta_is_a_failure_of_the_model_server() -> None:
-    """A delta with invalid JSON raises `Unavailable`."""
-    with pytest.raises(Unavailable):
-        _ = Delta(0, "", b"{").parts
-
-
 @given(
     st.lists(st.tuples(st.integers(0, 2), st.text(max_size=5)), min_size=1, max_size=12),
     st.lists(st.text(max_size=5), max_size=4),

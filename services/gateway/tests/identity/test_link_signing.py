@@ -1,6 +1,7 @@
 import base64
 
 import pytest
+from causeway_testing.clock import ManualClock
 from gateway.identity.link_signing import LinkedDocument, LinkKeys
 from hypothesis import given
 from hypothesis import strategies as st
@@ -28,19 +29,9 @@ def linked(**more: object) -> LinkedDocument:
     return LinkedDocument(**(fields | more))  # type: ignore[arg-type]  # the values have the types of the fields
 
 
-class Clock:
-    """A clock that tests set."""
-
-    def __init__(self) -> None:
-        self.now = NOW
-
-    def __call__(self) -> float:
-        return self.now
-
-
 def test_a_signature_restores_its_claims() -> None:
     """The signature restores all fields and the principal, and its characters need no encoding in a URL."""
-    ring = LinkKeys.of(KEY, now=Clock())
+    ring = LinkKeys.of(KEY, now=ManualClock(NOW))
     signature = ring.sign(linked())
     assert signature is not None
     assert signature.replace(".", "").replace("_", "").replace("-", "").isalnum()
@@ -55,7 +46,7 @@ def test_a_signature_restores_its_claims() -> None:
 @given(st.integers(0, 400), st.characters(codec="ascii"))
 def test_no_character_can_be_changed(at: int, character: str) -> None:
     """A signature with any changed character is refused."""
-    ring = LinkKeys.of(KEY, now=Clock())
+    ring = LinkKeys.of(KEY, now=ManualClock(NOW))
     signature = ring.sign(linked()) or ""
     at %= len(signature)
     changed = signature[:at] + character + signature[at + 1 :]
@@ -81,23 +72,23 @@ WRONG = [
 def test_an_invalid_signature_is_refused(wrong: str) -> None:
     """An invalid signature is refused with the usual message, and never causes an internal error."""
     with pytest.raises(PermissionDenied, match="Ask again to get a new one"):
-        LinkKeys.of(KEY, now=Clock()).verify(wrong)
+        LinkKeys.of(KEY, now=ManualClock(NOW)).verify(wrong)
 
 
 def test_the_claims_cannot_be_swapped() -> None:
     """The claims of one link with the code of another are refused, and so is a key of another deployment."""
-    ring = LinkKeys.of(KEY, now=Clock())
+    ring = LinkKeys.of(KEY, now=ManualClock(NOW))
     mine, other = (ring.sign(linked(tenant=each)) or "" for each in ("north", "south"))
     with pytest.raises(PermissionDenied):
         ring.verify(f"{other.rpartition('.')[0]}.{mine.rpartition('.')[2]}")
     with pytest.raises(PermissionDenied):
-        LinkKeys.of(OLD, now=Clock()).verify(mine)
+        LinkKeys.of(OLD, now=ManualClock(NOW)).verify(mine)
     assert b"south" in base64.urlsafe_b64decode(other.split(".")[2] + "==")
 
 
 def test_a_link_expires() -> None:
     """A link expires at its time, to the second."""
-    clock = Clock()
+    clock = ManualClock(NOW)
     ring = LinkKeys.of(KEY, now=clock)
     signature = ring.sign(linked()) or ""
     clock.now += 59
@@ -109,7 +100,7 @@ def test_a_link_expires() -> None:
 
 def test_keys_rotate() -> None:
     """The key of the current period signs, the previous one still verifies, and older ones are removed."""
-    clock = Clock()
+    clock = ManualClock(NOW)
     ring = LinkKeys.of(KEY, OLD, now=clock)
     assert ring.ids == {ring.period, ring.period - 1}
     old = LinkKeys(clock)
@@ -130,5 +121,5 @@ def test_keys_rotate() -> None:
 
 def test_nothing_is_signed_without_a_key() -> None:
     """Without a key, or with claims too long for a URL, there is no signature."""
-    assert LinkKeys(Clock()).sign(linked()) is None
-    assert LinkKeys.of(KEY, now=Clock()).sign(linked(groups=tuple(map(str, range(2000))))) is None
+    assert LinkKeys(ManualClock(NOW)).sign(linked()) is None
+    assert LinkKeys.of(KEY, now=ManualClock(NOW)).sign(linked(groups=tuple(map(str, range(2000))))) is None

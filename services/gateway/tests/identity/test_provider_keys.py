@@ -4,6 +4,7 @@ from typing import Any
 
 import pytest
 import structlog
+from causeway_testing.clock import ManualClock
 from causeway_testing.servers import eventually
 from gateway.identity.provider_keys import ProviderKeys
 from servicekit.errors import Unauthenticated, Unavailable
@@ -11,23 +12,13 @@ from servicekit.errors import Unauthenticated, Unavailable
 ALGORITHMS = ("RS256", "ES256")
 
 
-class Clock:
-    """A clock that tests set."""
-
-    def __init__(self) -> None:
-        self.now = 1000.0
-
-    def __call__(self) -> float:
-        return self.now
+@pytest.fixture
+def clock() -> ManualClock:
+    return ManualClock(1000.0)
 
 
 @pytest.fixture
-def clock() -> Clock:
-    return Clock()
-
-
-@pytest.fixture
-def keys(issuer: Any, clock: Clock) -> ProviderKeys:
+def keys(issuer: Any, clock: ManualClock) -> ProviderKeys:
     return ProviderKeys(issuer.url, issuer.fetch, ALGORITHMS, clock=clock)
 
 
@@ -45,7 +36,7 @@ async def test_a_setting_can_have_the_address_of_the_keys(issuer: Any) -> None:
     assert issuer.requested_paths == ["/jwks"]
 
 
-async def test_a_key_that_is_new_is_fetched_at_once(issuer: Any, keys: ProviderKeys, clock: Clock) -> None:
+async def test_a_key_that_is_new_is_fetched_at_once(issuer: Any, keys: ProviderKeys, clock: ManualClock) -> None:
     """A new key is fetched when its first token arrives."""
     await keys.find("one")
     issuer.add("two")
@@ -54,7 +45,7 @@ async def test_a_key_that_is_new_is_fetched_at_once(issuer: Any, keys: ProviderK
     assert issuer.requested_paths.count("/keys") == 2
 
 
-async def test_unknown_key_ids_cause_few_fetches(issuer: Any, keys: ProviderKeys, clock: Clock) -> None:
+async def test_unknown_key_ids_cause_few_fetches(issuer: Any, keys: ProviderKeys, clock: ManualClock) -> None:
     """Any number of unknown key ids cause one fetch within a few seconds."""
     await keys.find("one")
     clock.now += 6
@@ -65,7 +56,7 @@ async def test_unknown_key_ids_cause_few_fetches(issuer: Any, keys: ProviderKeys
     assert issuer.requested_paths.count("/keys") == 2
 
 
-async def test_keys_are_refreshed_in_the_background(issuer: Any, keys: ProviderKeys, clock: Clock) -> None:
+async def test_keys_are_refreshed_in_the_background(issuer: Any, keys: ProviderKeys, clock: ManualClock) -> None:
     """A refresh removes a key that the provider no longer lists, and calls the callback."""
     changes: list[str] = []
     keys.on_change = lambda: changes.append("changed")
@@ -85,7 +76,7 @@ async def test_keys_are_refreshed_in_the_background(issuer: Any, keys: ProviderK
     await keys.find("two")
 
 
-async def test_a_further_key_is_no_change(issuer: Any, keys: ProviderKeys, clock: Clock) -> None:
+async def test_a_further_key_is_no_change(issuer: Any, keys: ProviderKeys, clock: ManualClock) -> None:
     """A further key does not call the callback, so that tokens of the other keys stay valid."""
     changes: list[str] = []
     keys.on_change = lambda: changes.append("changed")
@@ -96,7 +87,7 @@ async def test_a_further_key_is_no_change(issuer: Any, keys: ProviderKeys, clock
     assert changes == []
 
 
-async def test_keys_survive_an_outage_of_the_provider(issuer: Any, keys: ProviderKeys, clock: Clock) -> None:
+async def test_keys_survive_an_outage_of_the_provider(issuer: Any, keys: ProviderKeys, clock: ManualClock) -> None:
     """The known keys stay valid during an outage of any length, and the log reports the outage."""
     await keys.find("one")
     issuer.status = 503
@@ -112,7 +103,9 @@ async def test_keys_survive_an_outage_of_the_provider(issuer: Any, keys: Provide
     await keys.find("two")
 
 
-async def test_a_provider_that_never_responded_causes_a_503(issuer: Any, keys: ProviderKeys, clock: Clock) -> None:
+async def test_a_provider_that_never_responded_causes_a_503(
+    issuer: Any, keys: ProviderKeys, clock: ManualClock
+) -> None:
     """The answer is a 503, because the token may be valid. Further requests do not fetch again immediately."""
     issuer.status = 500
     for _ in range(5):
@@ -152,7 +145,7 @@ async def test_an_invalid_configuration_is_refused(issuer: Any, configuration: A
 
 
 @pytest.mark.parametrize("document", [b"", b"[]", b"{}", b'{"keys": {}}', b'{"keys": [1, {"kty": "XX"}, {}]}'])
-async def test_an_invalid_key_set_keeps_the_old_one(issuer: Any, clock: Clock, document: bytes) -> None:
+async def test_an_invalid_key_set_keeps_the_old_one(issuer: Any, clock: ManualClock, document: bytes) -> None:
     """An invalid key set counts as an outage of the provider."""
     answer: bytes = issuer.document("/keys")
 
@@ -168,7 +161,7 @@ async def test_an_invalid_key_set_keeps_the_old_one(issuer: Any, clock: Clock, d
     await keys.find("one")
 
 
-async def test_unsuitable_keys_are_ignored(issuer: Any, clock: Clock) -> None:
+async def test_unsuitable_keys_are_ignored(issuer: Any, clock: ManualClock) -> None:
     """Keys for encryption, keys of other algorithms, short keys and shared keys are ignored."""
     issuer.add("encrypts", use="enc")
     issuer.add("short", "RS256", bits=1024)
@@ -224,7 +217,7 @@ async def test_closing_cancels_a_fetch(issuer: Any) -> None:
         await finding
 
 
-async def test_closing_succeeds_if_a_cancellation_is_lost(clock: Clock) -> None:
+async def test_closing_succeeds_if_a_cancellation_is_lost(clock: ManualClock) -> None:
     """The closing ends also if `asyncio.wait_for` loses a cancellation, as before Python 3.12."""
 
     async def ignores_cancellation(url: str) -> bytes:

@@ -4,6 +4,7 @@ import time
 from collections.abc import Sequence
 
 import pytest
+from causeway_testing.clock import ManualClock
 from gateway.identity.caller import Caller
 from gateway.quotas import ledger as module
 from gateway.quotas.ledger import Admitted, Ledger
@@ -18,24 +19,14 @@ BEGIN = 1_700_000_000.0
 CALLER = Caller(Principal("north", "ann"), "id", "loader")
 
 
-class Clock:
-    """A clock that tests set."""
-
-    def __init__(self) -> None:
-        self.now = BEGIN
-
-    def __call__(self) -> float:
-        return self.now
-
-
 def quotas(text: str) -> Quotas:
     return parse(text.encode(), "quotas.yaml")
 
 
-def replicas(count: int, text: str, clock: Clock | None = None) -> list[Ledger]:
+def replicas(count: int, text: str, clock: ManualClock | None = None) -> list[Ledger]:
     """Return replicas that know each other."""
     limits = quotas(text)
-    made = [Ledger(lambda: limits, clock or Clock()) for _ in range(count)]
+    made = [Ledger(lambda: limits, clock or ManualClock(BEGIN)) for _ in range(count)]
     for each in made:
         each.connected([other.replica for other in made])
     return made
@@ -65,7 +56,7 @@ def refusal(ledger: Ledger, *, ingest: int | None = None) -> RateLimited:
 
 def test_a_single_replica_admits_the_whole_limit() -> None:
     """A single replica admits all requests within the limit. The error of the next one has the time to wait."""
-    clock = Clock()
+    clock = ManualClock(BEGIN)
     [ledger] = replicas(1, "keys: {loader: {requests_per_minute: 5}}", clock)
     left = []
     for _ in range(5):
@@ -273,7 +264,7 @@ def test_a_lost_replica_releases_its_running_requests(monkeypatch: pytest.Monkey
 
 def test_expired_usage_is_removed() -> None:
     """The ledger stores nothing for a caller without current usage."""
-    clock = Clock()
+    clock = ManualClock(BEGIN)
     [ledger] = replicas(1, "defaults: {user: {requests_per_minute: 5}}", clock)
     for number in range(50):
         admitted = admit(ledger, Caller(Principal("north", f"user-{number}")))

@@ -13,6 +13,7 @@ from typing import Any
 import httpx
 import pytest
 import structlog
+from causeway_testing.clock import ManualClock
 from causeway_testing.gateway.answering import FakeGenerator
 from causeway_testing.gateway.retrieval import FakeDocument
 from gateway.domain import Completion, Delta
@@ -51,16 +52,6 @@ CHATS = [
 ]
 
 
-class Clock:
-    """A clock that tests set."""
-
-    def __init__(self) -> None:
-        self.now = time.time()
-
-    def __call__(self) -> float:
-        return self.now
-
-
 class OneToken:
     """The tokens of one user, which expire after ten minutes."""
 
@@ -81,7 +72,7 @@ class Gateway:
     def __init__(self, fakes: Any, tmp_path: Path, **more: Any) -> None:
         (tmp_path / "frontends.yaml").write_text(FRONTENDS)
         fakes.frontends = FrontendsFile(tmp_path / "frontends.yaml")
-        self.clock = Clock()
+        self.clock = ManualClock(time.time())
         fakes.link_keys = LinkKeys.of(b"k" * 32, now=self.clock)
         fakes.keys.replace([])
         self.fakes = fakes

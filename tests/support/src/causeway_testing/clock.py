@@ -1,4 +1,4 @@
-"""A clock that advances only while a test waits for it."""
+"""Clocks that tests control."""
 
 import asyncio
 import functools
@@ -9,6 +9,24 @@ from typing import Any, ParamSpec
 from unittest import mock
 
 P = ParamSpec("P")
+
+
+class ManualClock:
+    """A clock that tests set.
+
+    Args:
+        now: The first value in seconds.
+
+    Attributes:
+        now: The value that the clock returns.
+    """
+
+    def __init__(self, now: float) -> None:
+        self.now = now
+
+    def __call__(self) -> float:
+        """Return the time in seconds."""
+        return self.now
 
 
 class VirtualTimeLoop(asyncio.SelectorEventLoop):
