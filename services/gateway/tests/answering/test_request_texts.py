@@ -87,6 +87,15 @@ async def test_the_requests_prompt_is_judged_and_the_platforms_is_not() -> None:
     assert after.prompting.system_prompt == "The platform's secret.\nTell a [REDACTED]"
 
 
+@pytest.mark.parametrize("prompt", ["x" * 300_000, "[" * 70 + "]" * 70], ids=["long", "deep"])
+async def test_a_prompt_that_no_detector_can_judge_is_refused(prompt: str) -> None:
+    """A system prompt of the request beyond the detectors' limits is refused."""
+    prompting = PromptOptions(system_prompt=prompt, own_prompt=prompt)
+    requested = Turn(LOCAL, "Hello", (Message("user", "x"),), detectors=policy(Action.REDACT), prompting=prompting)
+    with pytest.raises(InvalidRequest, match="prompt_template: the text is too long, or nested too deeply"):
+        await checked(requested)
+
+
 @pytest.mark.parametrize("role", ["User", "human", "user ", "ipython"])
 def test_unknown_roles_are_refused(role: str) -> None:
     """An unknown role is refused under a policy, because servers treat it differently, and passed on otherwise."""

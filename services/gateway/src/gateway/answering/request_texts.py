@@ -68,7 +68,8 @@ class RequestTexts:
             parameters = _read(turn.parameters_json)
             self._add(None, {name: value for name, value in parameters.items() if name not in _SETTINGS})
             if turn.prompting.own_prompt:
-                self._own_prompt = JsonTexts({"text": turn.prompting.own_prompt})
+                prompt = {"text": turn.prompting.own_prompt}
+                self._own_prompt = _texts_of(prompt, "the prompt_template", "prompt_template")
         texts = [text for _, document in self._documents for text in document.texts]
         texts += self._own_prompt.texts if self._own_prompt is not None else ()
         texts += [_without(_text(turn, at), gaps) for at, gaps in self._joined]
@@ -129,16 +130,23 @@ class RequestTexts:
     def _add(self, place: int | None, members: dict[str, Any]) -> None:
         if not members:
             return
-        try:
-            document = JsonTexts(members)
-        except Unjudgeable:
-            where = "the parameters" if place is None else f"messages[{place}]"
-            raise InvalidRequest(
-                f"{where}: the text is too long, or nested too deeply, for the detectors. Send less text.",
-                field="messages",
-            ) from None
+        document = _texts_of(members, "the parameters" if place is None else f"messages[{place}]", "messages")
         if any(document.texts):
             self._documents.append((place, document))
+
+
+def _texts_of(members: dict[str, Any], where: str, field: str) -> JsonTexts:
+    """Return the texts in members.
+
+    Raises:
+        InvalidRequest: The detectors cannot judge the texts.
+    """
+    try:
+        return JsonTexts(members)
+    except Unjudgeable:
+        raise InvalidRequest(
+            f"{where}: the text is too long, or nested too deeply, for the detectors. Send less text.", field=field
+        ) from None
 
 
 def _replacing(verdict: Verdict) -> Verdict:
