@@ -8,7 +8,7 @@ import pytest
 from hypothesis import HealthCheck, settings
 from servicekit.original_settings import OriginalSettings
 
-# A busy machine slows tests down, so that only hypothesis' counts matter, not its clocks.
+# Hypothesis must not fail a test because a busy machine is slow. It limits the number of examples only.
 settings.register_profile("causeway", deadline=None, suppress_health_check=[HealthCheck.too_slow])
 settings.load_profile("causeway")
 
@@ -23,9 +23,10 @@ def pytest_timeout_set_timer(item: pytest.Item, settings: Any) -> None:
 
 @pytest.hookimpl(trylast=True)
 def pytest_exception_interact(node: pytest.Item | pytest.Collector) -> None:
-    """Set the timer of a failed test again.
+    """Start the timer of a failed test again.
 
-    pytest-timeout ends it, for the sake of debuggers. A teardown that hangs after a failure would hang the run.
+    After a failure, pytest-timeout stops the timer, so that a user can debug. Without a timer, a teardown that
+    hangs would stop the complete run.
     """
     if isinstance(node, pytest.Item) and (settings := node.stash.get(_TIMEOUT, None)) is not None:
         node.ihook.pytest_timeout_set_timer(item=node, settings=settings)
@@ -33,8 +34,8 @@ def pytest_exception_interact(node: pytest.Item | pytest.Collector) -> None:
 
 @pytest.fixture(scope="session")
 def s3_endpoint() -> Iterator[str]:
-    """Start an S3-compatible store, and give its URL. Tests share it with separate buckets, because a start takes
-    seconds.
+    """Start an S3-compatible store, and return its URL. All tests share the store, because a start takes seconds.
+    Each test has its own bucket.
     """
     from causeway_testing.s3 import s3_server
 
@@ -44,7 +45,7 @@ def s3_endpoint() -> Iterator[str]:
 
 @pytest.fixture
 def s3_settings(s3_endpoint: str, tmp_path: Path) -> OriginalSettings:
-    """Return the settings of an empty bucket."""
+    """Return the settings for a new bucket of the store."""
     from causeway_testing.s3 import bucket_settings
 
     return bucket_settings(s3_endpoint, tmp_path)

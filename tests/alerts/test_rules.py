@@ -7,8 +7,9 @@
   (https://prometheus.io/docs/prometheus/latest/configuration/unit_testing_rules/#series);
 - ``fires``: the labels and the summary of each expected alert.
 
-Every series except the kubelet's gets the label that the rules select. A copy of each series without this label,
-from another program in another namespace, exists as well and must not change anything.
+The test adds the label that the rules select to every series, except to those of the kubelet. It also adds a copy
+of each series without the label and in another namespace, as if another program exported it. The copies must not
+change the result.
 """
 
 import json
@@ -28,7 +29,7 @@ OURS = 'app_kubernetes_io_part_of="causeway"'
 CASES: list[dict[str, Any]] = [
     {**case, "file": path.stem}
     for path in sorted(Path(__file__).parent.glob("cases/*.yaml"))
-    # Every scalar is a text, because 0x10 is sixteen in YAML.
+    # YAML would read 0x10 as sixteen, so that every scalar stays a string.
     for case in yaml.load(path.read_text(), yaml.BaseLoader)
 ]
 
@@ -50,7 +51,7 @@ def promtool(
     """Run promtool with cases, and return its result.
 
     Args:
-        directory: For promtool's files.
+        directory: The directory for the files of promtool.
         cases: The cases.
         changed: A rule that replaces the one of the same name.
     """
@@ -64,7 +65,7 @@ def promtool(
     tests = {
         "rule_files": ["rules.json"],
         "evaluation_interval": "1m",
-        "tests": [_promtools(case) for case in cases],
+        "tests": [_promtool_test(case) for case in cases],
     }
     (directory / "tests.json").write_text(json.dumps(tests))
     return subprocess.run(
@@ -72,12 +73,12 @@ def promtool(
     )
 
 
-def _promtools(case: Mapping[str, Any]) -> dict[str, Any]:
+def _promtool_test(case: Mapping[str, Any]) -> dict[str, Any]:
     severity = rules()[case["alert"]]["labels"]
     series = [
         {"series": name, "values": values}
-        for written, values in case["series"].items()
-        for name in (_labelled(written, OURS), _labelled(written.replace('namespace="', 'namespace="not-')))
+        for selector, values in case["series"].items()
+        for name in (_labelled(selector, OURS), _labelled(selector.replace('namespace="', 'namespace="not-')))
     ]
     expected = [
         {
@@ -109,25 +110,27 @@ def test_case(case: dict[str, Any], tmp_path: Path) -> None:
 
 
 @pytest.mark.parametrize("alert", rules())
-def test_both_sides_are_tested(alert: str) -> None:
+def test_each_rule_has_a_case_that_fires_and_one_that_is_silent(alert: str) -> None:
     """Each rule has a case in which it fires beside a healthy installation, and one in which it is silent."""
     of_rule = [case for case in CASES if case["alert"] == alert]
     assert any(not case["fires"] for case in of_rule)
     for case in of_rule:
-        there = set(re.findall('namespace="([^"]*)"', " ".join(case["series"])))
+        namespaces = set(re.findall('namespace="([^"]*)"', " ".join(case["series"])))
         fired = {each["namespace"] for each in case["fires"]}
-        if fired and there > fired:
+        if fired and namespaces > fired:
             return
-    pytest.fail("no case has a neighbour that is well")
+    pytest.fail(
+        f"no case of {alert} fires in one namespace while another namespace is healthy: add one to cases/*.yaml"
+    )
 
 
 @pytest.mark.parametrize("alert", rules())
-def test_the_cases_notice_what_is_not_ours(alert: str, tmp_path: Path) -> None:
-    """A rule without the selector of the platform fails its cases."""
+def test_a_rule_without_the_selector_fails_its_cases(alert: str, tmp_path: Path) -> None:
+    """If a rule selects the series of other programs, too, its cases fail."""
     rule = rules()[alert]
     assert OURS in rule["expr"]
-    forgetful = {**rule, "expr": re.sub(f"{OURS},? ?", "", rule["expr"])}
-    assert promtool(tmp_path, [case for case in CASES if case["alert"] == alert], forgetful).returncode == 1
+    unselective = {**rule, "expr": re.sub(f"{OURS},? ?", "", rule["expr"])}
+    assert promtool(tmp_path, [case for case in CASES if case["alert"] == alert], unselective).returncode == 1
 
 
 @pytest.mark.parametrize("alert", rules())

@@ -1,4 +1,4 @@
-"""A platform for real clients: the embedded models, a scripted model, and an API key."""
+"""A platform for third-party clients: the embedded models, a scripted model, and an API key."""
 
 import asyncio
 import contextlib
@@ -48,12 +48,12 @@ class Platform:
     key: str
     model: ModelServer
 
-    async def end(self, *command: str | Path, cwd: Path | None = None) -> tuple[int, str]:
-        """Run a client's program to its end, and return its exit code and its output.
+    async def run_to_end(self, *command: str | Path, cwd: Path | None = None) -> tuple[int, str]:
+        """Run a client program until it ends, and return its exit code and its output.
 
-        The variables `CAUSEWAY_URL` and `CAUSEWAY_KEY` name the platform.
+        The program gets the URL and the API key in the variables `CAUSEWAY_URL` and `CAUSEWAY_KEY`.
         """
-        # The client does not get the machine's settings for other servers.
+        # The client must not read the settings of this machine for other servers.
         kept = {name: value for name, value in os.environ.items() if not name.startswith(("OPENAI_", "AZURE_"))}
         process = await asyncio.create_subprocess_exec(
             *(str(word) for word in command),
@@ -72,25 +72,25 @@ class Platform:
         return process.returncode, printed.decode()
 
     async def run(self, *command: str | Path, cwd: Path | None = None) -> str:
-        """Run a client's program, which must succeed, and return its output."""
-        code, printed = await self.end(*command, cwd=cwd)
+        """Run a client program, assert that it succeeds, and return its output."""
+        code, printed = await self.run_to_end(*command, cwd=cwd)
         assert code == 0, printed
         return printed
 
     async def outcome(self, *command: str | Path, cwd: Path | None = None) -> Any:
-        """Run a client's program, and return the JSON that it printed as its last line."""
+        """Run a client program, and return the JSON of its last line of output."""
         return json.loads((await self.run(*command, cwd=cwd)).splitlines()[-1])
 
 
 @pytest_asyncio.fixture(scope="session", loop_scope="session")
 async def platform(tmp_path_factory: pytest.TempPathFactory) -> AsyncIterator[Platform]:
-    """Start a stack with authentication, with the sample corpus in its index `handbook` and the profile of the
-    page.
+    """Start a stack with authentication, the sample corpus in the index `handbook`, and the front end profile of
+    docs/clients.md.
     """
     data = tmp_path_factory.mktemp("stack")
     profiles = tmp_path_factory.mktemp("profiles") / "frontends.yaml"
-    [shown] = re.findall(r"^```yaml\n(frontends:\n.*?)^```", PAGE.read_text(), re.MULTILINE | re.DOTALL)
-    profiles.write_text(shown)
+    [documented] = re.findall(r"^```yaml\n(frontends:\n.*?)^```", PAGE.read_text(), re.MULTILINE | re.DOTALL)
+    profiles.write_text(documented)
     async with ModelServer.started() as model:
         environment = {
             "CAUSEWAY_AUTH": "keys",
@@ -109,7 +109,7 @@ async def platform(tmp_path_factory: pytest.TempPathFactory) -> AsyncIterator[Pl
 
 
 async def _ingest(http: httpx.AsyncClient) -> None:
-    """Fill the index as soon as the gateway knows the key."""
+    """Wait until the gateway accepts the key, and ingest the sample corpus."""
     end = time.monotonic() + READY_SECONDS
     while (await http.get("/indexes")).status_code != 200:
         assert time.monotonic() < end, "the gateway does not accept the key"

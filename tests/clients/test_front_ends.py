@@ -1,4 +1,4 @@
-"""The requests of the front ends in docs/clients.md, with the profile of the page."""
+"""The requests of the front ends in docs/clients.md, with the front end profile of the page."""
 
 import json
 from typing import Any
@@ -18,14 +18,16 @@ TOOLS = [
 
 
 async def test_the_azure_rag_demo(platform: Any) -> None:
-    """Its page gets its options, a stream, and the cited document from its own host."""
+    """The web page gets its options, a streamed answer, and the cited document from the host name of the
+    profile.
+    """
     headers = {"host": "rag.example.com", "api-key": platform.key}
     async with httpx.AsyncClient(base_url=platform.url, headers=headers, timeout=60) as http:
         login = (await http.get("/auth_setup")).raise_for_status().json()
         offered = (await http.get("/config")).raise_for_status().json()
         assert (login["useLogin"], offered["showUserUpload"]) == (False, False)
-        asked: dict[str, Any] = {"messages": [QUESTION], "context": {"overrides": {}}, "session_state": None}
-        answer = (await http.post("/chat/stream", json=asked)).raise_for_status()
+        body: dict[str, Any] = {"messages": [QUESTION], "context": {"overrides": {}}, "session_state": None}
+        answer = (await http.post("/chat/stream", json=body)).raise_for_status()
         first, *lines = [json.loads(line) for line in answer.text.splitlines() if line]
         assert SOURCE in first["context"]["data_points"]["citations"]
         assert ANSWER in "".join(line.get("delta", {}).get("content") or "" for line in lines)
@@ -39,8 +41,8 @@ async def test_a_chat_with_many_tools_of_its_own(platform: Any) -> None:
     async with httpx.AsyncClient(base_url=f"{platform.url}/harbour/v1", headers=headers, timeout=60) as http:
         models = (await http.get("/models")).raise_for_status().json()
         assert "extractive" in [each["id"] for each in models["data"]]
-        asked = {"model": "extractive", "messages": [QUESTION], "tools": TOOLS, "stream": True}
-        answer = (await http.post("/chat/completions", json=asked)).raise_for_status()
+        body = {"model": "extractive", "messages": [QUESTION], "tools": TOOLS, "stream": True}
+        answer = (await http.post("/chat/completions", json=body)).raise_for_status()
     lines = [line.removeprefix("data: ") for line in answer.text.splitlines() if line.startswith("data: ")]
     assert lines.pop() == "[DONE]"
     chunks = [json.loads(line) for line in lines]

@@ -1,7 +1,8 @@
-"""The conformance suite of the Model Context Protocol, for the generation 2025-11-25.
+"""The conformance suite of the Model Context Protocol, for its version 2025-11-25.
 
-Its general scenarios run against the gateway's own `/mcp`, the others against a server with the suite's fixtures
-behind the same transport. `NOT_APPLICABLE` says why a scenario does not run.
+The general scenarios run against the gateway's `/mcp`. The other scenarios need the suite's own tools and
+resources, and run against a server that offers them over the gateway's transport. `NOT_APPLICABLE` has the reason
+for each scenario that does not run.
 """
 
 import asyncio
@@ -48,13 +49,13 @@ WITH_FIXTURES = (
     *("resources-subscribe", "resources-unsubscribe", "prompts-list", "prompts-get-simple"),
     *("prompts-get-with-args", "prompts-get-embedded-resource", "prompts-get-with-image"),
 )
-_NO_WAY_BACK = "The server asks its client, which takes a session that is kept in one process."
+_NO_SERVER_REQUESTS = "The server sends requests to its client, which needs a session in one process."
 NOT_APPLICABLE = {
-    "tools-call-sampling": _NO_WAY_BACK,
-    "tools-call-elicitation": _NO_WAY_BACK,
-    "elicitation-sep1034-defaults": _NO_WAY_BACK,
-    "elicitation-sep1330-enums": _NO_WAY_BACK,
-    "server-sse-polling": "A stream that broke off is not taken up again: nothing is kept to take it up with.",
+    "tools-call-sampling": _NO_SERVER_REQUESTS,
+    "tools-call-elicitation": _NO_SERVER_REQUESTS,
+    "elicitation-sep1034-defaults": _NO_SERVER_REQUESTS,
+    "elicitation-sep1330-enums": _NO_SERVER_REQUESTS,
+    "server-sse-polling": "A client cannot resume a broken stream, because the route stores no events.",
 }
 PIXEL = "iVBORw0KGgoAAAANSUhEUgAAAAEAAAABCAYAAAAfFcSJAAAADUlEQVR42mNk+M9QDwADhgGAWjR9awAAAABJRU5ErkJggg=="
 SOUND = base64.b64encode(b"RIFF$\0\0\0WAVEfmt ").decode()
@@ -110,8 +111,8 @@ async def _call_tool(ctx: _Context, params: types.CallToolRequestParams) -> type
             return types.CallToolResult(content=[_text("Multiple content types test:"), _image(), mixed])
         case "test_tool_with_logging":
             for words in ("Tool execution started", "Tool processing data", "Tool execution completed"):
-                said = types.LoggingMessageNotificationParams(level="info", data=words)
-                logged = types.LoggingMessageNotification(params=said)
+                entry = types.LoggingMessageNotificationParams(level="info", data=words)
+                logged = types.LoggingMessageNotification(params=entry)
                 await ctx.session.send_notification(logged, related_request_id=ctx.request_id)
             return types.CallToolResult(content=[_text("Logged.")])
         case "test_error_handling":
@@ -177,18 +178,18 @@ async def _list_prompts(_: _Context, __: Any) -> types.ListPromptsResult:
 
 async def _get_prompt(_: _Context, params: types.GetPromptRequestParams) -> types.GetPromptResult:
     values = params.arguments or {}
-    said: list[types.ContentBlock] = [_text("This is a simple prompt for testing.")]
+    blocks: list[types.ContentBlock] = [_text("This is a simple prompt for testing.")]
     match params.name:
         case "test_prompt_with_arguments":
-            said = [_text(f"Prompt with arguments: arg1='{values.get('arg1')}', arg2='{values.get('arg2')}'")]
+            blocks = [_text(f"Prompt with arguments: arg1='{values.get('arg1')}', arg2='{values.get('arg2')}'")]
         case "test_prompt_with_embedded_resource":
-            said = [
+            blocks = [
                 _embedded(values.get("resourceUri", ""), "Embedded resource content."),
                 _text("Please process it."),
             ]
         case "test_prompt_with_image":
-            said = [_image(), _text("Please analyze the image above.")]
-    return types.GetPromptResult(messages=[types.PromptMessage(role="user", content=each) for each in said])
+            blocks = [_image(), _text("Please analyze the image above.")]
+    return types.GetPromptResult(messages=[types.PromptMessage(role="user", content=each) for each in blocks])
 
 
 async def _complete(_: _Context, __: Any) -> types.CompleteResult:
@@ -196,7 +197,7 @@ async def _complete(_: _Context, __: Any) -> types.CompleteResult:
 
 
 def _fixtures() -> Server[Any]:
-    """Define the suite's fixtures."""
+    """Return a server with the tools, resources and prompts that the suite requires."""
     server: Server[Any] = Server(
         "fixtures",
         version="1",
@@ -233,7 +234,7 @@ def _with_fixtures() -> ASGIApp:
 def _gateway() -> ASGIApp:
     passage = Passage("p1", "docs", "d1", "guide.pdf", "guide.pdf#page=1", "The ferry leaves at nine.", 0.5)
     retriever = FakeRetriever({"docs": [passage]})
-    # Only the services for agents.
+    # Agents use only these services.
     others = {each.name: object() for each in fields(Services) if each.default is each.default_factory}
     known = {
         "retriever": retriever,
@@ -259,14 +260,14 @@ async def _served(app: ASGIApp) -> AsyncIterator[str]:
 
 @pytest_asyncio.fixture(scope="module", loop_scope="module")
 async def gateway() -> AsyncIterator[str]:
-    """Give the URL of the gateway's route for agents."""
+    """Serve the gateway, and return the URL of its route for agents."""
     async with _served(_gateway()) as url:
         yield url
 
 
 @pytest_asyncio.fixture(scope="module", loop_scope="module")
 async def fixtures() -> AsyncIterator[str]:
-    """Give the URL of the suite's fixtures."""
+    """Serve the suite's fixtures, and return their URL."""
     async with _served(_with_fixtures()) as url:
         yield url
 

@@ -1,4 +1,4 @@
-"""The published Open WebUI with its own page in Chromium."""
+"""The published Open WebUI, with its page in Chromium."""
 
 import asyncio
 import contextlib
@@ -27,7 +27,9 @@ READY_SECONDS = 240.0
 
 @contextlib.asynccontextmanager
 async def open_webui(platform: Any, data: Path) -> AsyncIterator[str]:
-    """Start Open WebUI with the profile of the page, for one user without a login, and give its URL."""
+    """Start Open WebUI with the front end profile of docs/clients.md, for one user without a login. Yield its
+    URL.
+    """
     (port,) = free_ports(1)
     url = f"http://127.0.0.1:{port}"
     environment = {
@@ -69,7 +71,7 @@ async def open_webui(platform: Any, data: Path) -> AsyncIterator[str]:
 async def test_a_question_on_the_page(platform: Any, tmp_path: Path) -> None:
     """The page shows the answer from the index with its source."""
     if shutil.which("chromium") is None:
-        pytest.skip("Open WebUI is not asked: chromium is not installed")
+        pytest.skip("the page of Open WebUI is not tested: chromium is not installed")
     async with open_webui(platform, tmp_path) as url:
         page = HERE / "python" / "open_webui_page.py"
         shown = await platform.outcome(PROGRAMS / "python", page, url, "extractive", QUESTION, ANSWER)

@@ -1,4 +1,4 @@
-"""Further features of clients: tools, structured answers, lists of models, vectors and errors."""
+"""More features of the clients: tools, structured answers, lists of models, embeddings and errors."""
 
 import json
 from pathlib import Path
@@ -20,7 +20,7 @@ _FUNCTION = {"name": "tide", "arguments": json.dumps(PLACE)}
 _CALL = {"id": "call_1", "type": "function", "function": _FUNCTION}
 _MESSAGE = {"role": "assistant", "content": None, "tool_calls": [_CALL]}
 CALLS = completion("", message=_MESSAGE, finish_reason="tool_calls")
-"""The model asks for its tool."""
+"""The model calls the tool of the client."""
 STREAMED_CALLS = Answer(
     (
         sse(chunk({"role": "assistant", "content": None, "tool_calls": [{"index": 0, **_CALL}]})),
@@ -39,11 +39,11 @@ SEARCHES = completion(
     message={**_MESSAGE, "tool_calls": [{**_CALL, "function": _SEARCH}]},
     finish_reason="tool_calls",
 )
-"""The model asks for the platform's own tool."""
+"""The model calls a tool of the platform."""
 
 
 async def test_openai_for_python(platform: Any) -> None:
-    """The features of the package work with the index and the model."""
+    """All features of the package work: those with the index, and those with the scripted model."""
     platform.model.script(CALLS, SIX, STREAMED_CALLS, PARSED)
     found = await platform.outcome(PYTHON, HERE / "python" / "openai_client.py")
     assert ANSWER in found["chat"]
@@ -62,7 +62,7 @@ async def test_openai_for_python(platform: Any) -> None:
 
 
 async def test_openai_for_node(platform: Any) -> None:
-    """Tools, an answer with a schema, models, vectors and errors work."""
+    """Tools, an answer with a schema, the list of models, embeddings and errors work."""
     platform.model.script(CALLS, SIX, STREAMED_CALLS, PARSED)
     assert await platform.outcome(NODE, HERE / "node" / "client.mjs", "openai") == {
         "tool": CALL,
@@ -76,7 +76,7 @@ async def test_openai_for_node(platform: Any) -> None:
 
 
 async def test_the_vercel_ai_sdk(platform: Any) -> None:
-    """Tools that the SDK runs, unary and streamed, and an answer with a schema work."""
+    """Tools that the SDK runs work in unary and streamed answers. An answer with a schema works."""
     platform.model.script(CALLS, SIX, STREAMED_CALLS, STREAMED_SIX, PARSED)
     assert await platform.outcome(NODE, HERE / "node" / "client.mjs", "aiSdk") == {
         "tool": [CALL],
@@ -112,7 +112,7 @@ async def test_langchains_agents(platform: Any) -> None:
 
 
 async def test_openais_agents(platform: Any) -> None:
-    """The model calls the platform's tool, and reads the found passages."""
+    """The model calls the platform's search tool, and the agent receives the passages."""
     platform.model.script(SEARCHES, completion("In 2027."))
     found = await platform.outcome(PYTHON, HERE / "python" / "openai_agents_mcp.py")
     assert (found["tools"], found["outputs"], found["end"]) == (TOOLS, 1, "In 2027.")

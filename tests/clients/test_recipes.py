@@ -1,4 +1,4 @@
-"""Each program of docs/clients.md with the published package of its client."""
+"""Each program of docs/clients.md runs with the published package of its client."""
 
 from collections.abc import Awaitable, Callable
 from pathlib import Path
@@ -11,7 +11,7 @@ from causeway_testing.recipes import Recipe, recipes
 pytestmark = pytest.mark.asyncio(loop_scope="session")
 
 HERE = Path(__file__).parent
-SHOWN = recipes(HERE.parents[1] / "docs" / "clients.md")
+RECIPES = recipes(HERE.parents[1] / "docs" / "clients.md")
 MAVEN = (
     "--quiet",
     "--batch-mode",
@@ -26,45 +26,47 @@ Classpath = Callable[[str], Awaitable[str]]
 
 @pytest.fixture(scope="session")
 def classpath(platform: Any, tmp_path_factory: pytest.TempPathFactory) -> Classpath:
-    """Give a function that returns the paths of a Java client's packages, which are resolved once."""
-    known: dict[str, str] = {}
+    """Return a function that returns the class path of a Java client. Maven resolves each class path once."""
+    resolved: dict[str, str] = {}
 
-    async def resolved(profile: str) -> str:
-        if profile not in known:
+    async def resolve(profile: str) -> str:
+        if profile not in resolved:
             file = tmp_path_factory.mktemp("java") / "classpath"
             await platform.run("mvn", *MAVEN, "-f", HERE / "java", "-P", profile, f"-Dmdep.outputFile={file}")
-            known[profile] = file.read_text()
-        return known[profile]
+            resolved[profile] = file.read_text()
+        return resolved[profile]
 
-    return resolved
+    return resolve
 
 
 def _parameters(*without: str) -> list[Any]:
-    chosen = [recipe for name, recipe in SHOWN.items() if name not in without]
+    chosen = [recipe for name, recipe in RECIPES.items() if name not in without]
     return [pytest.param(each, id=each.name, marks=[pytest.mark.slow] if _is_slow(each) else []) for each in chosen]
 
 
 def _is_slow(recipe: Recipe) -> bool:
-    # Go compiles a client for minutes, and Spring AI needs most of Spring.
+    # A Go client takes minutes to compile, and Spring AI downloads most of Spring.
     return recipe.language == "go" or recipe.name == "Spring AI"
 
 
 async def run(platform: Any, classpath: Classpath, recipe: Recipe, directory: Path) -> tuple[int, str]:
     """Run a recipe, and return its exit code and its output."""
     if recipe.missing:
-        pytest.skip(f"the recipe is not run: {', '.join(recipe.missing)} is not installed")
+        pytest.skip(f"the recipe does not run: {', '.join(recipe.missing)} is not installed")
     recipe.write(directory, HERE, platform.url, platform.key)
     if recipe.java_profile:
         (directory / "classpath").write_text(await classpath(recipe.java_profile))
-    code, printed = await platform.end(*recipe.command, cwd=directory)
+    code, printed = await platform.run_to_end(*recipe.command, cwd=directory)
     return code, printed
 
 
 @pytest.mark.parametrize("recipe", _parameters(RAGENGINE))
-async def test_a_recipe_answers_whole_and_as_a_stream(
+async def test_a_recipe_gets_a_unary_and_a_streamed_answer(
     platform: Any, classpath: Classpath, recipe: Recipe, tmp_path: Path
 ) -> None:
-    """The unary and the streamed answer are from the index. Embedded texts get vectors of the bundled model."""
+    """The unary and the streamed answer quote the index. If the recipe embeds texts, it gets vectors of the bundled
+    model.
+    """
     code, printed = await run(platform, classpath, recipe, tmp_path)
     assert code == 0, printed
     assert printed.count(ANSWER) == 2, printed
@@ -73,7 +75,7 @@ async def test_a_recipe_answers_whole_and_as_a_stream(
 
 async def test_the_recipe_of_ragengine(platform: Any, classpath: Classpath, tmp_path: Path) -> None:
     """Documents without ids get ids, each index is restored from its own snapshot, and a question is answered."""
-    code, printed = await run(platform, classpath, SHOWN[RAGENGINE], tmp_path)
+    code, printed = await run(platform, classpath, RECIPES[RAGENGINE], tmp_path)
     assert code == 0, printed
     first, second, *texts, answer = printed.splitlines()
     assert first != second
@@ -84,7 +86,7 @@ async def test_the_recipe_of_ragengine(platform: Any, classpath: Classpath, tmp_
 
 
 @pytest.mark.parametrize("recipe", _parameters(RAGENGINE, CHAT_PROTOCOL))
-async def test_a_stream_that_breaks_is_no_answer(
+async def test_a_client_reports_a_broken_stream(
     platform: Any, classpath: Classpath, recipe: Recipe, tmp_path: Path
 ) -> None:
     """The client shows the text of a broken stream, and then fails."""

@@ -18,24 +18,24 @@ TIDE = {"place": "Kelsay", "hour": 6}
 CALL = ["tide", PLACE]
 
 
-def said(text: str) -> Answer:
-    """Return a model's answer in two pieces."""
+def streamed_text(text: str) -> Answer:
+    """Return a model's answer as a stream of two pieces."""
     pieces = (text[: len(text) // 2], text[len(text) // 2 :])
     chunks = (sse(chunk({"content": piece})) for piece in pieces)
     return Answer((*chunks, sse(chunk({}, "stop")), DONE), content_type=STREAM)
 
 
-def called(name: str, arguments: dict[str, Any]) -> Answer:
-    """Return a model's call of a tool."""
+def streamed_call(name: str, arguments: dict[str, Any]) -> Answer:
+    """Return a model's tool call as a stream."""
     call = {"index": 0, "id": "call_1", "type": "function"}
     call["function"] = {"name": name, "arguments": json.dumps(arguments)}
     message = {"role": "assistant", "content": None, "tool_calls": [call]}
     return Answer((sse(chunk(message)), sse(chunk({}, "tool_calls")), DONE), content_type=STREAM)
 
 
-TIDE_CALL = called("tide", PLACE)
-SIX = said("At six.")
-PARSED = said(json.dumps(TIDE))
+TIDE_CALL = streamed_call("tide", PLACE)
+SIX = streamed_text("At six.")
+PARSED = streamed_text(json.dumps(TIDE))
 
 
 async def test_openai_for_python(platform: Any) -> None:
@@ -48,12 +48,14 @@ async def test_openai_for_python(platform: Any) -> None:
     assert FILE in found["cited"]
     assert (found["tool"], found["after_tool"], found["parsed"]) == (CALL, "At six.", TIDE)
     assert found["conversation"] == ["user", "assistant"] * 2
-    assert (found["read"], found["asked"]) == ("At six.", ["function_call_output"])
+    assert (found["read"], found["input_items"]) == ("At six.", ["function_call_output"])
     assert (found["tokens"], found["error"]) == (True, [404, True])
 
 
 async def test_openai_for_python_in_the_background(platform: Any) -> None:
-    """A background response is polled, read again, continued and cancelled, with the package's strict types."""
+    """Polling, rereading, resuming and cancelling a background response work with the package's strict
+    validation.
+    """
     platform.model.script(Answer((sse(chunk({"content": "At six, "})), Fault.HANG), content_type=STREAM))
     found = await platform.outcome(PYTHON, HERE / "python" / "background_client.py")
     assert found["accepted"] == ["queued", True, []]
@@ -84,7 +86,9 @@ async def test_openai_for_node(platform: Any) -> None:
 
 
 async def test_openai_for_node_in_the_background(platform: Any) -> None:
-    """A background response is polled, read again from each event, and cancelled while it is read."""
+    """Polling a background response works, and so does rereading it from each event, and cancelling it in
+    mid-stream.
+    """
     platform.model.script(Answer((sse(chunk({"content": "At six, "})), Fault.HANG), content_type=STREAM))
     found = await platform.outcome(NODE, HERE / "node" / "responses.mjs", "background")
     assert found["accepted"] == ["queued", True]
@@ -98,8 +102,8 @@ async def test_openai_for_node_in_the_background(platform: Any) -> None:
 
 
 async def test_the_vercel_ai_sdk(platform: Any) -> None:
-    """The default provider works over two turns, of which the second refers to items of the first."""
-    platform.model.script(TIDE_CALL, SIX, said("At seven."))
+    """The default provider works over two turns. The second turn refers to items of the first by their ids."""
+    platform.model.script(TIDE_CALL, SIX, streamed_text("At seven."))
     assert await platform.outcome(NODE, HERE / "node" / "responses.mjs", "aiSdk") == {
         "tool": [CALL],
         "after_tool": "At six.",
@@ -108,9 +112,9 @@ async def test_the_vercel_ai_sdk(platform: Any) -> None:
 
 
 async def test_the_agents_sdk(platform: Any) -> None:
-    """Function tools, a second turn, file search and a hand-off work."""
-    hand_off = called("transfer_to_clerk", {})
-    platform.model.script(TIDE_CALL, SIX, said("At seven."), hand_off, SIX)
+    """Function tools, a second turn, file search and a hand-off to another agent work."""
+    hand_off = streamed_call("transfer_to_clerk", {})
+    platform.model.script(TIDE_CALL, SIX, streamed_text("At seven."), hand_off, SIX)
     found = await platform.outcome(PYTHON, HERE / "python" / "agents_client.py")
     assert (found["tool"], found["second_turn"]) == ("At six.", "At seven.")
     assert ANSWER in found["search"]

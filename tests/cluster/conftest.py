@@ -1,7 +1,8 @@
 """The pods of a running platform: containers of this machine's engine, or pods of a cluster.
 
-CAUSEWAY_E2E_URL and CAUSEWAY_E2E_KEY are as for tests/e2e; CAUSEWAY_E2E_PODS is ``docker:RUN:DIRECTORY``
-(of tools/containers.py) or ``kubernetes:CONTEXT/NAMESPACE`` (of tools/kind.py), and the tests fail without.
+CAUSEWAY_E2E_URL and CAUSEWAY_E2E_KEY have the same meaning as for tests/e2e. CAUSEWAY_E2E_PODS is
+``docker:RUN:DIRECTORY`` (set by tools/containers.py) or ``kubernetes:CONTEXT/NAMESPACE`` (set by tools/kind.py).
+The tests fail if it is not set.
 """
 
 import asyncio
@@ -18,8 +19,9 @@ import httpx
 import pytest
 
 READY_SECONDS = 120.0
-_HEARD_SECONDS = 3.0
-# services with several pods in every overlay
+# The time in which clients notice that a container has left or returned.
+_NOTICE_SECONDS = 3.0
+# Services that have several pods in every overlay.
 REPLICATED = ("gateway", "generator", "guardrails", "ingest")
 
 
@@ -31,7 +33,7 @@ def _run(*command: str) -> str:
 def running() -> None:
     """Require a platform to test."""
     if "CAUSEWAY_E2E_PODS" not in os.environ:
-        pytest.fail("these tests are run by `make e2e-containers` and `make e2e-kind`, which start what they need")
+        pytest.fail("CAUSEWAY_E2E_PODS is not set: run these tests with `make e2e-containers` or `make e2e-kind`")
 
 
 class Pods(Protocol):
@@ -46,19 +48,19 @@ class Pods(Protocol):
         ...
 
     def kill(self, pod: str) -> None:
-        """Kill a pod at once. Another one replaces it."""
+        """Kill a pod immediately. A new pod replaces it."""
         ...
 
     def end(self, pod: str) -> None:
-        """Stop a pod as an update does, and wait for its end. Another one replaces it."""
+        """Stop a pod gracefully, as an update does, and wait for its end. A new pod replaces it."""
         ...
 
     def replace(self, service: str) -> None:
-        """Replace every pod of a service, as an update does, and wait until the new ones are there."""
+        """Replace every pod of a service, as an update does, and wait until the new pods run."""
         ...
 
     def kill_node(self) -> None:
-        """Kill all pods on the machine of the first gateway, except stores."""
+        """Kill all pods on the machine of the first gateway, except the pods of stores."""
         ...
 
 
@@ -66,8 +68,9 @@ class Containers:
     """Containers of an engine.
 
     Args:
-        run: The label of the containers.
-        leaving: A directory. A file in it keeps new connections from the container of that name, like preStop.
+        run: The value of the containers' label `causeway.run`.
+        leaving: A directory. While it has a file with a container's name, the container gets no new connections.
+            This replaces the preStop hook of a pod.
     """
 
     def __init__(self, run: str, leaving: Path) -> None:
@@ -76,14 +79,14 @@ class Containers:
         self._labels = ("--filter", f"label=causeway.run={run}")
 
     def of(self, service: str) -> list[str]:
-        wanted = ("--filter", f"label=causeway.workload={service}", "--filter", "status=running")
-        return _run(self._docker, "ps", "--format", "{{.Names}}", *self._labels, *wanted).split()
+        filters = ("--filter", f"label=causeway.workload={service}", "--filter", "status=running")
+        return _run(self._docker, "ps", "--format", "{{.Names}}", *self._labels, *filters).split()
 
     def log(self, pod: str) -> str:
-        both = subprocess.run(
+        completed = subprocess.run(
             [self._docker, "logs", pod], stdout=subprocess.PIPE, stderr=subprocess.STDOUT, check=True
         )
-        return both.stdout.decode()
+        return completed.stdout.decode()
 
     def kill(self, pod: str) -> None:
         _run(self._docker, "kill", pod)
@@ -92,7 +95,7 @@ class Containers:
     def end(self, pod: str) -> None:
         mark = self._leaving / pod
         mark.touch()
-        time.sleep(_HEARD_SECONDS)
+        time.sleep(_NOTICE_SECONDS)
         _run(self._docker, "stop", pod)
         _run(self._docker, "start", pod)
         mark.unlink()
@@ -100,10 +103,10 @@ class Containers:
     def replace(self, service: str) -> None:
         for pod in self.of(service):
             self.end(pod)
-            time.sleep(_HEARD_SECONDS)
+            time.sleep(_NOTICE_SECONDS)
 
     def kill_node(self) -> None:
-        """Kill the first container of each service, because one engine has no machines."""
+        """Kill the first container of each service. With a container engine, there is only one machine."""
         for pod in [self.of(service)[0] for service in REPLICATED]:
             self.kill(pod)
 
@@ -121,11 +124,11 @@ class Kubernetes:
         self._kubectl = (kubectl, "--context", context, "--namespace", namespace)
 
     def of(self, service: str) -> list[str]:
-        return [f"pod/{each['metadata']['name']}" for each in staying(self._pods(service))]
+        return [f"pod/{each['metadata']['name']}" for each in not_terminating(self._pods(service))]
 
     def _pods(self, service: str) -> list[dict[str, Any]]:
-        wanted = ("--selector", f"app.kubernetes.io/name={service}", "--output", "json")
-        found: list[dict[str, Any]] = json.loads(_run(*self._kubectl, "get", "pods", *wanted))["items"]
+        options = ("--selector", f"app.kubernetes.io/name={service}", "--output", "json")
+        found: list[dict[str, Any]] = json.loads(_run(*self._kubectl, "get", "pods", *options))["items"]
         return found
 
     def log(self, pod: str) -> str:
@@ -151,33 +154,36 @@ class Kubernetes:
         _run(*self._kubectl, "rollout", "status", owner, "--timeout=600s")
 
     def kill_node(self) -> None:
-        node = staying(self._pods("gateway"))[0]["spec"]["nodeName"]
+        node = not_terminating(self._pods("gateway"))[0]["spec"]["nodeName"]
         for service in REPLICATED:
-            for pod in staying(self._pods(service)):
+            for pod in not_terminating(self._pods(service)):
                 if pod["spec"]["nodeName"] == node:
                     self.kill(f"pod/{pod['metadata']['name']}")
 
     def connects(self, service: str, host: str, port: int) -> bool:
-        """Return whether a pod of a service can connect to another one. Policies drop refused packets."""
+        """Return whether a pod of a service can connect to a host. A refused connection times out, because network
+        policies drop the packets.
+        """
         call = f"import socket; socket.create_connection(({host!r}, {port}), 5)"
         command = [*self._kubectl, "exec", self.of(service)[0], "--", "python3", "-c", call]
         return subprocess.run(command, capture_output=True, check=False).returncode == 0
 
 
-def staying(pods: list[dict[str, Any]]) -> list[dict[str, Any]]:
-    """Return the pods that run and have not been told to go."""
+def not_terminating(pods: list[dict[str, Any]]) -> list[dict[str, Any]]:
+    """Return the pods that run and are not terminating."""
     running = [each for each in pods if each["status"]["phase"] == "Running"]
     return [each for each in running if "deletionTimestamp" not in each["metadata"]]
 
 
 @pytest.fixture(scope="session")
 def pods(running: None) -> Pods:
-    kind, where, *rest = os.environ["CAUSEWAY_E2E_PODS"].split(":")
-    return Containers(where, Path(*rest)) if kind == "docker" else Kubernetes(*where.split("/"))
+    """Return the pods that CAUSEWAY_E2E_PODS describes."""
+    kind, location, *rest = os.environ["CAUSEWAY_E2E_PODS"].split(":")
+    return Containers(location, Path(*rest)) if kind == "docker" else Kubernetes(*location.split("/"))
 
 
 class Asker:
-    """Ask with a new connection for each request, so that every replica is reached.
+    """A client that opens a new connection for each request, so that its requests reach every replica.
 
     Attributes:
         url: The URL of the gateway.
@@ -189,7 +195,7 @@ class Asker:
         self.headers = {"Authorization": f"Bearer {key}"}
 
     def client(self) -> httpx.AsyncClient:
-        """Return a client without a connection."""
+        """Return an HTTP client that has no connections yet."""
         return httpx.AsyncClient(base_url=self.url, headers=self.headers, timeout=60)
 
     async def ready(self) -> None:
@@ -202,7 +208,7 @@ class Asker:
             except httpx.TransportError:
                 pass
             await asyncio.sleep(0.2)
-        raise TimeoutError(f"the platform was not whole within {READY_SECONDS:.0f} s")
+        raise TimeoutError(f"the gateway did not reach every service within {READY_SECONDS:.0f} s")
 
     async def upload(self, index: str, name: str, content: str) -> str:
         """Upload a document, and return the id of its job."""
@@ -228,7 +234,7 @@ class Asker:
 
 @pytest.fixture
 async def asker(running: None) -> AsyncIterator[Asker]:
-    """Give an asker of the running platform, which is ready before and after each test."""
+    """Return a client of the running platform. Wait before and after each test until the platform is ready."""
     asker = Asker(os.environ["CAUSEWAY_E2E_URL"], os.environ["CAUSEWAY_E2E_KEY"])
     await asker.ready()
     yield asker

@@ -1,4 +1,4 @@
-"""Several pods of a service share the work. A pod that stops loses no answer that it can complete."""
+"""The pods of a service share the work. A pod that stops gracefully completes its answers."""
 
 import asyncio
 import json
@@ -11,14 +11,14 @@ import pytest
 INDEX = "cluster-tides"
 TEXT = "\n\n".join(f"## Buoy {n}\n\nThe lamp of buoy {n} flashes every {n + 2} seconds." for n in range(40))
 REDACT = {"output": {"regex": {"regex": ["email"], "action": "redact"}}}
-# a pod's log line about an answered call (CAUSEWAY_LOG_LEVEL=DEBUG)
+# The log line of a pod for each call that it answered (with CAUSEWAY_LOG_LEVEL=DEBUG).
 SERVED = {"gateway": '"event": "request"', "ingest": '"event": "job done"'}
 CALL = '"event": "call answered"'
 
 
 @pytest.fixture(autouse=True)
 async def indexed(asker: Any) -> None:
-    """Return the index for the questions."""
+    """Fill the index that the questions use."""
     job = await asker.upload(INDEX, "buoys.md", TEXT)
     assert await asker.finished(job) in ("succeeded", "unchanged")
 
@@ -48,13 +48,13 @@ async def under_load(asker: Any, during: Any, askers: int = 6) -> list[str]:
     ended: list[str] = []
     going = True
 
-    async def again_and_again(first: int) -> None:
+    async def ask_repeatedly(first: int) -> None:
         number = first
         while going:
             ended.append(await ask(asker, number))
             number += askers
 
-    tasks = [asyncio.create_task(again_and_again(first)) for first in range(askers)]
+    tasks = [asyncio.create_task(ask_repeatedly(first)) for first in range(askers)]
     await asyncio.sleep(1)
     await during()
     await asyncio.sleep(2)
@@ -65,22 +65,22 @@ async def under_load(asker: Any, during: Any, askers: int = 6) -> list[str]:
 
 @pytest.mark.parametrize("service", ["gateway", "guardrails", "generator", "ingest", "retriever"])
 async def test_every_replica_serves(asker: Any, pods: Any, service: str) -> None:
-    """Each pod of a service has answered a call."""
-    there = pods.of(service)
-    assert there
+    """Each pod of a service answers a call."""
+    replicas = pods.of(service)
+    assert replicas
     for turn in range(10):
         await asyncio.gather(*(ask(asker, number) for number in range(8)))
         jobs = [await asker.upload(INDEX, f"turn-{turn}-{n}.md", f"# Turn\n\nTide {turn} {n}.") for n in range(4)]
         assert {await asker.finished(job) for job in jobs} <= {"succeeded", "unchanged"}
-        idle = [pod for pod in there if SERVED.get(service, CALL) not in pods.log(pod)]
+        idle = [pod for pod in replicas if SERVED.get(service, CALL) not in pods.log(pod)]
         if not idle:
             return
     assert not idle
 
 
 @pytest.mark.parametrize("service", ["gateway", "guardrails", "generator"])
-async def test_no_answer_is_lost_when_a_pod_is_told_to_go(asker: Any, pods: Any, service: str) -> None:
-    """All streams complete while a pod stops, running ones and new ones."""
+async def test_a_pod_that_stops_loses_no_answer(asker: Any, pods: Any, service: str) -> None:
+    """While a pod stops, all running and new streams complete."""
     gone = pods.of(service)[0]
     ended = await under_load(asker, lambda: asyncio.to_thread(pods.end, gone))
     assert len(ended) > 6
@@ -96,8 +96,8 @@ async def test_an_update_loses_no_answer(asker: Any, pods: Any, service: str) ->
 
 
 async def test_a_lost_machine_interrupts_only_its_own_answers(asker: Any, pods: Any) -> None:
-    """If all pods of a machine are killed, only their own answers are lost. Jobs succeed, and the platform soon
-    recovers.
+    """If all pods of a machine are killed, only the answers of these pods are lost. Jobs succeed, and the platform
+    soon recovers.
     """
     job = await asker.upload(INDEX, "machine.md", f"{TEXT}\n\nA machine was lost.")
     ended = await under_load(asker, lambda: asyncio.to_thread(pods.kill_node))
@@ -127,8 +127,8 @@ def test_the_network_policies_are_enforced(pods: Any, service: str, host: str, p
 
 
 @pytest.mark.parametrize("service", ["gateway", "guardrails", "generator"])
-async def test_a_killed_pod_takes_only_its_own_answers_along(asker: Any, pods: Any, service: str) -> None:
-    """If a pod is killed, only its own clients get errors, and the platform soon recovers."""
+async def test_a_killed_pod_interrupts_only_its_own_answers(asker: Any, pods: Any, service: str) -> None:
+    """If a pod is killed, only the clients of this pod get errors, and the platform soon recovers."""
     gone = pods.of(service)[0]
     ended = await under_load(asker, lambda: asyncio.to_thread(pods.kill, gone))
     lost = [each for each in ended if each != "whole"]

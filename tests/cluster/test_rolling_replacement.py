@@ -1,4 +1,4 @@
-"""Every service is replaced in turn under 32 clients of every kind, and no request fails."""
+"""The services are replaced one after another while 32 clients send requests. No request fails."""
 
 import asyncio
 import collections
@@ -37,7 +37,7 @@ class Load:
         self.jobs: dict[str, str] = {}
 
     async def during(self, work: Callable[[], Awaitable[None]]) -> None:
-        """Let all clients ask during the action, until their last request has ended."""
+        """Run all clients while `work` runs, and wait until their last requests have ended."""
         kinds = (self._ask, self._stream, self._index, self._watch)
         clients = [asyncio.create_task(self._run(kind, n)) for kind in kinds for n in range(CLIENTS)]
         await asyncio.sleep(2)
@@ -54,10 +54,10 @@ class Load:
             turn += 1
             try:
                 async with self._asker.client() as http:
-                    said = await kind(http, f"{kind.__name__[1:]}-{client}-{turn}")
+                    outcome = await kind(http, f"{kind.__name__[1:]}-{client}-{turn}")
             except httpx.TransportError as error:
-                said = type(error).__name__
-            self.outcomes[said if said == "ok" else f"{kind.__name__[1:]}: {said}"] += 1
+                outcome = type(error).__name__
+            self.outcomes[outcome if outcome == "ok" else f"{kind.__name__[1:]}: {outcome}"] += 1
             await asyncio.sleep(0.1)
 
     def _question(self) -> dict[str, Any]:
@@ -79,7 +79,9 @@ class Load:
         return "ok" if "error" not in lines[-1] and "thoughts" in lines[-1]["context"] else "broken"
 
     async def _index(self, http: httpx.AsyncClient, name: str) -> str:
-        """Store a document as text, which waits for its job. A stopping server returns the job instead."""
+        """Store a text. The request waits for the end of the job, but a server that stops returns the job's id
+        instead.
+        """
         body = {"index_name": INDEX, "documents": [{"text": f"The berth {name} is deep.", "doc_id": name}]}
         answer = await http.post("/index", json=body)
         if answer.status_code == httpx.codes.ACCEPTED:
@@ -87,7 +89,9 @@ class Load:
         return "ok" if answer.is_success else str(answer.status_code)
 
     async def _watch(self, http: httpx.AsyncClient, name: str) -> str:
-        """Upload a file, and read the events of its job to the end, perhaps from several servers."""
+        """Upload a file, and read the events of its job to the end. Reconnect if a server that stops ends the
+        stream.
+        """
         file = {"file": (f"{name}.md", f"# Berth\n\nThe berth {name} is deep.\n".encode())}
         answer = await http.post("/documents", data={"index": INDEX}, files=file)
         if answer.status_code != httpx.codes.ACCEPTED:
@@ -121,7 +125,7 @@ async def test_every_service_is_replaced_under_load(asker: Any, pods: Any) -> No
 
     async def replace() -> None:
         for service in REPLACED:
-            if len(pods.of(service)) == 1:  # the retriever with the embedded store, of which only one may run
+            if len(pods.of(service)) == 1:  # the retriever with the embedded store, which can have only one pod
                 continue
             await asyncio.to_thread(pods.replace, service)
             await asker.ready()

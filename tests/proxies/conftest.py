@@ -1,4 +1,4 @@
-"""A platform with two tenants behind real proxies, each with its configuration of docs/deploy.md."""
+"""A platform with two tenants behind real proxies. Each proxy has its configuration from docs/deploy.md."""
 
 import asyncio
 import contextlib
@@ -23,9 +23,9 @@ from servicekit import api_keys
 PAGE = Path(__file__).resolve().parents[2] / "docs" / "deploy.md"
 READY_SECONDS = 120.0
 IDLE_SECONDS = 1.5
-"""After which the gateway closes an idle connection; the proxies' own limit is shorter where a test sets it."""
+"""The gateway closes a connection that has been idle for this time. Some tests give the proxies a shorter limit."""
 PUBLIC_PATH = "/causeway"
-"""As on the page."""
+"""The same value as in docs/deploy.md."""
 TENANTS = ("north", "south")
 
 
@@ -75,11 +75,11 @@ async def platform(tmp_path_factory: pytest.TempPathFactory) -> AsyncIterator[Pl
             running = Platform(port, {tenant: key for tenant, (key, _) in made.items()}, model)
             async with httpx.AsyncClient(base_url=f"http://127.0.0.1:{port}") as http:
                 for tenant in TENANTS:
-                    await _known(http, running.headers(tenant))
+                    await _wait_for_key(http, running.headers(tenant))
             yield running
 
 
-async def _known(http: httpx.AsyncClient, headers: Mapping[str, str]) -> None:
+async def _wait_for_key(http: httpx.AsyncClient, headers: Mapping[str, str]) -> None:
     """Wait until the gateway knows a key."""
     end = time.monotonic() + READY_SECONDS
     while (await http.get("/indexes", headers=headers)).status_code != 200:
@@ -116,17 +116,16 @@ def proxy(request: pytest.FixtureRequest) -> str:
 
 @pytest.fixture
 def start_proxy(platform: Platform, tmp_path: Path) -> StartProxy:
-    """Give a function that starts a proxy in front of the platform, with changes to the page's configuration.
+    """Return a function that starts a proxy in front of the platform, with changes to the page's configuration.
 
-    A change is a text of the configuration and what stands in its place. Where the proxy is not installed the test
-    is skipped.
+    A change is a text of the configuration and its replacement. If the proxy is not installed, the test is skipped.
     """
-    shown = configurations(PAGE.read_text())
+    documented = configurations(PAGE.read_text())
 
     def start(name: str, *changes: tuple[str, str]) -> AbstractAsyncContextManager[int]:
         if PROXIES[name].executable is None:
             pytest.skip(f"{name} is not installed: there is no program '{PROXIES[name].program}' on the path")
-        configuration = shown[name]
+        configuration = documented[name]
         for old, new in changes:
             assert old in configuration, f"the page's configuration of {name} has no {old!r}"
             configuration = configuration.replace(old, new)

@@ -1,4 +1,4 @@
-"""A proxy never sends a request on a connection that the gateway is closing."""
+"""A proxy never reuses a connection that the gateway is closing."""
 
 import asyncio
 from typing import Any
@@ -11,8 +11,8 @@ pytestmark = pytest.mark.asyncio(loop_scope="session")
 SWEEP = [0.6 + 0.05 * number for number in range(30)]
 """Seconds; the proxy closes an idle connection after 1 s here, and the gateway after 1.5 s."""
 EDGE = [1.5 + 0.0005 * (number - 15) for number in range(30)]
-"""Just when the gateway closes those that the proxy has left open."""
-# The page's limits, divided by the same factor as the gateway's (75 s) in these tests.
+"""Seconds, around the time at which the gateway closes the connections that the proxy keeps open."""
+# Shorter limits for the proxies, because the limit of the gateway is 1.5 s here instead of 75 s.
 LIMITS = {
     "nginx": ("keepalive_timeout 60s", "keepalive_timeout 1s"),
     "HAProxy": ("pool-purge-delay 5s", "pool-purge-delay 100ms"),
@@ -22,7 +22,9 @@ LIMITS = {
 
 
 async def test_pauses_around_the_idle_limit(platform: Any, start_proxy: Any, proxy: str) -> None:
-    """Requests that proxies may not repeat succeed after pauses shorter and longer than the limits."""
+    """POST requests, which proxies may not retry, succeed after pauses that are shorter and longer than the
+    limits.
+    """
     body = {"messages": [{"role": "user", "content": "When is high water?"}]}
 
     async def ask(pause: float) -> int:

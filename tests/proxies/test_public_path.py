@@ -9,7 +9,7 @@ import pytest
 
 pytestmark = pytest.mark.asyncio(loop_scope="session")
 
-# as in the page's table
+# The changes of the table in docs/deploy.md.
 BELOW = {
     "nginx": [
         ("location / {", "location /causeway/ {"),
@@ -29,9 +29,9 @@ BELOW = {
 }
 
 
-async def test_the_interface_is_described_below_a_path(platform: Any, start_proxy: Any, proxy: str) -> None:
-    """The page of the interface loads its files from below the path, and the document has the path as its server.
-    Requests to it succeed, also those to `Location`.
+async def test_the_openapi_document_has_the_path(platform: Any, start_proxy: Any, proxy: str) -> None:
+    """The page `/docs` loads its files from below the path, and the OpenAPI document names the path as its server.
+    Requests to this server succeed, and so do requests to the `Location` of a response.
     """
     async with (
         start_proxy(proxy, *BELOW[proxy]) as port,
@@ -55,7 +55,7 @@ async def test_the_interface_is_described_below_a_path(platform: Any, start_prox
 
 @pytest.mark.parametrize("below", ["", "/causeway"])
 async def test_metrics_are_closed(start_proxy: Any, proxy: str, below: str) -> None:
-    """The proxy refuses the metrics in any spelling of the path, although the gateway shows them."""
+    """The proxy refuses every spelling of the path `/metrics`, although the gateway would answer it."""
     spellings = ("/metrics", "/%6detrics", "//metrics", "/./metrics", "/x/../metrics", "/metrics/", "/metrics?a=b")
     async with start_proxy(proxy, *(BELOW[proxy] if below else ())) as port:
         for spelling in spellings:
@@ -65,7 +65,7 @@ async def test_metrics_are_closed(start_proxy: Any, proxy: str, below: str) -> N
 
 
 async def _get(port: int, target: str) -> bytes:
-    """Request an unchanged target, which no client would send."""
+    """Send a request with exactly this target. HTTP clients would normalise it."""
     reader, writer = await asyncio.open_connection("127.0.0.1", port)
     writer.write(f"GET {target} HTTP/1.1\r\nHost: gateway\r\nConnection: close\r\n\r\n".encode())
     async with asyncio.timeout(10):

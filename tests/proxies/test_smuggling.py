@@ -10,15 +10,15 @@ import pytest
 pytestmark = pytest.mark.asyncio(loop_scope="session")
 
 PAUSES = (0.0, 0.0002, 0.0005, 0.001)
-"""The seconds between head and body, which must arrive separately, and before the answer is sent."""
+"""The seconds between head and body. The body must arrive separately, and before the gateway sends its answer."""
 VICTIMS = 4
 """The concurrent requests of each tenant after each attack."""
 OWN = 4
-"""The indexes that each tenant's administrator reads."""
+"""The number of indexes that each tenant's administrator reads."""
 
-# The page's configurations, and those that pass upgrade requests on or share connections more freely, as
-# installations with WebSockets have them. Caddy passes such requests on by default. Envoy
-# holds their bodies until the upgrade is accepted, which never happens.
+# The configurations of docs/deploy.md, and variants that forward upgrade requests, as installations with WebSockets
+# have them, or that share connections between more clients. Caddy forwards upgrade requests by default. Envoy holds
+# their bodies until the upgrade is accepted, which never happens.
 CONFIGURATIONS = {
     "nginx": ("nginx", []),
     "nginx-with-websockets": (
@@ -52,7 +52,7 @@ def _attack(hidden: bytes, upgrade: str, *headers: str) -> tuple[bytes, bytes]:
 
 
 async def _send(port: int, head: bytes, body: bytes, pause: float) -> bytes:
-    """Return a proxy's answer up to its first piece, and close the connection."""
+    """Send a request, return the first bytes of the proxy's answer, and close the connection."""
     reader, writer = await asyncio.open_connection("127.0.0.1", port)
     try:
         writer.write(head)
@@ -93,21 +93,21 @@ async def test_a_body_is_never_the_next_request(platform: Any, start_proxy: Any,
         wrong: list[str] = []
         for number, (pause, attack) in enumerate(itertools.product(PAUSES, attacks)):
             answers.append(await _send(port, *attack, pause))
-            asked = [(tenant, names[tenant][number % OWN]) for tenant in names for _ in range(VICTIMS)]
+            reads = [(tenant, names[tenant][number % OWN]) for tenant in names for _ in range(VICTIMS)]
             got = await asyncio.gather(
-                *(http.get(f"/indexes/{name}", headers=platform.headers(tenant)) for tenant, name in asked)
+                *(http.get(f"/indexes/{name}", headers=platform.headers(tenant)) for tenant, name in reads)
             )
             wrong += [
-                f"{number}: {tenant} asked for {name}, got {answer.status_code} {answer.text[:200]}"
-                for (tenant, name), answer in zip(asked, got, strict=True)
+                f"{number}: {tenant} requested {name}, got {answer.status_code} {answer.text[:200]}"
+                for (tenant, name), answer in zip(reads, got, strict=True)
                 if answer.status_code != 200 or f'"index_name":"{name}"' not in answer.text
             ]
         assert wrong == []
         assert (await http.get("/metrics")).status_code == 403
     async with httpx.AsyncClient(base_url=f"http://127.0.0.1:{platform.port}") as http:
         for tenant, own in names.items():
-            there = (await http.get("/indexes", headers=platform.headers(tenant))).json()
-            assert set(own) <= set(there)
+            indexes = (await http.get("/indexes", headers=platform.headers(tenant))).json()
+            assert set(own) <= set(indexes)
     for answer in answers:
         assert answer.startswith(b"HTTP/1.1 4"), answer
         assert answer.count(b"HTTP/1.1") == 1, answer

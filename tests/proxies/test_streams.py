@@ -1,4 +1,4 @@
-"""Answers pass a proxy without buffering, and a client that leaves stops the model."""
+"""A proxy does not buffer answers, and the model stops when a client behind a proxy disconnects."""
 
 import asyncio
 from typing import Any
@@ -20,7 +20,7 @@ STREAMS: dict[str, tuple[str, str, dict[str, Any]]] = {
 
 @pytest.fixture(params=list(STREAMS))
 def stream(request: pytest.FixtureRequest) -> tuple[str, str, dict[str, Any]]:
-    """Give the path of a streaming dialect, the type of its answers, and a request's body."""
+    """Return the path of a streaming dialect, the content type of its answers, and the body of a request."""
     path, media, members = STREAMS[request.param]
     return path, media, {"messages": QUESTION, **members}
 
@@ -29,10 +29,12 @@ def _token(number: int) -> bytes:
     return sse(chunk({"role": "assistant", "content": f"word{number} "}))
 
 
-async def test_each_token_comes_before_the_next_is_made(
+async def test_each_token_arrives_before_the_next_is_generated(
     platform: Any, start_proxy: Any, proxy: str, stream: tuple[str, str, dict[str, Any]]
 ) -> None:
-    """The client reads each token before the model makes the next one, also if it accepts compressed answers."""
+    """The client reads each token before the model generates the next one, although it accepts compressed
+    answers.
+    """
     path, media, body = stream
     read = [asyncio.Event() for _ in range(TOKENS)]
     steps: list[Step] = [step for number in range(TOKENS) for step in (_token(number), read[number])]
@@ -55,10 +57,10 @@ async def test_each_token_comes_before_the_next_is_made(
     assert reads >= TOKENS
 
 
-async def test_a_client_that_leaves_in_mid_stream(
+async def test_a_client_that_disconnects_in_mid_stream(
     platform: Any, start_proxy: Any, proxy: str, stream: tuple[str, str, dict[str, Any]]
 ) -> None:
-    """The model server's connection is closed although it sends nothing more."""
+    """The gateway closes its connection to the model server, although the model server sends no more bytes."""
     path, _, body = stream
     platform.model.script(Answer((_token(0), _token(1), Fault.HANG), content_type=STREAM))
     async with (
@@ -75,10 +77,10 @@ async def test_a_client_that_leaves_in_mid_stream(
 
 
 @pytest.mark.parametrize("streamed", [True, False])
-async def test_a_client_that_leaves_before_the_first_token(
+async def test_a_client_that_disconnects_before_the_first_token(
     platform: Any, start_proxy: Any, proxy: str, streamed: bool
 ) -> None:
-    """The model server's connection is closed before the first token as well."""
+    """The gateway also closes its connection to the model server before the first token."""
     platform.model.script(Answer((b"",), before=(Fault.HANG,)))
     before = len(platform.model.requests)
     body = {"messages": QUESTION, "stream": streamed}
@@ -89,7 +91,7 @@ async def test_a_client_that_leaves_before_the_first_token(
         asking = asyncio.ensure_future(
             http.post("/v1/chat/completions", json=body, headers=platform.headers("north"))
         )
-        await eventually(lambda: len(platform.model.requests) > before, what="the model is asked")
+        await eventually(lambda: len(platform.model.requests) > before, what="a request to the model")
         asking.cancel()
         await _closed(platform)
 

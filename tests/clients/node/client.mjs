@@ -1,4 +1,4 @@
-// Uses the clients for Node as their users do, and prints what came of it as JSON in its last line.
+// Use the clients for Node as their users do, and print the results as JSON in the last line.
 import { createOpenAICompatible } from "@ai-sdk/openai-compatible";
 import { ChatOpenAI } from "@langchain/openai";
 import { tool as langchainTool } from "@langchain/core/tools";
@@ -18,10 +18,10 @@ async function openai() {
   const messages = [{ role: "user", content: question }];
   const description = { name: "tide", description: "Say when high water is.", parameters: z.toJSONSchema(place) };
   const tools = [{ type: "function", function: description }];
-  const asked = await client.chat.completions.create({ model: "scripted", messages, tools });
-  const [call] = asked.choices[0].message.tool_calls;
-  const told = [...messages, asked.choices[0].message, { role: "tool", tool_call_id: call.id, content: "six" }];
-  const after = await client.chat.completions.create({ model: "scripted", messages: told, tools });
+  const first = await client.chat.completions.create({ model: "scripted", messages, tools });
+  const [call] = first.choices[0].message.tool_calls;
+  const conversation = [...messages, first.choices[0].message, { role: "tool", tool_call_id: call.id, content: "six" }];
+  const after = await client.chat.completions.create({ model: "scripted", messages: conversation, tools });
   const streamed = await client.chat.completions
     .stream({ model: "scripted", messages, tools })
     .finalMessage();
@@ -72,9 +72,9 @@ async function aiSdk() {
 async function langchain() {
   const chat = new ChatOpenAI({ model: "scripted", apiKey, configuration: { baseURL }, maxRetries: 0 });
   const tide = langchainTool(async () => "six", { name: "tide", description: "Say when.", schema: place });
-  const asked = await chat.bindTools([tide]).invoke(question);
+  const message = await chat.bindTools([tide]).invoke(question);
   const parsed = await chat.withStructuredOutput(Tide, { method: "jsonSchema" }).invoke(question);
-  return { tool: asked.tool_calls.map(({ name, args }) => [name, args]), parsed };
+  return { tool: message.tool_calls.map(({ name, args }) => [name, args]), parsed };
 }
 
 const programs = { openai, aiSdk, langchain };

@@ -1,4 +1,4 @@
-// Uses clients of the Responses API as their users do, and prints what came of it as JSON in its last line.
+// Use clients of the Responses API as their users do, and print the results as JSON in the last line.
 import { createOpenAI } from "@ai-sdk/openai";
 import { generateText, streamText, tool } from "ai";
 import OpenAI from "openai";
@@ -17,10 +17,10 @@ async function openai() {
   const client = new OpenAI({ baseURL, apiKey, maxRetries: 0 });
   const parameters = z.toJSONSchema(place);
   const tools = [{ type: "function", name: "tide", description: "Say when high water is.", strict: true, parameters }];
-  const asked = await client.responses.create({ model: "scripted", input: question, tools });
-  const [call] = asked.output;
+  const first = await client.responses.create({ model: "scripted", input: question, tools });
+  const [call] = first.output;
   const input = [{ type: "function_call_output", call_id: call.call_id, output: "six" }];
-  const previous_response_id = asked.id;
+  const previous_response_id = first.id;
   const after = await client.responses.create({ model: "scripted", input, tools, previous_response_id });
   const stream = client.responses.stream({ model: "scripted", input: question });
   const streamed = await stream.finalResponse();
@@ -48,8 +48,8 @@ async function openai() {
 
 async function background() {
   const { responses } = new OpenAI({ baseURL, apiKey, maxRetries: 0 });
-  const asked = { model: "extractive", input: renewed, tools: [search], background: true };
-  let answer = await responses.create(asked);
+  const request = { model: "extractive", input: renewed, tools: [search], background: true };
+  let answer = await responses.create(request);
   const accepted = [answer.status, answer.background];
   while (answer.status === "queued" || answer.status === "in_progress") {
     await new Promise((done) => setTimeout(done, 50));

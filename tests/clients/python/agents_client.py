@@ -5,7 +5,7 @@ import json
 import os
 from typing import Any
 
-from agents import (  # type: ignore[import-not-found]  # in the environment of the clients
+from agents import (  # type: ignore[import-not-found]  # in the clients' own environment
     Agent,
     FileSearchTool,
     Runner,
@@ -21,13 +21,13 @@ def tide(place: str) -> str:
     """Say when high water is.
 
     Args:
-        place: Where.
+        place: The name of a harbour.
     """
     return f"six at {place}"
 
 
 async def main() -> None:
-    """Use a tool, a second turn, file search, and a hand-off."""
+    """Use a tool, a second turn, file search, and a hand-off to another agent."""
     client = AsyncOpenAI(
         base_url=os.environ["CAUSEWAY_URL"] + "/v1", api_key=os.environ["CAUSEWAY_KEY"], max_retries=0
     )
@@ -38,8 +38,8 @@ async def main() -> None:
     clerk = Agent(name="Clerk", instructions="Say when high water is.", model="scripted", tools=[tide])
     first = await Runner.run(clerk, "When is high water at Kelsay?")
     found["tool"] = first.final_output
-    said: Any = [*first.to_input_list(), {"role": "user", "content": "And tomorrow?"}]
-    found["second_turn"] = (await Runner.run(clerk, said)).final_output
+    second: Any = [*first.to_input_list(), {"role": "user", "content": "And tomorrow?"}]
+    found["second_turn"] = (await Runner.run(clerk, second)).final_output
 
     reader = Agent(
         name="Reader",
@@ -50,8 +50,8 @@ async def main() -> None:
     read = await Runner.run(reader, "When will the pivot bearing be renewed?")
     found["search"] = read.final_output
     found["searched"] = [item.raw_item.type for item in read.new_items if item.type == "tool_call_item"]
-    again: Any = [*read.to_input_list(), {"role": "user", "content": "Who renews the pivot bearing?"}]
-    found["searched_again"] = bool((await Runner.run(reader, again)).final_output)
+    followed: Any = [*read.to_input_list(), {"role": "user", "content": "Who renews the pivot bearing?"}]
+    found["searched_again"] = bool((await Runner.run(reader, followed)).final_output)
 
     desk = Agent(name="Desk", instructions="Hand over.", model="scripted", handoffs=[clerk])
     handed = await Runner.run(desk, "When is high water?")

@@ -15,8 +15,10 @@ PAUSE = 0.05
 
 
 def main() -> None:
-    """Poll, read the events again from each position, continue a broken stream, and cancel."""
-    # refuse values of wrong types
+    """Poll a response, read its events again from each position, resume an abandoned stream, and cancel a
+    response.
+    """
+    # The strict validation refuses values of wrong types.
     client = OpenAI(
         base_url=os.environ["CAUSEWAY_URL"] + "/v1",
         api_key=os.environ["CAUSEWAY_KEY"],
@@ -28,7 +30,7 @@ def main() -> None:
 
     waiting = responses.create(model="extractive", input=QUESTION, tools=SEARCH, background=True)
     found["accepted"] = [waiting.status, waiting.background, waiting.output]
-    answer = _polled(client, waiting)
+    answer = _wait_for_end(client, waiting)
     found["polled"] = [answer.status, answer.output_text]
     events = list(responses.retrieve(answer.id, stream=True))
     found["numbers"] = [event.sequence_number for event in events]
@@ -56,7 +58,7 @@ def main() -> None:
     print(json.dumps(found))
 
 
-def _polled(client: OpenAI, answer: Response) -> Response:
+def _wait_for_end(client: OpenAI, answer: Response) -> Response:
     """Wait until a response has ended, and return it."""
     end = time.monotonic() + SECONDS
     while answer.status in ("queued", "in_progress"):

@@ -17,7 +17,7 @@ class Tide(BaseModel):
     hour: int
 
 
-@tool  # type: ignore[untyped-decorator]  # its package is not there when types are checked
+@tool  # type: ignore[untyped-decorator]  # the type checker does not have its package
 def tide(place: str) -> str:
     """Say when high water is."""
     return f"six at {place}"
@@ -31,9 +31,9 @@ def main() -> None:
         model="scripted",
         max_retries=0,
     )
-    asked = chat.bind_tools([tide]).invoke(QUESTION)
+    message = chat.bind_tools([tide]).invoke(QUESTION)
     parsed = chat.with_structured_output(Tide, method="json_schema").invoke(QUESTION)
-    calls = [[each["name"], each["args"]] for each in asked.tool_calls]
+    calls = [[each["name"], each["args"]] for each in message.tool_calls]
     print(json.dumps({"tool": calls, "parsed": parsed.model_dump()}))
 
 

@@ -5,7 +5,7 @@ import json
 import os
 from typing import Any
 
-from langchain_mcp_adapters.client import MultiServerMCPClient  # type: ignore[import-not-found]  # as below
+from langchain_mcp_adapters.client import MultiServerMCPClient  # type: ignore[import-not-found]  # not installed here
 
 QUESTION = "When will the pivot bearing be renewed?"
 
@@ -27,18 +27,18 @@ async def main() -> None:
     read = _json(await tools["fetch"].ainvoke({"id": found["results"][0]["id"], "length": 100}))
     answer = _text(await tools["ask"].ainvoke({"question": QUESTION, "index": "handbook"}))
     indexes = _json(await tools["list_indexes"].ainvoke({}))
-    said = {
+    results = {
         "tools": sorted(tools),
         "found": [each["title"] for each in found["results"]],
         "read": [read["title"], len(read["text"])],
         "answer": answer,
         "indexes": [each["name"] for each in indexes["indexes"]],
     }
-    print(json.dumps(said))
+    print(json.dumps(results))
 
 
 def _text(content: Any) -> str:
-    """Return the text of a tool's answer, which newer versions put into blocks."""
+    """Return the text of a tool's answer. Newer versions of the package return a list of content blocks."""
     return content if isinstance(content, str) else "\n".join(each["text"] for each in content)
 
 

@@ -17,12 +17,12 @@ MILLISECONDS = 120_000
 
 
 def main(url: str, model: str, question: str, expected: str) -> None:
-    """Write the question, send it, and wait for the expected text."""
+    """Type the question, send it, and wait for the expected text."""
     with sync_playwright() as playwright:
         browser = playwright.chromium.launch(executable_path=shutil.which("chromium"), args=ARGUMENTS)
         page = browser.new_page()
         page.set_default_timeout(MILLISECONDS)
-        # A new user first sees the list of changes.
+        # A new user first sees the release notes.
         page.add_locator_handler(page.get_by_role("button", name="Okay, Let's Go!"), lambda button: button.click())
         page.goto(f"{url}/?models={model}")
         page.locator("#chat-input").click()

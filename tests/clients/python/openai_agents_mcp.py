@@ -1,4 +1,4 @@
-"""Let an agent of OpenAI's SDK use the tools as its users do, and print the results as JSON."""
+"""Run an agent of OpenAI's SDK with the tools of the platform, and print the results as JSON."""
 
 import asyncio
 import json
@@ -10,15 +10,15 @@ from agents import (  # type: ignore[import-not-found]  # in the clients' own en
     Runner,
     set_tracing_disabled,
 )
-from agents.mcp import MCPServerStreamableHttp  # type: ignore[import-not-found]  # likewise
+from agents.mcp import MCPServerStreamableHttp  # type: ignore[import-not-found]  # as above
 from openai import AsyncOpenAI
 
 QUESTION = "When will the pivot bearing be renewed?"
 
 
 async def main() -> None:
-    """Let the model call search, read the result, and answer."""
-    set_tracing_disabled(True)  # traces would be sent to another host
+    """Let the model call the search tool, read its result, and answer."""
+    set_tracing_disabled(True)  # otherwise the SDK sends traces to another host
     key, url = os.environ["CAUSEWAY_KEY"], os.environ["CAUSEWAY_URL"]
     params = {"url": f"{url}/mcp", "headers": {"Authorization": f"Bearer {key}"}}
     model = OpenAIChatCompletionsModel("scripted", AsyncOpenAI(base_url=f"{url}/v1", api_key=key, max_retries=0))

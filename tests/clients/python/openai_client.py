@@ -50,11 +50,11 @@ def main() -> None:
     found["stream_tokens"] = chunks[-1].usage.total_tokens if chunks[-1].usage else None
 
     conversation: Any = [{"role": "user", "content": "When is high water at Kelsay?"}]
-    asked = chat.create(model="scripted", messages=conversation, tools=TOOLS).choices[0]
-    [call] = asked.message.tool_calls or []
+    choice = chat.create(model="scripted", messages=conversation, tools=TOOLS).choices[0]
+    [call] = choice.message.tool_calls or []
     assert call.type == "function"
-    found["tool"] = [asked.finish_reason, call.function.name, json.loads(call.function.arguments)]
-    conversation += [asked.message, {"role": "tool", "tool_call_id": call.id, "content": "six"}]
+    found["tool"] = [choice.finish_reason, call.function.name, json.loads(call.function.arguments)]
+    conversation += [choice.message, {"role": "tool", "tool_call_id": call.id, "content": "six"}]
     found["after_tool"] = (
         chat.create(model="scripted", messages=conversation, tools=TOOLS).choices[0].message.content
     )

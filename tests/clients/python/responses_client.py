@@ -46,11 +46,11 @@ def main() -> None:
         found["deltas"] = "".join(event.delta for event in stream if event.type == "response.output_text.delta")
         found["streamed"] = stream.get_final_response().output_text
 
-    asked = responses.create(model="scripted", input="When is high water at Kelsay?", tools=[TIDE])
-    call: Any = asked.output[0]
+    first = responses.create(model="scripted", input="When is high water at Kelsay?", tools=[TIDE])
+    call: Any = first.output[0]
     found["tool"] = [call.name, json.loads(call.arguments)]
-    told: Any = [{"type": "function_call_output", "call_id": call.call_id, "output": "six"}]
-    after = responses.create(model="scripted", input=told, previous_response_id=asked.id, tools=[TIDE])
+    result: Any = [{"type": "function_call_output", "call_id": call.call_id, "output": "six"}]
+    after = responses.create(model="scripted", input=result, previous_response_id=first.id, tools=[TIDE])
     found["after_tool"] = after.output_text
     parsed: Any = responses.parse(model="scripted", input="When?", text_format=Tide).output_parsed
     found["parsed"] = parsed.model_dump()
@@ -63,7 +63,7 @@ def main() -> None:
     client.conversations.delete(conversation.id)
 
     found["read"] = responses.retrieve(after.id).output_text
-    found["asked"] = [item.type for item in responses.input_items.list(after.id)]
+    found["input_items"] = [item.type for item in responses.input_items.list(after.id)]
     found["tokens"] = responses.input_tokens.count(model="scripted", input="When is high water?").input_tokens > 0
     responses.delete(after.id)
     try:
