@@ -7,7 +7,7 @@ from pathlib import Path
 
 import puremagic
 
-from ingest.parsing.office.ooxml import damaged
+from ingest.parsing.office.ooxml import damage_is_unreadable
 
 _ZIP = b"PK\x03\x04"
 _COMPOUND = b"\xd0\xcf\x11\xe0\xa1\xb1\x1a\xe1"
@@ -116,7 +116,7 @@ def _member(path: Path, name: str) -> bytes:
     """
     if not zipfile.is_zipfile(path):
         return b""
-    with damaged("The file"), zipfile.ZipFile(path) as archive:
+    with damage_is_unreadable("The file"), zipfile.ZipFile(path) as archive:
         if name not in archive.namelist():
             return b""
         with archive.open(name) as member:

@@ -51,8 +51,8 @@ def test_library_errors_become_unreadable() -> None:
         (MemoryError(), MemoryError),
         (RecursionError(), RecursionError),
     ):
-        with pytest.raises(expected), ooxml.damaged("It"):
+        with pytest.raises(expected), ooxml.damage_is_unreadable("It"):
             raise error
     for source, message in ((b"<a>", "broken"), (b"<a>" * 300 + b"</a>" * 300, "too deeply")):
-        with pytest.raises(Unreadable, match=message), ooxml.damaged("It"):
+        with pytest.raises(Unreadable, match=message), ooxml.damage_is_unreadable("It"):
             etree.parse(io.BytesIO(source))

@@ -12,7 +12,7 @@ from ingest.parsing.frames import Request
 from ingest.parsing.mail.headers import Headers, addresses, mail_date
 from ingest.parsing.mail.members import Members
 from ingest.parsing.mail.text import fill_body
-from ingest.parsing.office.ooxml import damaged
+from ingest.parsing.office.ooxml import damage_is_unreadable
 from ingest.parsing.refusals import TooLarge, Unreadable
 from ingest.parsing.text.decode import decode
 from ingest.parsing.text.outline import Outline
@@ -48,16 +48,16 @@ def parse(request: Request) -> Iterator[Part]:
     most = request.memory // _MEMORY_SHARE
     if path.stat().st_size > most:
         raise TooLarge(f"The mail has {path.stat().st_size} bytes. The limit is {most} bytes.")
-    with damaged("The mail"), path.open("rb") as file:
+    with damage_is_unreadable("The mail"), path.open("rb") as file:
         mail = email.message_from_binary_file(file, policy=email.policy.default)
-    with damaged("The mail"):
+    with damage_is_unreadable("The mail"):
         if _is_encrypted(mail):
             raise Unreadable("The mail is encrypted.")
         headers = _headers(mail)
     yield Head("message/rfc822", mail=headers.facts())
     outline = Outline()
     headers.fill(outline)
-    with damaged("The mail"):
+    with damage_is_unreadable("The mail"):
         body = mail.get_body(("plain", "html"))
         if body is not None:
             fill_body(outline, _text(body), is_html=body.get_content_type() == "text/html")
@@ -105,7 +105,7 @@ def _attachments(mail: EmailMessage, body: MIMEPart | None, members: Members) ->
         if part is body:
             continue
         try:
-            with damaged("An attachment of the mail"):
+            with damage_is_unreadable("An attachment of the mail"):
                 if _is_inline_picture(part):
                     pictures += 1
                     continue

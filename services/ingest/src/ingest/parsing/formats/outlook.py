@@ -11,7 +11,7 @@ from ingest.parsing.frames import Request
 from ingest.parsing.mail.headers import Address, Headers, addresses, mail_date
 from ingest.parsing.mail.members import Members
 from ingest.parsing.mail.text import fill_body
-from ingest.parsing.office.ooxml import damaged
+from ingest.parsing.office.ooxml import damage_is_unreadable
 from ingest.parsing.refusals import TooLarge
 from ingest.parsing.text.outline import Outline
 
@@ -38,13 +38,13 @@ def parse(request: Request) -> Iterator[Part]:
     most = request.memory // _MEMORY_SHARE
     if path.stat().st_size > most:
         raise TooLarge(f"The mail has {path.stat().st_size} bytes. The limit is {most} bytes.")
-    with damaged("The mail"):
+    with damage_is_unreadable("The mail"):
         mail = oxmsg.Message.load(str(path))
         headers = _headers(mail)
     yield Head("application/vnd.ms-outlook", mail=headers.facts())
     outline = Outline()
     headers.fill(outline)
-    with damaged("The mail"):
+    with damage_is_unreadable("The mail"):
         text, source = mail.body, mail.html_body
         is_rtf = not text and not source and mail.properties.binary_prop_value(_RTF)
         if text and text.strip():
@@ -78,7 +78,7 @@ def _headers(mail: oxmsg.Message) -> Headers:
 
 def _attachments(mail: oxmsg.Message, members: Members) -> Iterator[Part]:
     for attachment in mail.attachments:
-        with damaged("An attachment of the mail"):
+        with damage_is_unreadable("An attachment of the mail"):
             name, content = attachment.file_name or "attachment", attachment.file_bytes
         if content is None:
             yield Omission(

@@ -5,7 +5,7 @@ from pathlib import Path
 
 from ingest.parsing.content import Head, Part, Scan
 from ingest.parsing.frames import Request
-from ingest.parsing.office.ooxml import damaged
+from ingest.parsing.office.ooxml import damage_is_unreadable
 from ingest.parsing.refusals import TooLarge, Unsupported
 from ingest.parsing.scans import Scans, encoded, opened
 
@@ -31,13 +31,13 @@ def parse(request: Request) -> Iterator[Part]:
     if scans is not Scans.READ:
         raise Unsupported(f"The file is a picture, whose text is not read.{scans.advice}")
     with opened(Path(request.path)) as picture:
-        with damaged("The file"):
+        with damage_is_unreadable("The file"):
             count = getattr(picture, "n_frames", 1) if picture.format == "TIFF" else 1
         if count > request.max_pages:
             raise TooLarge(f"The file has {count} pictures. The limit is {request.max_pages} pictures.")
         yield Head(_TYPES.get(picture.format or "", "image/png"), count)
         for number in range(count):
             if count > 1:
-                with damaged("The file"):
+                with damage_is_unreadable("The file"):
                     picture.seek(number)
             yield Scan(number + 1, encoded(picture))

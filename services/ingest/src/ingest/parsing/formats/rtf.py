@@ -7,7 +7,7 @@ from striprtf.striprtf import rtf_to_text
 
 from ingest.parsing.content import Head, Page
 from ingest.parsing.frames import Request
-from ingest.parsing.office.ooxml import damaged
+from ingest.parsing.office.ooxml import damage_is_unreadable
 from ingest.parsing.refusals import Unreadable
 from ingest.parsing.text.clean import collapse
 from ingest.parsing.text.decode import data_of
@@ -32,7 +32,7 @@ def parse(request: Request) -> Iterator[Head | Page]:
     if not recognises(Path(request.path), data[:64]):
         raise Unreadable("The name ends with .rtf, but the file is plain text.")
     yield Head("application/rtf")
-    with damaged("The document"):
+    with damage_is_unreadable("The document"):
         # RTF is ASCII. Other characters are escaped, in the code page that the document declares.
         text: str = rtf_to_text(data.decode("cp1252", "replace"), errors="replace")  # type: ignore[no-untyped-call]  # has no types
     outline = Outline()

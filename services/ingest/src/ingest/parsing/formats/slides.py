@@ -45,7 +45,7 @@ def parse(request: Request) -> Iterator[Part]:
     """
     path = Path(request.path)
     ooxml.check(path, request.memory)
-    with ooxml.damaged("The presentation"):
+    with ooxml.damage_is_unreadable("The presentation"):
         slides = list(pptx.Presentation(str(path)).slides)
     if len(slides) > request.max_pages:
         raise TooLarge(f"The presentation has {len(slides)} slides. The limit is {request.max_pages} slides.")
@@ -54,7 +54,7 @@ def parse(request: Request) -> Iterator[Part]:
     for number, slide in enumerate(slides, 1):
         outline, images = Outline(), list[Scan | Omission]()
         if slide.element.get("show", "1") not in ("0", "false"):
-            with ooxml.damaged(f"Slide {number} of the presentation"):
+            with ooxml.damage_is_unreadable(f"Slide {number} of the presentation"):
                 _fill(outline, slide)
                 images += pictures.scans(slide.part, number, Scans(request.scans), seen)
         sections = outline.end_page()

@@ -9,7 +9,7 @@ from ingest.parsing import archives
 from ingest.parsing.archives import Entry
 from ingest.parsing.content import Part
 from ingest.parsing.frames import Request
-from ingest.parsing.office.ooxml import damaged
+from ingest.parsing.office.ooxml import damage_is_unreadable
 from ingest.parsing.refusals import Unreadable
 
 _COMPRESSED = (b"\x1f\x8b", b"BZh", b"\xfd7zXZ\0")
@@ -23,7 +23,7 @@ def recognises(path: Path, head: bytes) -> bool:
 
 def parse(request: Request) -> Iterator[Part]:
     """Yield the head, the files and a page that lists the files; see `archives.unpack`."""
-    with damaged("The archive"):
+    with damage_is_unreadable("The archive"):
         archive = tarfile.open(request.path)  # noqa: SIM115  # closed below
     with archive:
         yield from archives.unpack(request, "application/x-tar", _entries(archive))
@@ -31,7 +31,7 @@ def parse(request: Request) -> Iterator[Part]:
 
 def _entries(archive: tarfile.TarFile) -> Iterator[Entry]:
     while True:
-        with damaged("The archive"):
+        with damage_is_unreadable("The archive"):
             info = archive.next()
         if info is None:
             return

@@ -63,7 +63,7 @@ def parse(request: Request) -> Iterator[Part]:
     """
     path = Path(request.path)
     ooxml.check(path, request.memory)
-    with ooxml.damaged("The Word document"):
+    with ooxml.damage_is_unreadable("The Word document"):
         document = docx.Document(str(path))
         language = str(next(iter(document.styles.element.xpath("w:docDefaults//w:lang/@w:val")), ""))
         sections = _Body(document).sections()

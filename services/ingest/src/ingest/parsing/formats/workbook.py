@@ -43,7 +43,7 @@ def parse(request: Request) -> Iterator[Head | Page]:
     path = Path(request.path)
     ooxml.check(path, request.memory)
     with path.open("rb") as file:  # for a path, openpyxl would check the suffix
-        with ooxml.damaged("The workbook"), warnings.catch_warnings():
+        with ooxml.damage_is_unreadable("The workbook"), warnings.catch_warnings():
             warnings.simplefilter("ignore")  # about content that openpyxl would not write back
             book = openpyxl.load_workbook(file, read_only=True, data_only=True, keep_links=False)
         names = book.sheetnames
@@ -53,7 +53,7 @@ def parse(request: Request) -> Iterator[Head | Page]:
         empty = True
         for number, name in enumerate(names, 1):
             outline = Outline()
-            with ooxml.damaged(f"Sheet {number} of the workbook"), warnings.catch_warnings():
+            with ooxml.damage_is_unreadable(f"Sheet {number} of the workbook"), warnings.catch_warnings():
                 warnings.simplefilter("ignore")
                 _fill(outline, name, book[name], request.max_characters)
             sections = outline.end_page()

@@ -7,7 +7,7 @@ from lxml import etree  # type: ignore[import-untyped]  # ships no types
 
 from ingest.parsing.content import Head, Page
 from ingest.parsing.frames import Request
-from ingest.parsing.office.ooxml import damaged
+from ingest.parsing.office.ooxml import damage_is_unreadable
 from ingest.parsing.refusals import Unreadable
 from ingest.parsing.text.clean import flat
 from ingest.parsing.text.decode import data_of
@@ -34,7 +34,7 @@ def parse(request: Request) -> Iterator[Head | Page]:
         Unreadable: The document is damaged, or has no text.
     """
     data = data_of(request)
-    with damaged("The document"):
+    with damage_is_unreadable("The document"):
         parser = etree.XMLParser(
             resolve_entities=False, no_network=True, load_dtd=False, remove_comments=True, remove_pis=True
         )

@@ -10,7 +10,7 @@ from ingest.parsing import archives, containers
 from ingest.parsing.archives import Entry
 from ingest.parsing.content import Part
 from ingest.parsing.frames import Request
-from ingest.parsing.office.ooxml import damaged
+from ingest.parsing.office.ooxml import damage_is_unreadable
 from ingest.parsing.refusals import Unreadable, Unsupported
 
 _ENCRYPTED = 1
@@ -23,7 +23,7 @@ def recognises(path: Path, head: bytes) -> bool:
 
 def parse(request: Request) -> Iterator[Part]:
     """Yield the head, the files and a page that lists the files; see `archives.unpack`."""
-    with damaged("The archive"):
+    with damage_is_unreadable("The archive"):
         archive = zipfile.ZipFile(request.path)
     with archive:
         yield from archives.unpack(request, "application/zip", _entries(archive))

@@ -29,7 +29,7 @@ def check(path: Path, memory: int) -> None:
         Unsupported: The document has the variant Strict Open XML, which the libraries do not support.
         TooLarge: The document is too large when unpacked.
     """
-    with damaged("The document"), zipfile.ZipFile(path) as package:
+    with damage_is_unreadable("The document"), zipfile.ZipFile(path) as package:
         parts = package.infolist()
         if len(parts) > _MOST_PARTS:
             raise TooLarge(f"The document has {len(parts)} parts. The limit is {_MOST_PARTS} parts.")
@@ -46,7 +46,7 @@ def check(path: Path, memory: int) -> None:
 
 
 @contextlib.contextmanager
-def damaged(subject: str) -> Iterator[None]:
+def damage_is_unreadable(subject: str) -> Iterator[None]:
     """Convert exceptions of a library to `Unreadable`, because a damaged document can cause any exception.
 
     Raises:

@@ -7,7 +7,7 @@ from pathlib import Path
 
 from lxml import etree  # type: ignore[import-untyped]  # ships no types
 
-from ingest.parsing.office.ooxml import damaged
+from ingest.parsing.office.ooxml import damage_is_unreadable
 from ingest.parsing.refusals import TooLarge, Unreadable
 
 _ENCRYPTED = 1
@@ -59,10 +59,10 @@ class Package:
 
 @contextlib.contextmanager
 def opened(path: Path, memory: int) -> Iterator[Package]:
-    """Open a package. Exceptions within the block are converted to `Unreadable`; see `damaged`.
+    """Open a package. Exceptions within the block are converted to `Unreadable`; see `damage_is_unreadable`.
 
     Raises:
         Unreadable: The package is damaged.
     """
-    with damaged("The document"), zipfile.ZipFile(path) as archive:
+    with damage_is_unreadable("The document"), zipfile.ZipFile(path) as archive:
         yield Package(archive, memory)
