@@ -1,8 +1,8 @@
-"""A running stack to test against: the one at CAUSEWAY_E2E_URL, or else one that the tests start on free ports.
+"""The stack that the tests use: the running one at CAUSEWAY_E2E_URL, or a new one on free ports of this machine.
 
 If the stack requires authentication, CAUSEWAY_E2E_KEY is an API key with the role `admin`.
 
-The tests use only the public HTTP interface, so that the stack can run anywhere.
+The tests use only the public HTTP API, so that the stack can run on any machine.
 """
 
 import contextlib
@@ -29,7 +29,7 @@ Ingest = Callable[..., list[dict[str, Any]]]
 
 @pytest.fixture(scope="session")
 def base_url(tmp_path_factory: pytest.TempPathFactory) -> Iterator[str]:
-    """Give the URL of the gateway."""
+    """Yield the URL of the gateway."""
     url = os.environ.get("CAUSEWAY_E2E_URL")
     if url:
         yield url
@@ -40,13 +40,17 @@ def base_url(tmp_path_factory: pytest.TempPathFactory) -> Iterator[str]:
 
 @pytest.fixture(name="start_stack", scope="session")
 def start_stack_fixture() -> Callable[..., contextlib.AbstractContextManager[str]]:
-    """Give a function that starts further stacks on this machine, with a data directory and variables."""
+    """Return a function that starts another stack on this machine, with a data directory and environment
+    variables.
+    """
     return start_stack
 
 
 @contextlib.contextmanager
 def start_stack(data: Path, **environment: str) -> Iterator[str]:
-    """Start a stack on free ports. Stop it at the end, and check its exit code."""
+    """Start a stack on free ports, and yield the URL of its gateway. Stop it at the end, and check its exit
+    code.
+    """
     process = subprocess.Popen(
         [Path(sys.executable).with_name("causeway"), "up", "--port", "0", "--data-dir", data],
         env={**os.environ, **environment},
@@ -71,13 +75,13 @@ def _url_of(data: Path, process: "subprocess.Popen[bytes]") -> str:
 
 @pytest.fixture(scope="session")
 def api_key() -> str:
-    """Return the API key. A stack of the tests needs none."""
+    """Return the API key. A stack that the tests start does not require one."""
     return os.environ.get("CAUSEWAY_E2E_KEY", "unused")
 
 
 @pytest.fixture(scope="session")
 def http(base_url: str, api_key: str) -> Iterator[httpx.Client]:
-    """Open a client of the gateway."""
+    """Return an HTTP client for the gateway."""
     headers = {"Authorization": f"Bearer {api_key}"}
     with httpx.Client(base_url=base_url, headers=headers, timeout=60) as client:
         yield client
@@ -85,7 +89,9 @@ def http(base_url: str, api_key: str) -> Iterator[httpx.Client]:
 
 @pytest.fixture(scope="session")
 def ingest(http: httpx.Client) -> Ingest:
-    """Give a function that uploads files, given as ``name=content`` pairs, and waits for their jobs."""
+    """Return a function that uploads files, given as a mapping of names to contents, and returns their finished
+    jobs.
+    """
 
     def upload(index: str, files: dict[str, bytes], **form: str) -> list[dict[str, Any]]:
         parts = [("file", (name, content)) for name, content in files.items()]
@@ -98,12 +104,12 @@ def ingest(http: httpx.Client) -> Ingest:
 
 @pytest.fixture(name="wait_for", scope="session")
 def wait_for_fixture() -> Callable[[httpx.Client, str], dict[str, Any]]:
-    """Give the function that waits for a job."""
+    """Return the function that waits for a job."""
     return wait_for
 
 
 def wait_for(http: httpx.Client, job_id: str) -> dict[str, Any]:
-    """Wait until the job has ended, and return it."""
+    """Wait until a job has ended, and return it."""
     end = time.monotonic() + INGEST_SECONDS
     while time.monotonic() < end:
         job: dict[str, Any] = http.get(f"/jobs/{job_id}").raise_for_status().json()
@@ -124,6 +130,6 @@ def corpus(ingest: Ingest) -> str:
 
 @pytest.fixture(scope="session")
 def handbook(ingest: Ingest) -> None:
-    """Fill the index of the documentation's examples with the sample corpus."""
+    """Fill the index `handbook`, which the documentation uses, with the sample corpus."""
     files = {path.name: path.read_bytes() for path in sorted(CORPUS.iterdir())}
     assert all(job["state"] in ("succeeded", "unchanged") for job in ingest("handbook", files))

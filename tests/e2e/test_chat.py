@@ -16,10 +16,8 @@ def body(question: str, index: str, **overrides: Any) -> dict[str, Any]:
 
 
 @pytest.mark.parametrize("mode", ["hybrid", "vectors", "text"])
-def test_a_question_is_answered_with_a_citation_of_the_right_page(
-    http: httpx.Client, corpus: str, mode: str
-) -> None:
-    """In each retrieval mode the right page is among the data points. Hybrid search cites it."""
+def test_an_answer_cites_the_right_page(http: httpx.Client, corpus: str, mode: str) -> None:
+    """In each retrieval mode, the right page is among the data points. With hybrid search, the answer cites it."""
     response = http.post("/2024-04/chat", json=body(QUESTION, corpus, retrieval_mode=mode)).raise_for_status()
     answer = response.json()
     assert SOURCE in answer["context"]["data_points"]["citations"]
@@ -29,8 +27,10 @@ def test_a_question_is_answered_with_a_citation_of_the_right_page(
 
 
 @pytest.mark.parametrize("path", ["/chat/stream", "/2024-04/chat/stream"])
-def test_a_streamed_answer_says_the_same_as_one_in_one_piece(http: httpx.Client, corpus: str, path: str) -> None:
-    """The streamed text equals that of the unary answer. The last line has the times."""
+def test_a_streamed_answer_equals_the_unary_answer(http: httpx.Client, corpus: str, path: str) -> None:
+    """The text of a streamed answer equals the text of a unary answer. The last line has the duration of each
+    step.
+    """
     with http.stream("POST", path, json=body(QUESTION, corpus)) as response:
         assert response.headers["content-type"] == "application/json-lines"
         lines = [json.loads(line) for line in response.iter_lines()]
@@ -42,8 +42,8 @@ def test_a_streamed_answer_says_the_same_as_one_in_one_piece(http: httpx.Client,
     assert thoughts["Answer"]["token_usage"]["total_tokens"] > 0
 
 
-def test_every_answer_says_where_its_time_went(http: httpx.Client, corpus: str) -> None:
-    """A unary answer has a Server-Timing header with the retrieval and the generation."""
+def test_an_answer_has_the_durations_of_its_steps(http: httpx.Client, corpus: str) -> None:
+    """The Server-Timing header of a unary answer has the durations of the retrieval and the generation."""
     response = http.post("/chat", json=body(QUESTION, corpus))
     timing = response.headers["server-timing"]
     assert "retrieve;dur=" in timing
@@ -51,7 +51,7 @@ def test_every_answer_says_where_its_time_went(http: httpx.Client, corpus: str) 
 
 
 def test_the_clients_trace_is_continued(http: httpx.Client, corpus: str) -> None:
-    """An answer has the trace id of the request's traceparent header, or else a new one. So does an error."""
+    """A response has the trace id of the request's traceparent header, or a new one. This holds for errors, too."""
     trace = "0af7651916cd43dd8448eb211c80319c"
     headers = {"traceparent": f"00-{trace}-b7ad6b7169203331-01"}
     assert http.post("/chat", json=body("Hi?", corpus), headers=headers).headers["x-trace-id"] == trace
@@ -59,14 +59,14 @@ def test_the_clients_trace_is_continued(http: httpx.Client, corpus: str) -> None
     assert len(http.get("/nowhere").headers["x-trace-id"]) == 32
 
 
-def test_it_says_that_it_does_not_know(http: httpx.Client, corpus: str) -> None:
+def test_an_unanswerable_question_gets_no_citation(http: httpx.Client, corpus: str) -> None:
     """An answer to a question that no document answers has no citation."""
     answer = http.post("/chat", json=body("Which zebra won the chess tournament on Neptune?", corpus)).json()
     assert "[" not in answer["message"]["content"]
 
 
 @pytest.mark.parametrize(
-    ("content", "status", "said"),
+    ("content", "status", "message"),
     [
         (b"{", 400, "JSON"),
         (b'{"messages": "x", "context": 3}', 400, "context"),
@@ -78,11 +78,11 @@ def test_it_says_that_it_does_not_know(http: httpx.Client, corpus: str) -> None:
     ],
 )
 @pytest.mark.parametrize("path", ["/chat", "/chat/stream"])
-def test_bad_input_is_refused_with_the_reason(
-    http: httpx.Client, path: str, content: bytes, status: int, said: str
+def test_invalid_requests_are_refused_with_the_reason(
+    http: httpx.Client, path: str, content: bytes, status: int, message: str
 ) -> None:
-    """Bad input gets a 4xx with the reason, and the service continues."""
+    """An invalid request gets a 4xx with the reason, and the gateway stays alive."""
     response = http.post(path, content=content, headers={"content-type": "application/json"})
     assert response.status_code == status
-    assert said in response.text
+    assert message in response.text
     assert http.get("/healthz").status_code == 200

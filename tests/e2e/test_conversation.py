@@ -1,4 +1,4 @@
-"""Features of a conversation, on any stack and with any model."""
+"""Features of a conversation. The tests must pass with every configuration of the stack and with every model."""
 
 from typing import Any
 
@@ -25,9 +25,11 @@ def thoughts(answer: Any) -> dict[str, Any]:
 
 
 def test_unsupported_options_do_not_fail_the_answer(http: httpx.Client, corpus: str) -> None:
-    """Options that the stack does not support do not fail the answer. The thoughts have notes about them."""
-    wishes = {"semantic_ranker": True, "semantic_captions": True, "minimum_reranker_score": 1, "use_gpt4v": True}
-    answer = ask(http, corpus, **wishes)
+    """An answer succeeds although the stack does not support an option. The thoughts have a note about each
+    option.
+    """
+    options = {"semantic_ranker": True, "semantic_captions": True, "minimum_reranker_score": 1, "use_gpt4v": True}
+    answer = ask(http, corpus, **options)
     assert SOURCE in answer["context"]["data_points"]["citations"]
     results = thoughts(answer)["Results"]
     if all(result["reranker_score"] is None for result in results["description"]):
@@ -35,8 +37,10 @@ def test_unsupported_options_do_not_fail_the_answer(http: httpx.Client, corpus: 
     assert any("pictures" in note for note in results["props"]["notes"])
 
 
-def test_a_search_query_is_made_or_it_is_said_why_not(http: httpx.Client, corpus: str) -> None:
-    """The model rewrites the query. For a model that cannot, the question is the query, with a note."""
+def test_the_search_query_is_rewritten_or_has_a_note(http: httpx.Client, corpus: str) -> None:
+    """The model rewrites the query. If the model cannot, the query is the question, and the thoughts have a
+    note.
+    """
     query = thoughts(ask(http, corpus, *HISTORY, query_rewriting=True))["Generated search query"]
     if "token_usage" not in query["props"]:
         assert query["description"] == QUESTION
@@ -44,8 +48,8 @@ def test_a_search_query_is_made_or_it_is_said_why_not(http: httpx.Client, corpus
     assert query["props"]["duration_ms"] > 0
 
 
-def test_follow_up_questions_are_no_part_of_the_text(http: httpx.Client, corpus: str) -> None:
-    """Follow-up questions are not in the text. If the model asks none, a note says so."""
+def test_follow_up_questions_are_not_in_the_text(http: httpx.Client, corpus: str) -> None:
+    """The text contains no follow-up questions. If the model suggests none, a note reports this."""
     answer = ask(http, corpus, suggest_followup_questions=True)
     assert "<<" not in answer["message"]["content"]
     if "followup_questions" not in answer["context"]:
@@ -53,8 +57,8 @@ def test_follow_up_questions_are_no_part_of_the_text(http: httpx.Client, corpus:
 
 
 def test_a_very_long_conversation(http: httpx.Client, corpus: str) -> None:
-    """A question after a very long conversation is answered from its sources. The thoughts count the dropped
-    messages.
+    """A question at the end of a very long conversation is answered from its sources. The thoughts have the number
+    of messages that were left out.
     """
     history = [
         {"role": role, "content": f"{number} " + "word " * 500}

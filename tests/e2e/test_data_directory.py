@@ -13,18 +13,18 @@ import httpx
 import pytest
 
 ARCHIVES = sorted((Path(__file__).parent / "data").glob("*.tar.xz"))
-WITHIN = 60.0
+TIMEOUT_SECONDS = 60.0
 
 
 @dataclass
 class Opened:
-    """A platform on an unpacked directory, with the content that the earlier version stored."""
+    """A platform that runs with an unpacked data directory, and the data that the earlier version stored in it."""
 
     url: str
     stored: dict[str, Any]
 
     def client(self, key: str) -> httpx.Client:
-        """Open a client with one of the stored keys."""
+        """Return an HTTP client with one of the stored API keys."""
         return httpx.Client(base_url=self.url, headers={"api-key": self.stored["keys"][key]["key"]}, timeout=60)
 
 
@@ -50,9 +50,9 @@ def http(opened: Opened) -> Iterator[httpx.Client]:
         yield client
 
 
-def test_queued_jobs_are_done(opened: Opened, http: httpx.Client) -> None:
-    """Queued jobs succeed, and their documents can be read and found."""
-    end = time.monotonic() + WITHIN
+def test_queued_jobs_succeed(opened: Opened, http: httpx.Client) -> None:
+    """Queued jobs succeed, and their documents can be read and searched."""
+    end = time.monotonic() + TIMEOUT_SECONDS
     for job in opened.stored["jobs"]:
         while (state := http.get(f"/jobs/{job}").json().get("state")) != "succeeded":
             assert state in (None, "queued", "parsing", "indexing")
@@ -64,7 +64,7 @@ def test_queued_jobs_are_done(opened: Opened, http: httpx.Client) -> None:
     assert "40 tonnes" in found["results"][0]["text"]
 
 
-def test_keys_open_what_they_opened(opened: Opened) -> None:
+def test_keys_keep_their_access(opened: Opened) -> None:
     """Each key keeps its role and tenant. A revoked key is refused."""
     expected = {"admin": 200, "ask": 403, "north": 200, "revoked": 401}
     for name, status in expected.items():
@@ -76,16 +76,16 @@ def test_keys_open_what_they_opened(opened: Opened) -> None:
         assert "notes" in client.get("/indexes").json()
 
 
-def test_conversations_are_there(opened: Opened, http: httpx.Client) -> None:
-    """The saved conversations are listed and unchanged."""
+def test_conversations_are_kept(opened: Opened, http: httpx.Client) -> None:
+    """The saved conversations are listed, and are unchanged."""
     listed = http.get("/chat_history/sessions", params={"count": 10}).json()["sessions"]
     assert [each["id"] for each in listed] == list(opened.stored["history"])
     for session, answers in opened.stored["history"].items():
         assert http.get(f"/chat_history/sessions/{session}").json()["answers"] == answers
 
 
-def test_uploads_and_documents_are_there(opened: Opened, http: httpx.Client) -> None:
-    """Originals are unchanged, and a user's uploads are listed."""
+def test_originals_are_kept(opened: Opened, http: httpx.Client) -> None:
+    """The originals of documents and uploads are unchanged, and the user's uploads are listed."""
     name, text = opened.stored["upload"]
     assert http.get("/list_uploaded").json() == [name]
     assert http.get(f"/content/{name}").text == text
@@ -93,7 +93,7 @@ def test_uploads_and_documents_are_there(opened: Opened, http: httpx.Client) -> 
         assert http.get(f"/content/{sourcefile}", params={"index": "harbour"}).text == content
 
 
-def test_both_indexes_answer(opened: Opened, http: httpx.Client) -> None:
+def test_indexes_are_kept(opened: Opened, http: httpx.Client) -> None:
     """Questions are answered from both indexes."""
     for index, question, citation in (
         ("harbour", "When is high water at Kelsay?", "six in the morning"),
@@ -105,14 +105,14 @@ def test_both_indexes_answer(opened: Opened, http: httpx.Client) -> None:
     assert {"harbour", "notes"} <= set(http.get("/indexes").json())
 
 
-def test_the_snapshot_loads(opened: Opened, http: httpx.Client) -> None:
+def test_an_index_is_restored_from_its_snapshot(opened: Opened, http: httpx.Client) -> None:
     """A deleted index is restored from its snapshot with all documents."""
     assert http.delete("/indexes/notes").status_code == 200
     assert "notes" not in http.get("/indexes").json()
     loaded = http.post("/load/notes", params={"path": opened.stored["snapshot"]})
     assert loaded.status_code == 200, loaded.text
     listed = http.get("/indexes/notes/documents").json()["documents"]
-    wanted = {each["doc_id"]: each["text"] for each in opened.stored["notes"]}
-    assert {each["doc_id"]: each["text"] for each in listed} == wanted
+    expected = {each["doc_id"]: each["text"] for each in opened.stored["notes"]}
+    assert {each["doc_id"]: each["text"] for each in listed} == expected
     found = http.post("/retrieve", json={"index_name": "notes", "query": "When does the ferry leave?"}).json()
     assert found["results"][0]["doc_id"] == "ferry"

@@ -1,4 +1,6 @@
-"""The versions of the RAG chat protocol on a running stack. The gateway's tests cover the content of each line."""
+"""The versions of the RAG chat protocol on a running stack. The tests of the gateway cover the content of the
+lines.
+"""
 
 import json
 from typing import Any
@@ -65,21 +67,21 @@ def test_a_stage_answers_in_one_piece_and_line_by_line(
 def test_the_shared_path_recognises_the_client(
     http: httpx.Client, corpus: str, more: dict[str, Any], headers: dict[str, str], key: str
 ) -> None:
-    """The shared path recognises the version by members of the request and by the client's header."""
+    """At the shared path, members of the request and the header of the client determine the version."""
     answer = http.post("/chat", json=body(corpus, **more), headers=headers).raise_for_status().json()
     assert key in answer
 
 
 @pytest.mark.parametrize("path", ["/2024-01/ask", "/2024-01-28/chat", "/2024-04/chat", "/2026-04-10/chat"])
-def test_errors_are_a_text(http: httpx.Client, path: str) -> None:
-    """The error is a text in all versions but one."""
+def test_an_error_is_a_string(http: httpx.Client, path: str) -> None:
+    """In all versions except one, the member `error` is a string."""
     response = http.post(path, json=body("no-such-index"))
     assert response.status_code == 404
     assert "no-such-index" in response.json()["error"]
 
 
-def test_errors_of_the_typespec_stage_have_a_code(http: httpx.Client) -> None:
-    """The error of the TypeSpec version has a code."""
+def test_an_error_of_the_typespec_version_has_a_code(http: httpx.Client) -> None:
+    """In the TypeSpec version, the member `error` is an object with a code."""
     response = http.post("/2024-05-29/chat", json=body("no-such-index"))
     assert response.status_code == 404
     assert response.json()["error"]["code"] == "not_found"

@@ -1,4 +1,4 @@
-"""The requests and programs of the pages in docs/ get the answers that the pages describe."""
+"""The requests and programs of the pages in docs/ return what the pages describe."""
 
 import contextlib
 import io
@@ -17,7 +17,7 @@ import pytest
 
 ROOT = Path(__file__).resolve().parents[2]
 HOME = "http://127.0.0.1:8080"
-# What the answers to the requests of each page contain, in the order of the page.
+# For each page: a text that the response to each of its requests contains, in the order of the page.
 ANSWERS = {
     "console.md": ['"roles"'],
     "ingest.md": ['"jobs"', "event: end", '"document_id"', '"state"'],
@@ -37,14 +37,14 @@ def _blocks(page: str, language: str) -> list[str]:
 
 
 def _commands(page: str) -> list[list[str]]:
-    """Return the words of each `curl` command of a page that names the gateway's address."""
+    """Return the words of each `curl` command of a page that sends a request to the gateway."""
     shell = "".join(_blocks(page, "(?:ba)?sh")).replace("\\\n", " ")
     commands = [shlex.split(each) for each in re.split(r"^(?= *\w)", shell, flags=re.MULTILINE) if "curl " in each]
     return [words for words in commands if any(word.startswith(HOME) for word in words)]
 
 
 def _send(http: httpx.Client, words: list[str], variables: dict[str, str]) -> httpx.Response:
-    """Send the request of a `curl` command, in which `$NAME` is a variable."""
+    """Send the request of a `curl` command, and replace each `$NAME` by the value of the variable."""
     method, path, headers, body, form, files = "", "", {}, None, {}, []
     options = iter(words[1:])
     for option in options:
@@ -72,10 +72,8 @@ def _send(http: httpx.Client, words: list[str], variables: dict[str, str]) -> ht
 
 @pytest.mark.usefixtures("handbook")
 @pytest.mark.parametrize(("page", "answers"), ANSWERS.items(), ids=ANSWERS)
-def test_the_requests_of_a_page_are_answered(
-    http: httpx.Client, wait_for: Wait, page: str, answers: list[str]
-) -> None:
-    """Each request of the page succeeds, and its answer contains what the page promises."""
+def test_the_requests_of_a_page_succeed(http: httpx.Client, wait_for: Wait, page: str, answers: list[str]) -> None:
+    """Each request of the page succeeds, and its response contains the text in `ANSWERS`."""
     commands = [words for words in _commands(page) if "docs.example.org" not in " ".join(words)]
     assert len(commands) == len(answers)
     variables: dict[str, str] = {}
@@ -95,7 +93,7 @@ def test_the_requests_of_a_page_are_answered(
 
 @pytest.mark.usefixtures("handbook")
 def test_the_programs_for_the_rag_engine_run(base_url: str, api_key: str) -> None:
-    """The programs of docs/ragengine.md print the answer and its sources, and store a document."""
+    """The programs of docs/ragengine.md store a document, and print an answer with its sources."""
     code = "\n".join(_blocks("ragengine.md", "python")).replace(HOME, base_url).replace("unused", api_key)
     printed = io.StringIO()
     variables: dict[str, Any] = {}
@@ -107,9 +105,9 @@ def test_the_programs_for_the_rag_engine_run(base_url: str, api_key: str) -> Non
 
 
 @pytest.mark.usefixtures("handbook")
-def test_the_steps_of_an_answer_are_shown(base_url: str, api_key: str) -> None:
+def test_the_command_shows_the_steps_of_an_answer(base_url: str, api_key: str) -> None:
     """The first command of docs/observability.md prints the steps that the page shows."""
-    command, shown = _blocks("observability.md", "(?:sh)?")[:2]
+    command, expected = _blocks("observability.md", "(?:sh)?")[:2]
     _, *words = shlex.split(command)
     printed = subprocess.run(
         [Path(sys.executable).with_name("causeway"), *words, "--url", base_url, "--api-key", api_key],
@@ -118,7 +116,7 @@ def test_the_steps_of_an_answer_are_shown(base_url: str, api_key: str) -> None:
         timeout=60,
         check=True,
     ).stdout
-    names = re.findall(r"^ +(\D+?) +[\d.]+ ms$", shown, re.MULTILINE)
+    names = re.findall(r"^ +(\D+?) +[\d.]+ ms$", expected, re.MULTILINE)
     assert len(names) > 5
     assert [name for name in names if not re.search(rf"^ +{name} +[\d.]+ ms$", printed, re.MULTILINE)] == []
 
@@ -127,7 +125,7 @@ def test_the_steps_of_an_answer_are_shown(base_url: str, api_key: str) -> None:
 def front_ends(
     start_stack: Callable[..., AbstractContextManager[str]], wait_for: Wait, tmp_path: Path
 ) -> Iterator[httpx.Client]:
-    """Start a stack with the profiles of examples/frontends.yaml and a document in their index."""
+    """Start a stack with the profiles of examples/frontends.yaml, and ingest a document into their index."""
     document = ROOT / "examples" / "corpus" / "leave-and-absence.md"
     with (
         start_stack(tmp_path, CAUSEWAY_FRONTENDS_FILE=str(ROOT / "examples" / "frontends.yaml")) as url,
@@ -140,7 +138,9 @@ def front_ends(
 
 
 def test_the_requests_to_front_ends_are_answered(front_ends: httpx.Client) -> None:
-    """The requests of docs/frontends.md get an answer by the mount and by the host, a document, and an upload."""
+    """The requests of docs/frontends.md work: questions to the mount and to the host name, a document, and an
+    upload.
+    """
     by_mount, by_host, content, upload = [_send(front_ends, words, {}) for words in _commands("frontends.md")]
     pieces = [json.loads(line).get("delta") for line in by_mount.text.splitlines()]
     text = "Up to six days may be carried over into the next leave year"

@@ -32,8 +32,8 @@ def answer(http: httpx.Client, index: str, question: str) -> dict[str, Any]:
     return http.post("/2024-04/chat", json=body).raise_for_status().json()  # type: ignore[no-any-return]  # JSON
 
 
-def test_an_upload_becomes_an_answer(http: httpx.Client, ingest: Ingest, index: str) -> None:
-    """An uploaded PDF answers a question with a citation of the right page."""
+def test_an_uploaded_document_answers_a_question(http: httpx.Client, ingest: Ingest, index: str) -> None:
+    """The answer to a question cites the right page of an uploaded PDF."""
     content = pdf("The lighthouse is white and 31 metres tall.", "The keeper feeds eleven cats every morning.")
     [job] = ingest(index, {"lighthouse.pdf": content}, category="island")
     assert job["state"] == "succeeded"
@@ -44,8 +44,8 @@ def test_an_upload_becomes_an_answer(http: httpx.Client, ingest: Ingest, index: 
     assert "[lighthouse.pdf#page=2]" in reply["message"]["content"]
 
 
-def test_the_same_file_again_changes_nothing(ingest: Ingest, index: str) -> None:
-    """A second upload of the same content under the same name is unchanged."""
+def test_an_identical_upload_is_unchanged(ingest: Ingest, index: str) -> None:
+    """The second job for the same content under the same name has the state `unchanged`."""
     files = {"rules.md": b"# Rules\n\nNo cycling on the pier after dusk.\n"}
     assert ingest(index, files)[0]["state"] == "succeeded"
     assert ingest(index, files)[0]["state"] == "unchanged"
@@ -71,21 +71,23 @@ BAD = {
 
 
 @pytest.mark.parametrize("name", BAD)
-def test_an_unreadable_file_is_a_failed_job_with_the_reason(
+def test_an_unreadable_file_fails_with_the_reason(
     http: httpx.Client, ingest: Ingest, index: str, name: str
 ) -> None:
-    """An unreadable file fails with its reason and creates no index. The next file succeeds."""
-    content, said = BAD[name]
+    """The job of an unreadable file fails with the reason and creates no index. The job of the next file
+    succeeds.
+    """
+    content, message = BAD[name]
     [job] = ingest(index, {name: content})
     assert job["state"] == "failed"
-    assert said.lower() in job["error"]["message"].lower()
+    assert message.lower() in job["error"]["message"].lower()
     body = {"messages": "Anything?", "context": {"overrides": {"index": index}}}
     assert http.post("/chat", json=body).status_code == 404
     assert ingest(index, {"good.md": b"# Good\n\nThis one is fine.\n"})[0]["state"] == "succeeded"
 
 
-def test_bad_uploads_are_refused_at_once(http: httpx.Client, index: str) -> None:
-    """A bad upload gets a 4xx with the reason."""
+def test_invalid_uploads_are_refused_immediately(http: httpx.Client, index: str) -> None:
+    """An invalid upload gets a 4xx with the reason."""
     good = ("file", ("a.md", b"# A\n\nText.\n"))
     empty = ("file", ("empty.md", b""))
     cases: list[tuple[dict[str, str], list[Any], str]] = [
@@ -95,21 +97,21 @@ def test_bad_uploads_are_refused_at_once(http: httpx.Client, index: str) -> None
         ({"index": "a/b"}, [good], "index"),
         ({"index": index, "metadata": "[1]"}, [good], "metadata"),
     ]
-    for form, files, said in cases:
+    for form, files, message in cases:
         response = http.post("/documents", data=form, files=files)
         assert 400 <= response.status_code < 500, (form, response.text)
-        assert said in response.json()["detail"]
+        assert message in response.json()["detail"]
 
 
 def test_an_unknown_job_is_a_404(http: httpx.Client) -> None:
-    """An unknown job gets a 404 with its id."""
+    """A request for an unknown job gets a 404 that names the job."""
     response = http.get("/jobs/doesnotexist")
     assert response.status_code == 404
     assert "doesnotexist" in response.json()["detail"]
 
 
-def test_a_removed_document_is_found_no_more(http: httpx.Client, ingest: Ingest, index: str) -> None:
-    """A removed document is not found any more, and the others are. An unknown id is returned as such."""
+def test_a_deleted_document_is_not_found(http: httpx.Client, ingest: Ingest, index: str) -> None:
+    """After the deletion of a document, a search finds only the other documents. The response lists unknown ids."""
     jobs = ingest(
         index,
         {"cats.md": b"# Cats\n\nThe harbour has nine cats.\n", "dogs.md": b"# Dogs\n\nThe harbour has two dogs.\n"},
@@ -124,7 +126,7 @@ def test_a_removed_document_is_found_no_more(http: httpx.Client, ingest: Ingest,
     assert again == {"deleted_doc_ids": [], "not_found_doc_ids": [ids["cats.md"]]}
 
 
-def test_an_index_has_passages_of_its_own_length(http: httpx.Client, ingest: Ingest, index: str) -> None:
+def test_an_index_has_its_own_passage_length(http: httpx.Client, ingest: Ingest, index: str) -> None:
     """New documents get the passage length of their index."""
     text = " ".join(f"Buoy {number} lies {number + 3} cables off the northern pier." for number in range(60))
     names = {"long": index, "short": f"{index}-short"}
@@ -140,8 +142,8 @@ def test_an_index_has_passages_of_its_own_length(http: httpx.Client, ingest: Ing
     assert all(len(node["text"].split()) <= 40 for node in found.raise_for_status().json()["results"])
 
 
-def test_an_index_says_how_it_is_searched(http: httpx.Client, ingest: Ingest, index: str) -> None:
-    """Changed settings of an index hold from the next search on, until they are reset."""
+def test_search_settings_of_an_index_can_be_changed(http: httpx.Client, ingest: Ingest, index: str) -> None:
+    """Changed settings of an index apply from the next search until they are reset."""
     ingest(index, {f"{name}.md": f"The {name} is on the pier.".encode() for name in ("crane", "ferry", "lamp")})
 
     def scores() -> list[float]:
@@ -154,5 +156,5 @@ def test_an_index_says_how_it_is_searched(http: httpx.Client, ingest: Ingest, in
     assert max(scores()) < 0.1 < max(usual)
     http.patch(f"/indexes/{index}", json={"fusion": None}).raise_for_status()
     assert scores() == usual
-    told = [each for each in http.get("/indexes", params={"details": True}).json() if each["index_name"] == index]
-    assert [(each["documents"], each["chunks"]) for each in told] == [(3, 3)]
+    listed = [each for each in http.get("/indexes", params={"details": True}).json() if each["index_name"] == index]
+    assert [(each["documents"], each["chunks"]) for each in listed] == [(3, 3)]

@@ -1,4 +1,4 @@
-"""The quality of search and citations on a subset of the questions, with low limits."""
+"""The quality of search and citations for a part of the questions. The required values are low."""
 
 import json
 import subprocess
@@ -8,8 +8,8 @@ from pathlib import Path
 EVAL = Path(__file__).resolve().parents[2] / "bench" / "eval.py"
 
 
-def test_what_is_found_and_cited(base_url: str, corpus: str) -> None:
-    """Hybrid search finds most of the right pages, and answers cite only given sources."""
+def test_the_quality_of_search_and_citations(base_url: str, corpus: str) -> None:
+    """Hybrid search finds most of the right pages, and answers cite only sources from the prompt."""
     floors = ("recall@3=0.8", "recall@5=0.85", "recall@10=0.9", "mrr=0.75", "cites_given=1")
     command = [
         sys.executable,
@@ -31,6 +31,6 @@ def test_what_is_found_and_cited(base_url: str, corpus: str) -> None:
         timeout=250,
     )
     assert run.returncode == 0, run.stderr
-    said = json.loads(run.stdout)
-    assert said["questions"] == 26
-    assert set(said["modes"]) == {"text", "vectors", "hybrid"}
+    measured = json.loads(run.stdout)
+    assert measured["questions"] == 26
+    assert set(measured["modes"]) == {"text", "vectors", "hybrid"}

@@ -1,4 +1,4 @@
-"""A stack with a file of front ends: assistants and memory."""
+"""A stack with a file of front end profiles: assistants, an index, and memory of conversations."""
 
 from collections.abc import Callable, Iterator
 from contextlib import AbstractContextManager
@@ -15,7 +15,7 @@ frontends:
   - {name: kept, mount: kept, index: notes, memory: session}
 """
 NOTES = [{"text": "The ferry to Brannoch leaves at nine."}, {"text": "The museum closes on Mondays."}]
-ASKED = "When does the ferry leave?"
+QUESTION = "When does the ferry leave?"
 TOOLS: list[Any] = [{"type": "function", "function": {"name": "clock", "parameters": {"type": "object"}}}]
 
 
@@ -31,31 +31,31 @@ def url(
         yield url
 
 
-def test_an_unmodified_client_chooses_an_assistant(url: str) -> None:
-    """A client finds an assistant among the models and gets answers from its index, also with tools of its own."""
+def test_an_unmodified_client_selects_an_assistant(url: str) -> None:
+    """The list of models contains an assistant. Its answers come from its index, also if the client sends tools."""
     client = openai.OpenAI(base_url=f"{url}/v1", api_key="unused")
     assert "harbour" in [model.id for model in client.models.list()]
     answer = client.chat.completions.create(
-        model="harbour", messages=[{"role": "user", "content": ASKED}], tools=TOOLS
+        model="harbour", messages=[{"role": "user", "content": QUESTION}], tools=TOOLS
     )
     assert answer.model == "harbour"
     assert "nine" in (answer.choices[0].message.content or "")
-    text = client.completions.create(model="harbour", prompt=ASKED)
+    text = client.completions.create(model="harbour", prompt=QUESTION)
     assert (text.object, text.model) == ("text_completion", "harbour")
     assert "nine" in text.choices[0].text
 
 
 def test_a_front_end_with_an_index(url: str) -> None:
-    """A front end's chats are answered from its index without a name in the request."""
+    """Chats of a front end are answered from the index of its profile, without an index in the request."""
     client = openai.OpenAI(base_url=f"{url}/kept/v1", api_key="unused")
     answer = client.chat.completions.create(
-        model="extractive", messages=[{"role": "user", "content": ASKED}], stream=True
+        model="extractive", messages=[{"role": "user", "content": QUESTION}], stream=True
     )
     assert "nine" in "".join(chunk.choices[0].delta.content or "" for chunk in answer if chunk.choices)
 
 
 def test_embeddings_of_token_ids(url: str) -> None:
-    """Token ids have the vector of their text."""
+    """The vector of token ids equals the vector of their text."""
     client = openai.OpenAI(base_url=f"{url}/v1", api_key="unused")
     made = client.embeddings.create(model="", input=[[9906, 1917], [9906]])
     text = client.embeddings.create(model="", input="Hello world")
@@ -64,7 +64,7 @@ def test_embeddings_of_token_ids(url: str) -> None:
 
 
 def test_memory_of_a_conversation(url: str) -> None:
-    """A front end with memory keeps the conversation, until it is deleted."""
+    """The gateway keeps the conversation of a front end with memory until a request deletes it."""
 
     def ask(text: str, state: str | None) -> tuple[str, list[str]]:
         body = {"messages": [{"role": "user", "content": text}], "sessionState": state}
@@ -72,10 +72,10 @@ def test_memory_of_a_conversation(url: str) -> None:
         prompts = [each for each in answer["context"]["thoughts"] if each["title"] == "Prompt"]
         return answer["sessionState"], prompts[0]["description"]
 
-    state, _ = ask(ASKED, None)
+    state, _ = ask(QUESTION, None)
     again, prompt = ask("And back?", state)
     assert again == state
     assert len(prompt) == 4
-    assert ASKED in prompt[1]
+    assert QUESTION in prompt[1]
     assert httpx.delete(f"{url}/kept/chat_history/sessions/{state}").status_code == 204
     assert len(ask("And back?", state)[1]) == 2

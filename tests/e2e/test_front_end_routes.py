@@ -1,4 +1,4 @@
-"""Routes that chat front ends use besides answers."""
+"""Routes that chat front ends use besides the chat."""
 
 import time
 import uuid
@@ -12,14 +12,14 @@ PDF = "brannoch-bridge-maintenance-plan.pdf"
 
 
 def test_a_front_end_can_start(http: httpx.Client) -> None:
-    """The routes that a front end reads at its start return JSON."""
+    """The routes that a front end requests at its start respond with the expected settings."""
     assert http.get("/auth_setup").raise_for_status().json()["useLogin"] is False
     assert http.get("/config").raise_for_status().json()["streamingEnabled"] is True
     assert http.get("/.auth/me").status_code == 404
 
 
 def test_a_citation_opens_its_document(http: httpx.Client, corpus: str) -> None:
-    """A citation's path returns the original with its type, completely and in ranges."""
+    """The path of a citation returns the original with its content type, complete or in ranges."""
     original = (CORPUS / PDF).read_bytes()
     whole = http.get(f"/content/{PDF}", params={"index": corpus})
     assert whole.status_code == 200, whole.text
@@ -41,7 +41,7 @@ def test_a_citation_opens_its_document(http: httpx.Client, corpus: str) -> None:
     assert again.status_code == 304
 
 
-def test_every_citation_of_an_answer_leads_to_a_document(http: httpx.Client, corpus: str) -> None:
+def test_every_citation_has_a_document(http: httpx.Client, corpus: str) -> None:
     """The part of a citation before the fragment is the path of its document."""
     body = {"messages": "Where are staff trained?", "context": {"overrides": {"index": corpus, "top": 10}}}
     citations = http.post("/2024-04/chat", json=body).json()["context"]["data_points"]["citations"]
@@ -71,8 +71,8 @@ def test_the_life_of_an_upload(http: httpx.Client) -> None:
 
 
 @pytest.mark.parametrize("content", [b"%PDF-1.7\nbroken", b"\x00\x01\x02" * 100])
-def test_an_upload_that_cannot_be_read_is_named(http: httpx.Client, content: bytes) -> None:
-    """An unreadable upload gets a 422 with a text, and is not listed."""
+def test_an_unreadable_upload_is_refused(http: httpx.Client, content: bytes) -> None:
+    """An unreadable upload gets a 422 with an error message, and is not listed."""
     name = f"{uuid.uuid4().hex}.pdf"
     response = http.post("/upload", files={"file": (name, content)})
     assert response.status_code == 422, response.text
@@ -81,12 +81,16 @@ def test_an_upload_that_cannot_be_read_is_named(http: httpx.Client, content: byt
 
 
 @pytest.mark.parametrize("path", ["/2024-01/chat", "/2024-04/chat", "/2026-04-10/chat"])
-def test_a_conversation_is_kept_under_its_state(http: httpx.Client, corpus: str, path: str) -> None:
-    """The first answer has a session state, and later answers keep it. The history uses it as id."""
+def test_a_conversation_keeps_its_session_state(http: httpx.Client, corpus: str, path: str) -> None:
+    """The first answer has a session state, and later answers have the same. The history uses it as the id."""
 
-    def state(said: str | None) -> str:
+    def state(previous: str | None) -> str:
         context = {"overrides": {"index": corpus, "top": 1}}
-        body = {"messages": "When will the pivot bearing be renewed?", "context": context, "session_state": said}
+        body = {
+            "messages": "When will the pivot bearing be renewed?",
+            "context": context,
+            "session_state": previous,
+        }
         answer = http.post(path, json=body).raise_for_status().json()
         given = answer["choices"][0]["session_state"] if "choices" in answer else answer["session_state"]
         assert isinstance(given, str)
@@ -101,7 +105,7 @@ def test_a_conversation_is_kept_under_its_state(http: httpx.Client, corpus: str,
     assert http.delete(f"/chat_history/sessions/{session}").status_code == 204
 
 
-def test_history_lasts(http: httpx.Client) -> None:
+def test_saved_conversations(http: httpx.Client) -> None:
     """A saved conversation is listed first, is unchanged, and can be deleted."""
     session = str(uuid.uuid4())
     answers = [["When does the ferry leave?", {"message": {"content": "At nine. " * 1000}, "session_state": None}]]

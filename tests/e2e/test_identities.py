@@ -1,4 +1,4 @@
-"""Users of tokens and users of API keys on a data directory of an earlier version."""
+"""Users with tokens and users with API keys, with the data directory of an earlier version."""
 
 import json
 import tarfile
@@ -22,7 +22,7 @@ AUDIENCE = "causeway"
 
 
 class Issuer:
-    """An identity provider with one key."""
+    """An OpenID provider with one signing key."""
 
     def __init__(self) -> None:
         self._key = ec.generate_private_key(ec.SECP256R1())
@@ -43,7 +43,7 @@ class Issuer:
         self.url = f"http://127.0.0.1:{self.server.server_address[1]}"
 
     def headers(self, user: str) -> dict[str, str]:
-        """Return the headers of a request with a user's token."""
+        """Return request headers with a token of a user."""
         claims = {
             "iss": self.url,
             "aud": AUDIENCE,
@@ -56,7 +56,7 @@ class Issuer:
 
     @property
     def settings(self) -> dict[str, str]:
-        """Return the settings of a gateway that accepts its tokens."""
+        """Return the settings of a gateway that accepts the tokens of this provider."""
         return {
             **STORED["settings"],
             "CAUSEWAY_QDRANT_URL": "",  # the directory has the indexes of the embedded engine
@@ -78,17 +78,18 @@ def issuer() -> Iterator[Issuer]:
     made.server.server_close()
 
 
-def test_a_token_opens_what_is_its_users(
+def test_tokens_and_keys_of_users_with_the_same_name(
     issuer: Issuer, start_stack: Callable[..., AbstractContextManager[str]], tmp_path: Path
 ) -> None:
-    """With API keys enabled, a token's user does not own the data of a key's user of the same name. Without API
-    keys, the data of an earlier version belongs to the token's user, who finds and continues it.
+    """If API keys are enabled, a user with a token has no access to the data of the user with an API key and the
+    same name. If only tokens are enabled, the data of the earlier version belongs to the user with the token, who
+    can read and change it.
     """
     with tarfile.open(ARCHIVE) as tar:
         tar.extractall(tmp_path, filter="data")
     name, text = STORED["upload"]
     [(session, answers)] = STORED["history"].items()
-    mine, path = {"api-key": STORED["keys"]["admin"]["key"]}, f"/chat_history/sessions/{session}"
+    key_headers, path = {"api-key": STORED["keys"]["admin"]["key"]}, f"/chat_history/sessions/{session}"
     settings = issuer.settings
     with (
         start_stack(tmp_path, **{**settings, "CAUSEWAY_AUTH": "keys,oidc"}) as url,
@@ -98,8 +99,8 @@ def test_a_token_opens_what_is_its_users(
         assert http.get("/list_uploaded", headers=token).json() == []
         assert http.get(f"/content/{name}", headers=token).status_code == 404
         assert http.get(path, headers=token).status_code == 404
-        assert http.get("/list_uploaded", headers=mine).json() == [name]
-        assert http.get(path, headers=mine).json()["answers"] == answers
+        assert http.get("/list_uploaded", headers=key_headers).json() == [name]
+        assert http.get(path, headers=key_headers).json()["answers"] == answers
     (tmp_path / "stack.json").unlink(missing_ok=True)
     with (
         start_stack(tmp_path, **{**settings, "CAUSEWAY_AUTH": "oidc"}) as url,

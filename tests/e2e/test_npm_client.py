@@ -19,7 +19,7 @@ Call = Callable[..., dict[str, Any]]
 
 @pytest.fixture(params=["/2024-05-29/chat", "/chat"])
 def call(request: pytest.FixtureRequest, base_url: str, api_key: str, corpus: str) -> Call:
-    """Give a function that calls the client, at the version's path and at the shared one."""
+    """Return a function that calls the client with the path of the version or with the shared path."""
 
     def run(*messages: dict[str, Any], streamed: bool = False, **options: Any) -> dict[str, Any]:
         context = {"overrides": {"index": corpus}}
@@ -55,7 +55,7 @@ def test_an_answer_in_one_piece(call: Call) -> None:
 
 
 def test_a_streamed_answer(call: Call) -> None:
-    """The user gets every line. The text equals that of the unary answer."""
+    """The client yields every line of the stream. The text equals the text of the unary answer."""
     lines = call(QUESTION, streamed=True, sessionState="s")["lines"]
     assert lines[0]["delta"] == {"role": "assistant"}
     assert SOURCE in lines[0]["context"]["data_points"]["citations"]
@@ -67,7 +67,7 @@ def test_a_streamed_answer(call: Call) -> None:
 
 @pytest.mark.parametrize("streamed", [False, True])
 def test_errors_are_thrown_with_their_code(call: Call, streamed: bool) -> None:
-    """The client throws the content of ``error``."""
+    """The client throws the object in ``error``, with its code and message."""
     outcome = call(QUESTION, streamed=streamed, context={"overrides": {"index": "no-such-index"}})
     assert outcome["error"]["code"] == "not_found"
     assert "no-such-index" in outcome["error"]["message"]
@@ -79,8 +79,8 @@ def test_errors_are_thrown_with_their_code(call: Call, streamed: bool) -> None:
 
 
 @pytest.mark.parametrize("streamed", [False, True])
-def test_files_go_with_a_message(call: Call, streamed: bool) -> None:
-    """A text file is in the prompt. A file of another type is refused by its position."""
+def test_files_in_a_message(call: Call, streamed: bool) -> None:
+    """The prompt contains a text file of the message. The error for a file of another type names its position."""
     content = b"The spare bearing lies in shed 7.\n"
     outcome = call(attached("notes.md", "text/markdown", content), streamed=streamed, sessionState="s")
     last = outcome["lines"][-1] if streamed else outcome["answer"]

@@ -16,7 +16,7 @@ def client(base_url: str, api_key: str) -> Iterator[OpenAI]:
 
 
 def test_an_index_turns_retrieval_on(client: OpenAI, corpus: str) -> None:
-    """With an index, the answer cites the page and has the sources with their scores."""
+    """If the request has an index, the answer cites the page and has the sources with their scores."""
     answer = client.chat.completions.create(
         model="extractive",
         messages=[{"role": "user", "content": QUESTION}],
@@ -35,7 +35,7 @@ def test_an_index_turns_retrieval_on(client: OpenAI, corpus: str) -> None:
 
 
 def test_streaming_with_an_index(client: OpenAI, corpus: str) -> None:
-    """The first chunk has the role and the sources. The last one has the usage and the timings."""
+    """The first chunk has the role and the sources. The last chunk has the usage and the timings."""
     stream = client.chat.completions.create(
         model="extractive",
         messages=[{"role": "user", "content": QUESTION}],
@@ -57,7 +57,7 @@ def test_streaming_with_an_index(client: OpenAI, corpus: str) -> None:
 
 
 def test_without_an_index_the_request_goes_to_the_model(client: OpenAI) -> None:
-    """Without an index, the model answers, and the streamed text equals the unary one."""
+    """If the request has no index, the model answers without retrieval. The streamed text equals the unary text."""
     messages: list[openai.types.chat.ChatCompletionMessageParam] = [{"role": "user", "content": "Hello?"}]
     answer = client.chat.completions.create(model="extractive", messages=messages)
     assert answer.choices[0].message.content
@@ -66,30 +66,30 @@ def test_without_an_index_the_request_goes_to_the_model(client: OpenAI) -> None:
     assert text == answer.choices[0].message.content
 
 
-def test_errors_reach_the_client_as_its_own_classes(client: OpenAI, http: httpx.Client, corpus: str) -> None:
-    """An unknown index or model is a 404, and a missing question a 400 with RAGEngine's message."""
+def test_the_client_raises_its_own_errors(client: OpenAI, http: httpx.Client, corpus: str) -> None:
+    """An unknown index or model causes a 404. A request without a question gets a 400 with RAGEngine's message."""
     ask = {"messages": [{"role": "user", "content": "Hi"}]}
     with pytest.raises(openai.NotFoundError, match="No such index: 'nope' exists"):
         client.chat.completions.create(model="extractive", **ask, extra_body={"index_name": "nope"})  # type: ignore[call-overload]  # a plain dict
     with pytest.raises(openai.NotFoundError, match="no-such-model"):
         client.chat.completions.create(model="no-such-model", **ask)  # type: ignore[call-overload]  # a plain dict
-    answered = {
+    request = {
         "index_name": corpus,
         "messages": [{"role": "user", "content": "Hi"}, {"role": "assistant", "content": "Yes?"}],
     }
-    response = http.post("/v1/chat/completions", json=answered)
+    response = http.post("/v1/chat/completions", json=request)
     assert response.status_code == 400
     assert response.json()["detail"] == "There must be a user prompt since the latest assistant message."
 
 
-def test_detectors_redact_a_streamed_answer(client: OpenAI, ingest_one: str) -> None:
-    """An e-mail address in a document never reaches the client, and the detection is reported."""
+def test_detectors_redact_a_streamed_answer(client: OpenAI, noise_index: str) -> None:
+    """The client does not receive the e-mail address of a document. The answer reports the detection."""
     stream = client.chat.completions.create(
         model="extractive",
         messages=[{"role": "user", "content": "Which address takes complaints about the noise?"}],
         stream=True,
         extra_body={
-            "index_name": ingest_one,
+            "index_name": noise_index,
             "detectors": {"output": {"regex": {"regex": ["email"], "action": "redact"}}},
         },
     )
@@ -106,7 +106,7 @@ def test_detectors_redact_a_streamed_answer(client: OpenAI, ingest_one: str) -> 
 
 
 @pytest.fixture
-def ingest_one(ingest: object) -> str:
+def noise_index(ingest: object) -> str:
     text = b"# Noise\n\nSend complaints about the noise to noise.office@example.org; an answer takes a week.\n"
     [job] = ingest("e2e-noise", {"noise.md": text})  # type: ignore[operator]  # the fixture of conftest.py
     assert job["state"] in ("succeeded", "unchanged"), job

@@ -12,7 +12,7 @@ def test_health_and_readiness(http: httpx.Client) -> None:
 
 
 def test_the_openapi_page(http: httpx.Client) -> None:
-    """The page exists, and the document has the public routes."""
+    """The page `/docs` exists, and the OpenAPI document has the public routes."""
     assert "swagger" in http.get("/docs").text.lower()
     paths = http.get("/openapi.json").json()["paths"]
     assert {"/chat", "/chat/stream", "/2024-04/chat", "/v1/chat/completions", "/documents", "/jobs/{job_id}"} <= (
@@ -21,7 +21,7 @@ def test_the_openapi_page(http: httpx.Client) -> None:
 
 
 def test_unknown_paths_and_methods(http: httpx.Client) -> None:
-    """404 and 405 are JSON with a reason."""
+    """Responses with the statuses 404 and 405 are JSON with the reason."""
     assert http.get("/nowhere").status_code == 404
     assert "/nowhere" in http.get("/nowhere").json()["detail"]
     for path in ("/chat", "/v1/chat/completions", "/retrieve"):

@@ -1,4 +1,6 @@
-"""Chat completions over an index, as OpenAI's client gets them and as a recording model server receives them."""
+"""Chat completions with an index: what OpenAI's client receives, and what a model server that records its requests
+receives.
+"""
 
 import functools
 import json
@@ -46,7 +48,7 @@ OPENAI_MEMBERS = {
 
 @dataclass
 class Recorded:
-    """A stack with a recording model server."""
+    """A stack whose model server records its requests."""
 
     http: httpx.Client
     openai: OpenAI
@@ -54,7 +56,7 @@ class Recorded:
     logs: Path
 
     def ask(self, *messages: dict[str, Any], **members: Any) -> dict[str, Any]:
-        """Return the answer to a request with an index."""
+        """Send a request with an index, and return the answer."""
         request = {"model": "gpt-4", "index_name": INDEX, "messages": list(messages), **members}
         answer: dict[str, Any] = self.http.post(PATH, json=request).raise_for_status().json()
         return answer
@@ -64,7 +66,7 @@ class Recorded:
         return [json.loads(each["body"]) for each in self.model.get("/requests").json()]
 
     def last(self) -> dict[str, Any]:
-        """Return the latest request."""
+        """Return the latest request that the model server received."""
         return self.sent()[-1]
 
 
@@ -103,7 +105,7 @@ def recorded(
 
 
 @pytest.fixture(scope="module", autouse=True)
-def _filled(recorded: Recorded, wait_for: Callable[..., dict[str, Any]]) -> None:
+def _fill_index(recorded: Recorded, wait_for: Callable[..., dict[str, Any]]) -> None:
     parts = [("file", (name, (CORPUS / name).read_bytes())) for name in FILES]
     jobs = recorded.http.post("/documents", data={"index": INDEX}, files=parts).raise_for_status().json()["jobs"]
     assert [wait_for(recorded.http, job["id"])["state"] for job in jobs] == ["succeeded"] * len(FILES)
@@ -112,8 +114,8 @@ def _filled(recorded: Recorded, wait_for: Callable[..., dict[str, Any]]) -> None
 # --- OpenAI's client ----------------------------------------------------------------------------------------------
 
 
-def test_openais_client_asks_an_index(recorded: Recorded) -> None:
-    """The model gets the passages before the question. The client gets the model's answer and its usage."""
+def test_openais_client_with_an_index(recorded: Recorded) -> None:
+    """The model receives the passages before the question. The client receives the model's answer and its usage."""
     answer = recorded.openai.chat.completions.create(
         model="gpt-4", messages=[{"role": "user", "content": QUESTION}], extra_body={"index_name": INDEX}
     )
@@ -131,8 +133,8 @@ def test_openais_client_asks_an_index(recorded: Recorded) -> None:
     assert all(node["text"].strip() in context["content"] for node in nodes)
 
 
-def test_openais_client_streams_over_an_index(recorded: Recorded) -> None:
-    """Only the first chunk has the sources, and the last one has the usage."""
+def test_openais_client_streams_with_an_index(recorded: Recorded) -> None:
+    """Only the first chunk has the sources, and the last chunk has the usage."""
     with recorded.openai.chat.completions.create(
         model="gpt-4",
         messages=[{"role": "user", "content": QUESTION}],
@@ -154,7 +156,7 @@ def test_openais_client_streams_over_an_index(recorded: Recorded) -> None:
 
 
 def test_every_member_reaches_the_model(recorded: Recorded) -> None:
-    """The model gets every member of the request except RAGEngine's, with and without an index."""
+    """The model receives every member of a request except RAGEngine's own, with and without an index."""
     recorded.ask(USER, context_token_ratio=0.4, **OPENAI_MEMBERS)
     sent = recorded.last()
     assert {name: sent[name] for name in OPENAI_MEMBERS} == OPENAI_MEMBERS
@@ -164,8 +166,8 @@ def test_every_member_reaches_the_model(recorded: Recorded) -> None:
     assert recorded.last() == request
 
 
-def test_64_requests_at_once_do_not_mix(recorded: Recorded) -> None:
-    """Of concurrent requests, each reaches the model with its own members, half of them streaming."""
+def test_64_concurrent_requests_do_not_mix(recorded: Recorded) -> None:
+    """The model receives each of 64 concurrent requests with its own members. Half of the requests are streamed."""
 
     def request(number: int) -> dict[str, Any]:
         return {
@@ -189,11 +191,11 @@ def test_64_requests_at_once_do_not_mix(recorded: Recorded) -> None:
     sent = {each["model"]: each for each in recorded.sent()[before:]}
     assert len(sent) == len(recorded.sent()) - before == 64
     for number in range(64):
-        asked, got = request(number), sent[f"model-{number}"]
-        assert got["messages"][-1] == asked["messages"][0]
+        expected, got = request(number), sent[f"model-{number}"]
+        assert got["messages"][-1] == expected["messages"][0]
         assert len(got["messages"]) == (2 if number % 4 else 1)
-        assert {name: got[name] for name in asked if name != "messages"} == {
-            name: value for name, value in asked.items() if name != "messages"
+        assert {name: got[name] for name in expected if name != "messages"} == {
+            name: value for name, value in expected.items() if name != "messages"
         }
 
 
@@ -209,8 +211,8 @@ BYPASSES: dict[str, dict[str, Any]] = {
 @pytest.mark.parametrize("stream", [False, True])
 @pytest.mark.parametrize("name", BYPASSES)
 def test_requests_without_retrieval(recorded: Recorded, name: str, stream: bool) -> None:
-    """A request without retrieval reaches the model without RAGEngine's members. The answer is the model server's,
-    with null sources.
+    """The gateway forwards a request without retrieval to the model, without RAGEngine's own members. The client
+    gets the answer of the model server, with null sources.
     """
     request = {"model": "gpt-4", "stream": stream, "seed": 7, "vendor": {"x": 1.5}, **BYPASSES[name]}
     ours = {"index_name": INDEX, "context_token_ratio": 0.3} | BYPASSES[name]
@@ -229,7 +231,7 @@ def test_requests_without_retrieval(recorded: Recorded, name: str, stream: bool)
 
 @functools.cache
 def encoding() -> Any:
-    """Return the model's encoding."""
+    """Return the encoding of the model's tokenizer."""
     with warnings.catch_warnings():
         # The package uses a deprecated function of the standard library.
         warnings.simplefilter("ignore", DeprecationWarning)
@@ -239,12 +241,12 @@ def encoding() -> Any:
 
 
 def tokens(messages: list[dict[str, Any]]) -> int:
-    """Return OpenAI's count: 4 tokens around each message and 3 before the answer."""
+    """Return the number of tokens as OpenAI counts them: 4 more for each message, and 3 more for the answer."""
     return 3 + sum(4 + len(encoding().encode_ordinary(message["content"])) for message in messages)
 
 
 def padded(total: int) -> list[dict[str, Any]]:
-    """Return a conversation with this number of tokens that ends with the question."""
+    """Return a conversation that has this number of tokens and ends with the question."""
     system = {"role": "system", "content": "Be kind."}
     missing = total - tokens([system, USER])
     return [system | {"content": system["content"] + " word" * missing}, USER]
@@ -252,7 +254,7 @@ def padded(total: int) -> list[dict[str, Any]]:
 
 @pytest.mark.parametrize("members", [{}, {"max_tokens": 100}, {"max_tokens": 8000, "context_token_ratio": 0.8}])
 def test_max_tokens_examples(recorded: Recorded, members: dict[str, Any]) -> None:
-    """Without, with a small and with a large limit, prompt, context and answer fit the window."""
+    """Prompt, context and answer fit the window without `max_tokens`, with a small value and with a large value."""
     conversation = padded(500)
     assert tokens(conversation) == 500
     answer = recorded.ask(*conversation, retrieval={"similarity_threshold": -1}, **members)
@@ -267,13 +269,13 @@ def test_max_tokens_examples(recorded: Recorded, members: dict[str, Any]) -> Non
     else:
         assert length > 500 + 3000
         assert sent["max_tokens"] == WINDOW - length
-        said = "max_tokens (8000) is greater than available context after prompt consideration. Setting to 7692."
-        assert said in (recorded.logs / "gateway.log").read_text()
+        warning = "max_tokens (8000) is greater than available context after prompt consideration. Setting to 7692."
+        assert warning in (recorded.logs / "gateway.log").read_text()
 
 
 def test_token_budget_example(recorded: Recorded) -> None:
-    """With a window of 8192, a conversation of 500, a limit of 1000 and a ratio of 0.6, the passages get 600
-    tokens.
+    """With a window of 8192 tokens, a conversation of 500, `max_tokens` of 1000 and a ratio of 0.6, the passages
+    get 600 tokens.
     """
     plain = {"retrieval": {"similarity_threshold": -1}, "context_token_ratio": 0.6, "max_tokens": 1000}
     recorded.ask(*padded(500), **plain)
@@ -283,8 +285,8 @@ def test_token_budget_example(recorded: Recorded) -> None:
     assert sent["max_tokens"] == 1000
 
 
-def test_a_prompt_that_is_longer_than_the_window(recorded: Recorded) -> None:
-    """A prompt longer than the window is refused. One of the same length gets no sources."""
+def test_a_prompt_longer_than_the_window(recorded: Recorded) -> None:
+    """A prompt that is longer than the window is refused. A prompt of exactly this length gets no sources."""
     answer = recorded.ask(*padded(WINDOW))
     assert answer["source_nodes"] is None
     request = {"model": "gpt-4", "index_name": INDEX, "messages": padded(WINDOW + 1)}
@@ -293,8 +295,8 @@ def test_a_prompt_that_is_longer_than_the_window(recorded: Recorded) -> None:
     assert response.json()["detail"] == "Prompt length exceeds context window."
 
 
-def test_the_log_says_what_became_of_each_node(recorded: Recorded) -> None:
-    """The log has a line for each node, and the line of the request has their counts."""
+def test_the_log_has_each_node(recorded: Recorded) -> None:
+    """The log has a line for each node with the decision about it. The line of the request has the counts."""
     response = recorded.http.post(PATH, json={"model": "gpt-4", "index_name": INDEX, "messages": [USER]})
     trace = response.headers["x-trace-id"]
     lines: list[dict[str, Any]] = []
@@ -319,7 +321,7 @@ def test_the_log_says_what_became_of_each_node(recorded: Recorded) -> None:
 @pytest.mark.parametrize("stream", [False, True])
 @pytest.mark.parametrize("index", [INDEX, ""])
 def test_a_429_of_a_model_server_reaches_the_client(recorded: Recorded, index: str, stream: bool) -> None:
-    """The client raises RateLimitError with the model server's message and wait."""
+    """The client raises RateLimitError with the model server's message and Retry-After header."""
     with pytest.raises(openai.RateLimitError, match="Too many requests") as caught:
         recorded.openai.chat.completions.create(
             model="fault-429",
@@ -339,6 +341,6 @@ def test_an_unknown_index_is_reported_first(recorded: Recorded, wrong: dict[str,
     before = len(recorded.sent())
     response = recorded.http.post(PATH, json=request)
     assert response.status_code == 404
-    told = response.json()
-    assert told["detail"] == told["error"]["message"] == "No such index: 'nope' exists."
+    body = response.json()
+    assert body["detail"] == body["error"]["message"] == "No such index: 'nope' exists."
     assert len(recorded.sent()) == before

@@ -1,4 +1,4 @@
-"""RAGEngine's API besides the chat, called with OpenAI's client."""
+"""RAGEngine's API except the chat, called with OpenAI's client."""
 
 import hashlib
 import math
@@ -22,7 +22,7 @@ TEXTS: list[dict[str, Any]] = [
 ]
 
 ELEVEN_CATS = [46439, 1055, 19987]
-"""The words "Eleven cats" in tokens of cl100k_base."""
+"""The token ids of "Eleven cats" in the encoding cl100k_base."""
 
 
 @pytest.fixture
@@ -64,7 +64,9 @@ def ids(listed: list[dict[str, Any]]) -> list[str]:
 
 
 def test_documents_are_added_and_found(client: OpenAI) -> None:
-    """Added documents are returned in order with ids, are found at once, and are not duplicated."""
+    """The response has the added documents in their order with ids. A search finds them immediately. A second
+    request creates no duplicates.
+    """
     name = f"e2e-{uuid.uuid4().hex[:12]}"
     added = post(client, "/index", index_name=name, documents=TEXTS)
     digest = hashlib.sha256(TEXTS[0]["text"].encode()).hexdigest()
@@ -84,8 +86,8 @@ def test_documents_are_added_and_found(client: OpenAI) -> None:
     client.delete(f"/indexes/{name}", cast_to=object)
 
 
-def test_lists_are_of_whole_documents(client: OpenAI, index: str) -> None:
-    """A list has whole documents with their unchanged text, up to the requested length."""
+def test_a_list_has_whole_documents(client: OpenAI, index: str) -> None:
+    """A list has whole documents, not passages. Their text is unchanged, and is cut at the requested length."""
     text = "\n\n".join(f"  Part {n}. The lamp of buoy {n} flashes every {n + 2} seconds.  " for n in range(300))
     post(client, "/index", index_name=index, documents=[{"text": text, "doc_id": "a long one"}])
     page = get(client, f"/indexes/{index}/documents", limit=1, max_text_length=1_000_000)
@@ -99,8 +101,8 @@ def test_lists_are_of_whole_documents(client: OpenAI, index: str) -> None:
     )
 
 
-def test_documents_are_narrowed_by_their_metadata(client: OpenAI, index: str) -> None:
-    """Lists and searches can be filtered by all given metadata with their types."""
+def test_documents_are_filtered_by_their_metadata(client: OpenAI, index: str) -> None:
+    """The filter of a list or a search matches documents that have all given metadata with the same types."""
     path = f"/indexes/{index}/documents"
     assert ids(get(client, path, metadata_filter='{"topic":"ferry","year":2024}')["documents"]) == ["ferry"]
     assert get(client, path, metadata_filter='{"year":"2024"}')["total_items"] == 0
@@ -109,17 +111,19 @@ def test_documents_are_narrowed_by_their_metadata(client: OpenAI, index: str) ->
 
 
 def test_documents_are_updated(client: OpenAI, index: str) -> None:
-    """An update replaces the text, and new metadata keep the text. Unknown ids are returned and not created."""
+    """An update replaces the text or only the metadata. The response lists unknown ids, which create no
+    documents.
+    """
     documents = [
         {"doc_id": "cats", "text": "The lighthouse keeper feeds twelve dogs."},
         {"doc_id": "ferry", "text": TEXTS[1]["text"], "metadata": {"topic": "harbour"}},
-        {"doc_id": "nobody", "text": "Nothing."},
+        {"doc_id": "unknown", "text": "Nothing."},
     ]
-    said = post(client, f"/indexes/{index}/documents", documents=documents)
-    assert {group: ids(listed) for group, listed in said.items()} == {
+    updated = post(client, f"/indexes/{index}/documents", documents=documents)
+    assert {group: ids(listed) for group, listed in updated.items()} == {
         "updated_documents": ["cats", "ferry"],
         "unchanged_documents": [],
-        "not_found_documents": ["nobody"],
+        "not_found_documents": ["unknown"],
     }
     again = post(client, f"/indexes/{index}/documents", documents=documents[:2])
     assert ids(again["unchanged_documents"]) == ["cats", "ferry"]
@@ -132,9 +136,9 @@ def test_documents_are_updated(client: OpenAI, index: str) -> None:
 
 
 def test_documents_and_indexes_are_deleted(client: OpenAI, index: str) -> None:
-    """Deleted documents and indexes are not listed. Unknown ids are returned."""
-    said = post(client, f"/indexes/{index}/documents/delete", doc_ids=["cats", "nobody"])
-    assert said == {"deleted_doc_ids": ["cats"], "not_found_doc_ids": ["nobody"]}
+    """Deleted documents and indexes are not listed. The response lists unknown ids."""
+    deleted = post(client, f"/indexes/{index}/documents/delete", doc_ids=["cats", "unknown"])
+    assert deleted == {"deleted_doc_ids": ["cats"], "not_found_doc_ids": ["unknown"]}
     assert "cats" not in ids(get(client, f"/indexes/{index}/documents")["documents"])
     gone: Any = client.delete(f"/indexes/{index}", cast_to=object)
     assert gone == {"message": f"Successfully deleted index {index}."}
@@ -163,7 +167,9 @@ def test_snapshots(client: OpenAI, index: str) -> None:
 
 
 def test_embeddings(v1: OpenAI) -> None:
-    """Vectors have length 1, and are equal in both encodings, alone and with others. Wrong requests are refused."""
+    """Vectors have length 1. They do not depend on the encoding or on the other texts of the request. Invalid
+    requests are refused.
+    """
     model = "all-minilm-l6-v2"
     texts = ["The ferry leaves at nine.", "Departure of the boat", "Eleven cats"]
     made = v1.embeddings.create(model=model, input=texts)
@@ -185,7 +191,7 @@ def test_embeddings(v1: OpenAI) -> None:
 
 
 def test_models(v1: OpenAI) -> None:
-    """Models for chats are listed. Models for embeddings can be retrieved by id."""
+    """The list has the models for chats. Models for embeddings can be retrieved by their ids."""
     models = {model.id: model for model in v1.models.list()}
     assert "extractive" in models
     assert "all-minilm-l6-v2" not in models
@@ -242,10 +248,10 @@ BAD: list[tuple[str, str, Any, int]] = [
 
 
 @pytest.mark.parametrize(("method", "path", "body", "status"), BAD)
-def test_bad_requests_change_nothing(
+def test_invalid_requests_change_nothing(
     http: httpx.Client, index: str, method: str, path: str, body: Any, status: int
 ) -> None:
-    """A bad request gets a 4xx with the reason, and the index stays unchanged."""
+    """An invalid request gets a 4xx with the reason, and the index stays unchanged."""
     if isinstance(body, dict) and "index_name" in body:
         body = body | {"index_name": body["index_name"].replace("{index}", index)}
     before = http.get(f"/indexes/{index}/documents").json()
@@ -258,7 +264,7 @@ def test_bad_requests_change_nothing(
 
 
 def test_health_and_metrics(http: httpx.Client, index: str) -> None:
-    """The routes return RAGEngine's form. Each request is counted by its outcome."""
+    """The responses have RAGEngine's format. The metrics count each request by its outcome."""
     assert http.get("/health").json() == {"status": "Healthy", "detail": None}
 
     def count(status: str) -> float:
@@ -269,13 +275,13 @@ def test_health_and_metrics(http: httpx.Client, index: str) -> None:
             if line.startswith(name)
         )
 
-    well, ill = count("success"), count("failure")
+    successes, failures = count("success"), count("failure")
     http.post("/retrieve", json={"index_name": index, "query": "ferry"})
     http.post("/retrieve", json={"index_name": index, "query": ""})
-    assert (count("success"), count("failure")) == (well + 1, ill + 1)
+    assert (count("success"), count("failure")) == (successes + 1, failures + 1)
 
 
-def test_the_interface_is_described(http: httpx.Client) -> None:
+def test_the_openapi_document_has_every_route(http: httpx.Client) -> None:
     """The OpenAPI document has every route of RAGEngine's clients with a summary."""
     paths = http.get("/openapi.json").json()["paths"]
     for path, methods in {

@@ -15,7 +15,7 @@ BLOCKS = re.findall(r"^```(\w+)\n(.*?)^```", README, re.MULTILINE | re.DOTALL)
 
 
 @pytest.mark.usefixtures("handbook")
-def test_the_questions_to_curl_are_answered(http: httpx.Client) -> None:
+def test_the_questions_with_curl_are_answered(http: httpx.Client) -> None:
     """Each request of the README gets an answer with sources."""
     shell = "\n".join(text for language, text in BLOCKS if language == "sh")
     requests = re.findall(rf"curl -N {HOME}(/\S+) .*?-d '(.*?)'", shell, re.DOTALL)
@@ -29,8 +29,8 @@ def test_the_questions_to_curl_are_answered(http: httpx.Client) -> None:
 
 
 @pytest.mark.usefixtures("handbook")
-def test_the_requests_of_the_guardrails_page_are_answered(http: httpx.Client) -> None:
-    """Each request of the page succeeds, and its answer begins as the page shows."""
+def test_the_requests_of_the_guardrails_page_succeed(http: httpx.Client) -> None:
+    """Each request of docs/guardrails.md succeeds, and its answer begins with the text that the page shows."""
     page = (ROOT / "docs/guardrails.md").read_text()
     shown = re.findall(
         r"^curl (?:-N )?localhost:8080(/\S+) -H 'content-type: (\S+)'"
@@ -46,8 +46,8 @@ def test_the_requests_of_the_guardrails_page_are_answered(http: httpx.Client) ->
         assert "error" not in response.text
 
 
-def test_the_upload_to_curl_is_taken(http: httpx.Client) -> None:
-    """The upload of the README is accepted, and its file exists."""
+def test_the_upload_with_curl_is_accepted(http: httpx.Client) -> None:
+    """The file of the upload in the README exists, and the gateway accepts it."""
     [(index, file, path)] = re.findall(rf"-F index=(\S+) -F file=@(\S+) {HOME}(\S+)", README)
     content = (ROOT / file).read_bytes()
     response = http.post(path, data={"index": index}, files={"file": (Path(file).name, content)})

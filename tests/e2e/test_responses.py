@@ -1,4 +1,4 @@
-"""The Responses API with the `openai` package, over the whole stack."""
+"""The Responses API, called with the `openai` package on a running stack."""
 
 from collections.abc import Iterator
 from typing import Any
@@ -23,7 +23,7 @@ def search(index: str) -> Any:
 
 
 def test_file_search_cites_the_document(client: OpenAI, corpus: str) -> None:
-    """The platform searches for a model without tools, and the citations name the file."""
+    """The platform searches for a model that cannot call tools, and the citations name the file."""
     answer = client.responses.create(
         model="extractive", input=QUESTION, tools=search(corpus), include=["file_search_call.results"]
     )
@@ -41,7 +41,7 @@ def test_file_search_cites_the_document(client: OpenAI, corpus: str) -> None:
 
 
 def test_a_stream_in_a_conversation(client: OpenAI, corpus: str) -> None:
-    """The events of two streamed turns are numbered without a gap, and the conversation has both turns."""
+    """The events of each streamed turn are numbered without gaps, and the conversation has both turns."""
     conversation = client.conversations.create(metadata={"topic": "fire"})
     texts = []
     for question in (QUESTION, "Who wrote that?"):
@@ -67,8 +67,8 @@ def test_a_response_is_stored_until_it_is_deleted(client: OpenAI, http: httpx.Cl
     """A response can be read and continued until it is deleted. A user's responses can be deleted together."""
     first = client.responses.create(model="extractive", input="Hello?", metadata={"a": "b"})
     assert client.responses.retrieve(first.id).output_text == first.output_text
-    [asked] = client.responses.input_items.list(first.id).data
-    assert asked.type == "message"
+    [item] = client.responses.input_items.list(first.id).data
+    assert item.type == "message"
     second = client.responses.create(model="extractive", input="And now?", previous_response_id=first.id)
     client.responses.delete(first.id)
     with pytest.raises(openai.NotFoundError):
@@ -81,7 +81,7 @@ def test_a_response_is_stored_until_it_is_deleted(client: OpenAI, http: httpx.Cl
 
 
 def test_detectors_redact_a_streamed_response(client: OpenAI, ingest: Any) -> None:
-    """An address of a document reaches neither the client nor the store."""
+    """Neither the client nor the stored response contains the e-mail address of a document."""
     ingest("e2e-responses", {"noise.md": b"# Noise\n\nSend complaints about the noise to noise@kelsay.example.\n"})
     detectors = {"output": {"regex": {"regex": ["email"], "action": "redact"}}}
     with client.responses.stream(

@@ -1,4 +1,4 @@
-"""Access to documents, users' data and tenants' data on a stack with authentication."""
+"""Access to documents, and to the data of users and tenants, on a stack with authentication."""
 
 import asyncio
 import json
@@ -43,7 +43,7 @@ KEYS: dict[str, dict[str, Any]] = {
     "chief": {"roles": ("admin",)},
     "loader": {"roles": ("ingest",)},
 }
-# The keys of another tenant, with the same names, ids and groups.
+# The keys of another tenant, whose users have the same names and groups.
 SOUTH: dict[str, dict[str, Any]] = {
     "ann": {"roles": ("admin",)},
     "bob": {"roles": ("ask", "ingest"), "groups": ("staff",)},
@@ -52,17 +52,17 @@ SOUTH: dict[str, dict[str, Any]] = {
 
 @dataclass
 class Harbour:
-    """The stack and its clients with their keys."""
+    """The stack, and an HTTP client for each user of both tenants."""
 
     data: Path
     north: dict[str, httpx.Client]
     south: dict[str, httpx.Client]
-    nobody: httpx.Client
+    anonymous: httpx.Client
     keys: dict[str, str]
     jobs: list[str]
 
     def store(self, work: Callable[[key_store.KeyStore], Any]) -> Any:
-        """Call a function with the store of API keys."""
+        """Call a function with the store of API keys, and return its result."""
 
         async def reach() -> Any:
             url = json.loads((self.data / "stack.json").read_text())["nats_url"]
@@ -83,7 +83,7 @@ def harbour(
     wait_for: Callable[[httpx.Client, str], dict[str, Any]],
     tmp_path_factory: pytest.TempPathFactory,
 ) -> Iterator[Harbour]:
-    """Start a stack with a tenant's documents: one for all, one for a user, and one for a group."""
+    """Start a stack with three documents of a tenant: one for all users, one for a user, and one for a group."""
     data = tmp_path_factory.mktemp("guarded")
     with start_stack(data, CAUSEWAY_AUTH="keys", CAUSEWAY_DEFAULT_INDEX=INDEX) as url:
         records, keys, callers = [], {}, {}
@@ -98,18 +98,18 @@ def harbour(
         stack = Harbour(data, north, south, httpx.Client(base_url=url), keys, [])
         stack.store(lambda store: _add(store, records))
         loader = north["loader"]
-        _within(5, lambda: loader.get("/jobs/none").status_code == 404)
+        _wait_until(5, lambda: loader.get("/jobs/none").status_code == 404)
         for name, (text, access) in FILES.items():
             form = {"index": INDEX, **access}
             response = loader.post("/documents", data=form, files={"file": (name, text.encode())})
             stack.jobs.append(response.raise_for_status().json()["jobs"][0]["id"])
         assert {wait_for(loader, job)["state"] for job in stack.jobs} == {"succeeded"}
         yield stack
-        for client in (*callers.values(), stack.nobody):
+        for client in (*callers.values(), stack.anonymous):
             client.close()
 
 
-def _within(seconds: float, condition: Callable[[], bool]) -> None:
+def _wait_until(seconds: float, condition: Callable[[], bool]) -> None:
     end = time.monotonic() + seconds
     while not condition():
         assert time.monotonic() < end
@@ -117,12 +117,12 @@ def _within(seconds: float, condition: Callable[[], bool]) -> None:
 
 
 def _paths(harbour: Harbour) -> dict[str, dict[str, Any]]:
-    found: dict[str, dict[str, Any]] = harbour.nobody.get("/openapi.json").json()["paths"]
+    found: dict[str, dict[str, Any]] = harbour.anonymous.get("/openapi.json").json()["paths"]
     return found
 
 
 def _chats(harbour: Harbour) -> list[str]:
-    """Return the paths of all dialects' chats."""
+    """Return the chat paths of all dialects."""
     ends = ("/chat", "/chat/stream", "/ask", "/v1/chat/completions")
     return [path for path in _paths(harbour) if path.endswith(ends) and "detection" not in path]
 
@@ -140,17 +140,17 @@ def _shown(text: str) -> set[str]:
 
 
 def test_the_requests_of_the_page(harbour: Harbour) -> None:
-    """The requests of docs/security.md without a key and with a key have the statuses that the page shows."""
+    """The requests of docs/security.md get the statuses that the page shows, without a key and with a key."""
     page = Path(__file__).resolve().parents[2] / "docs" / "security.md"
     shown = re.findall(r"^curl -i http://127.0.0.1:8080(/\S+)( -H \S.*)? +# (\d+)$", page.read_text(), re.MULTILINE)
     assert len(shown) == 2
     for path, header, status in shown:
-        client = harbour.north["ann"] if header else harbour.nobody
+        client = harbour.north["ann"] if header else harbour.anonymous
         assert client.get(path).status_code == int(status)
 
 
 @pytest.mark.parametrize("caller", SEES)
-def test_answers_hide_documents(harbour: Harbour, caller: str) -> None:
+def test_answers_use_only_visible_documents(harbour: Harbour, caller: str) -> None:
     """In every dialect, an answer shows exactly the documents that the caller may see."""
     chats = _chats(harbour)
     assert len(chats) > 10
@@ -161,7 +161,7 @@ def test_answers_hide_documents(harbour: Harbour, caller: str) -> None:
 
 
 @pytest.mark.parametrize("caller", SEES)
-def test_searches_and_lists_hide_documents(harbour: Harbour, caller: str) -> None:
+def test_searches_and_lists_have_only_visible_documents(harbour: Harbour, caller: str) -> None:
     """Searches, lists, passages and originals show exactly the documents that the caller may see."""
     http = harbour.north[caller]
     found = http.post("/retrieve", json={"index_name": INDEX, "query": QUESTION, "max_node_count": 50})
@@ -185,7 +185,7 @@ def test_searches_and_lists_hide_documents(harbour: Harbour, caller: str) -> Non
 async def test_agents_see_only_their_users_documents(
     harbour: Harbour, mode: Literal["legacy", "auto"], caller: str
 ) -> None:
-    """In both generations of MCP, an agent gets exactly the documents that its user may see."""
+    """With both versions of MCP, an agent gets exactly the documents that its user may see."""
     url = str(harbour.north[caller].base_url).rstrip("/") + "/mcp"
     key = {"authorization": f"Bearer {harbour.keys[f'north-{caller}']}"}
     listed = harbour.north["chief"].get(f"/indexes/{INDEX}/documents").json()["documents"]
@@ -214,7 +214,7 @@ async def test_agents_see_only_their_users_documents(
 
 
 async def test_an_agent_over_standard_input(harbour: Harbour) -> None:
-    """`causeway mcp` shows what its key may see, in both generations."""
+    """With both versions of MCP, `causeway mcp` returns only the documents that its API key may see."""
     url = str(harbour.north["bob"].base_url)
     program = StdioServerParameters(
         command=str(Path(sys.executable).with_name("causeway")),
@@ -227,20 +227,20 @@ async def test_an_agent_over_standard_input(harbour: Harbour) -> None:
             assert agent.protocol_version == {"legacy": "2025-11-25", "auto": "2026-07-28"}[mode]
             found = await agent.call_tool("search", {"query": QUESTION, "top": 50})
             assert _shown(found.model_dump_json()) == SEES["bob"]
-            heard: list[str | None] = []
+            messages: list[str | None] = []
 
-            async def hear(progress: float, total: float | None, message: str | None) -> None:
-                heard.append(message)  # noqa: B023  # called within the turn
+            async def record(progress: float, total: float | None, message: str | None) -> None:
+                messages.append(message)  # noqa: B023  # only called within the same iteration
 
-            answer = await agent.call_tool("ask", {"question": QUESTION}, progress_callback=hear)
+            answer = await agent.call_tool("ask", {"question": QUESTION}, progress_callback=record)
             assert not answer.is_error
-            assert heard[0] == f"{len(found.structured_content['results'])} passages found"
+            assert messages[0] == f"{len(found.structured_content['results'])} passages found"
             with pytest.raises(MCPError):
                 await agent.read_resource(f"causeway://{INDEX}/none")
 
 
 def test_a_hidden_document_cannot_be_deleted(harbour: Harbour) -> None:
-    """A hidden document counts as unknown at a deletion, and stays."""
+    """A request to delete a hidden document reports an unknown id, and the document stays."""
     listed = harbour.north["chief"].get(f"/indexes/{INDEX}/documents").json()["documents"]
     ids = [each["doc_id"] for each in listed]
     hidden = [each["doc_id"] for each in listed if SECRETS["anns.md"] in each["text"]]
@@ -255,7 +255,9 @@ def test_a_hidden_document_cannot_be_deleted(harbour: Harbour) -> None:
 def test_access_lists_can_be_changed(
     harbour: Harbour, wait_for: Callable[[httpx.Client, str], dict[str, Any]]
 ) -> None:
-    """Callers that see a document can change its access list, which holds after the job. Others cannot."""
+    """Callers who can see a document and have the role can change its access list. The change applies after its
+    job.
+    """
     listed = harbour.north["chief"].get("/documents", params={"index": INDEX}).json()["documents"]
     [anns] = [each for each in listed if each["sourcefile"] == "anns.md"]
     assert (anns["oids"], anns["groups"]) == (["ann"], [])
@@ -263,8 +265,8 @@ def test_access_lists_can_be_changed(
     for stranger, status in (("carl", 404), ("bob", 403)):
         assert harbour.north[stranger].put(path, json={"oids": [], "groups": []}).status_code == status
 
-    def change(who: str, oids: list[str]) -> None:
-        response = harbour.north[who].put(path, json={"oids": oids, "groups": []})
+    def change(caller: str, oids: list[str]) -> None:
+        response = harbour.north[caller].put(path, json={"oids": oids, "groups": []})
         assert response.status_code == 202, response.text
         assert wait_for(harbour.north["loader"], response.json()["id"])["state"] == "succeeded"
 
@@ -300,8 +302,8 @@ def test_users_do_not_see_each_others_data(harbour: Harbour) -> None:
 
 @pytest.mark.parametrize("caller", SOUTH)
 def test_another_tenants_names_do_not_exist(harbour: Harbour, caller: str) -> None:
-    """For an administrator of another tenant, every route with a name of this tenant is a 404. A caller without the
-    role gets a 403. Lists are empty, and nothing of this tenant changes.
+    """An administrator of another tenant gets a 404 from every route with a name of this tenant, and a caller
+    without the role gets a 403. Lists are empty, and the data of this tenant does not change.
     """
     http = harbour.south[caller]
     names = {
@@ -321,7 +323,7 @@ def test_another_tenants_names_do_not_exist(harbour: Harbour, caller: str) -> No
         f"/indexes/{INDEX}/rebuild": {"chunk_tokens": 128},
         f"/indexes/{INDEX}/documents/x/access": {"oids": [], "groups": []},
     }
-    asked = 0
+    requests = 0
     for template, operations in _paths(harbour).items():
         if "{" not in template or "{model}" in template or "{user}" in template or "static" in template:
             continue
@@ -329,9 +331,9 @@ def test_another_tenants_names_do_not_exist(harbour: Harbour, caller: str) -> No
         for method in operations:
             response = http.request(method, path, json=bodies.get(path))
             assert response.status_code == 404 or (caller == "bob" and response.status_code == 403), (method, path)
-            asked += 1
-    assert asked >= 10
-    # Both tenants may have a user ann. Deleting the data of one does not delete that of the other.
+            requests += 1
+    assert requests >= 10
+    # Both tenants have a user ann. A request to delete the data of one of them keeps the data of the other.
     assert harbour.north["ann"].post("/chat_history", json={"id": "own", "answers": [["q", {}]]}).status_code == 201
     deleted = http.delete("/users/ann")
     assert deleted.status_code == 403 if caller == "bob" else not any(deleted.json()["deleted"].values())
@@ -348,29 +350,29 @@ def test_another_tenants_names_do_not_exist(harbour: Harbour, caller: str) -> No
 
 
 def test_a_caller_without_a_key_gets_nothing(harbour: Harbour) -> None:
-    """Without a key, every operation with authentication is a 401 with the challenge."""
-    closed = 0
+    """Without a key, every operation that requires authentication returns a 401 with a WWW-Authenticate header."""
+    refused = 0
     for template, operations in _paths(harbour).items():
         for method, operation in operations.items():
             path = template.replace("{", "").replace("}", "")
-            response = harbour.nobody.request(method, path)
+            response = harbour.anonymous.request(method, path)
             assert (response.status_code == 401) == bool(operation["security"]), (method, path)
-            closed += response.status_code == 401
+            refused += response.status_code == 401
             if response.status_code == 401:
                 assert response.headers["www-authenticate"].startswith("Bearer")
-    assert closed > 30
+    assert refused > 30
 
 
-def test_keys_come_and_go_while_the_gateway_runs(harbour: Harbour) -> None:
+def test_keys_are_added_and_revoked_at_run_time(harbour: Harbour) -> None:
     """New and revoked keys take effect within seconds. No log contains a key or its digest."""
     key, record = api_keys.make("guest", "north", roles=("ask",))
     headers = {"authorization": f"Bearer {key}"}
-    assert harbour.nobody.get("/indexes", headers=headers).status_code == 401
+    assert harbour.anonymous.get("/indexes", headers=headers).status_code == 401
     harbour.store(lambda store: store.add(record))
-    _within(5, lambda: harbour.nobody.get("/indexes", headers=headers).status_code == 200)
+    _wait_until(5, lambda: harbour.anonymous.get("/indexes", headers=headers).status_code == 200)
     harbour.store(lambda store: store.revoke([record.id]))
-    _within(5, lambda: harbour.nobody.get("/indexes", headers=headers).status_code == 401)
-    harbour.nobody.get("/indexes", headers={"api-key": "a-password-of-mine"})
+    _wait_until(5, lambda: harbour.anonymous.get("/indexes", headers=headers).status_code == 401)
+    harbour.anonymous.get("/indexes", headers={"api-key": "a-password-of-mine"})
     logs = b"".join(path.read_bytes() for path in (harbour.data / "logs").iterdir())
     assert record.id.encode() in logs
     assert record.digest.encode() not in logs

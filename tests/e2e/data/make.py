@@ -4,7 +4,7 @@ Usage: python make.py CHECKOUT ARCHIVE
 
 CHECKOUT is a checkout of that version in which `make setup` has run. The script starts its `causeway up`, fills it
 through the public HTTP API and `causeway keys`, stops it, and packs the data directory. Beside ``ARCHIVE.tar.xz``
-it writes ``ARCHIVE.json``: the keys, and what a later version must find. Needs httpx and GNU tar.
+it writes ``ARCHIVE.json``: the keys, and the data that a later version must find. It requires httpx and GNU tar.
 """
 
 import json
@@ -37,17 +37,17 @@ QUEUED = {
     "cranes.md": "# Cranes\n\nCrane 2 lifts 40 tonnes.\n",
 }
 ANSWERS = [["When is high water?", {"message": {"content": "At six in the morning."}, "session_state": "talk"}]]
-WITHIN = 120.0
+TIMEOUT_SECONDS = 120.0
 
 
 def key(causeway: Path, data: Path, *options: str) -> dict[str, Any]:
-    """Make an API key."""
+    """Create an API key, and return it with its record."""
     command: list[str | Path] = [causeway, "keys", "create", "--json", "--data-dir", data, *options]
     made: dict[str, Any] = json.loads(subprocess.run(command, capture_output=True, check=True).stdout)
     return made
 
 
-def submitted(http: httpx.Client, index: str, files: dict[str, str]) -> list[str]:
+def submit(http: httpx.Client, index: str, files: dict[str, str]) -> list[str]:
     """Upload files and return the ids of their jobs."""
     parts = [("file", (name, text.encode())) for name, text in files.items()]
     response = http.post("/documents", data={"index": index}, files=parts).raise_for_status()
@@ -56,7 +56,7 @@ def submitted(http: httpx.Client, index: str, files: dict[str, str]) -> list[str
 
 def finish(http: httpx.Client, jobs: list[str]) -> None:
     """Wait until jobs have succeeded."""
-    end = time.monotonic() + WITHIN
+    end = time.monotonic() + TIMEOUT_SECONDS
     while {http.get(f"/jobs/{job}").raise_for_status().json()["state"] for job in jobs} != {"succeeded"}:
         if time.monotonic() > end:
             raise TimeoutError("the jobs did not succeed")
@@ -64,7 +64,7 @@ def finish(http: httpx.Client, jobs: list[str]) -> None:
 
 
 def fill(http: httpx.Client, causeway: Path, data: Path) -> dict[str, Any]:
-    """Store something of each kind, and return what a later version must find."""
+    """Store data of each kind, and return the data that a later version must find."""
     keys = {
         "admin": key(causeway, data, "--name", "ann", "--roles", "admin"),
         "ask": key(causeway, data, "--name", "bob", "--roles", "ask"),
@@ -73,20 +73,22 @@ def fill(http: httpx.Client, causeway: Path, data: Path) -> dict[str, Any]:
     }
     subprocess.run([causeway, "keys", "revoke", keys["revoked"]["id"], "--data-dir", data], check=True)
     http.headers["api-key"] = keys["admin"]["key"]
-    end = time.monotonic() + WITHIN
-    while http.get("/indexes").status_code == 401 and time.monotonic() < end:  # the gateway learns of keys soon
+    end = time.monotonic() + TIMEOUT_SECONDS
+    while (
+        http.get("/indexes").status_code == 401 and time.monotonic() < end
+    ):  # the gateway reads new keys after a short time
         time.sleep(0.1)
-    finish(http, submitted(http, "harbour", HARBOUR))
+    finish(http, submit(http, "harbour", HARBOUR))
     http.post("/index", json={"index_name": "notes", "documents": NOTES}).raise_for_status()
     name, text = UPLOAD
     http.post("/upload", files={"file": (name, text.encode())}).raise_for_status()
     http.post("/chat_history", json={"id": "talk", "answers": ANSWERS}).raise_for_status()
     http.post("/2024-04/chat", json={"messages": "When is high water at Kelsay?"}).raise_for_status()
     http.post("/persist/notes", params={"path": "before"}).raise_for_status()
-    # A worker that is stopped takes no job: these wait for the version that opens the directory.
+    # A suspended worker starts no jobs, so that these jobs wait for the version that opens the directory.
     ingest = json.loads((data / "stack.json").read_text())["services"]["ingest"]["pid"]
     os.kill(ingest, signal.SIGSTOP)
-    jobs = submitted(http, "harbour", QUEUED)
+    jobs = submit(http, "harbour", QUEUED)
     states = [http.get(f"/jobs/{job}").raise_for_status().json()["state"] for job in jobs]
     if states != ["queued", "queued"]:
         raise RuntimeError(f"the jobs are {states}, not queued")
@@ -111,7 +113,7 @@ def main(checkout: Path, archive: Path) -> None:
         command: list[str | Path] = [causeway, "up", "--port", "0", "--data-dir", data]
         with subprocess.Popen(command, env={**os.environ, **SETTINGS}, cwd=folder) as platform:
             try:
-                end = time.monotonic() + WITHIN
+                end = time.monotonic() + TIMEOUT_SECONDS
                 while not (data / "stack.json").exists():
                     if platform.poll() is not None or time.monotonic() > end:
                         raise RuntimeError("the platform did not start")
@@ -122,7 +124,7 @@ def main(checkout: Path, archive: Path) -> None:
             finally:
                 with suppress(ProcessLookupError):
                     platform.send_signal(signal.SIGTERM)
-        # The files of an index are mostly holes, which GNU tar keeps.
+        # The files of an index are sparse, and GNU tar can keep them sparse.
         folders = sorted(path.name for path in data.iterdir() if path.is_dir() and path.name != "logs")
         pack: list[str | Path] = [
             "tar",

@@ -1,9 +1,9 @@
-// One call of the npm client, as the tests ask for it: a JSON object as the only argument, the outcome as JSON.
+// Make one call of the npm client. The only argument is a JSON object that describes the call. Print the outcome as JSON.
 import { AIChatProtocolClient } from "@microsoft/ai-chat-protocol";
 
 const { endpoint, key, streamed, messages, options } = JSON.parse(process.argv[2]);
 for (const message of messages) {
-  // A File, as in a browser: given bytes, the client fails by itself under Node.
+  // A File, as in a browser. Under Node, the client fails if it gets bytes instead.
   message.files = message.files?.map(({ name, contentType, base64 }) => ({
     contentType,
     data: new File([Buffer.from(base64, "base64")], name),
