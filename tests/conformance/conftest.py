@@ -1,7 +1,7 @@
-"""The guardrails orchestrator's routes of a real gateway with a real guardrails service and a real generator.
+"""The guardrails orchestrator's routes, with a real gateway, guardrails service and generator.
 
-The model server, the detector server and the chunker are stubs: each case has their answers, and they record their
-requests. All other services are unavailable, because these routes do not use them.
+The model server, the detector server and the chunker are stubs. Each case defines their responses, and they record
+their requests. All other services are unavailable, because these routes do not use them.
 """
 
 import asyncio
@@ -29,13 +29,13 @@ START_SECONDS = 120.0
 SSE = "text/event-stream"
 PAUSE_SECONDS = 0.3
 
-# The reference's cases run only if the variable names a file of them.
+# The cases of the reference implementation run only if the variable names a file with them.
 collect_ignore = [] if os.environ.get("CAUSEWAY_CONFORMANCE_CASES") else ["test_given.py"]
 
 
 @dataclass(frozen=True)
-class Said:
-    """A server's answer. A stream pauses at each zero byte."""
+class ScriptedResponse:
+    """A response of a stub. A streamed response pauses at each zero byte."""
 
     body: bytes
     status: int = 200
@@ -43,37 +43,39 @@ class Said:
 
 
 @dataclass(frozen=True)
-class Asked:
-    """A request to a server."""
+class ReceivedRequest:
+    """A request that a stub received."""
 
     path: str
     detector: str
     body: Any
 
 
-Answers = Callable[[Asked], Said]
+Respond = Callable[[ReceivedRequest], ScriptedResponse]
 
 
 @dataclass
 class Recorder:
-    """A server with scripted answers that records its requests."""
+    """A stub server that gives scripted responses and records its requests."""
 
-    answers: Answers = lambda _: Said(b"{}", 500)
-    asked: list[Asked] = field(default_factory=list)
+    respond: Respond = lambda _: ScriptedResponse(b"{}", 500)
+    requests: list[ReceivedRequest] = field(default_factory=list)
     url: str = ""
 
     async def answer(self, request: web.Request) -> web.StreamResponse:
         """Answer one request."""
         if request.method == "GET":
             return web.json_response({"object": "list", "data": []})
-        asked = Asked(request.path, request.headers.get("detector-id", ""), await request.json())
-        self.asked.append(asked)
-        said = self.answers(asked)
-        if b"\0" not in said.body:
-            return web.Response(body=said.body, status=said.status, headers={"content-type": said.media})
-        response = web.StreamResponse(status=said.status, headers={"content-type": said.media})
+        received = ReceivedRequest(request.path, request.headers.get("detector-id", ""), await request.json())
+        self.requests.append(received)
+        scripted = self.respond(received)
+        if b"\0" not in scripted.body:
+            return web.Response(
+                body=scripted.body, status=scripted.status, headers={"content-type": scripted.media}
+            )
+        response = web.StreamResponse(status=scripted.status, headers={"content-type": scripted.media})
         await response.prepare(request)
-        for step in said.body.split(b"\0"):
+        for step in scripted.body.split(b"\0"):
             await response.write(step)
             await asyncio.sleep(PAUSE_SECONDS)
         return response
@@ -81,7 +83,7 @@ class Recorder:
 
 @dataclass
 class Stack:
-    """The processes, and the two servers behind them.
+    """The processes of Causeway, and the stub servers that they call.
 
     Attributes:
         http: A client of the gateway.
@@ -96,9 +98,9 @@ class Stack:
     chunkers: Chunkers
 
     def ask(self, path: str, *, headers: Mapping[str, str] | None = None, content: bytes) -> "Answer":
-        """Send a body to the gateway, and return its answer."""
-        self.model.asked.clear()
-        self.detectors.asked.clear()
+        """Clear the recorded requests, send a body to the gateway, and return its answer."""
+        self.model.requests.clear()
+        self.detectors.requests.clear()
         response = self.http.post(path, content=content, headers=dict(headers or {}))
         return Answer(response.status_code, response.headers.get("content-type", ""), response.text)
 
@@ -131,9 +133,9 @@ class Answer:
 
 
 @pytest.fixture
-def said() -> Callable[[str, int, str], Said]:
-    """Give a function that makes an answer of a server from a body, a status and a media type."""
-    return lambda body, status, media: Said(body.encode(), status, media)
+def make_response() -> Callable[[str, int, str], ScriptedResponse]:
+    """Return a function that makes a stub's response from a body, a status and a media type."""
+    return lambda body, status, media: ScriptedResponse(body.encode(), status, media)
 
 
 StartStack = Callable[..., contextlib.AbstractContextManager[Stack]]
@@ -141,7 +143,7 @@ StartStack = Callable[..., contextlib.AbstractContextManager[Stack]]
 
 @pytest.fixture(scope="session")
 def start_stack(tmp_path_factory: pytest.TempPathFactory) -> StartStack:
-    """Give a function that starts a stack with these detectors, models and remote chunkers."""
+    """Return a function that starts a stack with the given detectors, models and remote chunkers."""
 
     @contextlib.contextmanager
     def start(
@@ -153,7 +155,7 @@ def start_stack(tmp_path_factory: pytest.TempPathFactory) -> StartStack:
             stack.enter_context(_serving(chunker, model, detector))
             configured = {
                 "chunkers": {name: {"target": chunker.target, "protocol": "caikit"} for name in chunkers},
-                "detectors": {name: {**said, "url": detector.url} for name, said in detectors.items()},
+                "detectors": {name: {**settings, "url": detector.url} for name, settings in detectors.items()},
             }
             (directory / "detectors.yaml").write_text(yaml.safe_dump(configured))
             profile = {"name": "reference", "mount": "reference", "guardrails_wire": "orchestrator"}
@@ -171,7 +173,7 @@ def _serving(chunkers: Chunkers, *recorders: Recorder) -> Iterator[None]:
     """Run the servers in their own event loop during the block."""
     loop = asyncio.new_event_loop()
     runners: list[web.AppRunner] = []
-    cutting: list[grpc.aio.Server] = []
+    chunker_servers: list[grpc.aio.Server] = []
 
     async def serve(recorder: Recorder) -> None:
         app = web.Application()
@@ -182,7 +184,7 @@ def _serving(chunkers: Chunkers, *recorders: Recorder) -> Iterator[None]:
         recorder.url = f"http://127.0.0.1:{runner.addresses[0][1]}"
 
     async def serve_chunkers() -> None:
-        cutting.append(await chunkers.serve())
+        chunker_servers.append(await chunkers.serve())
 
     thread = threading.Thread(target=loop.run_forever)
     thread.start()
@@ -194,7 +196,7 @@ def _serving(chunkers: Chunkers, *recorders: Recorder) -> Iterator[None]:
     finally:
         for runner in runners:
             asyncio.run_coroutine_threadsafe(runner.cleanup(), loop).result(10)
-        for server in cutting:
+        for server in chunker_servers:
             asyncio.run_coroutine_threadsafe(server.stop(0), loop).result(10)
         loop.call_soon_threadsafe(loop.stop)
         thread.join()
@@ -204,7 +206,7 @@ def _serving(chunkers: Chunkers, *recorders: Recorder) -> Iterator[None]:
 @contextlib.contextmanager
 def _processes(directory: Path, model: Recorder, models: list[str]) -> Iterator[str]:
     """Run the gateway, the guardrails service and the generator, and yield the gateway's URL."""
-    gateway, guardrails, generator, nobody = free_ports(4)
+    gateway, guardrails, generator, unused = free_ports(4)
     environment = {
         **os.environ,
         "CAUSEWAY_GATEWAY_PORT": str(gateway),
@@ -212,8 +214,8 @@ def _processes(directory: Path, model: Recorder, models: list[str]) -> Iterator[
         "CAUSEWAY_GENERATOR_PORT": str(generator),
         "CAUSEWAY_GUARDRAILS_TARGET": f"127.0.0.1:{guardrails}",
         "CAUSEWAY_GENERATOR_TARGET": f"127.0.0.1:{generator}",
-        "CAUSEWAY_RETRIEVER_TARGET": f"127.0.0.1:{nobody}",
-        "CAUSEWAY_NATS_URL": f"nats://127.0.0.1:{nobody}",
+        "CAUSEWAY_RETRIEVER_TARGET": f"127.0.0.1:{unused}",
+        "CAUSEWAY_NATS_URL": f"nats://127.0.0.1:{unused}",
         "CAUSEWAY_FRONTENDS_FILE": str(directory / "frontends.yaml"),
         "CAUSEWAY_GUARDRAILS_DETECTORS_FILE": str(directory / "detectors.yaml"),
         "CAUSEWAY_MODELS_FILE": str(directory / "models.yaml"),

@@ -12,10 +12,11 @@ DOCUMENT: dict[str, Any] = yaml.safe_load(Path(__file__).with_name("cases.yaml")
 MOUNTS = {"adr": "", "orchestrator": "/reference"}
 WIRED = [(case, wire) for case in DOCUMENT["cases"] for wire in case.get("wires", ["adr"])]
 # fmt: off
-_KNOWN = frozenset((
+_KEYS = frozenset((
     "name", "wires", "post", "body", "raw", "media", "lines",
-    "says", "answers", "finds", "fails", "status", "answer", "events",
-    "tail", "joined", "by_choice", "model_asked", "model_last", "detector_asked", "detectors_asked",
+    "text", "answers", "finds", "fails", "status", "answer", "events",
+    "tail", "joined", "by_choice", "model_requests", "last_model_request", "last_detector_request",
+    "detector_requests",
 ))
 # fmt: on
 
@@ -30,11 +31,11 @@ def stack(start_stack: Any) -> Iterator[Any]:
 
 
 @pytest.mark.parametrize(("case", "wire"), WIRED, ids=[f"{case['name']}, {wire}" for case, wire in WIRED])
-def test_case(case: Case, wire: str, stack: Any, said: Callable[..., Any]) -> None:
-    """The answer of the gateway, and its requests to the model and the detectors, are as in the case."""
-    assert case.keys() <= _KNOWN
-    stack.model.answers = lambda asked: _of_model(asked, case, said)
-    stack.detectors.answers = lambda asked: _of_detector(asked, case, said)
+def test_case(case: Case, wire: str, stack: Any, make_response: Callable[..., Any]) -> None:
+    """The gateway's answer equals the answer of the case, and so do its requests to the model and the detectors."""
+    assert case.keys() <= _KEYS
+    stack.model.respond = lambda request: _model_response(request, case, make_response)
+    stack.detectors.respond = lambda request: _detector_response(request, case, make_response)
     content, media = _request(case)
     answer = stack.ask(
         f"{MOUNTS[wire]}/api/v2/{case['post']}", headers={"content-type": media} if media else {}, content=content
@@ -52,24 +53,24 @@ def test_case(case: Case, wire: str, stack: Any, said: Callable[..., Any]) -> No
         assert payloads.count("[DONE]") == answer.media.startswith("text/event-stream")
     else:
         assert_within(case["answer"], answer.body, answer.text)
-    _check_asked(case, stack)
+    _check_requests(case, stack)
 
 
-def _check_asked(case: Case, stack: Any) -> None:
-    if "model_asked" in case:
-        assert len(stack.model.asked) == case["model_asked"]
-    if "model_last" in case:
-        assert_within(case["model_last"], stack.model.asked[-1].body)
-    if "detectors_asked" in case:
-        assert len(stack.detectors.asked) == case["detectors_asked"]
-    if "detector_asked" in case:
-        assert_within(case["detector_asked"], stack.detectors.asked[-1].body)
-        assert "threshold" not in stack.detectors.asked[-1].body["detector_params"]
+def _check_requests(case: Case, stack: Any) -> None:
+    if "model_requests" in case:
+        assert len(stack.model.requests) == case["model_requests"]
+    if "last_model_request" in case:
+        assert_within(case["last_model_request"], stack.model.requests[-1].body)
+    if "detector_requests" in case:
+        assert len(stack.detectors.requests) == case["detector_requests"]
+    if "last_detector_request" in case:
+        assert_within(case["last_detector_request"], stack.detectors.requests[-1].body)
+        assert "threshold" not in stack.detectors.requests[-1].body["detector_params"]
 
 
 def assert_within(expected: Any, found: Any, text: str = "", path: str = "") -> None:
-    """Assert that the expected value is contained. Further members of objects are permitted, further items of lists
-    are not.
+    """Assert that a value contains the expected value. Objects may have more members than expected, and lists must
+    have the same number of items. The expected member ``<none>`` must be absent.
     """
     if isinstance(expected, dict):
         assert isinstance(found, dict), f"{path}: {found}\n{text}"
@@ -77,7 +78,7 @@ def assert_within(expected: Any, found: Any, text: str = "", path: str = "") -> 
             if value == "<none>":
                 assert name not in found, f"{path}.{name}: {found.get(name)}\n{text}"
             else:
-                assert name in found, f"{path}.{name} is not there\n{text}"
+                assert name in found, f"{path}.{name} is missing\n{text}"
                 assert_within(value, found[name], text, f"{path}.{name}")
     elif isinstance(expected, list):
         assert isinstance(found, list), f"{path}: {found}\n{text}"
@@ -97,7 +98,7 @@ def _request(case: Case) -> tuple[bytes, str]:
 
 
 def _joined(payloads: list[Any]) -> dict[str, Any]:
-    """Return a stream as one answer with all texts, findings and warnings."""
+    """Join the events of a stream, and return one answer with all texts, findings and warnings."""
     whole: dict[str, Any] = {"content": "", "finish_reason": None, "detections": {}, "warnings": set()}
     for payload in payloads:
         for choice in payload["choices"]:
@@ -111,12 +112,12 @@ def _joined(payloads: list[Any]) -> dict[str, Any]:
     return whole
 
 
-def _of_model(asked: Any, case: Case, said: Callable[..., Any]) -> Any:
+def _model_response(request: Any, case: Case, make_response: Callable[..., Any]) -> Any:
     own = case.get("answers")
     if own is not None and "events" not in own:
-        return said(json.dumps(own["json"]), own.get("status", 200), "application/json")
-    if own is None and not asked.body.get("stream"):
-        plain = asked.path.endswith("/v1/completions")
+        return make_response(json.dumps(own["json"]), own.get("status", 200), "application/json")
+    if own is None and not request.body.get("stream"):
+        plain = request.path.endswith("/v1/completions")
         texts = ["".join(pieces) for pieces in _choices(case)]
         choices = [
             {"index": index, "finish_reason": "stop"}
@@ -131,18 +132,18 @@ def _of_model(asked: Any, case: Case, said: Callable[..., Any]) -> Any:
             "choices": choices,
             "usage": usage,
         }
-        return said(json.dumps(whole), 200, "application/json")
-    return said(_events(own["events"] if own else _pieces(asked, case)), 200, "text/event-stream")
+        return make_response(json.dumps(whole), 200, "application/json")
+    return make_response(_events(own["events"] if own else _pieces(request, case)), 200, "text/event-stream")
 
 
 def _choices(case: Case) -> list[list[str]]:
-    says: list[Any] = case.get("says", [])
-    return says if says and isinstance(says[0], list) else [says]
+    text: list[Any] = case.get("text", [])
+    return text if text and isinstance(text[0], list) else [text]
 
 
-def _pieces(asked: Any, case: Case) -> list[Any]:
+def _pieces(request: Any, case: Case) -> list[Any]:
     choices = _choices(case)
-    plain = asked.path.endswith("/v1/completions")
+    plain = request.path.endswith("/v1/completions")
     head = {"id": "cmpl-1", "object": "text_completion" if plain else "chat.completion.chunk", "model": "stub"}
     events = []
     for index, pieces in enumerate(choices):
@@ -156,19 +157,21 @@ def _pieces(asked: Any, case: Case) -> list[Any]:
 
 
 def _events(payloads: list[Any]) -> str:
-    said = ("\0" if each == "pause" else f"data: {json.dumps(each)}\n\n" for each in payloads)
-    return "".join([*said, "data: [DONE]\n\n"])
+    events = ("\0" if each == "pause" else f"data: {json.dumps(each)}\n\n" for each in payloads)
+    return "".join([*events, "data: [DONE]\n\n"])
 
 
-def _of_detector(asked: Any, case: Case, said: Callable[..., Any]) -> Any:
-    if status := case.get("fails", {}).get(asked.detector):
-        return said(json.dumps({"code": status, "message": "told to"}), status, "application/json")
-    finds = case.get("finds", {}).get(asked.detector, [])
-    if "contents" in asked.body:
-        found: Any = [[_word(text, word) for word in finds if word in text] for text in asked.body["contents"]]
+def _detector_response(request: Any, case: Case, make_response: Callable[..., Any]) -> Any:
+    if status := case.get("fails", {}).get(request.detector):
+        return make_response(
+            json.dumps({"code": status, "message": "scripted failure"}), status, "application/json"
+        )
+    finds = case.get("finds", {}).get(request.detector, [])
+    if "contents" in request.body:
+        found: Any = [[_word(text, word) for word in finds if word in text] for text in request.body["contents"]]
     else:
         found = [{"detection_type": "judged", "detection": finds, "score": 0.7}] if finds else []
-    return said(json.dumps(found), 200, "application/json")
+    return make_response(json.dumps(found), 200, "application/json")
 
 
 def _word(text: str, word: str) -> dict[str, Any]:

@@ -1,4 +1,6 @@
-"""A platform with its console in Chromium. Every test watches the page for errors."""
+"""A platform with its console in Chromium. Every test fails if the page reports an error or loads other hosts'
+files.
+"""
 
 import asyncio
 import contextlib
@@ -22,17 +24,17 @@ START_SECONDS = 120.0
 def platform(tmp_path_factory: pytest.TempPathFactory) -> Iterator[Platform]:
     """Start a stack with an empty index `handbook`."""
     data = tmp_path_factory.mktemp("stack")
-    with serving() as provider, stack(data, {"CAUSEWAY_AUTH": "keys,oidc", **provider.settings}) as told:
+    with serving() as provider, stack(data, {"CAUSEWAY_AUTH": "keys,oidc", **provider.settings}) as running_stack:
         roles = {"admin": ("admin",), "ingest": ("ask", "ingest"), "ask": ("ask",)}
         made = {name: api_keys.make(name, "local", user=name, roles=each) for name, each in roles.items()}
 
         async def add() -> None:
-            async with key_store.opened(told["nats_url"], 1) as store:
+            async with key_store.opened(running_stack["nats_url"], 1) as store:
                 for _, record in made.values():
                     await store.add(record)
 
         asyncio.run(add())
-        running = Platform(told["url"], {name: key for name, (key, _) in made.items()}, provider)
+        running = Platform(running_stack["url"], {name: key for name, (key, _) in made.items()}, provider)
         end = time.monotonic() + START_SECONDS
         for role in roles:
             with running.client(role) as http:
@@ -44,9 +46,11 @@ def platform(tmp_path_factory: pytest.TempPathFactory) -> Iterator[Platform]:
 
 @pytest.fixture(scope="session")
 def browser(platform: Platform) -> Iterator[Browser]:
-    """Start the installed Chromium. The platform starts first, because Playwright keeps an event loop running."""
+    """Start the installed Chromium. It starts after the platform, because Playwright keeps an event loop
+    running.
+    """
     program = shutil.which("chromium")
-    assert program, "chromium is not installed; `apt-get install chromium` brings it"
+    assert program, "chromium is not installed: run `apt-get install chromium`"
     with sync_playwright() as playwright:
         # Chromium's own sandbox does not work as root in a container.
         started = playwright.chromium.launch(executable_path=program, args=["--no-sandbox"])
@@ -56,7 +60,7 @@ def browser(platform: Platform) -> Iterator[Browser]:
 
 @pytest.fixture
 def visit(browser: Browser, platform: Platform) -> Iterator[Callable[..., Watched]]:
-    """Give a function that opens pages of a size. At the end of the test, no page may have had an error."""
+    """Return a function that opens a page of a given size. Fail at the end of the test if a page had an error."""
     with contextlib.ExitStack() as contexts:
         opened: list[Watched] = []
 
@@ -70,22 +74,22 @@ def visit(browser: Browser, platform: Platform) -> Iterator[Callable[..., Watche
             page.add_init_script(WATCH)
             page.on("pageerror", lambda error: watched.wrong.append(f"error: {error}"))
 
-            def said(message: Any) -> None:
-                # The page shows error answers, so they are permitted.
+            def check_message(message: Any) -> None:
+                # Chromium logs every error response of a server. The page shows these errors itself.
                 if message.type == "error" and "Failed to load resource" not in message.text:
                     watched.wrong.append(message.text)
 
-            def asked(request: Any) -> None:
+            def check_host(request: Any) -> None:
                 if urlsplit(request.url).scheme in ("http", "https") and urlsplit(request.url).netloc not in ours:
                     watched.wrong.append(f"request to {request.url}")
 
-            def answered(request: Any) -> None:
+            def record_size(request: Any) -> None:
                 sizes = request.sizes()
                 watched.bytes[urlsplit(request.url).path] = sizes["responseBodySize"] + sizes["responseHeadersSize"]
 
-            page.on("console", said)
-            page.on("request", asked)
-            page.on("requestfinished", answered)
+            page.on("console", check_message)
+            page.on("request", check_host)
+            page.on("requestfinished", record_size)
             opened.append(watched)
             return watched
 

@@ -28,14 +28,15 @@ def corpus(platform: Platform) -> str:
 
 
 def ask(page: Page, question: str = QUESTION) -> None:
+    """Ask a question, and wait until its answer is complete."""
     turns = page.locator("article").count()
     page.get_by_label("Question", exact=True).fill(question)
     page.keyboard.press("Enter")
-    ended(page, turns)
+    wait_for_answer(page, turns)
 
 
-def ended(page: Page, turn: int) -> None:
-    """Wait for the end of an answer. Its last lines come after its text."""
+def wait_for_answer(page: Page, turn: int) -> None:
+    """Wait until an answer is complete. The lines below its text arrive last."""
     answer = page.locator("article").nth(turn)
     expect(answer.get_by_role("button", name="How this answer was made")).to_be_visible()
 
@@ -63,7 +64,7 @@ def test_from_an_empty_platform_to_a_cited_answer(visit: Visit, platform: Platfo
 
 
 def test_how_an_answer_was_made(visit: Visit, corpus: str) -> None:
-    """The panel shows the times, the passages with their scores, the prompt, and the trace's id."""
+    """The panel shows the times, the trace id, the passages with their scores, the prompt and the detections."""
     visited = visit()
     page = visited.open()
     ask(page)
@@ -90,7 +91,7 @@ def test_how_an_answer_was_made(visit: Visit, corpus: str) -> None:
 
 
 def test_detections_are_listed(visit: Visit, corpus: str) -> None:
-    """The page lists each detection with its place, type and span."""
+    """The panel lists a detection, and marks its text."""
     visited = visit()
     page = visited.open()
     found = {"start": 3, "end": 9, "text": "secret", "detection": "word", "detection_type": "list"}
@@ -114,8 +115,10 @@ def test_detections_are_listed(visit: Visit, corpus: str) -> None:
     visited.check()
 
 
-def test_questions_follow_are_edited_and_kept(visit: Visit, corpus: str) -> None:
-    """A second question continues the conversation, and an edited one replaces it. The history has it."""
+def test_a_conversation_is_continued_edited_and_stored(visit: Visit, corpus: str) -> None:
+    """A second question continues the conversation. An edited question replaces the turns from there on. The
+    history lists the conversation.
+    """
     visited = visit()
     page = visited.open()
     ask(page)
@@ -126,7 +129,7 @@ def test_questions_follow_are_edited_and_kept(visit: Visit, corpus: str) -> None
     page.get_by_role("button", name="Ask", exact=True).first.click()
     expect(page.locator("article")).to_have_count(1)
     expect(page.locator("article .prose")).to_contain_text("Ottoline Crewe")
-    ended(page, 0)
+    wait_for_answer(page, 0)
     page.get_by_role("button", name="New").click()
     expect(page.locator("article")).to_have_count(0)
     page.get_by_role("button", name="History").click()
@@ -136,8 +139,10 @@ def test_questions_follow_are_edited_and_kept(visit: Visit, corpus: str) -> None
     expect(page.locator("article .prose")).to_contain_text("Ottoline Crewe")
 
 
-def test_an_open_history_shows_a_conversation_once_it_is_stored(visit: Visit, corpus: str) -> None:
-    """A conversation whose storing takes longer than opening the history appears there without another click."""
+def test_an_open_history_shows_a_newly_stored_conversation(visit: Visit, corpus: str) -> None:
+    """If the user opens the history before a conversation is stored, the conversation appears there later without
+    another click.
+    """
     page = visit().open()
     requests: list[Route] = []
     page.route("**/chat_history", lambda route: requests.append(route), times=1)
@@ -151,8 +156,8 @@ def test_an_open_history_shows_a_conversation_once_it_is_stored(visit: Visit, co
     expect(dialog.get_by_role("button", name=re.compile("Who wrote")).first).to_be_visible()
 
 
-def test_a_stream_that_breaks_keeps_what_came(visit: Visit, corpus: str) -> None:
-    """The text of a broken stream stays with a message, and a repeated question is answered."""
+def test_a_broken_stream_keeps_its_text(visit: Visit, corpus: str) -> None:
+    """After a broken stream, the page keeps the text and shows an error. The user can ask the question again."""
     page = visit().open()
     lines = [
         {"type": "response.context", "context": {"data_points": {"citations": []}, "thoughts": []}},
@@ -168,8 +173,8 @@ def test_a_stream_that_breaks_keeps_what_came(visit: Visit, corpus: str) -> None
     expect(page.locator("article .prose")).to_contain_text("4 January to 19 March 2027")
 
 
-def test_an_answer_draws_only_its_last_block_again(visit: Visit, corpus: str) -> None:
-    """While 4 tokens arrive in each frame, only the last block changes, at most once in each frame. The end of the
+def test_a_stream_redraws_only_the_last_block(visit: Visit, corpus: str) -> None:
+    """While 4 tokens arrive per frame, the page changes only the last block, at most once per frame. The end of the
     answer replaces no block.
     """
     page = visit().open()
@@ -203,8 +208,8 @@ def test_an_answer_draws_only_its_last_block_again(visit: Visit, corpus: str) ->
     expect(page.locator("article .sources li")).to_have_count(1)
 
 
-def test_an_answer_cannot_reach_the_page(visit: Visit, corpus: str) -> None:
-    """HTML, scripts and URLs of an answer are shown as text and not loaded."""
+def test_markup_in_an_answer_is_shown_as_text(visit: Visit, corpus: str) -> None:
+    """The page shows HTML, scripts and URLs of an answer as text, and does not run or load them."""
     visited = visit()
     page = visited.open()
     hostile = (
@@ -223,8 +228,10 @@ def test_an_answer_cannot_reach_the_page(visit: Visit, corpus: str) -> None:
     assert prose.locator("img, script, a").count() == 0
 
 
-def test_twenty_files_of_which_one_is_broken(visit: Visit, platform: Platform) -> None:
-    """Each file has its own state, and the broken one its reason. Markup in a name is shown as text."""
+def test_an_upload_of_twenty_files_with_a_broken_one(visit: Visit, platform: Platform) -> None:
+    """Each file has its own state, and the broken file has an error message. Markup in a file name is shown as
+    text. A failed file can be uploaded again.
+    """
     visited = visit()
     page = visited.open("#/documents", key="ingest")
     names = [f"note {number}.txt" for number in range(18)] + ["<img src=x onerror=alert(1)>.txt"]
@@ -297,7 +304,9 @@ def test_documents_are_pasted_searched_opened_and_deleted(visit: Visit, platform
 
 
 def test_jobs_and_the_lab(visit: Visit, corpus: str, tmp_path: Path) -> None:
-    """Jobs are listed by state. The lab compares two searches, and evaluates a file of questions."""
+    """The page of jobs filters them by state. The search lab compares two searches, and evaluates a file of
+    questions.
+    """
     visited = visit()
     page = visited.open("#/jobs")
     expect(page.get_by_role("cell", name="safety-manual.pdf").first).to_be_visible()
@@ -320,20 +329,20 @@ def test_jobs_and_the_lab(visit: Visit, corpus: str, tmp_path: Path) -> None:
     page.get_by_role("button", name="B", exact=True).click()
     expect(page.get_by_label("Save the settings").locator("pre")).to_contain_text("dense_weight: 0")
     visited.check()
-    page.get_by_label("Filter of B").fill("team=nobody")
+    page.get_by_label("Filter of B").fill("team=unknown")
     expect(page.get_by_label("Second settings")).to_contain_text("The search found no passages")
     page.get_by_label("Filter of B").fill("")
     expect(second.first).to_be_visible()
     questions = tmp_path / "questions.jsonl"
-    asked = {"question": QUESTION, "sourcepage": "brannoch-bridge-maintenance-plan.pdf#page=4"}
-    questions.write_text(json.dumps(asked))
+    line = {"question": QUESTION, "sourcepage": "brannoch-bridge-maintenance-plan.pdf#page=4"}
+    questions.write_text(json.dumps(line))
     page.get_by_label("File of questions", exact=True).set_input_files(questions)
     expect(page.get_by_role("region", name="Measures").get_by_role("row").nth(1)).to_contain_text("1.000")
     expect(page.get_by_text("1 of 1 questions")).to_be_visible()
 
 
 def test_a_key_signs_in_and_a_wrong_one_does_not(visit: Visit, platform: Platform) -> None:
-    """The page asks for the key, keeps it for the tab only, and forgets it after signing out."""
+    """The page requires a key, stores it only for the tab, and deletes it when the user signs out."""
     visited = visit()
     page = visited.open(key="")
     expect(page.get_by_label("API key")).to_be_visible()
@@ -351,9 +360,9 @@ def test_a_key_signs_in_and_a_wrong_one_does_not(visit: Visit, platform: Platfor
     assert platform.keys["ask"] not in page.evaluate("JSON.stringify(sessionStorage)")
 
 
-def test_the_organisations_provider_signs_in(visit: Visit, platform: Platform) -> None:
-    """The provider signs the user in with a code and its proof, which do not stay in the URL. The token's roles
-    hold.
+def test_a_user_signs_in_with_openid_connect(visit: Visit, platform: Platform) -> None:
+    """The user signs in at the OpenID provider with the authorization code flow and PKCE. The code does not stay in
+    the URL, and the user has the roles of the token.
     """
     page = visit().open(key="")
     page.get_by_role("button", name="Sign in with your organisation").click()
@@ -363,8 +372,10 @@ def test_the_organisations_provider_signs_in(visit: Visit, platform: Platform) -
     expect(page.get_by_role("link", name="Jobs")).to_have_count(0)
 
 
-def test_a_token_is_renewed_before_it_ends(visit: Visit, platform: Platform, corpus: str) -> None:
-    """The token endpoint at another origin renews the token. The page stays unchanged and uses the new token."""
+def test_a_token_is_renewed_before_it_expires(visit: Visit, platform: Platform, corpus: str) -> None:
+    """The page renews the token at the token endpoint, which has another origin, and then uses the new token. The
+    input of the user is kept.
+    """
     provider = platform.provider
     provider.seconds, before = 8, provider.renewed
     try:
@@ -384,8 +395,8 @@ def test_a_token_is_renewed_before_it_ends(visit: Visit, platform: Platform, cor
         provider.seconds = 600
 
 
-def test_a_role_sees_its_pages_alone(visit: Visit, platform: Platform, corpus: str) -> None:
-    """A user who may only ask sees neither jobs nor the upload, and the routes refuse both."""
+def test_a_user_sees_only_the_pages_of_the_role(visit: Visit, platform: Platform, corpus: str) -> None:
+    """A user with only the role `ask` sees neither the jobs nor the upload, and the routes refuse both."""
     visited = visit()
     page = visited.open("#/jobs", key="ask")
     expect(page.get_by_role("heading", name="This page is not available")).to_be_visible()
@@ -406,7 +417,7 @@ def test_a_role_sees_its_pages_alone(visit: Visit, platform: Platform, corpus: s
     [("page.html", b"<script>document.title = 1</script>"), ("picture.svg", b"<svg onload='1'/>")],
     ids=["html", "svg"],
 )
-def test_what_was_uploaded_is_sandboxed(platform: Platform, name: str, content: bytes) -> None:
+def test_an_uploaded_document_is_sandboxed(platform: Platform, name: str, content: bytes) -> None:
     """An opened document has its own origin and cannot access the console's storage."""
     with platform.client() as http:
         response = http.post("/documents", data={"index": "hostile"}, files={"file": (name, content)})
@@ -417,11 +428,11 @@ def test_what_was_uploaded_is_sandboxed(platform: Platform, name: str, content: 
         assert sent.headers["content-security-policy"].startswith("sandbox;")
         assert sent.headers["x-content-type-options"] == "nosniff"
     else:
-        assert sent.status_code == 404  # a refused type of file cannot be opened
+        assert sent.status_code == 404  # the platform refused the file type at the upload
 
 
 def test_the_first_load_is_small(visit: Visit, corpus: str) -> None:
-    """The compressed size of everything before the first question is below the limit."""
+    """The compressed size of all files that the page loads before the first question is below the limit."""
     visited = visit()
     page = visited.open()
     expect(page.get_by_label("Question", exact=True)).to_be_visible()
@@ -430,7 +441,7 @@ def test_the_first_load_is_small(visit: Visit, corpus: str) -> None:
 
 
 @pytest.mark.parametrize("place", ["", "#/documents/handbook", "#/jobs", "#/lab"])
-def test_a_narrow_screen_shows_everything(visit: Visit, corpus: str, place: str) -> None:
+def test_pages_fit_a_narrow_screen(visit: Visit, corpus: str, place: str) -> None:
     """At 380 pixels no page is wider than the screen, and the keyboard reaches all pages."""
     visited = visit(width=380, height=720)
     page = visited.open(place)
