@@ -176,7 +176,7 @@ class _Ready(SharedDetectors):
                 longest_text=_LONG, held_back=_LONG, held_whole=_LONG, detections=_LONG, seconds=60
             ),
         )
-        self._detectors = LocalLibrary(listed, workers).made(detectors)
+        self._detectors = LocalLibrary(listed, workers).build(detectors)
         assert self._detectors is not None
 
     def ready(self, detectors: Sequence[Detector]) -> LocalDetectors | None:  # noqa: ARG002  # always the same
