@@ -5,7 +5,7 @@ from collections.abc import AsyncGenerator, Sequence
 from contextlib import aclosing
 
 import pytest
-from gateway.answering.follow_ups import LONGEST_QUESTION, FollowUpSplitter, split_follow_ups
+from gateway.answering.follow_ups import MAX_QUESTION_LENGTH, FollowUpSplitter, split_follow_ups
 from gateway.domain import Batch, Delta, Event, Finish, FollowUps, Start, Usage
 from hypothesis import given
 from hypothesis import strategies as st
@@ -35,7 +35,7 @@ texts = st.lists(
     max_size=12,
 ).map("".join)
 # The specification's form of a question: an optional bullet, two or more marks, words on one line.
-_WORDS = rf"(?:(?!<<|>>)[^\n\0]){{1,{LONGEST_QUESTION}}}"
+_WORDS = rf"(?:(?!<<|>>)[^\n\0]){{1,{MAX_QUESTION_LENGTH}}}"
 _BREAK = r"[\r\n]{1,2}"
 _OPEN = r"(?:(?<=\n)[ \t]{0,8}(?:[-*\u2022]|\d{1,2}[.)])[ \t]{1,8})?<{2,4}"
 
@@ -70,8 +70,8 @@ def split(*pieces: str) -> tuple[str, list[str]]:
         ("<<<<<<< HEAD\n", "<<<<<<< HEAD\n", []),
         ("<<a <<Why?>>", "<<a", ["Why?"]),
         ("<<>>", "<<>>", []),
-        ("<<" + "x" * LONGEST_QUESTION + ">>", "", ["x" * LONGEST_QUESTION]),
-        ("<<" + "x" * (LONGEST_QUESTION + 1) + ">>", "<<" + "x" * (LONGEST_QUESTION + 1) + ">>", []),
+        ("<<" + "x" * MAX_QUESTION_LENGTH + ">>", "", ["x" * MAX_QUESTION_LENGTH]),
+        ("<<" + "x" * (MAX_QUESTION_LENGTH + 1) + ">>", "<<" + "x" * (MAX_QUESTION_LENGTH + 1) + ">>", []),
     ],
 )
 def test_questions_are_cut_out(text: str, shown: str, questions: list[str]) -> None:

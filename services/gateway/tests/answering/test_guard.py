@@ -12,8 +12,8 @@ from typing import Any, ClassVar
 import pytest
 from causeway_testing.gateway.answering import FakeGuardrails
 from causeway_testing.servers import eventually
-from gateway.answering.guard import HELD_CHARACTERS, LONGEST_PIECE, OutputGuard
-from gateway.answering.hold_back import LONGEST_REPLY
+from gateway.answering.guard import HELD_CHARACTERS, MAX_PIECE_LENGTH, OutputGuard
+from gateway.answering.hold_back import MAX_REPLY_LENGTH
 from gateway.answering.json_texts import replaced
 from gateway.answering.other_texts import FIRST, MAX_TEXTS
 from gateway.domain import (
@@ -83,7 +83,7 @@ class Detector:
     ) -> Sequence[Clearance]:
         assert choice not in self.complete, "a piece for a choice that was complete"
         assert not self.ended
-        assert len(text) <= LONGEST_PIECE
+        assert len(text) <= MAX_PIECE_LENGTH
         whole = self.texts[choice] = self.texts.get(choice, "") + text
         if last:
             self.complete.add(choice)
@@ -270,9 +270,9 @@ async def test_overlapping_findings_are_replaced_together(second: tuple[int, int
 async def test_a_long_text_in_one_event() -> None:
     """Text beyond every bound in one event is judged in pieces and released completely with its redaction."""
     text = "0123456789" * 40_000
-    watch = Detector({0: [finding(LONGEST_PIECE - 3, LONGEST_PIECE + 3)]}, shares=(90, 50))
+    watch = Detector({0: [finding(MAX_PIECE_LENGTH - 3, MAX_PIECE_LENGTH + 3)]}, shares=(90, 50))
     events = await guarded(watch, [Delta(0, text), Finish(0, "stop")])
-    assert text_of(events) == text[: LONGEST_PIECE - 3] + "_[X]_" + text[LONGEST_PIECE + 3 :]
+    assert text_of(events) == text[: MAX_PIECE_LENGTH - 3] + "_[X]_" + text[MAX_PIECE_LENGTH + 3 :]
 
 
 async def test_a_report_changes_nothing() -> None:
@@ -393,7 +393,7 @@ async def test_too_many_calls_are_not_judged() -> None:
     """Tool calls above the bound cause an error, and none of them leaves."""
     out: list[Event] = []
     call = b'{"tool_calls":[{"index":0,"function":{"arguments":"%b"}}]}' % (b"x" * 1000)
-    batches: list[Batch] = [[Delta(0, "", call)] for _ in range(LONGEST_REPLY // 1000 + 1)]
+    batches: list[Batch] = [[Delta(0, "", call)] for _ in range(MAX_REPLY_LENGTH // 1000 + 1)]
     with pytest.raises(Unavailable, match="tool calls are too long"):
         await collect(OutputGuard(model(*batches, [Finish(0, "stop")]), Detector(), MESSAGE), out)
     assert out == []

@@ -7,7 +7,7 @@ import pytest
 from causeway_testing.gateway.answering import FakeGenerator, FakeGuardrails
 from gateway.answering import query_rewriting
 from gateway.answering.checks import Checks
-from gateway.answering.query_rewriting import LONGEST_QUERY, Query, QueryRewriting
+from gateway.answering.query_rewriting import MAX_QUERY_LENGTH, Query, QueryRewriting
 from gateway.answering.timeline import Timeline
 from gateway.domain import (
     Action,
@@ -119,7 +119,7 @@ async def test_a_long_conversation_is_cut() -> None:
         ('"ferry" on Sundays', '"ferry" on Sundays'),
         ("<think>They mean the\nferry.</think>\n\nferry on Sundays", "ferry on Sundays"),
         (" ferry\n on  Sundays ", "ferry on Sundays"),
-        ("x" * LONGEST_QUERY, "x" * LONGEST_QUERY),
+        ("x" * MAX_QUERY_LENGTH, "x" * MAX_QUERY_LENGTH),
     ],
 )
 async def test_text_around_the_query_is_removed(answer: str, query: str) -> None:
@@ -127,7 +127,7 @@ async def test_text_around_the_query_is_removed(answer: str, query: str) -> None
     assert await saying(answer).query() == Query(query)
 
 
-@pytest.mark.parametrize("answer", ["", " \n", '""', "x" * (LONGEST_QUERY + 1), "<think>ferry</think>"])
+@pytest.mark.parametrize("answer", ["", " \n", '""', "x" * (MAX_QUERY_LENGTH + 1), "<think>ferry</think>"])
 async def test_an_empty_or_long_query_is_not_used(answer: str) -> None:
     """An empty or too long query is not used."""
     assert await saying(answer).query() == Query(QUESTION, query_rewriting.UNUSABLE)

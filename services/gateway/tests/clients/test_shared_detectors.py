@@ -169,7 +169,7 @@ async def test_without_a_policy_the_list_is_not_requested() -> None:
 
 async def test_the_number_of_sets_is_bounded(monkeypatch: pytest.MonkeyPatch) -> None:
     """A new set above the limit displaces the oldest set."""
-    monkeypatch.setattr(shared_detectors, "_MOST_SETS", 2)
+    monkeypatch.setattr(shared_detectors, "_MAX_SETS", 2)
     service = Service(regex=digest())
     async with sharing(service) as shared:
         for threshold in (b"0.1", b"0.2", b"0.3"):
@@ -209,7 +209,7 @@ async def test_a_set_that_cannot_be_compiled_does_not_affect_others(monkeypatch:
 
 async def test_a_set_that_is_displaced_during_its_compilation_is_dropped(monkeypatch: pytest.MonkeyPatch) -> None:
     """The limit of sets also holds if new sets arrive while the gateway compiles an old set."""
-    monkeypatch.setattr(shared_detectors, "_MOST_SETS", 2)
+    monkeypatch.setattr(shared_detectors, "_MAX_SETS", 2)
     made = LocalLibrary.made
     begun, go = threading.Event(), threading.Event()
 

@@ -1,5 +1,5 @@
 from gateway.domain import Message
-from gateway.domain.memory import MOST_CHARACTERS, MOST_MESSAGES, bounded, is_name, new_name
+from gateway.domain.memory import MAX_CHARACTERS, MAX_MESSAGES, bounded, is_name, new_name
 
 
 def turns(count: int, size: int = 1) -> list[Message]:
@@ -27,11 +27,11 @@ def test_only_texts_are_kept() -> None:
 
 def test_the_memory_is_bounded() -> None:
     """The latest messages are kept within both limits, and no answer is kept without its question."""
-    assert len(bounded(turns(MOST_MESSAGES))) == MOST_MESSAGES
-    assert [each.role for each in bounded([*turns(MOST_MESSAGES), Message("user", "?")])][:2] == [
+    assert len(bounded(turns(MAX_MESSAGES))) == MAX_MESSAGES
+    assert [each.role for each in bounded([*turns(MAX_MESSAGES), Message("user", "?")])][:2] == [
         "user",
         "assistant",
     ]
     kept = bounded(turns(30, 10_000))
-    assert sum(len(each.text) for each in kept) == MOST_CHARACTERS
-    assert bounded(turns(1, MOST_CHARACTERS)) == ()
+    assert sum(len(each.text) for each in kept) == MAX_CHARACTERS
+    assert bounded(turns(1, MAX_CHARACTERS)) == ()

@@ -278,7 +278,7 @@ def test_expired_usage_is_removed() -> None:
 
 def test_the_number_of_callers_is_bounded(monkeypatch: pytest.MonkeyPatch) -> None:
     """The ledger keeps the usage of a bounded number of callers."""
-    monkeypatch.setattr(module, "_MOST_HOLDERS", 10)
+    monkeypatch.setattr(module, "_MAX_HOLDERS", 10)
     [ledger] = replicas(1, "defaults: {user: {requests_per_minute: 5}}")
     for number in range(50):
         admit(ledger, Caller(Principal("north", f"user-{number}")))
@@ -298,7 +298,7 @@ def test_many_users_do_not_reset_the_usage_of_a_tenant_or_key(
     monkeypatch: pytest.MonkeyPatch, text: str, caller: Caller | None
 ) -> None:
     """The ledger keeps the usage of a tenant and of a key while any number of users send requests."""
-    monkeypatch.setattr(module, "_MOST_HOLDERS", 10)
+    monkeypatch.setattr(module, "_MAX_HOLDERS", 10)
     [ledger] = replicas(1, text)
     users = [Caller(Principal("north", f"user-{number}")) for number in range(60)]
     admitted = sum(admit(ledger, caller) is not None for _ in range(5) if caller)
@@ -310,7 +310,7 @@ def test_many_users_do_not_reset_the_usage_of_a_tenant_or_key(
 
 def test_new_users_replace_the_users_without_recent_requests(monkeypatch: pytest.MonkeyPatch) -> None:
     """The usage of a user who sends requests is kept, however many other users appear."""
-    monkeypatch.setattr(module, "_MOST_HOLDERS", 10)
+    monkeypatch.setattr(module, "_MAX_HOLDERS", 10)
     [ledger] = replicas(1, "defaults: {user: {requests_per_minute: 5}}")
     active = Caller(Principal("north", "active"))
     admitted = 0

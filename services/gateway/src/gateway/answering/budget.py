@@ -18,8 +18,8 @@ NODE_TOKENS = 500
 ADDITION_PROMPT_TOKENS = 150
 """Tokens reserved for the text around the passages."""
 
-LEAST_CANDIDATES = 100
-MOST_CANDIDATES = 1000
+MIN_CANDIDATES = 100
+MAX_CANDIDATES = 1000
 """The maximum number of passages that the retriever returns."""
 
 ASSUMED_FREE_TOKENS = 8192
@@ -40,7 +40,7 @@ _object = msgspec.json.Decoder(dict[str, msgspec.Raw])
 
 def candidates(window: int, prompt_tokens: int, node_tokens: int = NODE_TOKENS) -> int:
     """Return the number of passages to fetch: the number that could fit the context window, within bounds."""
-    return min(MOST_CANDIDATES, max(LEAST_CANDIDATES, int((window - prompt_tokens) / node_tokens)))
+    return min(MAX_CANDIDATES, max(MIN_CANDIDATES, int((window - prompt_tokens) / node_tokens)))
 
 
 def context_tokens(

@@ -8,7 +8,7 @@ from typing import Any, TypeVar
 import msgspec
 from servicekit.errors import Unavailable
 
-from gateway.answering.json_texts import LONGEST, JsonTexts, Unjudgeable
+from gateway.answering.json_texts import MAX_LENGTH, JsonTexts, Unjudgeable
 from gateway.domain import Action, Delta, Finding, Finish
 from gateway.domain.deltas import members_of, merge
 from gateway.ports.answering import Clearance
@@ -40,7 +40,7 @@ _COUNTS = frozenset((
     "rejected_prediction_tokens", "text_tokens", "total_tokens",
 ))
 # fmt: on
-_LONGEST_IDENTIFIER = 128
+_MAX_IDENTIFIER_LENGTH = 128
 
 CALLS_TOO_LONG = "The model's tool calls are too long for the detectors. Request shorter tool calls."
 
@@ -205,7 +205,7 @@ class _Gathered:
 
     def add(self, name: str, value: Any, size: int) -> None:
         self.size += size
-        if _unread(name, value) or self.members.get(name) is _LEFT_OUT or self.size > LONGEST:
+        if _unread(name, value) or self.members.get(name) is _LEFT_OUT or self.size > MAX_LENGTH:
             self.members[name] = _LEFT_OUT
         else:
             merge(self.members, {name: value})
@@ -242,4 +242,4 @@ def _counts(value: Any) -> bool:
 
 
 def _short(value: object) -> bool:
-    return not isinstance(value, str) or (len(value) <= _LONGEST_IDENTIFIER and not any(map(str.isspace, value)))
+    return not isinstance(value, str) or (len(value) <= _MAX_IDENTIFIER_LENGTH and not any(map(str.isspace, value)))

@@ -22,7 +22,7 @@ from gateway.ports.answering import Generator, Retriever
 
 _log = structlog.get_logger(__name__)
 _DIGEST = re.compile("[0-9a-f]{64}")
-_SHORTEST_LABEL = 8
+_MIN_LABEL_LENGTH = 8
 
 
 class ContextSelection:
@@ -64,7 +64,7 @@ class ContextSelection:
         known = self._generator.known(turn.model)
         if known is not None:
             most = budget.candidates(known.context_window, 0, self._node_tokens)
-            if most == budget.LEAST_CANDIDATES:  # for a conversation of any length
+            if most == budget.MIN_CANDIDATES:  # for a conversation of any length
                 return most
         counts = await count_tokens(self._generator, turn, (), prompts.compose(turn, ()), deadline)
         if too_long(counts):
@@ -148,7 +148,7 @@ def labelled(passages: Sequence[Passage]) -> Sequence[Passage]:
 
 
 def _label(digest: str, others: Collection[str]) -> str:
-    lengths = range(_SHORTEST_LABEL, len(digest) + 1)
+    lengths = range(_MIN_LABEL_LENGTH, len(digest) + 1)
     return next(digest[:end] for end in lengths if not any(other.startswith(digest[:end]) for other in others))
 
 

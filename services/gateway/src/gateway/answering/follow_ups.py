@@ -9,12 +9,12 @@ import msgspec
 
 from gateway.domain import Batch, Delta, Event, Finish, FollowUps
 
-LONGEST_QUESTION = 400
+MAX_QUESTION_LENGTH = 400
 """The maximum number of characters of a question. Longer text between marks is no question."""
 
 # A question is on one line and contains no marks. Some models put each mark on a separate line, repeat a mark's
 # characters, or put a bullet or a number before the question.
-_WORDS = rf"(?:(?!<<|>>)[^\n]){{1,{LONGEST_QUESTION}}}"
+_WORDS = rf"(?:(?!<<|>>)[^\n]){{1,{MAX_QUESTION_LENGTH}}}"
 _BREAK = r"[\r\n]{1,2}"
 _INDENT = r"\n[ \t]{0,8}"
 _QUESTION = re.compile(
@@ -103,7 +103,7 @@ class FollowUpSplitter:
         self._space += text[len(shown) :]
 
 
-MOST_QUESTIONS = 3
+MAX_QUESTIONS = 3
 _STOPPED = "content_filter"
 
 
@@ -152,7 +152,7 @@ class _Splitting:
 
         Dialects with questions have one choice.
         """
-        questions = () if self._emitted else tuple(dict.fromkeys(self._splitter(0).questions))[:MOST_QUESTIONS]
+        questions = () if self._emitted else tuple(dict.fromkeys(self._splitter(0).questions))[:MAX_QUESTIONS]
         self._emitted = True
         return [FollowUps(questions)] if questions else []
 

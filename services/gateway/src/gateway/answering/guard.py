@@ -28,7 +28,7 @@ from gateway.ports.answering import Clearance, Watch
 HELD_CHARACTERS = 64 * 1024
 """The maximum number of held characters of a choice. At this limit the guard stops reading from the model."""
 
-LONGEST_PIECE = 16 * 1024
+MAX_PIECE_LENGTH = 16 * 1024
 """The maximum number of characters in one call of the detectors."""
 
 
@@ -137,9 +137,9 @@ class OutputGuard:
         await self._watch.end()
 
     async def _judge(self, choice: HeldChoice, text: str) -> None:
-        while len(text) > LONGEST_PIECE:
-            self._cleared(await self._watch.feed(choice.index, text[:LONGEST_PIECE]))
-            text = text[LONGEST_PIECE:]
+        while len(text) > MAX_PIECE_LENGTH:
+            self._cleared(await self._watch.feed(choice.index, text[:MAX_PIECE_LENGTH]))
+            text = text[MAX_PIECE_LENGTH:]
         # After the finish, the detectors must not wait for more text.
         reply = choice.reply_json if choice.announced else b""
         self._cleared(await self._watch.feed(choice.index, text, last=choice.announced, reply_json=reply))
@@ -147,9 +147,9 @@ class OutputGuard:
     async def _judge_other_texts(self) -> None:
         for piece in self._other_texts.take_pieces():
             text = piece.text
-            while len(text) > LONGEST_PIECE:
-                self._cleared(await self._watch.feed(piece.number, text[:LONGEST_PIECE], beside=piece.beside))
-                text = text[LONGEST_PIECE:]
+            while len(text) > MAX_PIECE_LENGTH:
+                self._cleared(await self._watch.feed(piece.number, text[:MAX_PIECE_LENGTH], beside=piece.beside))
+                text = text[MAX_PIECE_LENGTH:]
             self._cleared(
                 await self._watch.feed(
                     piece.number, text, last=piece.last, reply_json=piece.reply_json, beside=piece.beside

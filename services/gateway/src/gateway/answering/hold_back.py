@@ -12,7 +12,7 @@ from gateway.answering.word_edges import separator
 from gateway.domain import Action, Delta, Event, Finding, Finish
 from gateway.domain.deltas import ToolCall, drop_indexes, members_of, merge, tool_calls_json
 
-LONGEST_REPLY = 256 * 1024
+MAX_REPLY_LENGTH = 256 * 1024
 """The maximum size of a choice's tool calls for the detectors. If none can block, longer calls pass unjudged."""
 
 _encode = msgspec.json.encode
@@ -136,8 +136,8 @@ class HeldChoice:
             calls_json = tool_calls_json(calls)
             if self.members is not None:
                 self.members.calls.append(Delta(self.index, "", calls_json))
-                self.overlong = self._reply_size > LONGEST_REPLY
-            if self._reply_size <= LONGEST_REPLY:
+                self.overlong = self._reply_size > MAX_REPLY_LENGTH
+            if self._reply_size <= MAX_REPLY_LENGTH:
                 merge(self._reply, members_of(calls_json))
 
     def add_findings(self, findings: tuple[Finding, ...]) -> None:

@@ -11,7 +11,7 @@ import msgspec
 from gateway.answering.word_edges import separator
 from gateway.domain import Action, Finding
 
-LONGEST = 256 * 1024
+MAX_LENGTH = 256 * 1024
 """The maximum number of characters of all members' texts together; see `Unjudgeable`."""
 
 DEEPEST = 64
@@ -101,7 +101,7 @@ class JsonTexts:
             first = len(self._leaves)
             _walk({name: value}, self._collect, self._collect_embedded)
             ends.append((first + (name not in _NAMES), len(self._leaves)))
-        if sum(map(len, self._leaves)) > LONGEST:
+        if sum(map(len, self._leaves)) > MAX_LENGTH:
             raise Unjudgeable
         self._judged = [self._joined(range(len(self._leaves)), "\n")]
         self._judged += [self._joined(range(first, end), "") for first, end in ends if end - first > 1]

@@ -32,10 +32,10 @@ from gateway.domain import (
 from gateway.domain.deltas import members_of
 from gateway.ports.answering import Generator, Prompt
 
-LONGEST_QUERY = 2000
+MAX_QUERY_LENGTH = 2000
 """The maximum number of characters of a search query. The gateway does not search for a longer one."""
 
-MOST_PASSAGES = 20
+MAX_PASSAGES = 20
 """The default number of passages of a search. The passages of several searches share the context window."""
 
 _STOPPED = ("content_filter", "length")
@@ -120,7 +120,7 @@ class ModelSearches:
         """Return the passages for a query that no detector blocks and that fit the context window."""
         if not query:
             return (), ()
-        retrieval = replace(turn.retrieval, top=turn.retrieval.top or MOST_PASSAGES)
+        retrieval = replace(turn.retrieval, top=turn.retrieval.top or MAX_PASSAGES)
         search_turn = replace(turn, retrieval=retrieval)
         near = await self._context.search(search_turn, query, timeline, deadline)
         assert near is not None
@@ -244,7 +244,7 @@ def _query(arguments: str) -> str:
     except (ValueError, RecursionError):
         return ""
     text = query.strip() if isinstance(query, str) else ""
-    return text if len(text) <= LONGEST_QUERY else ""
+    return text if len(text) <= MAX_QUERY_LENGTH else ""
 
 
 def _with_call(turn: Turn, current: _Round) -> Turn:

@@ -13,7 +13,7 @@ from gateway.answering.timeline import Timeline
 from gateway.domain import Passage, Picture, Turn
 from gateway.ports.answering import Pictures
 
-MOST = 5
+MAX_PICTURES = 5
 """The maximum number of pictures of a turn. Ingest limits a page's picture to 768 KiB."""
 
 NOT_ACCEPTED = "The model does not accept pictures: it got the text of the pages."
@@ -46,7 +46,7 @@ class PagePictures:
         if not turn.prompting.pictures or not passages:
             return (), ""
         pages = _pages(passages)
-        most = min(MOST, fit.room // budget.PICTURE_TOKENS)
+        most = min(MAX_PICTURES, fit.room // budget.PICTURE_TOKENS)
         reasons = (
             (not fit.takes_pictures, NOT_ACCEPTED),
             (bool(turn.detectors.context), NOT_JUDGED),
@@ -70,7 +70,7 @@ class PagePictures:
     async def _read_pages(
         self, principal: Principal, pages: list[Passage], deadline: Deadline
     ) -> tuple[Picture, ...]:
-        # Sequential calls are fast enough: at most `MOST` round trips.
+        # Sequential calls are fast enough: at most `MAX_PICTURES` round trips.
         jpegs = [(page, await self._pictures.read(principal, page, deadline)) for page in pages]
         return tuple(
             Picture(page.sourcepage, f"data:image/jpeg;base64,{base64.b64encode(jpeg).decode()}")

@@ -36,7 +36,7 @@ SEARCH_QUERY = (
 _LINE_BREAKS = "\r\n"
 
 LATEST_MESSAGES = 6
-LONGEST_MESSAGE = 2000
+MAX_MESSAGE_LENGTH = 2000
 """The part of a conversation for a search query: the number of messages, and the characters of each."""
 
 CONTEXT_INSTRUCTION = (
@@ -125,9 +125,9 @@ def for_a_query(turn: Turn) -> tuple[Message, ...]:
     These are one system message and one user message, because not all models accept other roles and orders.
     """
     messages = [message for message in turn.history if message.role in ("user", "assistant") and message.text]
-    lines = [f"{message.role}: {message.text[:LONGEST_MESSAGE]}" for message in messages[-LATEST_MESSAGES:]]
+    lines = [f"{message.role}: {message.text[:MAX_MESSAGE_LENGTH]}" for message in messages[-LATEST_MESSAGES:]]
     conversation = "\n\n".join(lines)
-    content = f"The conversation:\n\n{conversation}\n\nThe last question:\n\n{turn.query[:LONGEST_MESSAGE]}"
+    content = f"The conversation:\n\n{conversation}\n\nThe last question:\n\n{turn.query[:MAX_MESSAGE_LENGTH]}"
     return Message("system", SEARCH_QUERY), Message("user", content)
 
 

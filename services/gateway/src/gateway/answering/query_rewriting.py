@@ -14,12 +14,12 @@ from gateway.answering.timeline import Timeline
 from gateway.domain import Delta, Finish, Turn, Usage
 from gateway.ports.answering import Generator, Prompt
 
-LONGEST_QUERY = 400
+MAX_QUERY_LENGTH = 400
 """The maximum number of characters of a search query. A longer text from the model is not a query."""
 
-MOST_SECONDS = 10.0
+MAX_SECONDS = 10.0
 SHARE_OF_TIME = 1 / 3
-"""The model's time limit: this share of the remaining time, at most `MOST_SECONDS`."""
+"""The model's time limit: this share of the remaining time, at most `MAX_SECONDS`."""
 
 PARAMETERS = b'{"temperature":0,"max_tokens":100}'
 REASONING_MODEL_TOKENS = 1000
@@ -74,7 +74,7 @@ class QueryRewriting:
             return Query(turn.query)
         with timeline.step("rewrite"):
             try:
-                seconds = min(deadline.remaining() * SHARE_OF_TIME, MOST_SECONDS)
+                seconds = min(deadline.remaining() * SHARE_OF_TIME, MAX_SECONDS)
                 return await self._rewritten(turn, timeline, Deadline.after(seconds))
             except CausewayError as error:
                 _log.warning("the query was not rewritten", error=error.message)
@@ -118,7 +118,7 @@ class QueryRewriting:
                         reason = event.reason
                     elif isinstance(event, Usage):
                         timeline.set_usage("rewrite", event)
-                if len(text) > prompts.LONGEST_MESSAGE:
+                if len(text) > prompts.MAX_MESSAGE_LENGTH:
                     return ""
         if not reason:
             raise Unavailable("The model did not end its search query. Repeat the request.", retry_after=1)
@@ -142,4 +142,4 @@ def _cleaned(raw_text: str) -> str:
     text = " ".join(raw_text.rpartition(_END_OF_REASONING)[2].split())
     if text[:1] + text[-1:] in _QUOTES:
         text = text[1:-1].strip()
-    return text if len(text) <= LONGEST_QUERY else ""
+    return text if len(text) <= MAX_QUERY_LENGTH else ""

@@ -19,7 +19,7 @@ _tracer = telemetry.tracer(__name__)
 _RETRY_AFTER = 15.0
 _PLACES = (8, 64, 512)
 """The maximum number of waiting jobs of one tenant in each lane except the last lane, which has no limit."""
-_MOST_TENANTS = 1000
+_MAX_TENANTS = 1000
 """The maximum number of tenants whose counts are kept."""
 _FRESH = 0.25
 """Seconds for which the counts of the queue are reused."""
@@ -70,7 +70,7 @@ class Backlog:
         waiting = _Waiting(info.state.messages, time.monotonic() + _FRESH)
         for subject, count in (info.state.subjects or {}).items():
             waiting.lanes[keys.ingest_lane_of(subject)] += count
-        if len(self._waiting) >= _MOST_TENANTS:
+        if len(self._waiting) >= _MAX_TENANTS:
             self._waiting.clear()
         self._waiting[tenant] = waiting
         return waiting

@@ -19,10 +19,10 @@ from servicekit.errors import Conflict, NotFound, PayloadTooLarge
 from servicekit.principal import Principal
 
 from gateway.clients.nats_calls import call_nats
-from gateway.domain.chat_history import MOST_CONVERSATIONS, Conversation, ConversationPage, page
+from gateway.domain.chat_history import MAX_CONVERSATIONS, Conversation, ConversationPage, page
 
 # NATS accepts 1 MiB per message, including headers and subject.
-_MOST_BYTES = 1_000_000
+_MAX_BYTES = 1_000_000
 _WHAT = "The chat history"
 
 
@@ -34,7 +34,7 @@ class NatsHistory:
         most: The maximum number of conversations of one user.
     """
 
-    def __init__(self, bucket: Callable[[], Awaitable[KeyValue]], *, most: int = MOST_CONVERSATIONS) -> None:
+    def __init__(self, bucket: Callable[[], Awaitable[KeyValue]], *, most: int = MAX_CONVERSATIONS) -> None:
         self._bucket = bucket
         self._most = most
 
@@ -45,7 +45,7 @@ class NatsHistory:
         bucket = await self._bucket()
         # Compress in a thread, because a long conversation would delay all running answers.
         packed = await asyncio.to_thread(zlib.compress, answers_json)
-        if len(packed) > _MOST_BYTES:
+        if len(packed) > _MAX_BYTES:
             raise PayloadTooLarge(
                 "The conversation is too long for the history. Start a new conversation.", field="answers"
             )

@@ -10,8 +10,8 @@ from servicekit.principal import Principal
 
 from gateway.domain.embeddings import EmbeddingModel, Embeddings
 
-_MOST_TEXTS = 256
-_MOST_CHARACTERS = 1_000_000
+_MAX_TEXTS = 256
+_MAX_CHARACTERS = 1_000_000
 """The limits of one call, from the gRPC contract."""
 
 
@@ -46,7 +46,7 @@ def _batches(texts: Sequence[str]) -> Iterator[list[str]]:
     batch: list[str] = []
     characters = 0
     for text in texts:
-        if batch and (len(batch) == _MOST_TEXTS or characters + len(text) > _MOST_CHARACTERS):
+        if batch and (len(batch) == _MAX_TEXTS or characters + len(text) > _MAX_CHARACTERS):
             yield batch
             batch, characters = [], 0
         batch.append(text)

@@ -22,7 +22,7 @@ from gateway.domain.documents import ENDED, Job
 from gateway.ports.jobs import DeadPage, JobChange, JobPage, Lane, Replay
 
 _STREAM = f"KV_{keys.JOBS_BUCKET}"
-_MOST_READ = 2000
+_MAX_READ = 2000
 """The maximum number of jobs that one page examines, because a filter without matches must not read all jobs."""
 _AT_ONCE = 100
 """The number of jobs that a page examines before it lets other tasks run."""
@@ -67,7 +67,7 @@ class NatsJobs:
             stored = newest_first(transport.jetstream, _STREAM, pattern, before)
             async with contextlib.aclosing(stored) as messages:
                 async for message in messages:
-                    if len(found) == count or examined == _MOST_READ:
+                    if len(found) == count or examined == _MAX_READ:
                         return JobPage(tuple(found), str(last))
                     last = message.metadata.sequence.stream
                     examined += 1

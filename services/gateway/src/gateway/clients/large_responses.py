@@ -21,7 +21,7 @@ from gateway.clients.nats_calls import call_nats
 _WHAT = "The store of large responses"
 _STREAM = f"OBJ_{response_keys.LARGE_RESPONSES_BUCKET}"
 _PIECE = 512 * 1024
-_MOST_BYTES = 16 * 1024 * 1024
+_MAX_BYTES = 16 * 1024 * 1024
 
 T = TypeVar("T")
 
@@ -59,7 +59,7 @@ class LargeResponses:
             PayloadTooLarge: The response exceeds the size limit.
             Unavailable: NATS is unavailable, or has no space.
         """
-        if len(data) > _MOST_BYTES:
+        if len(data) > _MAX_BYTES:
             raise PayloadTooLarge("The response is too large to be stored. Set store to false.", field="store")
         jetstream, name = await self._bucket(), secrets.token_hex(8)
         subject, first = response_keys.large_response(key, name), 0

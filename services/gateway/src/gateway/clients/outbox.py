@@ -17,7 +17,7 @@ from gateway.ports.records import Record
 
 _log = structlog.get_logger(__name__)
 _LAST_SECONDS = 3.0
-_LARGEST = 512 * 1024
+_MAX_BYTES = 512 * 1024
 """The maximum number of bytes of a record: half of a broker's default limit."""
 _SPARE = 0.125
 """The share of the queue that `reachable` requires to be free, because one request may write many records."""
@@ -89,7 +89,7 @@ class Outbox:
 
     def write(self, record: Record) -> None:
         """See `ports.records.Records`."""
-        fits = len(record.payload) <= _LARGEST
+        fits = len(record.payload) <= _MAX_BYTES
         if not fits or not self._waiting.add(record):
             if self.dropped == 0:
                 reason = "too many wait" if fits else "one is too large"

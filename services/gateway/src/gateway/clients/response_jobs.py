@@ -19,11 +19,11 @@ from gateway.domain.response_jobs import ResponseJob
 
 _WHAT = "The queue of responses"
 _STREAM = response_keys.RESPONSE_JOB_STREAM
-_MOST_BYTES = 1_000_000
+_MAX_BYTES = 1_000_000
 _RETRY_AFTER = 15.0
 _SHARE = 8
 """Before the next count, a gateway accepts this fraction of a tenant's free places: one eighth."""
-_MOST_TENANTS = 1000
+_MAX_TENANTS = 1000
 _decode = msgspec.msgpack.Decoder(ResponseJob).decode
 
 
@@ -71,7 +71,7 @@ class NatsResponseJobs:
         """See `ports.response_jobs.ResponseJobs`."""
         # Compress in a thread, because a long request would delay all running answers.
         packed = await asyncio.to_thread(zlib.compress, msgspec.msgpack.encode(job), 1)
-        if len(packed) > _MOST_BYTES:
+        if len(packed) > _MAX_BYTES:
             raise PayloadTooLarge(
                 "background: the request is too large for the queue. Send it without `background`.",
                 field="background",
@@ -101,7 +101,7 @@ class NatsResponseJobs:
             # Other gateways may use some of the room at the same time.
             left = max(1, room // _SHARE)
         self._left[tenant] = left - 1
-        while len(self._left) > _MOST_TENANTS:
+        while len(self._left) > _MAX_TENANTS:
             self._left.popitem(last=False)
 
     async def take(self, seconds: float) -> NatsTakenJob | None:

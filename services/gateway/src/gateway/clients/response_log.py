@@ -29,13 +29,13 @@ _STREAM = response_keys.RESPONSE_LOG_STREAM
 _SEQUENCE, _LAST, _ROLLUP = "Nats-Sequence", "Nats-Last-Sequence", "Nats-Rollup"
 _WRONG_LAST = 10071
 # NATS limits a message to 1 MiB, including its headers and subject.
-_MOST_BYTES = 1_000_000
+_MAX_BYTES = 1_000_000
 _LARGE = 16 * 1024
-_MOST_READ, _MOST_READ_BYTES = 512, 1024 * 1024
+_MAX_READ, _MAX_READ_BYTES = 512, 1024 * 1024
 _TRY_SECONDS, _PAUSE = 2.0, 0.1
 # The lifetime of a tombstone. A writer that was suspended for longer can begin the deleted log again.
 _TOMBSTONE_SECONDS = 7 * 86400.0
-_MOST_TENANTS = 1000
+_MAX_TENANTS = 1000
 _NO_CONTENT = ("404", "408")
 _END_OF_BATCH = "204"
 
@@ -171,7 +171,7 @@ class NatsResponseLog:
                 await call_nats(jetstream.purge_stream(_STREAM, subject=subject), deadline, _WHAT)
             left = max(1, self._most // 10, self._most - len(found))
         self._left[tenant] = left - 1
-        while len(self._left) > _MOST_TENANTS:
+        while len(self._left) > _MAX_TENANTS:
             self._left.popitem(last=False)
 
 
@@ -212,7 +212,7 @@ async def _batch(jetstream: JetStreamContext, subject: str, after: int) -> list[
     Source: https://github.com/nats-io/nats-architecture-and-design, ADR-31.
     """
     client = jetstream._nc  # the library has no call for this
-    request = {"seq": after + 1, "next_by_subj": subject, "batch": _MOST_READ, "max_bytes": _MOST_READ_BYTES}
+    request = {"seq": after + 1, "next_by_subj": subject, "batch": _MAX_READ, "max_bytes": _MAX_READ_BYTES}
     inbox = client.new_inbox()
     subscription = await client.subscribe(inbox)
     entries: list[Entry] = []
@@ -239,7 +239,7 @@ def _message(entry: Entry) -> bytes:
     data = zlib.compress(entry.data, 1) if packed else entry.data
     written = _Written(entry.writer, entry.first, entry.last, entry.ended, entry.deleted, packed, data)
     message = _encode(written)
-    if len(message) > _MOST_BYTES:
+    if len(message) > _MAX_BYTES:
         raise PayloadTooLarge("The response is too large to be stored. Set store to false.", field="store")
     return message
 

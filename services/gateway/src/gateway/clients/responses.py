@@ -23,11 +23,11 @@ from gateway.domain.responses import RESPONSE, Item, Owned, OwnedPage, Stored, i
 
 _WHAT = "The store of responses"
 # NATS limits a message to 1 MiB, including its headers and subject.
-_MOST_BYTES = 1_000_000
+_MAX_BYTES = 1_000_000
 _LARGE = 64 * 1024
-_MOST_OF_MEMBER = 1024
+_MAX_MEMBER_BYTES = 1024
 _READS = 3
-_MOST_OWNERS = 10_000
+_MAX_OWNERS = 10_000
 # Seconds until the server removes the marker of a deleted key.
 _MARKER = 3600.0
 _AFTER_ALL = "~"
@@ -158,7 +158,7 @@ class NatsResponses:
                 await self._purge(bucket, name, deadline)
             left = max(1, self._most // 10, self._most - len(found))
         self._left[tenant, owner] = left - 1
-        while len(self._left) > _MOST_OWNERS:
+        while len(self._left) > _MAX_OWNERS:
             self._left.popitem(last=False)
 
     async def _purge(self, bucket: KeyValue, key: str, deadline: Deadline) -> None:
@@ -171,7 +171,7 @@ class NatsResponses:
         """Return the value for a key, and the location of the record's pieces, or None for a small record."""
         record = _record_of(stored, owner)
         packed = await _packed(record)
-        if len(packed) <= _MOST_BYTES:
+        if len(packed) <= _MAX_BYTES:
             return packed, None
         pieces = await self._large.write(key, packed, deadline)
         record.object = {name: member for name, member in stored.object.items() if _is_small(member)}
@@ -232,7 +232,7 @@ def _stored(key: str, record: _Record, revision: int) -> Stored:
 
 
 def _is_small(member: object) -> bool:
-    return len(msgspec.json.encode(member)) <= _MOST_OF_MEMBER
+    return len(msgspec.json.encode(member)) <= _MAX_MEMBER_BYTES
 
 
 async def _packed(record: _Record) -> bytes:

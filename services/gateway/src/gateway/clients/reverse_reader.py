@@ -8,7 +8,7 @@ from nats.aio.msg import Msg
 from nats.js import JetStreamContext
 from nats.js.api import AckPolicy, ConsumerConfig, DeliverPolicy
 
-_FIRST_CHUNK, _LONGEST_CHUNK = 512, 8192
+_FIRST_CHUNK, _MAX_CHUNK_LENGTH = 512, 8192
 _BATCH = 256
 _FETCH_SECONDS = 1.0
 _SILENT_FETCHES = 3
@@ -32,7 +32,7 @@ async def newest_first(
         start = max(1, state.first_seq, end - length + 1)
         for message in reversed(await _chunk(jetstream, stream, subjects, start, end)):
             yield message
-        end, length = start - 1, min(length * 4, _LONGEST_CHUNK)
+        end, length = start - 1, min(length * 4, _MAX_CHUNK_LENGTH)
 
 
 async def _chunk(jetstream: JetStreamContext, stream: str, subjects: str, start: int, end: int) -> list[Msg]:

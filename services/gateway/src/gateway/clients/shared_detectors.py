@@ -22,7 +22,7 @@ if TYPE_CHECKING:
 
 _log = structlog.get_logger(__name__)
 _SECONDS = 5.0
-_MOST_SETS = 64
+_MAX_SETS = 64
 
 
 class SharedDetectors:
@@ -48,7 +48,7 @@ class SharedDetectors:
         self._interval = interval
         self._age = age
         self._needed = asyncio.Event()
-        self._queue: asyncio.Queue[tuple[Detector, ...]] = asyncio.Queue(_MOST_SETS)
+        self._queue: asyncio.Queue[tuple[Detector, ...]] = asyncio.Queue(_MAX_SETS)
         self._library: LocalLibrary | None = None
         self._listed = -float("inf")
         self._made: dict[tuple[Detector, ...], LocalDetectors | None] = {}
@@ -65,7 +65,7 @@ class SharedDetectors:
             return self._made[policy] if time.monotonic() - self._listed <= self._age else None
         self._needed.set()
         if self._library is not None and not self._queue.full():
-            if len(self._made) >= _MOST_SETS:
+            if len(self._made) >= _MAX_SETS:
                 del self._made[next(iter(self._made))]
             self._made[policy] = None
             self._queue.put_nowait(policy)

@@ -4,7 +4,7 @@ import hashlib
 from collections import OrderedDict
 from collections.abc import Sequence
 
-MOST_COUNTS = 65_536
+MAX_COUNTS = 65_536
 """The maximum number of cached counts, which use about 10 MB."""
 
 
@@ -15,7 +15,7 @@ class TextCounts:
         most: The maximum number of cached counts.
     """
 
-    def __init__(self, most: int = MOST_COUNTS) -> None:
+    def __init__(self, most: int = MAX_COUNTS) -> None:
         self._most = most
         self._counts: OrderedDict[tuple[str, bytes], int] = OrderedDict()
 

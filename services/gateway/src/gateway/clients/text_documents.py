@@ -25,7 +25,7 @@ from gateway.domain.documents import ENDED, Job
 from gateway.domain.text_documents import TextDocument
 
 _IN_MEMORY = 1024 * 1024
-_FIRST_PAUSE, _LONGEST_PAUSE = 0.01, 0.25
+_FIRST_PAUSE, _MAX_PAUSE = 0.01, 0.25
 
 
 class NatsTexts:
@@ -95,7 +95,7 @@ class NatsTexts:
             if left <= 0:
                 return job
             await asyncio.sleep(min(pause, left))
-            pause = min(pause * 1.5, _LONGEST_PAUSE)
+            pause = min(pause * 1.5, _MAX_PAUSE)
             try:
                 job = await read_job(await self._transport(), principal, job.id, Deadline.after(5))
             except errors.Unavailable:

@@ -7,7 +7,7 @@ from gateway.dialects.json_fields import Fields
 from gateway.domain import Retrieval, RetrievalMode
 from gateway.frontends.profiles import Frontend
 
-MOST_ANSWER_TOKENS = 2**31
+MAX_ANSWER_TOKENS = 2**31
 """The maximum token limit that a request may set."""
 MODES = tuple(mode.value for mode in RetrievalMode)
 _LANGUAGE = re.compile(r"[^\W\d_]{2,20}(?:[-_][^\W_]{1,8}){0,3}")
@@ -64,7 +64,7 @@ def parameters(settings: Fields) -> dict[str, Any]:
     values: dict[str, Any] = {
         "temperature": settings.number("temperature", 0, 2),
         "seed": settings.integer("seed", -(2**63), 2**63 - 1),
-        "max_tokens": settings.integer("max_tokens", 1, MOST_ANSWER_TOKENS),
+        "max_tokens": settings.integer("max_tokens", 1, MAX_ANSWER_TOKENS),
         "reasoning_effort": settings.text("reasoning_effort") or None,
     }
     return {name: value for name, value in values.items() if value is not None}

@@ -8,7 +8,7 @@ from dataclasses import dataclass
 import msgspec
 from servicekit.errors import InvalidRequest
 
-MOST_CONVERSATIONS = 1000
+MAX_CONVERSATIONS = 1000
 """The maximum number of conversations that are stored for one user."""
 
 

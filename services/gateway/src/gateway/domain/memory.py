@@ -7,8 +7,8 @@ from dataclasses import dataclass
 
 from gateway.domain.turn import Message
 
-MOST_MESSAGES = 100
-MOST_CHARACTERS = 200_000
+MAX_MESSAGES = 100
+MAX_CHARACTERS = 200_000
 _NAME = re.compile("[0-9a-f]{32}")
 
 
@@ -42,12 +42,12 @@ def bounded(messages: Sequence[Message]) -> tuple[Message, ...]:
     pictures.
     """
     kept: list[Message] = []
-    room = MOST_CHARACTERS
+    room = MAX_CHARACTERS
     for message in reversed(messages):
         if message.role == "system" or message.content_json:
             continue
         room -= len(message.text)
-        if room < 0 or len(kept) == MOST_MESSAGES:
+        if room < 0 or len(kept) == MAX_MESSAGES:
             break
         kept.append(Message(message.role, message.text))
     while kept and kept[-1].role != "user":

@@ -10,9 +10,9 @@ from typing import Any
 RESPONSE, CONVERSATION = "resp", "conv"
 QUEUED, IN_PROGRESS = RUNNING = ("queued", "in_progress")
 """The states of a response that has not ended."""
-MOST_ITEMS = 2000
+MAX_ITEMS = 2000
 """The maximum number of items of a conversation."""
-LONGEST_CHAIN = 500
+MAX_CHAIN_LENGTH = 500
 """The maximum number of earlier responses that one response may continue."""
 
 _ID = re.compile(r"(resp|conv)_([0-9a-f]{32})")

@@ -18,7 +18,7 @@ PREFIX = "cwl1."
 LIFETIME_SECONDS = 3600
 """The lifetime of a link in seconds."""
 
-_LONGEST = 4096
+_MAX_LENGTH = 4096
 _encode = msgspec.msgpack.Encoder().encode
 
 
@@ -78,7 +78,7 @@ class LinkKeys(PeriodKeys):
             return None
         signed = f"{PREFIX}{key_id}.{_base64url(_encode(linked))}"
         signature = f"{signed}.{_base64url(_mac(self._keys[key_id], signed))}"
-        return signature if len(signature) <= _LONGEST else None
+        return signature if len(signature) <= _MAX_LENGTH else None
 
     def verify(self, signature: str) -> LinkedDocument:
         """Verify a signature and return its contents.
@@ -107,7 +107,7 @@ class LinkKeys(PeriodKeys):
 def key_of(signature: str) -> int | None:
     """Return the id of the key of a signature; None if the text is not a signature."""
     parts = signature.split(".")
-    if len(signature) > _LONGEST or len(parts) != 4 or f"{parts[0]}." != PREFIX or not signature.isascii():
+    if len(signature) > _MAX_LENGTH or len(parts) != 4 or f"{parts[0]}." != PREFIX or not signature.isascii():
         return None
     return int(parts[1]) if parts[1].isdecimal() and len(parts[1]) < 12 else None
 

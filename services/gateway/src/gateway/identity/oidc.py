@@ -10,7 +10,7 @@ from gateway.identity.settings import IdentitySettings
 from gateway.identity.tokens import Claims, Tokens
 
 _SECONDS = 5.0
-_MOST_BYTES = 1024 * 1024
+_MAX_BYTES = 1024 * 1024
 
 
 @contextlib.asynccontextmanager
@@ -66,7 +66,7 @@ async def fetch(http: httpx2.AsyncClient, url: str) -> bytes:
             body = b""
             async for piece in response.aiter_bytes():
                 body += piece
-                if len(body) > _MOST_BYTES:
+                if len(body) > _MAX_BYTES:
                     raise OSError("the response has more than 1 MiB")
             return body
     except httpx2.HTTPError as error:

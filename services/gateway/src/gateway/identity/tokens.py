@@ -27,7 +27,7 @@ from gateway.identity.key_ring import INVALID
 from gateway.identity.provider_keys import ProviderKeys
 from gateway.identity.settings import ALL
 
-_MOST_CACHED = 10_000
+_MAX_CACHED = 10_000
 _MAX_LENGTH = 16 * 1024
 _REASONS: Sequence[tuple[type[InvalidTokenError], str]] = (
     (ExpiredSignatureError, "The token has expired."),
@@ -119,7 +119,7 @@ class Tokens:
         *,
         resources: str = "",
         leeway: float = 30.0,
-        most: int = _MOST_CACHED,
+        most: int = _MAX_CACHED,
         now: Callable[[], float] = time.time,
     ) -> None:
         self._keys = keys

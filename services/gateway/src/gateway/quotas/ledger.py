@@ -17,7 +17,7 @@ from gateway.quotas.meter import Meter, Tally
 REPLICA_SECONDS = 10.0
 """After this many seconds without a message, the ledger removes a replica."""
 
-_MOST_HOLDERS = 20_000
+_MAX_HOLDERS = 20_000
 """The maximum number of tenants, of keys and of users whose usage the ledger keeps."""
 
 _DESCRIPTIONS = {
@@ -111,7 +111,7 @@ class Ledger:
         # By kind and id, in the order of their last use. Many holders of one kind do not displace those of another.
         self._tallies: defaultdict[str, dict[str, Tally]] = defaultdict(dict)
         self._changed: dict[str, Tally] = {}
-        self._id = functools.lru_cache(_MOST_HOLDERS)(keys.quota_holder)
+        self._id = functools.lru_cache(_MAX_HOLDERS)(keys.quota_holder)
         self._peers: dict[str, float] = {}
         self._disconnected = True
         self._label = metrics.Bounded()
@@ -301,7 +301,7 @@ class Ledger:
         same_kind = self._tallies[kind]
         tally = same_kind.pop(holder, None)
         if tally is None:
-            if len(same_kind) >= _MOST_HOLDERS:
+            if len(same_kind) >= _MAX_HOLDERS:
                 oldest = next(iter(same_kind))
                 del same_kind[oldest]
                 self._changed.pop(oldest, None)

@@ -23,7 +23,7 @@ from gateway.dialects.responses.registration import TAG
 from gateway.dialects.responses.request import metadata
 from gateway.dialects.responses.sealed import Sealed
 from gateway.domain import Detectors, Turn
-from gateway.domain.responses import CONVERSATION, MOST_ITEMS, Item, Stored, is_id, named, new_name
+from gateway.domain.responses import CONVERSATION, MAX_ITEMS, Item, Stored, is_id, named, new_name
 from gateway.ports.answering import Guardrails
 from gateway.ports.responses import ResponseStore
 from gateway.ports.sealing import Sealing
@@ -189,8 +189,8 @@ class _Conversations:
         """
         for _ in range(_MAX_TRIES):
             changed = changed_by(await self.known(name, state, deadline))
-            if len(changed.items) > MOST_ITEMS:
-                raise Conflict(f"A conversation may have at most {MOST_ITEMS} items.")
+            if len(changed.items) > MAX_ITEMS:
+                raise Conflict(f"A conversation may have at most {MAX_ITEMS} items.")
             if await self._store.replace(state.principal, changed, deadline):
                 return changed
         raise Conflict("Other requests keep changing the conversation. Try again.")

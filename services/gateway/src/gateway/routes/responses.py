@@ -20,14 +20,14 @@ from gateway.routes.stored_responses import StoredResponses
 from gateway.server.request_state import state_of
 
 RESULTS = "file_search_call.results"
-MOST_LISTED = 100
+MAX_LISTED = 100
 _NOT_FOUND: dict[int | str, dict[str, Any]] = {404: {"description": "The user has no such response"}}
 
 Include = Annotated[list[str] | None, Query(description=f"`{RESULTS}` adds the passages")]
 IncludeArray = Annotated[list[str] | None, Query(alias="include[]", description="Same as `include`")]
 Order = Annotated[Literal["asc", "desc"], Query()]
 StartingAfter = Annotated[int | None, Query(ge=-1, description="With `stream`: number of the client's last event")]
-Limit = Annotated[int, Query(ge=1, le=MOST_LISTED)]
+Limit = Annotated[int, Query(ge=1, le=MAX_LISTED)]
 
 
 def router(

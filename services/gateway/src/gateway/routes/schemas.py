@@ -3,8 +3,8 @@
 from collections.abc import Mapping
 from typing import Any
 
-from gateway.dialects.openai.embeddings import MOST_INPUTS
-from gateway.dialects.ragengine.documents import DEFAULT_NODES, MAX_ID_LENGTH, MOST_DOCUMENTS, MOST_NODES
+from gateway.dialects.openai.embeddings import MAX_INPUTS
+from gateway.dialects.ragengine.documents import DEFAULT_NODES, MAX_DOCUMENTS, MAX_ID_LENGTH, MAX_NODES
 
 Schema = dict[str, Any]
 
@@ -37,14 +37,14 @@ INDEXING = _object(
         "documents": [{"text": "The pivot bearing is renewed every nine years.", "metadata": {"author": "Ann"}}],
     },
     index_name=_TEXT,
-    documents=_list(_object(["text"], text=_TEXT, metadata=_METADATA, doc_id=_ID), MOST_DOCUMENTS),
+    documents=_list(_object(["text"], text=_TEXT, metadata=_METADATA, doc_id=_ID), MAX_DOCUMENTS),
 )
 UPDATES = _object(
     ["documents"],
     {"documents": [{"doc_id": "bearing", "text": "The bearing was renewed in May.", "metadata": {}}]},
-    documents=_list(_object(["doc_id", "text"], doc_id=_ID, text=_TEXT, metadata=_METADATA), MOST_DOCUMENTS),
+    documents=_list(_object(["doc_id", "text"], doc_id=_ID, text=_TEXT, metadata=_METADATA), MAX_DOCUMENTS),
 )
-REMOVALS = _object(["doc_ids"], {"doc_ids": ["bearing"]}, doc_ids=_list(_TEXT, MOST_DOCUMENTS))
+REMOVALS = _object(["doc_ids"], {"doc_ids": ["bearing"]}, doc_ids=_list(_TEXT, MAX_DOCUMENTS))
 
 _OWN: dict[str, Schema] = {
     "chunk_tokens": {"type": ["integer", "null"], "minimum": 16, "maximum": 8192},
@@ -129,7 +129,7 @@ SEARCH = _object(
     {"index_name": "notes", "query": "When is the bearing renewed?", "metadata_filter": {"author": "Ann"}},
     index_name=_TEXT,
     query={"type": "string", "minLength": 1},
-    max_node_count={"type": "integer", "minimum": 1, "maximum": MOST_NODES, "default": DEFAULT_NODES},
+    max_node_count={"type": "integer", "minimum": 1, "maximum": MAX_NODES, "default": DEFAULT_NODES},
     metadata_filter={
         "type": ["object", "null"],
         "description": "Only documents with all these values in their metadata",
@@ -168,7 +168,7 @@ EMBEDDING = _object(
     {"model": "all-MiniLM-L6-v2", "input": ["The pivot bearing"]},
     model={"type": "string", "description": "Default: the platform's default model"},
     input={
-        "anyOf": [_TEXT, _list({"anyOf": [_TEXT, _TOKENS]}, MOST_INPUTS), _TOKENS],
+        "anyOf": [_TEXT, _list({"anyOf": [_TEXT, _TOKENS]}, MAX_INPUTS), _TOKENS],
         "description": "One or several texts. A text may be a list of cl100k_base token ids",
     },
     encoding_format={"type": "string", "enum": ["float", "base64"], "default": "float"},

@@ -4,7 +4,7 @@ from typing import Any
 
 Schema = dict[str, Any]
 
-MOST_READERS = 1000
+MAX_READERS = 1000
 """The maximum number of users, and of groups, in an access list."""
 _TEXT: Schema = {"type": "string"}
 _TIME: Schema = {"type": "string", "format": "date-time"}
@@ -159,10 +159,10 @@ ACCESS: Schema = {
     "required": ["oids", "groups"],
     "additionalProperties": False,
     "properties": {
-        "oids": {**_IDS, "maxItems": MOST_READERS, "description": "Users who may see the document"},
+        "oids": {**_IDS, "maxItems": MAX_READERS, "description": "Users who may see the document"},
         "groups": {
             **_IDS,
-            "maxItems": MOST_READERS,
+            "maxItems": MAX_READERS,
             "description": "Groups that may see the document; if both lists are empty, all of the tenant may",
         },
     },

@@ -15,7 +15,7 @@ from gateway.ports.documents import Catalogue, Ingest
 from gateway.routes.body import json_answer, json_body
 from gateway.routes.jobs import job_json
 from gateway.routes.schemas import answers, body
-from gateway.routes.schemas_jobs import ACCESS, JOB, MOST_READERS, PASSAGES
+from gateway.routes.schemas_jobs import ACCESS, JOB, MAX_READERS, PASSAGES
 from gateway.server.request_state import state_of
 
 _MAX_PASSAGES = 100
@@ -107,9 +107,9 @@ def _readers(raw: bytes) -> tuple[tuple[str, ...], tuple[str, ...]]:
         if not isinstance(fields.get(name), list):
             raise InvalidRequest(f"{name} must be a list.", field=name)
         names = fields.texts(name)
-        if len(names) > MOST_READERS or not all(each.strip() and len(each) <= _MAX_READER_LENGTH for each in names):
+        if len(names) > MAX_READERS or not all(each.strip() and len(each) <= _MAX_READER_LENGTH for each in names):
             raise InvalidRequest(
-                f"{name} may have at most {MOST_READERS} names of 1 to {_MAX_READER_LENGTH} characters.", field=name
+                f"{name} may have at most {MAX_READERS} names of 1 to {_MAX_READER_LENGTH} characters.", field=name
             )
         lists.append(tuple(dict.fromkeys(names)))
     return lists[0], lists[1]

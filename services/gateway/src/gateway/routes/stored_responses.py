@@ -16,8 +16,8 @@ from gateway.dialects.responses.continuation import missing
 from gateway.dialects.responses.exchange import ResponsesExchange
 from gateway.domain import Batch, Done
 from gateway.domain.responses import (
-    LONGEST_CHAIN,
-    MOST_ITEMS,
+    MAX_CHAIN_LENGTH,
+    MAX_ITEMS,
     RESPONSE,
     ContinuedData,
     Item,
@@ -68,8 +68,8 @@ class StoredResponses:
             field = "previous_response_id"
             previous = await self._of_profile(principal, requested.previous, profile, field, deadline)
             chain = (*previous.chain, previous.id)
-            if len(chain) > LONGEST_CHAIN:
-                message = f"{field}: a chain may have at most {LONGEST_CHAIN} responses. Start a new one."
+            if len(chain) > MAX_CHAIN_LENGTH:
+                message = f"{field}: a chain may have at most {MAX_CHAIN_LENGTH} responses. Start a new one."
                 raise InvalidRequest(message, field=field)
             earlier = await self._all(principal, previous.chain, profile, field, deadline)
             items = tuple(item for each in (*earlier, previous) for item in each.all_items)
@@ -156,7 +156,7 @@ class StoredResponses:
             known = await self._store.read(principal, name, deadline)
             if known is None:
                 return  # the conversation was deleted meanwhile
-            items = (*known.items, *stored.all_items)[-MOST_ITEMS:]
+            items = (*known.items, *stored.all_items)[-MAX_ITEMS:]
             if await self._store.replace(principal, replace(known, items=items), deadline):
                 return
         _log.warning("a conversation was not continued", conversation=name, error="other requests keep changing it")

@@ -15,14 +15,14 @@ from gateway.response_runs.ending import Ending
 from gateway.response_runs.partial import CANCELLED
 from gateway.routes.body import json_answer
 from gateway.routes.response_reading import ResponseReading
-from gateway.routes.responses import MOST_LISTED
+from gateway.routes.responses import MAX_LISTED
 from gateway.routes.schemas import answers
 from gateway.routes.schemas_responses import DELETED_RESPONSE, TENANT_RESPONSE, TENANT_RESPONSE_PAGE
 from gateway.server.request_state import state_of
 
 _UNAVAILABLE = {503: "The store is unavailable; see Retry-After"}
 _UNKNOWN = {404: "The tenant has no such response"} | _UNAVAILABLE
-_Count = Annotated[int, Query(ge=1, le=MOST_LISTED, description="Maximum number of entries of the page")]
+_Count = Annotated[int, Query(ge=1, le=MAX_LISTED, description="Maximum number of entries of the page")]
 _Token = Annotated[
     str, Query(pattern=r"^(resp_[0-9a-f]{32})?$", description="`next_page_token` of the previous page")
 ]

@@ -2,7 +2,7 @@ import contextlib
 
 import pytest
 from gateway.dialects.rag_chat import multipart
-from gateway.dialects.rag_chat.multipart import MOST_PARTS, File
+from gateway.dialects.rag_chat.multipart import MAX_PARTS, File
 from hypothesis import assume, given
 from hypothesis import strategies as st
 from servicekit.errors import InvalidRequest
@@ -61,7 +61,7 @@ def test_a_form_as_the_npm_client_sends_it() -> None:
         (encoded(part("json"), part("file")), TYPE, "a part named 'file'"),
         (encoded(part("json"), part('"messages[x].files[0]"')), TYPE, "a part named 'messages[x]"),
         (encoded(part("json"), ("Content-Type: text/plain", b"x")), TYPE, "a part named ''"),
-        (encoded(*[part(f'"messages[0].files[{n}]"') for n in range(MOST_PARTS + 1)]), TYPE, "more than"),
+        (encoded(*[part(f'"messages[0].files[{n}]"') for n in range(MAX_PARTS + 1)]), TYPE, "more than"),
         (encoded((f"X: {'x' * 5000}", b"")), TYPE, "cannot be read"),
     ],
 )

@@ -10,7 +10,7 @@ from pathlib import Path
 
 import msgspec
 from gateway.domain import Message, Passage
-from gateway.domain.chat_history import MOST_CONVERSATIONS, Conversation, ConversationPage, page
+from gateway.domain.chat_history import MAX_CONVERSATIONS, Conversation, ConversationPage, page
 from gateway.domain.memory import StoredSession
 from gateway.domain.responses import RESPONSE, Owned, OwnedPage, Stored, is_id
 from servicekit import keys
@@ -223,7 +223,7 @@ class FakeHistory:
         most: The maximum number of conversations of a user.
     """
 
-    most: int = MOST_CONVERSATIONS
+    most: int = MAX_CONVERSATIONS
     users: dict[tuple[str, str], dict[str, tuple[Conversation, bytes]]] = field(default_factory=dict)
 
     def _of(self, principal: Principal) -> dict[str, tuple[Conversation, bytes]]:

@@ -18,7 +18,7 @@ from gateway.frontends.profiles import Frontend
 
 SCOPE_KEY = "causeway.mcp"
 """The member of a request's ASGI scope that holds its `AgentRequest`."""
-MOST_PASSAGES = 50
+MAX_PASSAGES = 50
 DEFAULT_PASSAGES = 10
 
 
@@ -72,7 +72,7 @@ class AgentRequest:
         """Return the turn for a search, or for reading a document, with the profile's options."""
         frontend = self.frontend
         settings = Fields(dict(frontend.overrides), "overrides")
-        retrieval = turn_settings.retrieval(settings, frontend, indexes, MOST_PASSAGES)
+        retrieval = turn_settings.retrieval(settings, frontend, indexes, MAX_PASSAGES)
         return Turn(
             principal=self.principal,
             question=question,
@@ -95,7 +95,7 @@ class AgentRequest:
             only_default_model=frontend.only_default_model,
             retrieval=replace(turn.retrieval, top=turn.retrieval.top or DEFAULT_PASSAGES),
             parameters_json=msgspec.json.encode(turn_settings.parameters(settings)),
-            max_tokens=settings.integer("max_tokens", 1, turn_settings.MOST_ANSWER_TOKENS),
+            max_tokens=settings.integer("max_tokens", 1, turn_settings.MAX_ANSWER_TOKENS),
             prompting=PromptOptions(
                 system_prompt=frontend.system_prompt,
                 language=turn_settings.language(Fields(chosen_language)),

@@ -25,7 +25,7 @@ from gateway.dialects import upstream_errors
 from gateway.dialects.answer import Answer
 from gateway.dialects.json_fields import Fields
 from gateway.dialects.mcp import links, tools
-from gateway.dialects.mcp.agent_request import DEFAULT_PASSAGES, MOST_PASSAGES, AgentRequest
+from gateway.dialects.mcp.agent_request import DEFAULT_PASSAGES, MAX_PASSAGES, AgentRequest
 from gateway.dialects.ragengine.documents import conditions
 from gateway.domain import Context, Delta, Done, Passage
 from gateway.domain.documents import ReadDocument, TextRange
@@ -91,7 +91,7 @@ class Calls:
         turn = agent.turn(
             query, agent.indexes(fields.text("index")), conditions(fields.get("filters"), fields.path("filters"))
         )
-        top = fields.integer("top", 1, MOST_PASSAGES) or turn.retrieval.top or DEFAULT_PASSAGES
+        top = fields.integer("top", 1, MAX_PASSAGES) or turn.retrieval.top or DEFAULT_PASSAGES
         passages = await self._reader.search(turn, top, agent.timeline, agent.deadline)
         agent.sources = passages
         results = [_result(agent, each) | {"score": each.relevance} for each in passages]
@@ -131,10 +131,10 @@ class Calls:
         index, document_id = links.parse_name(name, fields.path("id"))
         agent.indexes(index, fields.path("id"))
         part = TextRange(
-            fields.integer("length", 1, tools.LONGEST_TEXT) or tools.DEFAULT_LENGTH,
-            fields.integer("offset", 0, tools.LARGEST_OFFSET) or 0,
-            fields.integer("first_page", 1, tools.LARGEST_PAGE) or 0,
-            fields.integer("last_page", 1, tools.LARGEST_PAGE) or 0,
+            fields.integer("length", 1, tools.MAX_TEXT_LENGTH) or tools.DEFAULT_LENGTH,
+            fields.integer("offset", 0, tools.MAX_OFFSET) or 0,
+            fields.integer("first_page", 1, tools.MAX_PAGE) or 0,
+            fields.integer("last_page", 1, tools.MAX_PAGE) or 0,
         )
         if part.last_page and part.first_page > part.last_page:
             raise fields.wrong("last_page", "must not be before first_page")
@@ -216,8 +216,8 @@ def _query_text(fields: Fields, name: str) -> str:
     text = fields.text(name)
     if not text.strip():
         raise fields.wrong(name, "must be text that is not blank")
-    if len(text) > tools.LONGEST_QUERY:
-        raise fields.wrong(name, f"must have at most {tools.LONGEST_QUERY} characters")
+    if len(text) > tools.MAX_QUERY_LENGTH:
+        raise fields.wrong(name, f"must have at most {tools.MAX_QUERY_LENGTH} characters")
     return text
 
 

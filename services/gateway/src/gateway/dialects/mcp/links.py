@@ -10,7 +10,7 @@ SCHEME = "causeway"
 TEMPLATE = SCHEME + "://{index}/{document}{?offset,length,first_page,last_page}"
 
 _NUMBERS = ("offset", "length", "first_page", "last_page")
-_MOST_DIGITS = 15
+_MAX_DIGITS = 15
 _metadata = msgspec.json.Decoder(dict[str, object])
 
 
@@ -68,7 +68,7 @@ def parse_uri(text: str) -> tuple[str, dict[str, int]]:
     numbers: dict[str, int] = {}
     for member in filter(None, parts.query.split("&")):
         name, _, value = member.partition("=")
-        if name not in _NUMBERS or not (value.isascii() and value.isdigit()) or len(value) > _MOST_DIGITS:
+        if name not in _NUMBERS or not (value.isascii() and value.isdigit()) or len(value) > _MAX_DIGITS:
             raise invalid
         numbers[name] = int(value)
     # A URI's host is case-insensitive; names of indexes are not.

@@ -4,16 +4,16 @@ from typing import Any
 
 import mcp_types as types
 
-from gateway.dialects.mcp.agent_request import DEFAULT_PASSAGES, MOST_PASSAGES
+from gateway.dialects.mcp.agent_request import DEFAULT_PASSAGES, MAX_PASSAGES
 from gateway.frontends.mcp_block import TOOLS
 
-LONGEST_QUERY = 10_000
+MAX_QUERY_LENGTH = 10_000
 """The maximum number of characters of a query or a question."""
 DEFAULT_LENGTH = 20_000
-LONGEST_TEXT = 100_000
+MAX_TEXT_LENGTH = 100_000
 """The maximum number of characters of a document's text in one result."""
-LARGEST_OFFSET = 2**31 - 1
-LARGEST_PAGE = 1_000_000
+MAX_OFFSET = 2**31 - 1
+MAX_PAGE = 1_000_000
 
 _TEXT: dict[str, Any] = {"type": "string"}
 _NUMBER: dict[str, Any] = {"type": "integer"}
@@ -41,14 +41,14 @@ def _within(least: int, most: int, default: int | None = None, **more: Any) -> d
 
 
 def _query(description: str) -> dict[str, Any]:
-    return {"type": "string", "minLength": 1, "maxLength": LONGEST_QUERY, "description": description}
+    return {"type": "string", "minLength": 1, "maxLength": MAX_QUERY_LENGTH, "description": description}
 
 
 PARTS = {
-    "offset": _within(0, LARGEST_OFFSET, 0, description="Characters to skip: next_offset of the previous part"),
-    "length": _within(1, LONGEST_TEXT, DEFAULT_LENGTH, description="Maximum number of characters of the text"),
-    "first_page": _within(1, LARGEST_PAGE, description="First page, if the document has pages"),
-    "last_page": _within(1, LARGEST_PAGE, description="Last page"),
+    "offset": _within(0, MAX_OFFSET, 0, description="Characters to skip: next_offset of the previous part"),
+    "length": _within(1, MAX_TEXT_LENGTH, DEFAULT_LENGTH, description="Maximum number of characters of the text"),
+    "first_page": _within(1, MAX_PAGE, description="First page, if the document has pages"),
+    "last_page": _within(1, MAX_PAGE, description="Last page"),
 }
 """The arguments that select a part of a document's text."""
 
@@ -66,7 +66,7 @@ _DEFINITIONS = {
             ["query"],
             query=_query("What to look for, in a few words or a sentence"),
             index=_INDEX,
-            top=_within(1, MOST_PASSAGES, DEFAULT_PASSAGES, description="Maximum number of results"),
+            top=_within(1, MAX_PASSAGES, DEFAULT_PASSAGES, description="Maximum number of results"),
             filters={
                 "type": "object",
                 "description": "All of these values must be in the document's metadata",

@@ -42,7 +42,7 @@ _MAX_QUOTED = 100
 _FIRST_FIELDS = ("index_name", "model", "stream")
 _CONVERSATION_FIELDS = ("index_name", "retrieval", "stream_options", *frontend_turn.TOKEN_LIMITS)
 
-_SHORTEST_MESSAGE = len(b"{},")
+_MIN_MESSAGE_LENGTH = len(b"{},")
 _listed = msgspec.json.Decoder(list[msgspec.Raw])
 
 Raw = dict[str, msgspec.Raw]
@@ -169,7 +169,7 @@ class OpenAiChat:
                 turn, messages, requires_question=names_index and not always_searches
             )
         if searches and turn.query:
-            retrieval = turn_settings.retrieval(defaults, frontend, indexes, budget.MOST_CANDIDATES)
+            retrieval = turn_settings.retrieval(defaults, frontend, indexes, budget.MAX_CANDIDATES)
             turn = replace(
                 turn,
                 retrieval=self._retrieval(retrieval, known.object("retrieval"), ratio),
@@ -186,7 +186,7 @@ class OpenAiChat:
         return replace(
             defaults,
             mode=RetrievalMode(options.one_of("mode", turn_settings.MODES) or defaults.mode.value),
-            top=options.integer("top", 1, budget.MOST_CANDIDATES) or defaults.top,
+            top=options.integer("top", 1, budget.MAX_CANDIDATES) or defaults.top,
             include_category=options.text("include_category") or defaults.include_category,
             exclude_category=options.text("exclude_category") or defaults.exclude_category,
             minimum_score=defaults.minimum_score if score is None else score,
@@ -219,7 +219,7 @@ def _check_limits(raw: Raw, frontend: Frontend) -> None:
     """
     raw_messages = raw.get("messages", b"")
     # Only a long body can have too many messages.
-    if frontend.max_messages is not None and len(raw_messages) > _SHORTEST_MESSAGE * frontend.max_messages:
+    if frontend.max_messages is not None and len(raw_messages) > _MIN_MESSAGE_LENGTH * frontend.max_messages:
         with contextlib.suppress(ValueError, RecursionError):  # a later check refuses the type
             frontend.check_messages(len(_listed.decode(raw_messages)), "messages")
     if frontend.max_answer_tokens is not None:
@@ -279,8 +279,8 @@ def _with_messages(
             raw, (*PLATFORM_MEMBERS, "messages", "model", "stream", "stream_options")
         ),
         # OpenAI has two names for this limit. The newer name has priority.
-        max_tokens=known.integer("max_completion_tokens", 1, turn_settings.MOST_ANSWER_TOKENS)
-        or known.integer("max_tokens", 1, turn_settings.MOST_ANSWER_TOKENS),
+        max_tokens=known.integer("max_completion_tokens", 1, turn_settings.MAX_ANSWER_TOKENS)
+        or known.integer("max_tokens", 1, turn_settings.MAX_ANSWER_TOKENS),
         original=replace(
             turn.original,
             json=json,

@@ -12,7 +12,7 @@ from gateway.dialects.json_fields import Fields, members, pick
 from gateway.dialects.openai import token_ids
 from gateway.domain.embeddings import EmbeddingModel, Embeddings
 
-MOST_INPUTS = 2048
+MAX_INPUTS = 2048
 _MAX_INPUT_LENGTH = 100_000
 """The maximum length of a text in characters. The retriever has the same limit."""
 
@@ -61,8 +61,8 @@ def _texts(items: Any, fields: Fields) -> tuple[str, ...]:
         raise fields.wrong(
             "input", "must be a text, a list of token ids, or a list of texts and lists of token ids"
         )
-    if len(items) > MOST_INPUTS:
-        raise fields.wrong("input", f"must have at most {MOST_INPUTS} texts")
+    if len(items) > MAX_INPUTS:
+        raise fields.wrong("input", f"must have at most {MAX_INPUTS} texts")
     texts: list[str] = []
     for number, item in enumerate(items):
         path = "input" if len(items) == 1 else f"input[{number}]"

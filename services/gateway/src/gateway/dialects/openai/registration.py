@@ -1,6 +1,6 @@
 """The routes of OpenAI's API."""
 
-from gateway.answering.budget import MOST_CANDIDATES
+from gateway.answering.budget import MAX_CANDIDATES
 from gateway.dialects.exchange import Dialect
 from gateway.dialects.openapi import DETECTORS, PROBLEM, RETRIEVAL_MODE, Schema, operation
 from gateway.dialects.registration import ChatRoute, Registration, always
@@ -22,7 +22,7 @@ _REQUEST: Schema = {
             "type": "object",
             "properties": {
                 "mode": RETRIEVAL_MODE,
-                "top": {"type": "integer", "minimum": 1, "maximum": MOST_CANDIDATES},
+                "top": {"type": "integer", "minimum": 1, "maximum": MAX_CANDIDATES},
                 "similarity_threshold": {"type": "number", "minimum": -1, "maximum": 1},
             },
         },

@@ -8,10 +8,10 @@ from typing import Any
 from servicekit.errors import InvalidRequest
 
 from gateway.dialects.json_fields import Fields
-from gateway.dialects.rag_chat.multipart import MOST_PARTS, File
+from gateway.dialects.rag_chat.multipart import MAX_PARTS, File
 
-MOST_FILES = MOST_PARTS - 1
-_LONGEST_NAME = 200
+MAX_FILES = MAX_PARTS - 1
+_MAX_NAME_LENGTH = 200
 _NAMES = ("filename", "name")
 
 
@@ -32,8 +32,8 @@ def parse(messages: Any, path: str) -> tuple[File, ...]:
             continue
         message = Fields(item, f"{path}[{at}]")
         for number, raw_file in enumerate(_files_of(message)):
-            if len(files) == MOST_FILES:
-                raise message.wrong("files", f"has too many files: a request may have at most {MOST_FILES}")
+            if len(files) == MAX_FILES:
+                raise message.wrong("files", f"has too many files: a request may have at most {MAX_FILES}")
             files.append(_file(raw_file, at, f"{message.path('files')}[{number}]"))
     return tuple(files)
 
@@ -68,4 +68,4 @@ def _file(raw_file: Any, at: int, path: str) -> File:
     except (binascii.Error, ValueError):
         raise file.wrong("data", "is not valid base64") from None
     name = next(filter(None, map(file.text, _NAMES)), path)
-    return File(at, path, name[:_LONGEST_NAME], media.partition(";")[0].strip().lower(), content)
+    return File(at, path, name[:_MAX_NAME_LENGTH], media.partition(";")[0].strip().lower(), content)

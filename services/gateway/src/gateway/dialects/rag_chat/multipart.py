@@ -8,7 +8,7 @@ from python_multipart.exceptions import FormParserError
 from python_multipart.multipart import MultipartParser, parse_options_header
 from servicekit.errors import InvalidRequest
 
-MOST_PARTS = 65
+MAX_PARTS = 65
 """The maximum number of parts: the JSON and 64 files."""
 
 _JSON = "json"
@@ -124,8 +124,8 @@ class _Reader:
         }
 
     def _begin(self) -> None:
-        if len(self.parts) == MOST_PARTS:
-            raise InvalidRequest(f"The form has more than {MOST_PARTS} parts.", field="body")
+        if len(self.parts) == MAX_PARTS:
+            raise InvalidRequest(f"The form has more than {MAX_PARTS} parts.", field="body")
         self.parts.append(_Part())
 
     def _data(self, data: bytes, start: int, end: int) -> None:

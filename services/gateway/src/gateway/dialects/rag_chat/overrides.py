@@ -83,7 +83,7 @@ def turn(request: ChatRequest, conversation: Sequence[Message], context: Fields)
     pictures, texts = _sources(settings)
     indexes = frontend.indexes_for(settings.texts("index"), settings.path("index"))
     retrieval = turn_settings.retrieval(settings, frontend, indexes, MAX_TOP)
-    max_tokens = settings.integer("max_tokens", 1, turn_settings.MOST_ANSWER_TOKENS)
+    max_tokens = settings.integer("max_tokens", 1, turn_settings.MAX_ANSWER_TOKENS)
     frontend.check_answer_tokens(max_tokens, settings.path("max_tokens"))
     return Turn(
         principal=frontend.principal_for(request.principal, filter_requested=filtered),

@@ -25,7 +25,7 @@ from gateway.domain.turn import Session
 encode = msgspec.json.encode
 
 _NULL = b"null"
-_LONGEST_NAME = 100
+_MAX_NAME_LENGTH = 100
 _WITHOUT_INDEX = (
     "Add a document to it, or select another index: `index` of the front end's profile, or CAUSEWAY_DEFAULT_INDEX."
 )
@@ -216,7 +216,7 @@ class LineDialect:
         if state_json is None or bytes(state_json) == _NULL:
             return Session(new_name(), is_new=True, is_whole=whole, expects_memory=self.expects_memory)
         # A longer state is not a name. The client defines its content, and the gateway does not read it.
-        name = bytes(state_json).strip(b'"').decode("latin-1") if len(state_json) < _LONGEST_NAME else ""
+        name = bytes(state_json).strip(b'"').decode("latin-1") if len(state_json) < _MAX_NAME_LENGTH else ""
         return Session(name, is_whole=whole, expects_memory=self.expects_memory)
 
     def error(self, error: CausewayError) -> bytes:

@@ -17,9 +17,9 @@ from gateway.dialects.turn_settings import MODES
 from gateway.domain import Passage, RetrievalMode, Tuning
 from gateway.domain.text_documents import Equals, ListedDocument, TextDocument
 
-MOST_DOCUMENTS = 10_000
+MAX_DOCUMENTS = 10_000
 """The maximum number of documents of one request."""
-MOST_NODES = 300
+MAX_NODES = 300
 DEFAULT_NODES = 5
 MAX_ID_LENGTH = 512
 MAX_METADATA_BYTES = 64 * 1024
@@ -28,7 +28,7 @@ MAX_METADATA_BYTES = 64 * 1024
 _encode = msgspec.json.encode
 _list = msgspec.json.Decoder(list[msgspec.Raw])
 _object = msgspec.json.Decoder(dict[str, msgspec.Raw])
-_LEAST_INTEGER, _MOST_INTEGER = -(2**63), 2**64 - 1
+_MIN_INTEGER, _MAX_INTEGER = -(2**63), 2**64 - 1
 
 
 # --- documents ------------------------------------------------------------------------------------------------
@@ -82,8 +82,8 @@ def removals(body: bytes) -> list[str]:
     ids = fields.items("doc_ids")
     if not ids:
         raise fields.wrong("doc_ids", "must be a list with at least one id")
-    if len(ids) > MOST_DOCUMENTS:
-        raise fields.wrong("doc_ids", f"must have at most {MOST_DOCUMENTS} ids")
+    if len(ids) > MAX_DOCUMENTS:
+        raise fields.wrong("doc_ids", f"must have at most {MAX_DOCUMENTS} ids")
     for number, document_id in enumerate(ids):
         if not isinstance(document_id, str) or not document_id:
             raise fields.wrong(f"doc_ids[{number}]", "must be a string that is not empty")
@@ -107,8 +107,8 @@ def _documents(
         raise InvalidRequest("documents must be a list of objects.", field="documents") from None
     if not items:
         raise InvalidRequest("documents must have at least one document.", field="documents")
-    if len(items) > MOST_DOCUMENTS:
-        message = f"documents has {len(items)} documents. A request may have at most {MOST_DOCUMENTS}."
+    if len(items) > MAX_DOCUMENTS:
+        message = f"documents has {len(items)} documents. A request may have at most {MAX_DOCUMENTS}."
         raise PayloadTooLarge(message, field="documents")
     seen: dict[str, tuple[int, int]] = {}
     documents: list[TextDocument] = []
@@ -178,7 +178,7 @@ def metadata(raw: msgspec.Raw | None, path: str) -> bytes:
     for scalar_path, scalar in _scalars(content, path):
         if isinstance(scalar, str) and "\0" in scalar:
             raise InvalidRequest(f"{scalar_path} must not contain NUL characters.", field=path)
-        if isinstance(scalar, int) and not _LEAST_INTEGER <= scalar <= _MOST_INTEGER:
+        if isinstance(scalar, int) and not _MIN_INTEGER <= scalar <= _MAX_INTEGER:
             raise InvalidRequest(f"{scalar_path} is a number out of range.", field=path)
     return json
 
@@ -252,7 +252,7 @@ def search(body: bytes) -> Search:
     """
     fields = pick(members(body), _SEARCH)
     name, query = fields.text("index_name"), fields.text("query")
-    top = fields.integer("max_node_count", 1, MOST_NODES)
+    top = fields.integer("max_node_count", 1, MAX_NODES)
     if not name:
         raise fields.wrong("index_name", "is missing")
     if not query.strip():
@@ -305,7 +305,7 @@ def _equals(key: str, scalar: Any, path: str) -> Equals:
     field = f"{path}.{key}"
     if not isinstance(scalar, str | int | float | bool):
         raise InvalidRequest(f"{field} must be a string, a number or a boolean.", field=field)
-    if isinstance(scalar, int) and not _LEAST_INTEGER <= scalar <= _MOST_INTEGER:
+    if isinstance(scalar, int) and not _MIN_INTEGER <= scalar <= _MAX_INTEGER:
         raise InvalidRequest(f"{field} is a number out of range.", field=field)
     return Equals(key, _encode(scalar).decode())
 

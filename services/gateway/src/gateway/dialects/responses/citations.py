@@ -7,7 +7,7 @@ from servicekit import keys
 
 from gateway.domain import Passage
 
-_LONGEST_MARK = 400
+_MAX_MARK_LENGTH = 400
 
 
 Files = Mapping[str, tuple[str, str]]
@@ -63,7 +63,7 @@ class Citations:
                     {"type": "file_citation", "file_id": file[0], "filename": file[1], "index": begin + at}
                 )
             at = pending.find("[", end)
-        self._open = pending[at:] if at >= 0 and len(pending) - at <= _LONGEST_MARK else ""
+        self._open = pending[at:] if at >= 0 and len(pending) - at <= _MAX_MARK_LENGTH else ""
         return annotations
 
 

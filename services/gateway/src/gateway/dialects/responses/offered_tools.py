@@ -4,7 +4,7 @@ import hashlib
 from collections.abc import Mapping
 from dataclasses import dataclass
 
-_LONGEST = 64
+_MAX_LENGTH = 64
 _DIGITS = 8
 
 
@@ -32,7 +32,7 @@ def function_name(namespace: str, name: str) -> str:
     if not namespace:
         return name
     whole = f"{namespace}{'' if namespace.endswith('__') else '__'}{name}"
-    if len(whole) <= _LONGEST:
+    if len(whole) <= _MAX_LENGTH:
         return whole
     digest = hashlib.sha256(whole.encode()).hexdigest()[:_DIGITS]
-    return f"{whole[: _LONGEST - _DIGITS - 1]}_{digest}"
+    return f"{whole[: _MAX_LENGTH - _DIGITS - 1]}_{digest}"

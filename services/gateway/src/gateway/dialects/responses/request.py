@@ -64,10 +64,10 @@ INCLUDABLE = (
 _SUMMARIES = ("auto", "concise", "detailed")
 _FORMATS = ("text", "json_schema", "json_object")
 _TIERS = ("auto", "default", "flex", "scale", "priority", "fast", "ultrafast")
-_MOST_METADATA, _LONGEST_KEY, _LONGEST_VALUE = 16, 64, 512
-_MOST_CALLS = 1000
-_MOST_TOKENS = 10**9
-_MOST_LOGPROBS = 20
+_MAX_METADATA, _MAX_KEY_LENGTH, _MAX_VALUE_LENGTH = 16, 64, 512
+_MAX_CALLS = 1000
+_MAX_TOKENS = 10**9
+_MAX_LOGPROBS = 20
 _encode = msgspec.json.encode
 
 
@@ -188,7 +188,7 @@ def _compaction(fields: Fields) -> CompactionOptions | None:
         each = Fields(entry if isinstance(entry, dict) else {}, f"context_management[{at}]")
         if not each.one_of("type", ("compaction",)):
             raise each.wrong("type", "must be compaction")
-        options = CompactionOptions(each.integer("compact_threshold", 1, _MOST_TOKENS))
+        options = CompactionOptions(each.integer("compact_threshold", 1, _MAX_TOKENS))
     return options
 
 
@@ -222,14 +222,14 @@ def _parameters(fields: Fields, *, logprobs: bool) -> dict[str, Any]:
     parameters = {
         "temperature": fields.number("temperature", 0, 2),
         "top_p": fields.number("top_p", 0, 1),
-        "max_completion_tokens": fields.integer("max_output_tokens", 1, turn_settings.MOST_ANSWER_TOKENS),
+        "max_completion_tokens": fields.integer("max_output_tokens", 1, turn_settings.MAX_ANSWER_TOKENS),
         "reasoning_effort": fields.object("reasoning").one_of("effort", items.EFFORTS) or None,
         "verbosity": text.one_of("verbosity", ("low", "medium", "high")) or None,
         "response_format": _format(text.object("format")),
         "logprobs": logprobs or None,
-        "top_logprobs": fields.integer("top_logprobs", 0, _MOST_LOGPROBS) if logprobs else None,
+        "top_logprobs": fields.integer("top_logprobs", 0, _MAX_LOGPROBS) if logprobs else None,
     }
-    fields.integer("max_tool_calls", 1, _MOST_CALLS)
+    fields.integer("max_tool_calls", 1, _MAX_CALLS)
     fields.one_of("truncation", ("auto", "disabled"))
     fields.one_of("service_tier", _TIERS)
     return {name: value for name, value in parameters.items() if value is not None}
@@ -262,13 +262,13 @@ def metadata(fields: Fields) -> dict[str, str]:
         InvalidRequest: There are too many pairs, or a key or a value is too long, or a value is not a string.
     """
     pairs = dict(fields.members())
-    if len(pairs) > _MOST_METADATA:
-        raise InvalidRequest(f"metadata may have at most {_MOST_METADATA} pairs.", field="metadata")
+    if len(pairs) > _MAX_METADATA:
+        raise InvalidRequest(f"metadata may have at most {_MAX_METADATA} pairs.", field="metadata")
     for key, value in pairs.items():
-        if not isinstance(value, str) or len(value) > _LONGEST_VALUE or len(key) > _LONGEST_KEY:
+        if not isinstance(value, str) or len(value) > _MAX_VALUE_LENGTH or len(key) > _MAX_KEY_LENGTH:
             raise InvalidRequest(
-                f"metadata: a key may have at most {_LONGEST_KEY} characters, and a value must be a string of at "
-                f"most {_LONGEST_VALUE} characters.",
+                f"metadata: a key may have at most {_MAX_KEY_LENGTH} characters, and a value must be a string of "
+                f"at most {_MAX_VALUE_LENGTH} characters.",
                 field="metadata",
             )
     return pairs

@@ -17,7 +17,7 @@ CUSTOM_INPUT = "input"
 """The name of the only argument of the function that replaces a custom tool."""
 
 _KIND = re.compile(r"[a-z0-9_.-]{1,64}")
-_MOST_RESULTS = 50
+_MAX_RESULTS = 50
 _MODES = ("none", "auto", "required")
 FILE_SEARCH = "file_search"
 
@@ -197,7 +197,7 @@ def _file_search(tool: Fields) -> FileSearch:
     return FileSearch(
         tuple(keys.index_name(name, field) for name in names),
         field,
-        tool.integer("max_num_results", 1, _MOST_RESULTS),
+        tool.integer("max_num_results", 1, _MAX_RESULTS),
         ranking.number("score_threshold", 0, 1) or None,
         _filters(tool.object("filters")),
         weight,
