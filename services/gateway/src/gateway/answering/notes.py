@@ -41,7 +41,7 @@ SEARCH_ORDER, NO_MINIMUM = "the order is that of the search", "no passage was om
 
 
 def not_ranked(found: Selection | None, retrieval: Retrieval) -> str:
-    """Return the reason for results without the requested reranking, or empty if the results are reranked."""
+    """Return why the results lack the requested reranking, or an empty string if they are reranked."""
     least = retrieval.minimum_reranker_score is not None
     if found is None or not found.passages or not (least or retrieval.semantic_ranker):
         return ""

@@ -23,7 +23,7 @@ from gateway.domain.chat_history import MAX_CONVERSATIONS, Conversation, Convers
 
 # NATS accepts 1 MiB per message, including headers and subject.
 _MAX_BYTES = 1_000_000
-_WHAT = "The chat history"
+_TARGET = "The chat history"
 
 
 class NatsHistory:
@@ -60,8 +60,8 @@ class NatsHistory:
         saved = Conversation(conversation_id, title, time.time_ns() // 1_000_000)
         # Write the head last, so that each listed conversation has its messages.
         answers_key = keys.history_answers_key(principal.tenant, principal.owner, conversation_id)
-        await call_nats(bucket.put(answers_key, packed), deadline, _WHAT)
-        await call_nats(bucket.put(head_key, msgspec.json.encode(saved)), deadline, _WHAT)
+        await call_nats(bucket.put(answers_key, packed), deadline, _TARGET)
+        await call_nats(bucket.put(head_key, msgspec.json.encode(saved)), deadline, _TARGET)
         for former in principal.owners[1:]:
             await self._purge(bucket, principal.tenant, former, conversation_id, deadline)
         return saved
@@ -95,9 +95,9 @@ class NatsHistory:
         bucket = await self._bucket()
         # Delete all entries instead of the listed conversations, because an interrupted save may have left messages
         # without a head.
-        names = await call_nats(key_value.names(bucket, keys.history_of(tenant, owner)), deadline, _WHAT)
+        names = await call_nats(key_value.names(bucket, keys.history_of(tenant, owner)), deadline, _TARGET)
         for name in names:
-            await call_nats(bucket.purge(name), deadline, _WHAT)
+            await call_nats(bucket.purge(name), deadline, _TARGET)
         return len({name.rpartition(".")[2] for name in names})
 
     async def _get(
@@ -112,21 +112,21 @@ class NatsHistory:
         *others, last = principal.owners
         for owner in others:
             with contextlib.suppress(KeyNotFoundError):
-                return await call_nats(bucket.get(key(principal.tenant, owner, conversation_id)), deadline, _WHAT)
-        return await call_nats(bucket.get(key(principal.tenant, last, conversation_id)), deadline, _WHAT)
+                return await call_nats(bucket.get(key(principal.tenant, owner, conversation_id)), deadline, _TARGET)
+        return await call_nats(bucket.get(key(principal.tenant, last, conversation_id)), deadline, _TARGET)
 
     async def _purge(
         self, bucket: KeyValue, tenant: str, owner: str, conversation_id: str, deadline: Deadline
     ) -> None:
         for key in (keys.history_head_key, keys.history_answers_key):
-            await call_nats(bucket.purge(key(tenant, owner, conversation_id)), deadline, _WHAT)
+            await call_nats(bucket.purge(key(tenant, owner, conversation_id)), deadline, _TARGET)
 
     async def _heads(self, bucket: KeyValue, principal: Principal, deadline: Deadline) -> list[Conversation]:
         found: dict[str, Conversation] = {}
         for owner in reversed(principal.owners):
             # Read only the heads, because a list of all keys would read the whole bucket.
             entries = await call_nats(
-                key_value.stored(bucket, keys.history_of(principal.tenant, owner, "head")), deadline, _WHAT
+                key_value.stored(bucket, keys.history_of(principal.tenant, owner, "head")), deadline, _TARGET
             )
             heads = [msgspec.json.decode(entry.value or b"", type=Conversation) for entry in entries]
             found |= {each.id: each for each in heads}

@@ -18,7 +18,7 @@ from servicekit.errors import PayloadTooLarge
 
 from gateway.clients.nats_calls import call_nats
 
-_WHAT = "The store of large responses"
+_TARGET = "The store of large responses"
 _STREAM = f"OBJ_{response_keys.LARGE_RESPONSES_BUCKET}"
 _PIECE = 512 * 1024
 _MAX_BYTES = 16 * 1024 * 1024
@@ -65,7 +65,7 @@ class LargeResponses:
         subject, first = response_keys.large_response(key, name), 0
         for begin in range(0, len(data), _PIECE):
             sent = jetstream.publish(subject, data[begin : begin + _PIECE], stream=_STREAM)
-            ack = await call_nats(sent, deadline, _WHAT)
+            ack = await call_nats(sent, deadline, _TARGET)
             first = first or ack.seq
         return Pieces(name, len(data), first)
 
@@ -75,7 +75,7 @@ class LargeResponses:
         subject = response_keys.large_response(key, pieces.name)
         while len(found) < pieces.size:
             request = jetstream.get_msg(_STREAM, seq=position, subject=subject, next=True)
-            message = await call_nats(_found(request), deadline, _WHAT)
+            message = await call_nats(_found(request), deadline, _TARGET)
             if message is None:
                 return None
             found += message.data or b""
@@ -100,7 +100,7 @@ class LargeResponses:
             before: The position of the first piece to keep. None deletes all pieces.
         """
         purged = jetstream.purge_stream(_STREAM, seq=before, subject=response_keys.large_response(key, version))
-        await call_nats(_found(purged), deadline, _WHAT)
+        await call_nats(_found(purged), deadline, _TARGET)
 
 
 async def _found(call: Coroutine[Any, Any, T]) -> T | None:

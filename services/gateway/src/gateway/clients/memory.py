@@ -13,7 +13,7 @@ from gateway.clients.nats_calls import call_nats
 from gateway.domain.memory import StoredSession
 from gateway.domain.turn import Message
 
-_WHAT = "The memory of conversations"
+_TARGET = "The memory of conversations"
 _messages_decoder = msgspec.json.Decoder(list[tuple[str, str]])
 
 
@@ -30,14 +30,14 @@ class NatsMemory:
     async def begin(self, principal: Principal, profile: str, name: str, deadline: Deadline) -> StoredSession:
         """See `ports.memory.Memory`."""
         bucket = await self._bucket()
-        revision = await call_nats(bucket.put(_key(principal, profile, name), b"[]"), deadline, _WHAT)
+        revision = await call_nats(bucket.put(_key(principal, profile, name), b"[]"), deadline, _TARGET)
         return StoredSession((), revision)
 
     async def read(self, principal: Principal, profile: str, name: str, deadline: Deadline) -> StoredSession | None:
         """See `ports.memory.Memory`."""
         bucket = await self._bucket()
         try:
-            entry = await call_nats(bucket.get(_key(principal, profile, name)), deadline, _WHAT)
+            entry = await call_nats(bucket.get(_key(principal, profile, name)), deadline, _TARGET)
         except KeyNotFoundError:
             return None
         stored_messages = _messages_decoder.decode(entry.value or b"[]")
@@ -56,7 +56,7 @@ class NatsMemory:
         bucket = await self._bucket()
         value = msgspec.json.encode([(message.role, message.text) for message in messages])
         return await call_nats(
-            key_value.accepted(bucket.update(_key(principal, profile, name), value, revision)), deadline, _WHAT
+            key_value.accepted(bucket.update(_key(principal, profile, name), value, revision)), deadline, _TARGET
         )
 
     async def delete(self, principal: Principal, profile: str, name: str, deadline: Deadline) -> bool:
@@ -64,15 +64,15 @@ class NatsMemory:
         if await self.read(principal, profile, name, deadline) is None:
             return False
         bucket = await self._bucket()
-        await call_nats(bucket.purge(_key(principal, profile, name)), deadline, _WHAT)
+        await call_nats(bucket.purge(_key(principal, profile, name)), deadline, _TARGET)
         return True
 
     async def forget(self, tenant: str, owner: str, deadline: Deadline) -> int:
         """See `ports.memory.Memory`."""
         bucket = await self._bucket()
-        session_keys = await call_nats(key_value.names(bucket, keys.of_user(tenant, owner)), deadline, _WHAT)
+        session_keys = await call_nats(key_value.names(bucket, keys.of_user(tenant, owner)), deadline, _TARGET)
         for key in session_keys:
-            await call_nats(bucket.purge(key), deadline, _WHAT)
+            await call_nats(bucket.purge(key), deadline, _TARGET)
         return len(session_keys)
 
 

@@ -21,7 +21,7 @@ NATS_FAILURES = (TimeoutError, OSError, nats.errors.Error, nats.js.errors.Error)
 """The errors of a call to NATS that failed."""
 
 
-async def call_nats(operation: Coroutine[Any, Any, T], deadline: Deadline, what: str, at_most: float = 30.0) -> T:
+async def call_nats(operation: Coroutine[Any, Any, T], deadline: Deadline, target: str, at_most: float = 30.0) -> T:
     """Await a call to NATS until the deadline, and return its result.
 
     Errors about a missing key or object are raised unchanged.
@@ -29,8 +29,8 @@ async def call_nats(operation: Coroutine[Any, Any, T], deadline: Deadline, what:
     Args:
         operation: The coroutine of the call.
         deadline: The time by which the call must end.
-        what: The name of the target, for errors and metrics. The number of names must be small, because each name
-            has its own time series.
+        target: The name of the store or queue, for errors and metrics. The number of names must be small, because
+            each name has its own time series.
         at_most: The maximum number of seconds, even if the deadline is later.
 
     Raises:
@@ -42,7 +42,7 @@ async def call_nats(operation: Coroutine[Any, Any, T], deadline: Deadline, what:
     except DeadlineExceeded:
         operation.close()  # Python warns about a coroutine that was never awaited
         raise
-    labels = {"causeway.what": what.removeprefix("The ")}
+    labels = {"causeway.what": target.removeprefix("The ")}
     begin = time.perf_counter()
     try:
         # Not `wait_for`, which loses a cancellation that arrives together with the result (Python 3.11).
@@ -53,7 +53,7 @@ async def call_nats(operation: Coroutine[Any, Any, T], deadline: Deadline, what:
     except NATS_FAILURES as error:
         labels["error.type"] = "Unavailable"
         if is_full(error):
-            raise Unavailable(f"{what} is full. Try again later.", retry_after=30) from error
-        raise Unavailable(f"{what} cannot be reached. Try again shortly.", retry_after=2) from error
+            raise Unavailable(f"{target} is full. Try again later.", retry_after=30) from error
+        raise Unavailable(f"{target} cannot be reached. Try again shortly.", retry_after=2) from error
     finally:
         _calls.record(time.perf_counter() - begin, labels)

@@ -19,7 +19,7 @@ from servicekit.principal import Principal
 from gateway.clients.file_cache import FileCache
 from gateway.clients.nats_calls import call_nats
 
-_WHAT = "The original of the document"
+_TARGET = "The original of the document"
 _AT_ONCE = 8
 _REMOVE_SECONDS = 10.0
 _log = structlog.get_logger(__name__)
@@ -48,7 +48,7 @@ class CachedOriginals:
         async def fetch(path: Path) -> None:
             with path.open("wb") as file:
                 # No limit other than the deadline, because the original may be large.
-                await call_nats(self._store.read(name, file), deadline, _WHAT, at_most=math.inf)
+                await call_nats(self._store.read(name, file), deadline, _TARGET, at_most=math.inf)
 
         async with self._cache.file(name, size_bytes, fetch) as path:
             yield path
@@ -67,6 +67,6 @@ class CachedOriginals:
 
     async def _remove(self, name: str) -> None:
         try:
-            await call_nats(self._store.remove(name), Deadline.after(_REMOVE_SECONDS), _WHAT)
+            await call_nats(self._store.remove(name), Deadline.after(_REMOVE_SECONDS), _TARGET)
         except Unavailable as error:
             _log.warning("an original is left behind", name=name, error=error.message)

@@ -14,7 +14,7 @@ from gateway.clients.nats_calls import call_nats
 from gateway.domain import Passage
 
 _log = structlog.get_logger(__name__)
-_WHAT = "The pictures of documents"
+_TARGET = "The pictures of documents"
 _FORGET_SECONDS = 10.0
 
 
@@ -33,7 +33,7 @@ class NatsPictures:
         bucket = (await self._transport()).pictures
         key = keys.picture_key(principal.tenant, passage.index, passage.document_id, passage.sha256, passage.page)
         try:
-            entry = await call_nats(bucket.get(key), deadline, _WHAT)
+            entry = await call_nats(bucket.get(key), deadline, _TARGET)
         except KeyNotFoundError:
             return None
         return entry.value
@@ -49,6 +49,6 @@ class NatsPictures:
         try:
             transport = await self._transport()
             for pattern in patterns:
-                await call_nats(transport.remove_pictures(pattern), deadline, _WHAT)
+                await call_nats(transport.remove_pictures(pattern), deadline, _TARGET)
         except CausewayError as error:
             _log.warning("pictures could not be deleted", index=index, documents=document_ids, error=error.message)

@@ -17,7 +17,7 @@ from servicekit.errors import PayloadTooLarge, RateLimited
 from gateway.clients.nats_calls import call_nats
 from gateway.domain.response_jobs import ResponseJob
 
-_WHAT = "The queue of responses"
+_TARGET = "The queue of responses"
 _STREAM = response_keys.RESPONSE_JOB_STREAM
 _MAX_BYTES = 1_000_000
 _RETRY_AFTER = 15.0
@@ -79,7 +79,7 @@ class NatsResponseJobs:
         jetstream, tenant = await self._stream(), job.principal.tenant
         await self._check(jetstream, tenant, deadline)
         sent = jetstream.publish(response_keys.response_job(tenant, job.name), packed, stream=_STREAM)
-        await call_nats(sent, deadline, _WHAT)
+        await call_nats(sent, deadline, _TARGET)
 
     async def _check(self, jetstream: JetStreamContext, tenant: str, deadline: Deadline) -> None:
         """Refuse a job of a tenant with too many jobs.
@@ -93,7 +93,7 @@ class NatsResponseJobs:
         left = self._left.pop(tenant, 0)
         if left <= 0:
             pattern = response_keys.response_jobs_of(tenant)
-            info = await call_nats(jetstream.stream_info(_STREAM, pattern), deadline, _WHAT)
+            info = await call_nats(jetstream.stream_info(_STREAM, pattern), deadline, _TARGET)
             room = self._most - len(info.state.subjects or ())
             if room <= 0:
                 message = f"background: {self._most} of your responses wait or run. Try again later."
@@ -109,9 +109,9 @@ class NatsResponseJobs:
         jetstream = await self._stream()
         if self._pulling is None:
             binding = jetstream.pull_subscribe_bind(response_keys.RESPONSE_RUNNERS, stream=_STREAM)
-            self._pulling = await call_nats(binding, Deadline.after(seconds), _WHAT)
+            self._pulling = await call_nats(binding, Deadline.after(seconds), _TARGET)
         fetch = _next(self._pulling, seconds)
-        message = await call_nats(fetch, Deadline.after(seconds + 5), _WHAT)
+        message = await call_nats(fetch, Deadline.after(seconds + 5), _TARGET)
         return None if message is None else NatsTakenJob(message)
 
 

@@ -24,7 +24,7 @@ from servicekit.principal import Principal
 from gateway.clients.nats_calls import call_nats
 from gateway.domain.response_log import Entry
 
-_WHAT = "The log of responses"
+_TARGET = "The log of responses"
 _STREAM = response_keys.RESPONSE_LOG_STREAM
 _SEQUENCE, _LAST, _ROLLUP = "Nats-Sequence", "Nats-Last-Sequence", "Nats-Rollup"
 _WRONG_LAST = 10071
@@ -78,7 +78,7 @@ class NatsResponseLog:
             jetstream = await self._stream()
             try:
                 ack = await call_nats(
-                    _fenced(jetstream, subject, message, after), deadline, _WHAT, at_most=_TRY_SECONDS
+                    _fenced(jetstream, subject, message, after), deadline, _TARGET, at_most=_TRY_SECONDS
                 )
             except (Unavailable, Conflict) as error:
                 # The stream may have stored the message even though the acknowledgement was lost.
@@ -105,12 +105,12 @@ class NatsResponseLog:
     async def read(self, principal: Principal, name: str, after: int, deadline: Deadline) -> Sequence[Entry]:
         """See `ports.response_log.ResponseLog`."""
         jetstream = await self._stream()
-        return await call_nats(_batch(jetstream, _subject(principal, name), after), deadline, _WHAT)
+        return await call_nats(_batch(jetstream, _subject(principal, name), after), deadline, _TARGET)
 
     async def last(self, principal: Principal, name: str, deadline: Deadline) -> Entry | None:
         """See `ports.response_log.ResponseLog`."""
         jetstream = await self._stream()
-        return await call_nats(_last(jetstream, _subject(principal, name)), deadline, _WHAT, at_most=_TRY_SECONDS)
+        return await call_nats(_last(jetstream, _subject(principal, name)), deadline, _TARGET, at_most=_TRY_SECONDS)
 
     @contextlib.asynccontextmanager
     async def watch(
@@ -126,7 +126,7 @@ class NatsResponseLog:
         jetstream = await self._stream()
         client = jetstream._nc  # the library has no public access to the client
         live = response_keys.response_live(principal.tenant, principal.owner, name)
-        subscription = await call_nats(client.subscribe(live, cb=take), deadline, _WHAT)
+        subscription = await call_nats(client.subscribe(live, cb=take), deadline, _TARGET)
         try:
             yield
         finally:
@@ -151,11 +151,11 @@ class NatsResponseLog:
         rolled = jetstream.publish(
             subject, message, stream=_STREAM, headers={_ROLLUP: "sub"}, msg_ttl=_TOMBSTONE_SECONDS
         )
-        await call_nats(rolled, deadline, _WHAT)
+        await call_nats(rolled, deadline, _TARGET)
 
     async def _logs(self, pattern: str, deadline: Deadline) -> list[str]:
         jetstream = await self._stream()
-        info = await call_nats(jetstream.stream_info(_STREAM, pattern), deadline, _WHAT)
+        info = await call_nats(jetstream.stream_info(_STREAM, pattern), deadline, _TARGET)
         return list(info.state.subjects or ())
 
     async def _make_room(self, tenant: str, deadline: Deadline) -> None:
@@ -168,7 +168,7 @@ class NatsResponseLog:
             found = sorted(await self._logs(response_keys.response_logs_of(tenant), deadline), key=_age)
             jetstream = await self._stream()
             for subject in found[: max(0, len(found) - self._most + 1)]:
-                await call_nats(jetstream.purge_stream(_STREAM, subject=subject), deadline, _WHAT)
+                await call_nats(jetstream.purge_stream(_STREAM, subject=subject), deadline, _TARGET)
             left = max(1, self._most // 10, self._most - len(found))
         self._left[tenant] = left - 1
         while len(self._left) > _MAX_TENANTS:

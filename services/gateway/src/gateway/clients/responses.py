@@ -21,7 +21,7 @@ from gateway.clients.large_responses import LargeResponses, Pieces
 from gateway.clients.nats_calls import call_nats
 from gateway.domain.responses import RESPONSE, Item, Owned, OwnedPage, Stored, is_id
 
-_WHAT = "The store of responses"
+_TARGET = "The store of responses"
 # NATS limits a message to 1 MiB, including its headers and subject.
 _MAX_BYTES = 1_000_000
 _LARGE = 64 * 1024
@@ -77,7 +77,7 @@ class NatsResponses:
         bucket, key = await self._bucket(), _key(principal, stored.id)
         value, pieces = await self._written(key, stored, principal.owner, deadline)
         await self._make_room(bucket, principal.tenant, principal.owner, deadline)
-        revision = await call_nats(bucket.put(key, value), deadline, _WHAT)
+        revision = await call_nats(bucket.put(key, value), deadline, _TARGET)
         if pieces is not None:
             await self._large.delete(bucket._js, key, deadline, before=pieces.first)
         return replace(stored, revision=revision)
@@ -86,7 +86,7 @@ class NatsResponses:
         """See `ports.responses.ResponseStore`."""
         bucket, key = await self._bucket(), _key(principal, stored.id)
         value, pieces = await self._written(key, stored, principal.owner, deadline)
-        revision = await call_nats(_updated(bucket, key, value, stored.revision), deadline, _WHAT)
+        revision = await call_nats(_updated(bucket, key, value, stored.revision), deadline, _TARGET)
         if pieces is not None and revision is not None:
             await self._large.delete(bucket._js, key, deadline, before=pieces.first)
         elif pieces is not None:
@@ -122,7 +122,7 @@ class NatsResponses:
         bucket = await self._bucket()
         found = await self._names(bucket, tenant, owner, deadline)
         for name in found:
-            await call_nats(bucket.purge(name, _MARKER), deadline, _WHAT)
+            await call_nats(bucket.purge(name, _MARKER), deadline, _TARGET)
         await self._large.delete(bucket._js, keys.of_user(tenant, owner), deadline)
         return len(found)
 
@@ -130,7 +130,7 @@ class NatsResponses:
         """See `ports.responses.ResponseStore`."""
         bucket = await self._bucket()
         listed = await call_nats(
-            key_value.recent_names(bucket, response_keys.tenant_responses(tenant)), deadline, _WHAT
+            key_value.recent_names(bucket, response_keys.tenant_responses(tenant)), deadline, _TARGET
         )
         last = _age(token) or _AFTER_ALL
         older = [name for name in listed if is_id(_id(name), RESPONSE) and _age(name) < last]
@@ -143,7 +143,7 @@ class NatsResponses:
         """See `ports.responses.ResponseStore`."""
         bucket = await self._bucket()
         pattern = response_keys.tenant_responses(tenant, name)
-        listed = await call_nats(key_value.recent_names(bucket, pattern), deadline, _WHAT)
+        listed = await call_nats(key_value.recent_names(bucket, pattern), deadline, _TARGET)
         return await _owned(bucket, listed[0], deadline) if listed else None
 
     async def _make_room(self, bucket: KeyValue, tenant: str, owner: str, deadline: Deadline) -> None:
@@ -162,7 +162,7 @@ class NatsResponses:
             self._left.popitem(last=False)
 
     async def _purge(self, bucket: KeyValue, key: str, deadline: Deadline) -> None:
-        await call_nats(bucket.purge(key, _MARKER), deadline, _WHAT)
+        await call_nats(bucket.purge(key, _MARKER), deadline, _TARGET)
         await self._large.delete(bucket._js, key, deadline)
 
     async def _written(
@@ -181,13 +181,13 @@ class NatsResponses:
     async def _names(self, bucket: KeyValue, tenant: str, owner: str, deadline: Deadline) -> list[str]:
         """Return the keys of a user's records."""
         pattern = keys.of_user(tenant, owner)
-        return await call_nats(key_value.names(bucket, pattern), deadline, _WHAT)
+        return await call_nats(key_value.names(bucket, pattern), deadline, _TARGET)
 
 
 async def _read(bucket: KeyValue, key: str, deadline: Deadline) -> tuple[_Record, Stored, int] | None:
     """Return a record, its domain object, and its size with its pieces, or None if the key does not exist."""
     try:
-        entry = await call_nats(bucket.get(key), deadline, _WHAT)
+        entry = await call_nats(bucket.get(key), deadline, _TARGET)
     except KeyNotFoundError:
         return None
     value = entry.value or b""

@@ -85,7 +85,7 @@ class Exchange(Protocol):
     """Additional headers of the response."""
 
     def render(self, batch: Batch) -> bytes:
-        """Return the next bytes of a streamed answer, or empty if the gateway has nothing to send yet."""
+        """Return the next bytes of a streamed answer, or empty bytes if there is nothing to send yet."""
         ...
 
     def render_failure(self, error: CausewayError) -> bytes:

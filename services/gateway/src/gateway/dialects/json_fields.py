@@ -104,7 +104,7 @@ class Fields:
         return value
 
     def text(self, name: str) -> str:
-        """Return a string; empty if absent."""
+        """Return a string; the empty string if absent."""
         # Most members are absent. An absent member needs only one look-up.
         return "" if self._members.get(name) is None else self._typed(name, str)
 
@@ -127,14 +127,14 @@ class Fields:
         return value
 
     def one_of(self, name: str, allowed: tuple[str, ...]) -> str:
-        """Return a string, which must be one of the allowed values; empty if absent."""
+        """Return a string, which must be one of the allowed values; the empty string if absent."""
         value = self.text(name)
         if value and value not in allowed:
             raise self.wrong(name, f"must be one of {', '.join(allowed)}")
         return value
 
     def object(self, name: str) -> "Fields":
-        """Return an object; empty if absent."""
+        """Return an object; an empty object if absent."""
         return Fields(self._typed(name, dict) or {}, self.path(name))
 
     def items(self, name: str) -> list[Any] | None:
@@ -143,7 +143,7 @@ class Fields:
         return value
 
     def texts(self, name: str) -> tuple[str, ...]:
-        """Return the strings of a list, or a single string as a tuple of one; empty if absent."""
+        """Return the strings of a list, or a single string as a tuple of one; an empty tuple if absent."""
         value = self._members.get(name)
         if value is None or value == "":
             return ()

@@ -50,7 +50,7 @@ def client_error(error: CausewayError) -> CausewayError:
 
 
 def message_of(body: str) -> str:
-    """Return the message of an error in OpenAI's format; empty for another format."""
+    """Return the message of an error in OpenAI's format, or an empty string for another format."""
     with contextlib.suppress(msgspec.DecodeError, UnicodeDecodeError):
         return msgspec.json.decode(body, type=_Nested).error.message
     with contextlib.suppress(msgspec.DecodeError, UnicodeDecodeError):

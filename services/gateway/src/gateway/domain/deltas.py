@@ -165,7 +165,7 @@ def members_of(raw_json: bytes) -> dict[str, Any]:
 
 
 def choices_of(completion: Mapping[str, Any]) -> list[dict[str, Any]]:
-    """Return the choices of an answer that a model server sent in one piece; empty if it has no choices.
+    """Return the choices of a complete (not streamed) answer of a model server; an empty list if it has none.
 
     Raises:
         Unavailable: A choice, a message or a tool call is not a JSON object.

@@ -203,7 +203,7 @@ class Tokens:
 
 
 def _texts(claims: Mapping[str, Any], name: str) -> tuple[str, ...]:
-    """Return the values of a claim, a text or a list; empty if the claim is missing or has another type.
+    """Return the strings of a claim, which is a string or a list; an empty tuple for a missing or other claim.
 
     Raises:
         Unauthenticated: The claim contains a lone surrogate, which UTF-8 cannot encode.

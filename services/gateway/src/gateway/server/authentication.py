@@ -1,4 +1,4 @@
-"""The ASGI middleware that identifies the caller. FastAPI's dependencies do not apply to raw routes."""
+"""The ASGI middleware that identifies the caller. FastAPI's dependencies do not apply to raw ASGI routes."""
 
 from typing import Protocol
 

@@ -195,6 +195,6 @@ class Measured:
 
 def _name(scope: Scope) -> str | None:
     if "http.route" in scope:
-        return _CHAT  # only raw routes set this key
+        return _CHAT  # only raw ASGI routes set this key
     route = getattr(scope.get("route"), "path", "")
     return _ROUTES.get((scope["method"], route))

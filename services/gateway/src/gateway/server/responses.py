@@ -1,4 +1,4 @@
-"""Sends complete answers as ASGI messages, for raw routes and middleware."""
+"""Sends complete answers as ASGI messages, for raw ASGI routes and middleware."""
 
 from collections.abc import Callable, Mapping, Sequence
 

@@ -116,7 +116,7 @@ def objects(raw: Raw, name: str, *, empty: bool = False) -> list[dict[str, Any]]
 
 
 def choice(raw: Raw, name: str, allowed: Collection[str]) -> str:
-    """Return one of the allowed words; empty if absent.
+    """Return one of the allowed words, or an empty string if the member is absent.
 
     Raises:
         Unprocessable: The value is not an allowed word.

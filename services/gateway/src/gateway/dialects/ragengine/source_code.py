@@ -53,7 +53,7 @@ _splitting = msgspec.json.Decoder(_Splitting)
 
 
 def suffix_of_code(metadata_json: bytes, path: str) -> str:
-    """Return the file suffix of a document's language, or empty if the document is not code.
+    """Return the file suffix of a document's programming language, or an empty string if it is not code.
 
     Args:
         metadata_json: The metadata as a JSON object.

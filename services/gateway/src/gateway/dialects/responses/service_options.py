@@ -63,7 +63,7 @@ def shown(fields: Fields) -> dict[str, Any]:
 
 
 def prompt_name(fields: Fields) -> str:
-    """Return the name of the assistant that a request names as its prompt, or empty.
+    """Return the name of the assistant that a request names as its prompt, or an empty string.
 
     Raises:
         InvalidRequest: Assistants do not support a member of the prompt, or the request names another model.
