@@ -59,20 +59,20 @@ class Compaction:
             InvalidRequest: The turn requests only a summary, and its model cannot follow instructions.
         """
         options = turn.compaction
-        if options is None or not (options.alone or _replaceable(turn)):
+        if options is None or not (options.summary_only or _replaceable(turn)):
             return False
         tools = [turn.original.tools_json.decode()] if turn.original.tools_json else []
         messages = prompts.compose(turn, ())
         counts = await self._generator.count_tokens(turn.principal, turn.model, tools, messages, deadline)
         if counts.only_quotes:
-            if options.alone:
+            if options.summary_only:
                 raise InvalidRequest(
                     "model: this model only quotes and cannot summarise. Name another model.", field="model"
                 )
             return False
         threshold = int(counts.context_window * WINDOW_SHARE) if options.threshold is None else options.threshold
         is_known = options.threshold is not None or bool(counts.context_window)
-        return options.alone or (is_known and counts.messages + sum(counts.texts) > threshold)
+        return options.summary_only or (is_known and counts.messages + sum(counts.texts) > threshold)
 
     async def events(
         self,
@@ -97,7 +97,7 @@ class Compaction:
         """
         pieces: list[str] = []
         finish, summary_usage = Finish(0, "stop"), Usage(0, 0)
-        begun, alone = False, turn.compaction is not None and turn.compaction.alone
+        begun, summary_only = False, turn.compaction is not None and turn.compaction.summary_only
         summary_turn = _summary_request(turn)
         async with aclosing(
             self._generation.events(_prompt(summary_turn), summary_turn, timeline, deadline)
@@ -120,9 +120,9 @@ class Compaction:
         if finish.reason != "content_filter":
             if not summary:
                 raise Unavailable("The model wrote no summary. Repeat the request.", retry_after=1)
-            yield [CompactionDone(summary, alone)]
+            yield [CompactionDone(summary, summary_only)]
             turn = compacted(turn, summary)
-        if alone:
+        if summary_only:
             yield [finish, summary_usage]
             return
         async with aclosing(answer(turn)) as batches:

@@ -151,11 +151,11 @@ class CompactionDone:
 
     Attributes:
         summary: The text of the summary.
-        alone: Whether no answer follows.
+        summary_only: Whether no answer follows.
     """
 
     summary: str
-    alone: bool = False
+    summary_only: bool = False
 
 
 @dataclass(frozen=True, slots=True)

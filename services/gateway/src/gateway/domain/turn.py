@@ -238,11 +238,11 @@ class CompactionOptions:
     Attributes:
         threshold: The number of tokens above which the model summarises the conversation. None derives it from the
             model's context window.
-        alone: Whether to generate only a summary, even of a short conversation.
+        summary_only: Whether to generate only a summary, even of a short conversation.
     """
 
     threshold: int | None = None
-    alone: bool = False
+    summary_only: bool = False
 
 
 @dataclass(frozen=True, slots=True)

@@ -84,9 +84,10 @@ class Responses:
             turn = replace(turn, truncates=True)
         if exchange_type.compacts or checked.compaction is not None:
             turn = replace(
-                turn, compaction=CompactionOptions(alone=True) if exchange_type.compacts else checked.compaction
+                turn,
+                compaction=CompactionOptions(summary_only=True) if exchange_type.compacts else checked.compaction,
             )
-            if turn.compaction is not None and turn.compaction.alone:
+            if turn.compaction is not None and turn.compaction.summary_only:
                 turn = replace(turn, retrieval=Retrieval(), searching=None)
         named = bool(checked.fields.get("index_name"))
         return exchange_type(turn, checked, request.before, sealed, streaming=chat.streaming, sources=named)

@@ -151,7 +151,7 @@ class ResponsesExchange:
             elif type(event) is CompactionBegun:
                 self._begin()
             elif type(event) is CompactionDone:
-                self._output.compact(Summary(event.summary, whole=not event.alone).sealed(self._sealed))
+                self._output.compact(Summary(event.summary, whole=not event.summary_only).sealed(self._sealed))
             elif type(event) is SearchBegun:
                 self._begin()
                 self._output.begin_search()

@@ -161,7 +161,7 @@ def read(body: bytes, before: Sequence[Item], sealed: Sealed, *, refuse_unknown:
     body = _encode(chat)
     compaction = _compaction(fields)
     if conversation.compacts:
-        compaction = CompactionOptions(alone=True)
+        compaction = CompactionOptions(summary_only=True)
     return CheckedRequest(
         fields=fields,
         model=model,
