@@ -98,7 +98,7 @@ async def _filled(directory: Path, events: bytes, response: dict[str, Any], coun
         async def the_stream() -> Any:
             return jetstream
 
-        store, log = NatsResponses(the_bucket, the_stream, most=count), NatsResponseLog(the_stream, most=count)
+        store, log = NatsResponses(the_bucket, the_stream, limit=count), NatsResponseLog(the_stream, limit=count)
         left = iter(range(count))
 
         async def fill() -> None:

@@ -31,9 +31,9 @@ def soon() -> Deadline:
 @pytest.fixture(params=["fake", "nats"])
 def history(request: pytest.FixtureRequest) -> History:
     if request.param == "fake":
-        return FakeHistory(most=MOST)
+        return FakeHistory(limit=MOST)
     link: NatsLink = request.getfixturevalue("link")
-    return NatsHistory(link.history, most=MOST)
+    return NatsHistory(link.history, limit=MOST)
 
 
 async def test_a_conversation_is_kept_as_it_was_saved(history: History) -> None:

@@ -193,7 +193,7 @@ async def test_lanes_leave_space_for_other_tenants(link: NatsLink) -> None:
 
 async def test_a_full_queue_refuses_uploads(link: NatsLink) -> None:
     """A tenant above its share gets RateLimited, and a full queue gives Unavailable. Nothing is stored."""
-    ingest = nats_ingest(link, Backlog(most=3, most_of_tenant=2))
+    ingest = nats_ingest(link, Backlog(limit=3, tenant_limit=2))
     for name in ("a", "b"):
         await ingest.submit(LOCAL, Upload("docs", name, b"x"), soon())
     with pytest.raises(RateLimited) as limited:

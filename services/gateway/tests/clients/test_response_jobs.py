@@ -30,9 +30,9 @@ def soon() -> Deadline:
 @pytest.fixture(params=["fake", "nats"])
 def queue(request: pytest.FixtureRequest) -> ResponseJobs:
     if request.param == "fake":
-        return FakeResponseJobs(most=2)
+        return FakeResponseJobs(limit=2)
     link: NatsLink = request.getfixturevalue("link")
-    return NatsResponseJobs(link.response_jobs, most=2)
+    return NatsResponseJobs(link.response_jobs, limit=2)
 
 
 async def test_a_job_is_done_once(queue: ResponseJobs) -> None:
@@ -71,7 +71,7 @@ async def test_the_jobs_of_a_tenant_are_limited(queue: ResponseJobs) -> None:
 
 async def test_a_high_limit_is_exact_for_one_gateway(link: NatsLink) -> None:
     """A single gateway accepts no job above a tenant's limit, even if it does not count the jobs each time."""
-    queue = NatsResponseJobs(link.response_jobs, most=40)
+    queue = NatsResponseJobs(link.response_jobs, limit=40)
     for _ in range(40):
         await queue.submit(job(), soon())
     with pytest.raises(RateLimited):
@@ -80,7 +80,7 @@ async def test_a_high_limit_is_exact_for_one_gateway(link: NatsLink) -> None:
 
 async def test_a_job_that_is_too_large_is_refused(link: NatsLink) -> None:
     """A job that is too large is refused, and nothing is queued."""
-    queue = NatsResponseJobs(link.response_jobs, most=2)
+    queue = NatsResponseJobs(link.response_jobs, limit=2)
     with pytest.raises(PayloadTooLarge):
         await queue.submit(job(body=b"".join(new_name().encode() for _ in range(90_000))), soon())
     assert await queue.take(0.2) is None

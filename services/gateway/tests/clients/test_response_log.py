@@ -48,9 +48,9 @@ async def read_all(log: ResponseLog, of: str, principal: Principal = ANN, after:
 @pytest.fixture(params=["fake", "nats"])
 def log(request: pytest.FixtureRequest) -> ResponseLog:
     if request.param == "fake":
-        return FakeResponseLog(most=3)
+        return FakeResponseLog(limit=3)
     link: NatsLink = request.getfixturevalue("link")
-    return NatsResponseLog(link.response_log, most=3)
+    return NatsResponseLog(link.response_log, limit=3)
 
 
 async def test_entries_are_written_and_read(log: ResponseLog) -> None:

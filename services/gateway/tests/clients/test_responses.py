@@ -50,9 +50,9 @@ def stored(kind: str = RESPONSE, age: int | None = None) -> Stored:
 @pytest.fixture(params=["fake", "nats"])
 def store(request: pytest.FixtureRequest) -> ResponseStore:
     if request.param == "fake":
-        return FakeResponses(most=3)
+        return FakeResponses(limit=3)
     link: NatsLink = request.getfixturevalue("link")
-    return NatsResponses(link.responses, link.large_responses, most=3)
+    return NatsResponses(link.responses, link.large_responses, limit=3)
 
 
 async def test_a_response_is_stored_and_deleted(store: ResponseStore) -> None:
@@ -182,7 +182,7 @@ async def pieces(link: NatsLink) -> int:
 
 async def test_only_pieces_of_stored_versions_exist(link: NatsLink) -> None:
     """Only the pieces of stored versions exist. The pieces of deleted and displaced responses are removed."""
-    store = NatsResponses(link.responses, link.large_responses, most=3)
+    store = NatsResponses(link.responses, link.large_responses, limit=3)
     assert not await store.delete(ANN, large_one().id, soon())
     bucket = await link.responses()
     one = await store.save(ANN, large_one(), soon())
@@ -204,7 +204,7 @@ async def test_only_pieces_of_stored_versions_exist(link: NatsLink) -> None:
 
 async def test_a_response_with_missing_pieces_is_not_found(link: NatsLink) -> None:
     """A response with missing pieces is not found."""
-    store = NatsResponses(link.responses, link.large_responses, most=3)
+    store = NatsResponses(link.responses, link.large_responses, limit=3)
     one = await store.save(ANN, large_one(), soon())
     jetstream = await link.large_responses()
     config = (await jetstream.stream_info(f"OBJ_{response_keys.LARGE_RESPONSES_BUCKET}")).config
@@ -228,7 +228,7 @@ async def test_a_call_without_nats_is_unavailable(tmp_path: Path) -> None:
     [port] = free_ports(1)
     async with NatsLink(f"nats://127.0.0.1:{port}") as link:
         with pytest.raises(Unavailable, match="store of responses"):
-            await NatsResponses(link.responses, link.large_responses, most=3).read(ANN, stored().id, soon())
+            await NatsResponses(link.responses, link.large_responses, limit=3).read(ANN, stored().id, soon())
 
 
 def test_ids_sort_by_age_and_name_owners() -> None:

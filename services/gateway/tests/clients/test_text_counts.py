@@ -20,7 +20,7 @@ def test_a_cached_count_is_found(entries: dict[tuple[str, str], int]) -> None:
 
 def test_the_least_recently_used_counts_are_dropped() -> None:
     """Above the limit, the least recently used counts are dropped."""
-    counts = TextCounts(most=2)
+    counts = TextCounts(limit=2)
     counts.keep("a", ["x", "y"], [1, 2])
     counts.known("a", ["x"])
     counts.keep("a", ["z"], [3])

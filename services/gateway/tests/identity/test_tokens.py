@@ -215,7 +215,7 @@ async def test_a_cached_token_expires(issuer: Any) -> None:
 
 async def test_the_cache_of_tokens_is_bounded(issuer: Any) -> None:
     """The oldest tokens are removed first."""
-    tokens = tokens_of(issuer, most=3)
+    tokens = tokens_of(issuer, cache_size=3)
     made = [issuer.token(jti=str(number)) for number in range(5)]
     for token in made:
         await tokens.caller(token)

@@ -105,7 +105,7 @@ async def test_a_background_response_must_be_stored(gateway: Any) -> None:
 async def test_a_response_above_the_tenants_limit_is_refused(gateway: Any, fakes: Any) -> None:
     """A response above the tenant's limit is refused with 429, and is not stored."""
     client, _ = gateway
-    fakes.response_jobs.most = 1
+    fakes.response_jobs.limit = 1
     await accepted(client)
     refused = await client.post(PATH, json={"input": "When?", "background": True})
     assert (refused.status_code, refused.headers["retry-after"]) == (429, "15")

@@ -127,17 +127,17 @@ def fits(tokens: Sequence[int], budget: int) -> list[bool]:
     return taken
 
 
-def lower_limits(members_json: bytes, most: int) -> bytes:
+def lower_limits(members_json: bytes, maximum: int) -> bytes:
     """Return an OpenAI request, or some of its members, with a lowered token limit of the answer.
 
     The function changes only the limits that the request contains. All other members keep their bytes.
     """
     members = _object.decode(members_json)
-    limit = msgspec.Raw(b"%d" % most)
-    lowered = {name: limit for name in _LIMITS if name in members and _more(members[name], most)}
+    limit = msgspec.Raw(b"%d" % maximum)
+    lowered = {name: limit for name in _LIMITS if name in members and _exceeds(members[name], maximum)}
     return msgspec.json.encode(members | lowered) if lowered else members_json
 
 
-def _more(raw: msgspec.Raw, most: int) -> bool:
+def _exceeds(raw: msgspec.Raw, maximum: int) -> bool:
     value = msgspec.json.decode(raw)
-    return isinstance(value, int) and value > most
+    return isinstance(value, int) and value > maximum

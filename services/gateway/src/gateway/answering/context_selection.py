@@ -63,9 +63,9 @@ class ContextSelection:
         """Return the number of passages to fetch."""
         known = self._generator.known(turn.model)
         if known is not None:
-            most = budget.candidates(known.context_window, 0, self._node_tokens)
-            if most == budget.MIN_CANDIDATES:  # for a conversation of any length
-                return most
+            candidates = budget.candidates(known.context_window, 0, self._node_tokens)
+            if candidates == budget.MIN_CANDIDATES:  # for a conversation of any length
+                return candidates
         counts = await count_tokens(self._generator, turn, (), prompts.compose(turn, ()), deadline)
         if too_long(counts):
             # The RAGEngine reports an unknown index before a prompt that is too long.
@@ -90,22 +90,22 @@ class ContextSelection:
             if too_long(counts):
                 raise prompt_too_long()
             window, prompt = counts.context_window, counts.messages
-            most = _lowered_limit(window, prompt, turn.max_tokens)
+            answer_limit = _lowered_limit(window, prompt, turn.max_tokens)
             room = budget.context_tokens(
                 window or prompt + budget.ASSUMED_FREE_TOKENS,
                 prompt,
-                most,
+                answer_limit,
                 turn.retrieval.context_token_ratio,
                 self._node_tokens,
             )
             selection = select_fitting(room, found, counts.texts)
-            needed = prompt + selection.tokens + budget.ADDITION_PROMPT_TOKENS + (most or 0)
-            if window and most and needed > window:
+            needed = prompt + selection.tokens + budget.ADDITION_PROMPT_TOKENS + (answer_limit or 0)
+            if window and answer_limit and needed > window:
                 counts = await count_tokens(
                     self._generator, turn, (), _messages_to_send(turn, selection.passages), deadline
                 )
-                most = max(0, min(most, window - counts.messages))
-        return with_answer_limit(turn, most), selection
+                answer_limit = max(0, min(answer_limit, window - counts.messages))
+        return with_answer_limit(turn, answer_limit), selection
 
 
 async def count_tokens(
@@ -212,14 +212,14 @@ def _log_choice(passage: Passage, fate: str, tokens: int | None = None) -> None:
     )
 
 
-def with_answer_limit(turn: Turn, most: int | None) -> Turn:
+def with_answer_limit(turn: Turn, answer_limit: int | None) -> Turn:
     """Return the turn with this token limit of the answer, in the members that the request used for its limit."""
-    if most is None or most == turn.max_tokens:
+    if answer_limit is None or answer_limit == turn.max_tokens:
         return turn
     original = turn.original.json
     return replace(
         turn,
-        max_tokens=most,
-        parameters_json=budget.lower_limits(turn.parameters_json, most),
-        original=replace(turn.original, json=original and budget.lower_limits(original, most)),
+        max_tokens=answer_limit,
+        parameters_json=budget.lower_limits(turn.parameters_json, answer_limit),
+        original=replace(turn.original, json=original and budget.lower_limits(original, answer_limit)),
     )

@@ -85,7 +85,7 @@ class ModelSearches:
         """
         tool = turn.searching
         assert tool is not None
-        left, first, before = tool.most, True, Usage(0, 0)
+        left, first, before = tool.max_searches, True, Usage(0, 0)
         while True:
             offering = replace(turn, parameters_json=_offering(turn.parameters_json, tool, left=left, first=first))
             current = _Round(tool.name, before)

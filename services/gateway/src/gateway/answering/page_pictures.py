@@ -46,19 +46,19 @@ class PagePictures:
         if not turn.prompting.pictures or not passages:
             return (), ""
         pages = _pages(passages)
-        most = min(MAX_PICTURES, fit.room // budget.PICTURE_TOKENS)
+        max_pictures = min(MAX_PICTURES, fit.room // budget.PICTURE_TOKENS)
         reasons = (
             (not fit.takes_pictures, NOT_ACCEPTED),
             (bool(turn.detectors.context), NOT_JUDGED),
             (not pages, NOT_STORED),
-            (most <= 0, NO_ROOM),
+            (max_pictures <= 0, NO_ROOM),
         )
         for applies, reason in reasons:
             if applies:
                 return (), reason
         try:
             with timeline.step("load pictures"):
-                found = await self._read_pages(turn.principal, pages[:most], deadline)
+                found = await self._read_pages(turn.principal, pages[:max_pictures], deadline)
         except CausewayError as error:
             _log.warning("pictures were not fetched", error=error.message)
             return (), NOT_FETCHED

@@ -32,13 +32,13 @@ class Backlog:
     a request for each file would slow down large uploads. Before it refuses a job, it requests the current length.
 
     Args:
-        most: The maximum number of waiting jobs of all tenants.
-        most_of_tenant: The maximum number of waiting jobs of one tenant.
+        limit: The maximum number of waiting jobs of all tenants.
+        tenant_limit: The maximum number of waiting jobs of one tenant.
     """
 
-    def __init__(self, most: int = 100_000, most_of_tenant: int = 20_000) -> None:
-        self._most = most
-        self._most_of_tenant = most_of_tenant
+    def __init__(self, limit: int = 100_000, tenant_limit: int = 20_000) -> None:
+        self._limit = limit
+        self._tenant_limit = tenant_limit
         self._waiting: dict[str, _Waiting] = {}
 
     async def lane(self, transport: IngestTransport, tenant: str) -> int:
@@ -76,9 +76,9 @@ class Backlog:
         return waiting
 
     def _refusal(self, waiting: "_Waiting") -> CausewayError | None:
-        if waiting.all >= self._most:
+        if waiting.all >= self._limit:
             return Unavailable(f"{waiting.all} jobs wait already. Try again later.", retry_after=_RETRY_AFTER)
-        if (own := waiting.lanes.total()) >= self._most_of_tenant:
+        if (own := waiting.lanes.total()) >= self._tenant_limit:
             return RateLimited(f"{own} of your jobs wait already. Try again later.", retry_after=_RETRY_AFTER)
         return None
 

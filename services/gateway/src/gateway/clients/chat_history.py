@@ -31,12 +31,12 @@ class NatsHistory:
 
     Args:
         bucket: Returns the bucket, or raises `Unavailable` while NATS is unavailable.
-        most: The maximum number of conversations of one user.
+        limit: The maximum number of conversations of one user.
     """
 
-    def __init__(self, bucket: Callable[[], Awaitable[KeyValue]], *, most: int = MAX_CONVERSATIONS) -> None:
+    def __init__(self, bucket: Callable[[], Awaitable[KeyValue]], *, limit: int = MAX_CONVERSATIONS) -> None:
         self._bucket = bucket
-        self._most = most
+        self._limit = limit
 
     async def save(
         self, principal: Principal, conversation_id: str, title: str, answers_json: bytes, deadline: Deadline
@@ -53,7 +53,7 @@ class NatsHistory:
         try:
             await self._get(bucket, keys.history_head_key, principal, conversation_id, deadline)
         except KeyNotFoundError:
-            if len(await self._heads(bucket, principal, deadline)) >= self._most:
+            if len(await self._heads(bucket, principal, deadline)) >= self._limit:
                 raise Conflict(
                     f"The history has {self._most} conversations, the maximum. Delete some to save this one."
                 ) from None

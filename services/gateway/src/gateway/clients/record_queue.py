@@ -16,12 +16,12 @@ class RecordQueue:
     Source: Choudhury and Hahne, "Dynamic queue length thresholds for shared-memory packet switches" (1998).
 
     Args:
-        most: The maximum number of records.
+        limit: The maximum number of records.
         size: The maximum number of bytes of the records' payloads.
     """
 
-    def __init__(self, most: int, size: int) -> None:
-        self._most = most
+    def __init__(self, limit: int, size: int) -> None:
+        self._limit = limit
         self._size = size
         self._waiting: dict[str, _Lane] = {}
         self._count = self._bytes = 0
@@ -34,7 +34,7 @@ class RecordQueue:
         """Add a record. Return False if the tenant has no room."""
         lane = self._waiting.get(record.tenant) or _Lane()
         length = len(record.payload)
-        if lane.count >= self._most - self._count or lane.size + length > self._size - self._bytes:
+        if lane.count >= self._limit - self._count or lane.size + length > self._size - self._bytes:
             return False
         self._waiting[record.tenant] = lane
         lane.records.append(record)
@@ -44,13 +44,13 @@ class RecordQueue:
     def free_share(self, tenant: str) -> float:
         """Return the share of the queue that the tenant can still use if no other tenant adds records."""
         lane = self._waiting.get(tenant) or _Lane()
-        records = (self._most - self._count - lane.count) / self._most
+        records = (self._limit - self._count - lane.count) / self._limit
         return min(records, (self._size - self._bytes - lane.size) / self._size) / 2
 
-    def take(self, most: int) -> list[Record]:
+    def take(self, limit: int) -> list[Record]:
         """Take the next records, one tenant after the other. They use room until `done` or `put_back`."""
         taken: list[Record] = []
-        while len(taken) < most:
+        while len(taken) < limit:
             tenant = next((name for name, lane in self._waiting.items() if lane.records), None)
             if tenant is None:
                 break

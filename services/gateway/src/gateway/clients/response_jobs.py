@@ -56,13 +56,13 @@ class NatsResponseJobs:
 
     Args:
         stream: Returns the JetStream context, or raises `Unavailable` while NATS is unavailable.
-        most: The maximum number of waiting and running jobs of a tenant. If more than eight gateways run, their
+        limit: The maximum number of waiting and running jobs of a tenant. If more than eight gateways run, their
             tenants may exceed it.
     """
 
-    def __init__(self, stream: Callable[[], Awaitable[JetStreamContext]], *, most: int) -> None:
+    def __init__(self, stream: Callable[[], Awaitable[JetStreamContext]], *, limit: int) -> None:
         self._stream = stream
-        self._most = most
+        self._limit = limit
         self._pulling: JetStreamContext.PullSubscription | None = None
         # The number of jobs that a tenant may submit before the next count of its jobs.
         self._left: OrderedDict[str, int] = OrderedDict()
@@ -94,7 +94,7 @@ class NatsResponseJobs:
         if left <= 0:
             pattern = response_keys.response_jobs_of(tenant)
             info = await call_nats(jetstream.stream_info(_STREAM, pattern), deadline, _TARGET)
-            room = self._most - len(info.state.subjects or ())
+            room = self._limit - len(info.state.subjects or ())
             if room <= 0:
                 message = f"background: {self._most} of your responses wait or run. Try again later."
                 raise RateLimited(message, field="background", retry_after=_RETRY_AFTER)

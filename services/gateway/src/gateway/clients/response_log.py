@@ -59,13 +59,13 @@ class NatsResponseLog:
 
     Args:
         stream: Returns the JetStream context, or raises `Unavailable` while NATS is unavailable.
-        most: The maximum number of logs of a tenant. The store may exceed it by a tenth, and then removes the
+        limit: The maximum number of logs of a tenant. The store may exceed it by a tenth, and then removes the
             oldest logs.
     """
 
-    def __init__(self, stream: Callable[[], Awaitable[JetStreamContext]], *, most: int = 50_000) -> None:
+    def __init__(self, stream: Callable[[], Awaitable[JetStreamContext]], *, limit: int = 50_000) -> None:
         self._stream = stream
-        self._most = most
+        self._limit = limit
         # The number of logs that a tenant may begin before the next count of its logs.
         self._left: OrderedDict[str, int] = OrderedDict()
 
@@ -167,9 +167,9 @@ class NatsResponseLog:
         if left <= 0:
             found = sorted(await self._logs(response_keys.response_logs_of(tenant), deadline), key=_age)
             jetstream = await self._stream()
-            for subject in found[: max(0, len(found) - self._most + 1)]:
+            for subject in found[: max(0, len(found) - self._limit + 1)]:
                 await call_nats(jetstream.purge_stream(_STREAM, subject=subject), deadline, _TARGET)
-            left = max(1, self._most // 10, self._most - len(found))
+            left = max(1, self._limit // 10, self._limit - len(found))
         self._left[tenant] = left - 1
         while len(self._left) > _MAX_TENANTS:
             self._left.popitem(last=False)

@@ -56,7 +56,7 @@ class NatsResponses:
         bucket: Returns the bucket, or raises `Unavailable` while NATS is unavailable.
         large: Returns the JetStream context for records that are too large for a key, or raises `Unavailable` while
             NATS is unavailable.
-        most: The maximum number of responses and conversations of a user. The store may exceed it by a tenth.
+        limit: The maximum number of responses and conversations of a user. The store may exceed it by a tenth.
     """
 
     def __init__(
@@ -64,11 +64,11 @@ class NatsResponses:
         bucket: Callable[[], Awaitable[KeyValue]],
         large: Callable[[], Awaitable[JetStreamContext]],
         *,
-        most: int,
+        limit: int,
     ) -> None:
         self._bucket = bucket
         self._large = LargeResponses(large)
-        self._most = most
+        self._limit = limit
         # The number of records that a user may save before the next count of the records.
         self._left: OrderedDict[tuple[str, str], int] = OrderedDict()
 
@@ -154,9 +154,9 @@ class NatsResponses:
         left = self._left.pop((tenant, owner), 0)
         if left <= 0:
             found = sorted(await self._names(bucket, tenant, owner, deadline), key=_age)
-            for name in found[: max(0, len(found) - self._most + 1)]:
+            for name in found[: max(0, len(found) - self._limit + 1)]:
                 await self._purge(bucket, name, deadline)
-            left = max(1, self._most // 10, self._most - len(found))
+            left = max(1, self._limit // 10, self._limit - len(found))
         self._left[tenant, owner] = left - 1
         while len(self._left) > _MAX_OWNERS:
             self._left.popitem(last=False)

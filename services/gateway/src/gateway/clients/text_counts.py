@@ -12,11 +12,11 @@ class TextCounts:
     """Cached token counts of texts by tokenizer. The cache removes the least recently used counts.
 
     Args:
-        most: The maximum number of cached counts.
+        limit: The maximum number of cached counts.
     """
 
-    def __init__(self, most: int = MAX_COUNTS) -> None:
-        self._most = most
+    def __init__(self, limit: int = MAX_COUNTS) -> None:
+        self._limit = limit
         self._counts: OrderedDict[tuple[str, bytes], int] = OrderedDict()
 
     def known(self, counting: str, texts: Sequence[str]) -> list[int | None]:
@@ -34,7 +34,7 @@ class TextCounts:
         """Cache the counts of texts."""
         for text, count in zip(texts, counts, strict=True):
             self._counts[counting, _digest(text)] = count
-        while len(self._counts) > self._most:
+        while len(self._counts) > self._limit:
             self._counts.popitem(last=False)
 
 

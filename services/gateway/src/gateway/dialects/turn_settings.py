@@ -14,14 +14,14 @@ _LANGUAGE = re.compile(r"[^\W\d_]{2,20}(?:[-_][^\W_]{1,8}){0,3}")
 _FILTERS = ("use_oid_security_filter", "use_groups_security_filter")
 
 
-def retrieval(settings: Fields, frontend: Frontend, indexes: tuple[str, ...], most: int) -> Retrieval:
+def retrieval(settings: Fields, frontend: Frontend, indexes: tuple[str, ...], max_top: int) -> Retrieval:
     """Return where and how to search for passages.
 
     Args:
         settings: The settings of the request or the profile.
         frontend: The profile.
         indexes: The indexes to search together.
-        most: The maximum value of ``top``.
+        max_top: The maximum value of ``top``.
 
     Raises:
         InvalidRequest: A setting is invalid; the error names it.
@@ -29,7 +29,7 @@ def retrieval(settings: Fields, frontend: Frontend, indexes: tuple[str, ...], mo
     return Retrieval(
         indexes=indexes,
         mode=RetrievalMode(settings.one_of("retrieval_mode", MODES) or "hybrid"),
-        top=settings.integer("top", 1, most),
+        top=settings.integer("top", 1, max_top),
         include_category=settings.text("include_category"),
         exclude_category=settings.text("exclude_category"),
         minimum_score=settings.number("minimum_search_score", -1e9, 1e9),

@@ -221,12 +221,12 @@ class SearchTool:
     """A search tool for the model, if the model can call tools.
 
     Attributes:
-        most: The maximum number of searches in one answer.
+        max_searches: The maximum number of searches in one answer.
         name: The name of the function.
         first_choice_json: The tool that the model must call first, as OpenAI's ``tool_choice``, or empty.
     """
 
-    most: int
+    max_searches: int
     name: str = "file_search"
     first_choice_json: bytes = b""
 

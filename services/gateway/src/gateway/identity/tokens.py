@@ -105,7 +105,7 @@ class Tokens:
         resources: The prefix of the addresses of protected resources. A token whose ``aud`` contains only such
             addresses is valid only for these addresses. Empty: no such token is valid.
         leeway: The maximum difference of clocks, in seconds.
-        most: The maximum number of cached tokens.
+        cache_size: The maximum number of cached tokens.
         now: Returns seconds since 1970.
     """
 
@@ -119,7 +119,7 @@ class Tokens:
         *,
         resources: str = "",
         leeway: float = 30.0,
-        most: int = _MAX_CACHED,
+        cache_size: int = _MAX_CACHED,
         now: Callable[[], float] = time.time,
     ) -> None:
         self._keys = keys
@@ -129,7 +129,7 @@ class Tokens:
         self._claims = claims
         self._resources = resources
         self._leeway = leeway
-        self._most = most
+        self._cache_size = cache_size
         self._now = now
         # The dict's keys are hashes of the tokens, so that a memory dump contains no token.
         self._cache: dict[bytes, Caller] = {}
@@ -173,7 +173,7 @@ class Tokens:
                 (text for kind, text in _REASONS if isinstance(error, kind)), "This is not a valid token."
             )
             raise _refusal(reason) from error
-        while len(self._cache) >= self._most:
+        while len(self._cache) >= self._cache_size:
             self._cache.pop(next(iter(self._cache)))  # a dict keeps the order of insertion
         self._cache[_digest(token)] = caller
         return caller

@@ -22,8 +22,8 @@ def _object(required: list[str], example: Any = None, **properties: Schema) -> S
     return schema
 
 
-def _list(items: Schema, most: int | None = None) -> Schema:
-    return {"type": "array", "items": items} | ({"minItems": 1, "maxItems": most} if most else {})
+def _list(items: Schema, max_items: int | None = None) -> Schema:
+    return {"type": "array", "items": items} | ({"minItems": 1, "maxItems": max_items} if max_items else {})
 
 
 MESSAGE = _object(["message"], message=_TEXT)

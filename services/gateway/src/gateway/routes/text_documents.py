@@ -135,11 +135,11 @@ def router(
     return routes
 
 
-def _check_lengths(documents: Sequence[TextDocument], most: int) -> None:
+def _check_lengths(documents: Sequence[TextDocument], max_length: int) -> None:
     """Refuse texts that a worker would refuse later."""
     for document in documents:
-        if len(document.text) > most:
-            message = f"Document {document.document_id!r} has more than {most} characters."
+        if len(document.text) > max_length:
+            message = f"Document {document.document_id!r} has more than {max_length} characters."
             raise PayloadTooLarge(message, field="documents", resource=document.document_id)
 
 

@@ -142,11 +142,11 @@ class FakeResponses:
     """Responses and conversations by tenant, user and id.
 
     Attributes:
-        most: The maximum number of responses and conversations of a user. A new one replaces the oldest one.
+        limit: The maximum number of responses and conversations of a user. A new one replaces the oldest one.
         failure: An error that each call raises, or None.
     """
 
-    most: int = 10_000
+    limit: int = 10_000
     kept: dict[tuple[str, str], dict[str, Stored]] = field(default_factory=dict)
     revision: int = 0
     failure: CausewayError | None = None
@@ -160,7 +160,7 @@ class FakeResponses:
         """See `ports.responses.ResponseStore`."""
         self._check(stored)
         own = self._of(principal)
-        while len(own) >= self.most:
+        while len(own) >= self.limit:
             del own[min(own, key=lambda name: name.partition("_")[2])]
         self.revision += 1
         own[stored.id] = saved = replace(stored, revision=self.revision)
@@ -220,10 +220,10 @@ class FakeHistory:
     """Conversations by tenant and user.
 
     Attributes:
-        most: The maximum number of conversations of a user.
+        limit: The maximum number of conversations of a user.
     """
 
-    most: int = MAX_CONVERSATIONS
+    limit: int = MAX_CONVERSATIONS
     users: dict[tuple[str, str], dict[str, tuple[Conversation, bytes]]] = field(default_factory=dict)
 
     def _of(self, principal: Principal) -> dict[str, tuple[Conversation, bytes]]:
@@ -239,7 +239,7 @@ class FakeHistory:
         kept = self._of(principal)
         if len(answers_json) > _MOST_BYTES:
             raise PayloadTooLarge("The conversation is too long for the history.", field="answers")
-        if conversation_id not in kept and len(kept) >= self.most:
+        if conversation_id not in kept and len(kept) >= self.limit:
             raise Conflict("The history holds too many conversations already.")
         saved = Conversation(conversation_id, title, time.time_ns() // 1_000_000)
         kept[conversation_id] = saved, answers_json

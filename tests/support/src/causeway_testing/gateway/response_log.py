@@ -23,7 +23,7 @@ class FakeResponseLog:
 
     Attributes:
         reads: The number of reads.
-        most: The maximum number of logs of a tenant.
+        limit: The maximum number of logs of a tenant.
         logs: The entries of each log.
         failure: An error that each call raises, or None.
         watchers: The functions that each new entry is passed to.
@@ -31,7 +31,7 @@ class FakeResponseLog:
     """
 
     reads: int = 0
-    most: int = 50_000
+    limit: int = 50_000
     logs: dict[Key, list[Entry]] = field(default_factory=dict)
     failure: CausewayError | None = None
     watchers: dict[Key, list[Callable[[Entry], None]]] = field(default_factory=dict)
@@ -69,7 +69,7 @@ class FakeResponseLog:
 
     def _make_room(self, tenant: str) -> None:
         own = sorted((key for key in self.logs if key[0] == tenant), key=lambda key: key[2].rpartition("_")[2])
-        for key in own[: max(0, len(own) - self.most + 1)]:
+        for key in own[: max(0, len(own) - self.limit + 1)]:
             del self.logs[key]
 
     async def read(self, principal: Principal, name: str, after: int, deadline: Deadline) -> Sequence[Entry]:
@@ -144,13 +144,13 @@ class FakeResponseJobs:
     """A queue of background responses.
 
     Attributes:
-        most: The maximum number of jobs of a tenant.
+        limit: The maximum number of jobs of a tenant.
         jobs: The waiting and running jobs, oldest first.
         taken: The names of the running jobs.
         failure: An error that `submit` raises, or None.
     """
 
-    most: int = 100
+    limit: int = 100
     jobs: list[ResponseJob] = field(default_factory=list)
     taken: set[str] = field(default_factory=set)
     failure: CausewayError | None = None
@@ -159,7 +159,7 @@ class FakeResponseJobs:
         """See `ports.response_jobs.ResponseJobs`."""
         if self.failure is not None:
             raise self.failure
-        if sum(each.principal.tenant == job.principal.tenant for each in self.jobs) >= self.most:
+        if sum(each.principal.tenant == job.principal.tenant for each in self.jobs) >= self.limit:
             raise RateLimited("background: too many responses are waiting.", field="background", retry_after=15.0)
         self.jobs.append(job)
 

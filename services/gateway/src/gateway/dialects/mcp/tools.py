@@ -35,9 +35,9 @@ def _list(items: dict[str, Any]) -> dict[str, Any]:
     return {"type": "array", "items": items}
 
 
-def _within(least: int, most: int, default: int | None = None, **more: Any) -> dict[str, Any]:
+def _within(minimum: int, maximum: int, default: int | None = None, **more: Any) -> dict[str, Any]:
     optional = {} if default is None else {"default": default}
-    return {"type": "integer", "minimum": least, "maximum": most, **optional, **more}
+    return {"type": "integer", "minimum": minimum, "maximum": maximum, **optional, **more}
 
 
 def _query(description: str) -> dict[str, Any]:

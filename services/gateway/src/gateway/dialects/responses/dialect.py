@@ -146,8 +146,8 @@ def _search_tool(request: ChatRequest, checked: CheckedRequest) -> SearchTool | 
     If the front end answers every chat from its indexes, the platform always searches first.
     """
     frontend = request.frontend.serving(checked.model, request.principal)
-    most = min(frontend.searches, checked.fields.get("max_tool_calls") or frontend.searches)
-    if frontend.always_searches or not most:
+    max_searches = min(frontend.searches, checked.fields.get("max_tool_calls") or frontend.searches)
+    if frontend.always_searches or not max_searches:
         return None
     name = "file_search"
     while any(tool["function"]["name"] == name for tool in checked.tools.chat):
@@ -155,7 +155,7 @@ def _search_tool(request: ChatRequest, checked: CheckedRequest) -> SearchTool | 
     choice: Any = checked.tools.first_choice
     if choice == FILE_SEARCH:
         choice = {"type": "function", "function": {"name": name}}
-    return SearchTool(most, name, msgspec.json.encode(choice) if choice else b"")
+    return SearchTool(max_searches, name, msgspec.json.encode(choice) if choice else b"")
 
 
 def _renamed(error: CausewayError, checked: CheckedRequest) -> CausewayError:
