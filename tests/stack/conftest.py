@@ -1,4 +1,4 @@
-"""A stack of the tests' own, whose processes can be killed, with a recording model server."""
+"""A stack whose processes the tests can kill, and a model server that records its requests."""
 
 import asyncio
 import contextlib
@@ -27,7 +27,7 @@ INDEX = "tides"
 
 
 @dataclass(frozen=True, slots=True)
-class Holding:
+class Resources:
     """The resident memory in megabytes, the open descriptors and the threads of a process and its children."""
 
     memory_mb: float
@@ -35,14 +35,15 @@ class Holding:
     threads: int
 
 
-def _of(pid: int) -> Path:
+def _proc(pid: int) -> Path:
     return Path("/proc") / str(pid)
 
 
-def _family(pid: int) -> Iterator[int]:
+def _process_tree(pid: int) -> Iterator[int]:
+    """Yield the ids of a process and all its descendants."""
     yield pid
-    for child in (_of(pid) / "task" / str(pid) / "children").read_text().split():
-        yield from _family(int(child))
+    for child in (_proc(pid) / "task" / str(pid) / "children").read_text().split():
+        yield from _process_tree(int(child))
 
 
 @dataclass
@@ -54,65 +55,67 @@ class Stack:
     http: httpx.AsyncClient
 
     def description(self) -> dict[str, Any]:
-        """Return the content of the stack file."""
+        """Return the content of stack.json."""
         found: dict[str, Any] = json.loads((self.data / "stack.json").read_text())
         return found
 
     def pid(self, service: str) -> int:
-        """Return the id of a running process."""
+        """Return the process id of a service."""
         found: int = self.description()["services"][service]["pid"]
         return found
 
     def kill(self, service: str, sign: signal.Signals = signal.SIGKILL) -> int:
-        """Send a signal to a process, and return its id."""
+        """Send a signal to the process of a service, and return its process id."""
         pid = self.pid(service)
         os.kill(pid, sign)
         return pid
 
-    def holding(self, service: str) -> Holding:
-        """Return what a process and its children hold now."""
-        family = list(_family(self.pid(service)))
-        return Holding(
-            sum(int((_of(each) / "statm").read_text().split()[1]) * _PAGE for each in family) / 1e6,
-            sum(len(list((_of(each) / "fd").iterdir())) for each in family),
-            sum(len(list((_of(each) / "task").iterdir())) for each in family),
+    def resources(self, service: str) -> Resources:
+        """Return the current resources of a service's process and its descendants."""
+        tree = list(_process_tree(self.pid(service)))
+        return Resources(
+            sum(int((_proc(each) / "statm").read_text().split()[1]) * _PAGE for each in tree) / 1e6,
+            sum(len(list((_proc(each) / "fd").iterdir())) for each in tree),
+            sum(len(list((_proc(each) / "task").iterdir())) for each in tree),
         )
 
-    async def settled(self, before: Mapping[str, Holding], growth_mb: float = 24.0) -> None:
-        """Wait until the processes hold about as much as before.
+    async def wait_for_release(self, before: Mapping[str, Resources], growth_mb: float = 24.0) -> None:
+        """Wait until the processes have about the same resources as before.
 
         Raises:
-            TimeoutError: A process keeps more descriptors or memory.
+            TimeoutError: A process still has more descriptors or memory.
         """
         end = time.monotonic() + 90
         while True:
-            now = {name: self.holding(name) for name in before}
+            now = {name: self.resources(name) for name in before}
             grown = [
                 name
-                for name, held in before.items()
-                if now[name].descriptors > held.descriptors + _SPARE_DESCRIPTORS
-                or now[name].memory_mb > held.memory_mb + growth_mb
+                for name, old in before.items()
+                if now[name].descriptors > old.descriptors + _SPARE_DESCRIPTORS
+                or now[name].memory_mb > old.memory_mb + growth_mb
             ]
             if not grown:
                 return
             if time.monotonic() > end:
-                raise TimeoutError(f"{grown}: {dict(before)} became {now}")
+                raise TimeoutError(f"{grown} did not release their resources: {dict(before)} became {now}")
             await asyncio.sleep(0.5)
 
     @contextlib.asynccontextmanager
-    async def beside(
+    async def second_process(
         self, service: str, code: str | None = None, **environment: str
     ) -> AsyncIterator[asyncio.subprocess.Process]:
-        """Run another process of a service with the settings of the running one, except for these. Kill it at the
-        end.
+        """Run a second process of a service during the block, and kill it at the end.
 
-        ``code`` runs instead of the service's own module.
+        Args:
+            service: The service. The second process gets the environment of the running process.
+            code: The Python code that the process runs instead of the module of the service.
+            environment: Variables that replace those of the running process.
         """
-        own = (_of(self.pid(service)) / "environ").read_bytes().decode().split("\0")
+        own = (_proc(self.pid(service)) / "environ").read_bytes().decode().split("\0")
         settings = dict(each.split("=", 1) for each in own if each)
-        settings.pop("CAUSEWAY_GRPC_SOCKET", None)  # the socket of the running one
+        settings.pop("CAUSEWAY_GRPC_SOCKET", None)  # the running process uses this socket
         program = ["-m", service] if code is None else ["-c", code]
-        with (self.data / "logs" / f"{service}-beside.log").open("ab") as log:
+        with (self.data / "logs" / f"{service}-second.log").open("ab") as log:
             process = await asyncio.create_subprocess_exec(
                 sys.executable, "-P", *program, env=settings | environment, stdout=log, stderr=log
             )
@@ -125,25 +128,25 @@ class Stack:
 
     @contextlib.asynccontextmanager
     async def another_gateway(self, **environment: str) -> AsyncIterator["Stack"]:
-        """Run a second gateway to the same services with other settings. Yield a stack with this gateway."""
+        """Run a second gateway with other settings and the same services. Yield a stack that uses this gateway."""
         (port,) = free_ports(1)
         url = f"http://127.0.0.1:{port}"
         async with (
-            self.beside("gateway", CAUSEWAY_GATEWAY_PORT=str(port), **environment) as process,
+            self.second_process("gateway", CAUSEWAY_GATEWAY_PORT=str(port), **environment) as process,
             httpx.AsyncClient(base_url=url, timeout=60) as http,
         ):
-            other = _Beside(self.data, self.process, http, process.pid)
+            other = _SecondGateway(self.data, self.process, http, process.pid)
             await other.ready()
             yield other
 
-    def way(self, service: str, port: int) -> str:
-        """Return the broker's URL with a service's login and another port."""
-        own = (_of(self.pid(service)) / "environ").read_bytes().decode()
+    def nats_url_at(self, service: str, port: int) -> str:
+        """Return the URL with which a service connects to NATS, with another port."""
+        own = (_proc(self.pid(service)) / "environ").read_bytes().decode()
         url = next(each for each in own.split("\0") if each.startswith("CAUSEWAY_NATS_URL=")).partition("=")[2]
         return f"{url.rpartition(':')[0]}:{port}"
 
     async def ready(self) -> None:
-        """Wait until every service answers."""
+        """Wait until every service is ready."""
         end = time.monotonic() + READY_SECONDS
         while time.monotonic() < end:
             with contextlib.suppress(httpx.TransportError):
@@ -153,12 +156,12 @@ class Stack:
         raise TimeoutError("the stack did not become ready")
 
     async def ingest(self, index: str = INDEX, name: str = "tides.md", content: bytes = DOCUMENT) -> dict[str, Any]:
-        """Upload a document, and wait for its job."""
+        """Upload a document, wait for its job, and return it."""
         response = await self.http.post("/documents", data={"index": index}, files={"file": (name, content)})
         return await self.finished(response.raise_for_status().json()["jobs"][0]["id"])
 
     async def finished(self, job_id: str) -> dict[str, Any]:
-        """Wait until the job has ended, also while the stack is unavailable, and return it."""
+        """Wait until a job has ended, and return it. The stack may be unavailable in the meantime."""
         end = time.monotonic() + _FINISHED_SECONDS
         while time.monotonic() < end:
             with contextlib.suppress(httpx.TransportError):
@@ -176,11 +179,11 @@ class Stack:
 
 
 @dataclass
-class _Beside(Stack):
-    gateway: int
+class _SecondGateway(Stack):
+    gateway_pid: int
 
     def pid(self, service: str) -> int:
-        return self.gateway if service == "gateway" else super().pid(service)
+        return self.gateway_pid if service == "gateway" else super().pid(service)
 
 
 StartStack = Callable[..., AbstractAsyncContextManager[Stack]]
@@ -188,7 +191,7 @@ StartStack = Callable[..., AbstractAsyncContextManager[Stack]]
 
 @contextlib.asynccontextmanager
 async def start_stack(data: Path, **environment: str) -> AsyncIterator[Stack]:
-    """Run `causeway up` with a data directory. Stop it with SIGTERM at the end, and check its exit code."""
+    """Run `causeway up` with a data directory during the block. Stop it with SIGTERM, and check its exit code."""
     process = await asyncio.create_subprocess_exec(
         str(Path(sys.executable).with_name("causeway")),
         "up",
@@ -216,20 +219,20 @@ async def start_stack(data: Path, **environment: str) -> AsyncIterator[Stack]:
 
 @pytest.fixture(name="start_stack")
 def start_stack_fixture() -> StartStack:
-    """Give a function that starts a stack with a data directory and variables."""
+    """Return a function that starts a stack with a data directory and environment variables."""
     return start_stack
 
 
 @pytest.fixture
 async def model() -> AsyncIterator[ModelServer]:
-    """Start a recording model server."""
+    """Start a model server that records its requests."""
     async with ModelServer.started(tokens=100, pace=0.02) as server:
         yield server
 
 
 @pytest.fixture
 async def stack(tmp_path: Path, model: ModelServer) -> AsyncIterator[Stack]:
-    """Start a stack with one document, whose default model is the recording server."""
+    """Start a stack with one document. Its default model is on the recording server."""
     environment = {
         "CAUSEWAY_OPENAI_BASE_URL": model.url,
         "CAUSEWAY_OPENAI_MODELS": "stub",

@@ -1,4 +1,4 @@
-"""A backup of a running stack is restored into an empty one with the commands of docs/backup.md."""
+"""The commands of docs/backup.md back up a running stack and restore the backup into an empty directory."""
 
 import asyncio
 import json
@@ -22,7 +22,7 @@ UPLOADS = 12
 
 
 async def causeway(*arguments: str, cwd: Path) -> tuple[int, str]:
-    """Run the command, and return its exit code and its output."""
+    """Run `causeway` with arguments, and return its exit code and its output."""
     process = await asyncio.create_subprocess_exec(
         str(Path(sys.executable).with_name("causeway")),
         *arguments,
@@ -35,7 +35,7 @@ async def causeway(*arguments: str, cwd: Path) -> tuple[int, str]:
 
 
 def commands() -> list[list[str]]:
-    """Return the commands of the page's first example."""
+    """Return the commands of the first example in docs/backup.md."""
     [block, *_] = re.findall(r"^```sh\n(.*?)^```", PAGE.read_text(), re.MULTILINE | re.DOTALL)
     return [shlex.split(line, comments=True) for line in block.splitlines() if line]
 
@@ -46,9 +46,9 @@ async def key_of(tmp_path: Path, name: str, *arguments: str) -> str:
     return str(json.loads(out)["key"])
 
 
-async def kept(url: str, keys: dict[str, str]) -> dict[str, Any]:
-    """Return what each key's owner sees: documents with texts, an original, a conversation and a profile, or a
-    status.
+async def visible_data(url: str, keys: dict[str, str]) -> dict[str, Any]:
+    """Return the status and the body of each route for each key: documents with their texts, an original, a
+    conversation, and the settings of a profile.
     """
     paths = {
         "documents": "/indexes/tides/documents?limit=50&max_text_length=20000",
@@ -60,26 +60,26 @@ async def kept(url: str, keys: dict[str, str]) -> dict[str, Any]:
     found: dict[str, Any] = {}
     for name, key in keys.items():
         async with httpx.AsyncClient(base_url=url, headers={"authorization": f"Bearer {key}"}, timeout=60) as http:
-            for what, path in paths.items():
+            for route, path in paths.items():
                 response = await http.get(path)
                 body: Any = response.text if response.status_code == 200 else ""
-                if what == "documents" and body:
+                if route == "documents" and body:
                     body = response.json()["documents"]
-                found[f"{what} of {name}"] = response.status_code, body
+                found[f"{route} of {name}"] = response.status_code, body
     return found
 
 
-async def test_a_backup_of_a_stack_that_serves_is_restored(start_stack: Any, tmp_path: Path) -> None:
-    """A restore reproduces documents, access lists, keys, profiles and histories. A document that is uploaded
-    during the backup is complete or absent. A directory that is not empty is refused.
+async def test_a_backup_of_a_running_stack_is_restored(start_stack: Any, tmp_path: Path) -> None:
+    """A restore recovers documents, access lists, keys, profiles and conversations. A document that is uploaded
+    during the backup is complete or absent. The restore refuses a directory that is not empty.
     """
     (tmp_path / "frontends.yaml").write_text(PROFILES)
     environment = {
         "CAUSEWAY_AUTH": "keys",
         "CAUSEWAY_FRONTENDS_FILE": str(tmp_path / "frontends.yaml"),
     }
-    back_up, put_back, start = commands()
-    assert (back_up[1], put_back[1], start[1]) == ("backup", "restore", "up")
+    backup_command, restore_command, start_command = commands()
+    assert (backup_command[1], restore_command[1], start_command[1]) == ("backup", "restore", "up")
     async with start_stack(tmp_path / ".data", **environment) as stack:
         roles = ("--roles", "ask,ingest")
         keys = {
@@ -104,7 +104,7 @@ async def test_a_backup_of_a_stack_that_serves_is_restored(start_stack: Any, tmp
         )
         assert saved.status_code == 201, saved.text
         url = str(stack.http.base_url)
-        before = await kept(url, keys)
+        before = await visible_data(url, keys)
 
         async def upload(number: int) -> str:
             files = {"file": (f"late{number}.md", f"# Late\n\nBoat {number} comes late.\n".encode())}
@@ -115,19 +115,19 @@ async def test_a_backup_of_a_stack_that_serves_is_restored(start_stack: Any, tmp
         async def uploads() -> list[str]:
             return [await upload(number) for number in range(UPLOADS)]
 
-        jobs, (code, out) = await asyncio.gather(uploads(), causeway(*back_up[1:], cwd=tmp_path))
+        jobs, (code, out) = await asyncio.gather(uploads(), causeway(*backup_command[1:], cwd=tmp_path))
         assert code == 0, out
         for job in jobs:
             assert (await stack.finished(job))["state"] == "succeeded"
-        refused, said = await causeway("restore", back_up[2], cwd=tmp_path)
-        assert refused == 1
-        assert "not empty" in said
+        code, out = await causeway("restore", backup_command[2], cwd=tmp_path)
+        assert code == 1
+        assert "not empty" in out
         assert (await stack.http.get("/jobs/dead")).json()["jobs"] == []
-    code, out = await causeway(*put_back[1:], cwd=tmp_path)
+    code, out = await causeway(*restore_command[1:], cwd=tmp_path)
     assert code == 0, out
-    refused, said = await causeway(*put_back[1:], cwd=tmp_path)
-    assert (refused, "not empty" in said) == (1, True)
-    async with start_stack(tmp_path / put_back[-1], **environment) as stack:
+    code, out = await causeway(*restore_command[1:], cwd=tmp_path)
+    assert (code, "not empty" in out) == (1, True)
+    async with start_stack(tmp_path / restore_command[-1], **environment) as stack:
         stack.http.headers["authorization"] = f"Bearer {keys['admin']}"
         late = []
         for number, job in enumerate(jobs):
@@ -140,12 +140,12 @@ async def test_a_backup_of_a_stack_that_serves_is_restored(start_stack: Any, tmp
             assert (original.status_code == 200) == (number in late), name
             if number in late:
                 assert original.content == f"# Late\n\nBoat {number} comes late.\n".encode()
-        after = await kept(str(stack.http.base_url), keys)
-        for what, (status, seen) in after.items():
-            if what.startswith("documents") and seen:
-                after[what] = status, [each for each in seen if "comes late" not in each["text"]]
+        after = await visible_data(str(stack.http.base_url), keys)
+        for route, (status, body) in after.items():
+            if route.startswith("documents") and body:
+                after[route] = status, [each for each in body if "comes late" not in each["text"]]
         assert after == before
         assert (await stack.ingest("tides", "new.md", b"# New\n\nIt goes on.\n"))["state"] == "succeeded"
-    readable = {what for what, (status, _) in before.items() if status == 200}
+    readable = {route for route, (status, _) in before.items() if status == 200}
     assert readable >= {"original of ann", "conversation of ann", "documents of ann", "profile of bob"}
     assert not readable & {"original of bob", "documents of bob", "conversation of admin"}

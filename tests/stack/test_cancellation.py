@@ -11,11 +11,11 @@ from causeway_testing.servers import eventually
 
 CLOSED_WITHIN = 0.1
 NOISE = 0.15
-"""The tolerance for machines that are busy with other tests."""
+"""Additional seconds for machines that are busy with other tests."""
 
 
-async def leave(stack: Any, path: str, body: Any, *, after_lines: int) -> float:
-    """Send a request, read some lines of its answer, close the connection, and return the time."""
+async def disconnect(stack: Any, path: str, body: Any, *, after_lines: int) -> float:
+    """Send a request, read some lines of its answer, and close the connection. Return the time of the close."""
     async with httpx.AsyncClient(base_url=stack.http.base_url) as http:
         request = http.build_request("POST", path, json=body)
         sending = asyncio.ensure_future(http.send(request, stream=True))
@@ -35,11 +35,11 @@ async def leave(stack: Any, path: str, body: Any, *, after_lines: int) -> float:
 
 @pytest.mark.parametrize("path", ["/chat/stream", "/v1/chat/completions"])
 async def test_a_client_that_leaves_in_mid_stream(stack: Any, model: ModelServer, path: str) -> None:
-    """The model server's connection is closed within 100 ms after the client leaves."""
+    """The connection to the model server is closed within 100 ms after the client disconnects."""
     body = stack.question()
     if path.startswith("/v1"):
         body = {"model": "stub", "messages": [{"role": "user", "content": "Hi"}], "stream": True}
-    left = await leave(stack, path, body, after_lines=8)
+    left = await disconnect(stack, path, body, after_lines=8)
     [recorded] = model.requests
     await eventually(lambda: recorded.closed_at is not None, what="the close")
     assert recorded.closed_at is not None
@@ -52,8 +52,8 @@ async def test_a_client_that_leaves_in_mid_stream(stack: Any, model: ModelServer
 async def test_a_client_that_leaves_before_the_first_token(
     stack: Any, model: ModelServer, stream: bool, index: str | None
 ) -> None:
-    """The connection is closed before the first token as well, for streamed and unary answers, with and without
-    retrieval.
+    """If the client disconnects before the first token, the connection to the model server is closed as well: for
+    streamed and unary answers, with and without retrieval.
     """
     model.script(Answer((b"",), before=(Fault.HANG,)))
     body: dict[str, Any] = {
@@ -63,7 +63,7 @@ async def test_a_client_that_leaves_before_the_first_token(
     }
     if index:
         body["index_name"] = index
-    left = await leave(stack, "/v1/chat/completions", body, after_lines=0)
+    left = await disconnect(stack, "/v1/chat/completions", body, after_lines=0)
     [recorded] = model.requests
     await eventually(lambda: recorded.closed_at is not None, what="the close")
     assert recorded.closed_at is not None
@@ -71,7 +71,9 @@ async def test_a_client_that_leaves_before_the_first_token(
 
 
 async def test_a_client_that_stops_reading_stops_the_model(stack: Any, model: ModelServer) -> None:
-    """Of an endless stream, the stack reads no more from the model server than the buffers hold."""
+    """If the client stops reading a long stream, the stack reads no more from the model server than its buffers
+    hold.
+    """
     token = "x" * 200
     chunk = {"choices": [{"index": 0, "delta": {"content": token}, "finish_reason": None}]}
     piece = b"data: " + json.dumps(chunk).encode() + b"\n\n"
@@ -85,16 +87,16 @@ async def test_a_client_that_stops_reading_stops_the_model(stack: Any, model: Mo
         b"Content-Length: %d\r\n\r\n" % len(content) + content
     )
     await reader.readexactly(100)
-    before = {name: stack.holding(name).memory_mb for name in ("gateway", "generator")}
-    written, seen = -1, 0
-    while written != seen:
-        written = seen
+    before = {name: stack.resources(name).memory_mb for name in ("gateway", "generator")}
+    previous, written = -1, 0
+    while previous != written:
+        previous = written
         await asyncio.sleep(1.0)
-        seen = model.requests[0].written
-    # Socket buffers hold most of it. Without back-pressure it would be all 50 MB.
-    assert seen < 16 * 2**20
+        written = model.requests[0].written
+    # Socket buffers hold most of these bytes. Without back-pressure, the model server would have written all 50 MB.
+    assert written < 16 * 2**20
     assert model.requests[0].finished_at is None
     for name, megabytes in before.items():
-        assert stack.holding(name).memory_mb - megabytes < 32, f"{name} keeps data that the client does not read"
+        assert stack.resources(name).memory_mb - megabytes < 32, f"{name} keeps data that the client does not read"
     writer.close()
     await writer.wait_closed()

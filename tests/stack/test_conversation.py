@@ -59,7 +59,7 @@ def thoughts(context: Any) -> dict[str, Any]:
 
 
 def lines_of(text: str) -> list[Any]:
-    """Return the lines of a stream, with the members of all dialects at the same place."""
+    """Return the lines of a stream. All dialects have the same members at the same place then."""
     lines = [json.loads(line) for line in text.splitlines()]
     assert not [line for line in lines if "error" in line], text
     return [line["choices"][0] if "choices" in line else line for line in lines]
@@ -70,27 +70,27 @@ def piece(line: Any) -> str:
     return (delta if isinstance(delta, str) else (delta or {}).get("content")) or ""
 
 
-def asked(model: ModelServer) -> list[Recorded]:
+def completion_requests(model: ModelServer) -> list[Recorded]:
     return [request for request in model.requests if request.path.endswith("completions")]
 
 
-async def test_a_question_that_goes_on_is_searched_for_by_what_the_model_makes_of_it(
+async def test_the_model_rewrites_a_follow_up_question(
     stack: tuple[Any, ModelServer],
 ) -> None:
-    """The model first writes the search query, briefly and with temperature 0, and then answers the question. If
-    the first call fails, the question itself is the query.
+    """The model first writes a search query, with few tokens and temperature 0, and then answers the question. If
+    the first call fails, the question is the query.
     """
     running, model = stack
     model.script(stream(["high water at ", "Kelsay on Sundays"]), stream(["Later."]))
     answer = await running.http.post("/2024-04/chat", json=body(*HISTORY, query_rewriting=True))
-    said = answer.raise_for_status().json()
-    assert said["message"]["content"] == "Later."
-    query = thoughts(said["context"])["Generated search query"]
+    result = answer.raise_for_status().json()
+    assert result["message"]["content"] == "Later."
+    query = thoughts(result["context"])["Generated search query"]
     assert query["description"] == REWRITTEN
     assert query["props"]["token_usage"]["total_tokens"] > 0
     assert query["props"]["duration_ms"] > 0
     assert "rewrite;dur=" in answer.headers["server-timing"]
-    first, second = [request.json() for request in asked(model)]
+    first, second = [request.json() for request in completion_requests(model)]
     assert (first["temperature"], first["max_tokens"]) == (0, 100)
     assert "six in the morning" in first["messages"][-1]["content"]
     assert second["messages"][-1]["content"].startswith("And on Sundays?\n\nSources:\n")
@@ -103,45 +103,45 @@ async def test_a_question_that_goes_on_is_searched_for_by_what_the_model_makes_o
     assert len(query["props"]["notes"]) == 1
 
 
-async def test_a_search_query_goes_through_the_output_detectors(stack: tuple[Any, ModelServer]) -> None:
-    """The output detectors judge the search query, because clients see it."""
+async def test_the_output_detectors_judge_the_search_query(stack: tuple[Any, ModelServer]) -> None:
+    """The output detectors judge the search query, because the client receives it."""
     running, model = stack
     detectors = {"output": {"ban_substrings": {"substrings": ["Kelsay"], "action": "redact"}}}
     model.script(stream([REWRITTEN]), stream(["Later, at Kelsay."]))
     overrides = {"query_rewriting": True, "detectors": detectors}
-    said = (await running.http.post("/2024-04/chat", json=body(*HISTORY, **overrides))).raise_for_status().json()
-    query = thoughts(said["context"])["Generated search query"]
+    result = (await running.http.post("/2024-04/chat", json=body(*HISTORY, **overrides))).raise_for_status().json()
+    query = thoughts(result["context"])["Generated search query"]
     assert query["description"] == "And on Sundays?"
     assert "detectors" in query["props"]["notes"][0]
-    assert "Kelsay" not in said["message"]["content"]
+    assert "Kelsay" not in result["message"]["content"]
 
 
-async def test_follow_up_questions_are_no_part_of_the_text(stack: tuple[Any, ModelServer]) -> None:
-    """Follow-up questions are not in the text of any dialect, for any split of their marks, and the detectors judge
-    them.
+async def test_follow_up_questions_are_not_in_the_text(stack: tuple[Any, ModelServer]) -> None:
+    """In every dialect, the text contains no follow-up questions, although the model splits their marks between
+    tokens. The detectors judge the questions.
     """
     running, model = stack
     detectors = {"output": {"ban_substrings": {"substrings": ["Mondays"], "action": "redact"}}}
     for path, more in STREAMED.items():
-        for wanted, questions in (({}, QUESTIONS), ({"detectors": detectors}, ["And on ", QUESTIONS[1]])):
-            overrides = {"suggest_followup_questions": True, **wanted}
+        for options, questions in (({}, QUESTIONS), ({"detectors": detectors}, ["And on ", QUESTIONS[1]])):
+            overrides = {"suggest_followup_questions": True, **options}
             model.script(stream(PIECES, pace=0.002))
             answer = await running.http.post(path, json=body(**overrides) | more)
             lines = lines_of(answer.raise_for_status().text)
             assert "".join(map(piece, lines)) == TEXT, path
             found = lines[-1]["context"]["followup_questions"]
             assert [each.startswith(start) for each, start in zip(found, questions, strict=True)] == [True, True]
-            assert "Mondays" not in found[0] or not wanted, path
-    assert "<<" in asked(model)[-1].json()["messages"][0]["content"]
+            assert "Mondays" not in found[0] or not options, path
+    assert "<<" in completion_requests(model)[-1].json()["messages"][0]["content"]
     model.script(stream(PIECES))
     whole = (await running.http.post("/2024-04/chat", json=body(suggest_followup_questions=True))).json()
     assert whole["message"]["content"] == TEXT
     assert whole["context"]["followup_questions"] == QUESTIONS
 
 
-async def test_a_long_conversation_goes_on(stack: tuple[Any, ModelServer]) -> None:
-    """The oldest exchanges are dropped, and the system prompt, the question and the sources stay. A question that
-    is too long is refused, and so is a long conversation on OpenAI's route.
+async def test_a_long_conversation(stack: tuple[Any, ModelServer]) -> None:
+    """The gateway leaves out the oldest exchanges, and keeps the system prompt, the question and the sources. It
+    refuses a question that is too long, and on OpenAI's route also a conversation that is too long.
     """
     running, model = stack
     history = [
@@ -151,7 +151,7 @@ async def test_a_long_conversation_goes_on(stack: tuple[Any, ModelServer]) -> No
     ]
     answer = await running.http.post("/2024-04/chat", json=body(*history))
     prompt = thoughts(answer.raise_for_status().json()["context"])["Prompt"]
-    [request] = asked(model)
+    [request] = completion_requests(model)
     first, *kept, question = request.json()["messages"]
     assert first["role"] == "system"
     assert "High water at Kelsay is at six" in question["content"]
@@ -165,22 +165,24 @@ async def test_a_long_conversation_goes_on(stack: tuple[Any, ModelServer]) -> No
     conversation = {"index_name": "tides", "messages": [*history, {"role": "user", "content": "And on Sundays?"}]}
     refused = await running.http.post("/v1/chat/completions", json={"model": "stub", **conversation})
     assert refused.status_code == 400
-    assert len(asked(model)) == 1
+    assert len(completion_requests(model)) == 1
 
 
-async def test_a_client_that_leaves_while_the_query_is_made(stack: tuple[Any, ModelServer]) -> None:
-    """The model server's connection is closed, and no second call follows."""
+async def test_a_client_that_leaves_during_the_rewriting(stack: tuple[Any, ModelServer]) -> None:
+    """If the client disconnects during the rewriting of the query, the connection to the model server is closed,
+    and the gateway makes no second call.
+    """
     running, model = stack
     model.script(Answer((b"",), before=(Fault.HANG,)))
     request = asyncio.ensure_future(
         running.http.post("/2024-04/chat/stream", json=body(*HISTORY, query_rewriting=True))
     )
-    await eventually(lambda: len(asked(model)) == 1, what="the request for a query")
+    await eventually(lambda: len(completion_requests(model)) == 1, what="the request for a query")
     left = time.monotonic()
     request.cancel()
-    [recorded] = asked(model)
+    [recorded] = completion_requests(model)
     await eventually(lambda: recorded.closed_at is not None, what="the close")
     assert recorded.closed_at is not None
     assert recorded.closed_at - left < CLOSED_WITHIN
     await asyncio.sleep(0.3)
-    assert len(asked(model)) == 1
+    assert len(completion_requests(model)) == 1

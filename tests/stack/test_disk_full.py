@@ -22,17 +22,19 @@ FILLING = 512 * MEBI
 FULL_SECONDS = 5.0
 
 
-async def uploaded(stack: Any, name: str, content: bytes = b"# Low\n\nLow water is at noon.\n") -> Any:
-    """Return the response to an upload."""
+async def upload(stack: Any, name: str, content: bytes = b"# Low\n\nLow water is at noon.\n") -> Any:
+    """Upload a document, and return the response."""
     return await stack.http.post("/documents", data={"index": "tides"}, files={"file": (name, content)}, timeout=90)
 
 
 async def test_the_retrievers_disk_is_full(
     start_stack: Any, tmp_path: Path, record_property: Callable[[str, object], None]
 ) -> None:
-    """Documents wait with the reason while questions are answered. With free space all documents are stored."""
+    """While the disk is full, the jobs of documents wait and show the reason, and questions are answered. When
+    there is space again, all documents are stored.
+    """
     free = shutil.disk_usage(tmp_path).free
-    # between the free space now and the free space with a large file
+    # This limit is lower than the current free space, and higher than the free space once the large file exists.
     environment = {"CAUSEWAY_RETRIEVER_MIN_FREE_MB": str((free - FILLING) // MEBI)}
     async with start_stack(tmp_path / "data", CAUSEWAY_INGEST_RETRY_SECONDS="0.5", **environment) as stack:
         assert (await stack.ingest())["state"] == "succeeded"
@@ -52,24 +54,24 @@ async def test_the_retrievers_disk_is_full(
         begin = time.monotonic()
         for each in jobs:
             assert (await stack.finished(each))["state"] == "succeeded"
-        record_property("seconds until all are in", round(time.monotonic() - begin, 1))
+        record_property("seconds until all documents are stored", round(time.monotonic() - begin, 1))
 
 
-def room(stack: Any, service: str, size: int = resource.RLIM_INFINITY) -> None:
-    """Limit the size of a process's files. A write beyond it fails as on a full disk, and needs no permission to
-    mount one.
+def limit_file_size(stack: Any, service: str, size: int = resource.RLIM_INFINITY) -> None:
+    """Limit the size of the files that a process writes. A write beyond the limit fails as on a full disk. This
+    needs no permission to mount a file system.
     """
     _, hard = resource.prlimit(stack.pid(service), resource.RLIMIT_FSIZE)
     resource.prlimit(stack.pid(service), resource.RLIMIT_FSIZE, (size, hard))
 
 
 async def test_a_workers_disk_is_full(start_stack: Any, tmp_path: Path) -> None:
-    """A document that does not fit waits with the reason while others are stored. With free space it is stored as
-    well.
+    """The job of a document that is too large for the disk waits and shows the reason, and other documents are
+    stored. When there is space again, this document is stored as well.
     """
     async with start_stack(tmp_path / "data", CAUSEWAY_INGEST_RETRY_SECONDS="0.5") as stack:
-        room(stack, "ingest", MEBI // 16)
-        response = await uploaded(stack, "large.md", b"# Large\n\n" + b"Low water is at noon.\n" * 4000)
+        limit_file_size(stack, "ingest", MEBI // 16)
+        response = await upload(stack, "large.md", b"# Large\n\n" + b"Low water is at noon.\n" * 4000)
         [job] = response.raise_for_status().json()["jobs"]
         end = time.monotonic() + 60
         while job["stage"] != "waiting":
@@ -78,28 +80,28 @@ async def test_a_workers_disk_is_full(start_stack: Any, tmp_path: Path) -> None:
             job = (await stack.http.get(f"/jobs/{job['id']}")).json()
         assert "worker's disk is full" in job["error"]["message"]
         assert (await stack.ingest())["state"] == "succeeded"
-        room(stack, "ingest")
+        limit_file_size(stack, "ingest")
         assert (await stack.finished(job["id"]))["state"] == "succeeded"
 
 
 async def test_the_gateways_disk_is_full(stack: Any) -> None:
-    """The gateway refuses uploads and texts that do not fit, and stores nothing of them. All other requests
-    succeed.
+    """The gateway refuses uploads and texts that are too large for the disk, and stores no part of them. All other
+    requests succeed.
     """
     large = {"index_name": "tides", "documents": [{"text": "Low water is at noon. " * 100_000}]}
-    room(stack, "gateway", MEBI)
+    limit_file_size(stack, "gateway", MEBI)
     for refused in (
-        await uploaded(stack, "large.md", b"x" * (3 * MEBI)),
+        await upload(stack, "large.md", b"x" * (3 * MEBI)),
         await stack.http.post("/index", json=large),
     ):
         assert (refused.status_code, "retry-after" in refused.headers) == (503, True), refused.text
         assert "disk is full" in refused.text
     assert (await stack.http.post("/chat", json=stack.question())).status_code == 200
     assert (await stack.ingest("tides", "small.md", b"# Low\n\nLow water is at noon.\n"))["state"] == "succeeded"
-    room(stack, "gateway")
+    limit_file_size(stack, "gateway")
     documents = (await stack.http.get("/documents", params={"index": "tides"})).json()["documents"]
     assert sorted(each["sourcefile"] for each in documents) == ["small.md", "tides.md"]
-    assert (await uploaded(stack, "large.md", b"Low water is at noon.\n" * 100_000)).status_code == 202
+    assert (await upload(stack, "large.md", b"Low water is at noon.\n" * 100_000)).status_code == 202
 
 
 @pytest.fixture
@@ -112,22 +114,22 @@ async def jetstream(stack: Any) -> AsyncIterator[JetStreamContext]:
 
 @pytest.mark.parametrize("full", [keys.INGEST_STREAM, f"OBJ_{keys.ORIGINALS_BUCKET}", f"KV_{keys.JOBS_BUCKET}"])
 async def test_nats_is_full(stack: Any, jetstream: JetStreamContext, full: str) -> None:
-    """If the queue, the originals or the job states are full, an upload is refused and stores nothing. Questions
-    are answered, and accepted documents are stored once there is space.
+    """If the stream of the queue, of the originals or of the job states is full, the gateway refuses an upload and
+    stores no part of it. Questions are answered. Accepted documents are stored when there is space again.
     """
     stack.kill("ingest", signal.SIGSTOP)
     response = await stack.http.post("/documents", data={"index": "tides"}, files=FILES)
     accepted = [job["id"] for job in response.raise_for_status().json()["jobs"]]
     stream = await jetstream.stream_info(full)
-    usual = stream.config.max_bytes
+    original_limit = stream.config.max_bytes
     await jetstream.update_stream(stream.config.evolve(max_bytes=stream.state.bytes + 16))
-    refused = await uploaded(stack, "refused.md", b"# Refused\n\n" + os.urandom(4000).hex().encode())
+    refused = await upload(stack, "refused.md", b"# Refused\n\n" + os.urandom(4000).hex().encode())
     assert (refused.status_code, "retry-after" in refused.headers) == (503, True), refused.text
     assert (await stack.http.post("/chat", json=stack.question())).status_code == 200
     stack.kill("ingest", signal.SIGCONT)
     await asyncio.sleep(FULL_SECONDS)
     stream = await jetstream.stream_info(full)
-    await jetstream.update_stream(stream.config.evolve(max_bytes=usual))
+    await jetstream.update_stream(stream.config.evolve(max_bytes=original_limit))
     for job in accepted:
         assert (await stack.finished(job))["state"] == "succeeded"
     later = await stack.ingest("tides", "later.md", b"# Later\n\nLow water is at noon.\n")

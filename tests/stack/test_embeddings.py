@@ -1,4 +1,4 @@
-"""Embedding models of a server: requests, a change of the model, and outages."""
+"""Embedding models on a server: requests, a change of the default model, and outages."""
 
 from collections.abc import AsyncIterator
 from pathlib import Path
@@ -24,13 +24,13 @@ BUNDLED = "\n- kind: minilm"
 
 @pytest.fixture
 async def server() -> AsyncIterator[ModelServer]:
-    """Start a recording server that embeds by words."""
+    """Start a server that records its requests and computes embeddings from the words of a text."""
     async with ModelServer.started() as running:
         yield running
 
 
-def configured(folder: Path, *models: str, url: str = "") -> dict[str, str]:
-    """Return the variables of a stack with these embedding models."""
+def settings(folder: Path, *models: str, url: str = "") -> dict[str, str]:
+    """Write the configuration of embedding models, and return the environment variables of a stack that uses it."""
     file = folder / "embeddings.yaml"
     file.write_text("models:" + "".join(models).replace("{url}", url))
     return {"CAUSEWAY_EMBEDDINGS_FILE": str(file), "CAUSEWAY_SHUTDOWN_GRACE": "10"}
@@ -53,11 +53,9 @@ async def by_text(stack: Any, index: str, query: str = "high water at Kelsay") -
     return (await stack.http.post("/2024-04/chat", json=question)).json()["context"]["data_points"]["text"]
 
 
-async def test_a_server_embeds_everything(start_stack: Any, tmp_path: Path, server: ModelServer) -> None:
-    """Passages and queries have their prefixes, and texts of OpenAI's clients have none. Both models can be
-    retrieved by id.
-    """
-    async with start_stack(tmp_path / "data", **configured(tmp_path, REMOTE, BUNDLED, url=server.url)) as stack:
+async def test_a_server_embeds_passages_and_queries(start_stack: Any, tmp_path: Path, server: ModelServer) -> None:
+    """Passages and queries get their prefixes, and texts of OpenAI's clients get none. Both models can be used."""
+    async with start_stack(tmp_path / "data", **settings(tmp_path, REMOTE, BUNDLED, url=server.url)) as stack:
         assert (await stack.ingest())["state"] == "succeeded"
         [passage] = inputs(server)
         assert passage.startswith("passage: ")
@@ -78,21 +76,23 @@ async def test_a_server_embeds_everything(start_stack: Any, tmp_path: Path, serv
             assert not server.requests
 
 
-async def test_a_switch_of_the_model(start_stack: Any, tmp_path: Path, server: ModelServer) -> None:
-    """An index keeps its model, and new indexes get the default. Without its model it has only text search."""
+async def test_a_change_of_the_default_model(start_stack: Any, tmp_path: Path, server: ModelServer) -> None:
+    """An index keeps its model, and new indexes get the default model. If the model of an index is not configured,
+    the index has only text search.
+    """
     data = tmp_path / "data"
-    async with start_stack(data, **configured(tmp_path, REMOTE, url=server.url)) as stack:
+    async with start_stack(data, **settings(tmp_path, REMOTE, url=server.url)) as stack:
         assert (await stack.ingest("old"))["state"] == "succeeded"
     inputs(server)
-    async with start_stack(data, **configured(tmp_path, BUNDLED, REMOTE, url=server.url)) as stack:
+    async with start_stack(data, **settings(tmp_path, BUNDLED, REMOTE, url=server.url)) as stack:
         assert (await stack.ingest("new"))["state"] == "succeeded"
         assert not server.requests
         assert (await stack.ingest("old", "more.md", b"# More\n\nLow water is at noon.\n"))["state"] == "succeeded"
         assert [text[:9] for text in inputs(server)] == ["passage: "]
-        for index, asked in (("old", 1), ("new", 0)):
+        for index, requests in (("old", 1), ("new", 0)):
             assert (await retrieved(stack, index)).json()["count"] >= 1
-            assert len(inputs(server)) == asked
-    async with start_stack(data, **configured(tmp_path, BUNDLED)) as stack:
+            assert len(inputs(server)) == requests
+    async with start_stack(data, **settings(tmp_path, BUNDLED)) as stack:
         refused = await retrieved(stack, "old")
         assert refused.status_code == 409
         assert "'e5'" in refused.text
@@ -105,15 +105,15 @@ async def test_a_switch_of_the_model(start_stack: Any, tmp_path: Path, server: M
     assert not server.requests
 
 
-async def test_a_server_that_comes_later(start_stack: Any, tmp_path: Path) -> None:
-    """The stack starts without the server. Errors name the model, and jobs wait for the server."""
+async def test_a_server_that_starts_later(start_stack: Any, tmp_path: Path) -> None:
+    """The stack starts although the server is unavailable. Errors name the model, and jobs wait for the server."""
     (port,) = free_ports(1)
-    environment = configured(tmp_path, REMOTE, url=f"http://127.0.0.1:{port}/v1")
+    environment = settings(tmp_path, REMOTE, url=f"http://127.0.0.1:{port}/v1")
     environment["CAUSEWAY_INGEST_RETRY_SECONDS"] = "1"
     async with start_stack(tmp_path / "data", **environment) as stack:
-        away = await stack.http.post("/v1/embeddings", json={"model": "e5", "input": "a"})
-        assert away.status_code == 503
-        assert "'e5'" in away.json()["error"]["message"]
+        unavailable = await stack.http.post("/v1/embeddings", json={"model": "e5", "input": "a"})
+        assert unavailable.status_code == 503
+        assert "'e5'" in unavailable.json()["error"]["message"]
         upload = await stack.http.post(
             "/documents", data={"index": "tides"}, files={"file": ("a.md", b"# A\n\nText.\n")}
         )

@@ -12,7 +12,9 @@ TOLERATED_SECONDS = 2.0
 
 
 async def lines_of(stack: Any, body: Any, at_first: Any = None) -> tuple[list[dict[str, Any]], bool]:
-    """Return the lines of a streamed answer, and whether the connection broke. Call a hook at the first text."""
+    """Return the lines of a streamed answer, and whether the connection broke. Call `at_first` after the first
+    text.
+    """
     lines: list[dict[str, Any]] = []
     try:
         async with stack.http.stream("POST", "/chat/stream", json=body) as response:
@@ -30,7 +32,7 @@ async def lines_of(stack: Any, body: Any, at_first: Any = None) -> tuple[list[di
 
 @pytest.mark.parametrize("service", ["generator", "guardrails", "gateway"])
 async def test_a_service_killed_in_mid_stream(stack: Any, service: str) -> None:
-    """The client gets the error within two seconds, and soon the next question is answered."""
+    """The client gets the error within two seconds. The next question is answered soon."""
     killed: list[float] = []
 
     def kill() -> None:
@@ -58,7 +60,7 @@ async def test_a_service_that_is_dead_when_it_is_needed(stack: Any, service: str
     begin = time.monotonic()
     response = await stack.http.post("/chat", json=stack.question(detectors=REDACT))
     assert time.monotonic() - begin < TOLERATED_SECONDS
-    # The service may already run again, and then the question is answered.
+    # If the service already runs again, the question is answered.
     assert response.status_code in (200, 503)
     if response.status_code == 503:
         assert "retry-after" in response.headers
@@ -68,7 +70,9 @@ async def test_a_service_that_is_dead_when_it_is_needed(stack: Any, service: str
 
 
 async def test_without_nats_questions_are_answered_and_uploads_refused(stack: Any) -> None:
-    """Without NATS a chat succeeds, and an upload is accepted or gets a 503. Afterwards uploads succeed again."""
+    """While NATS is unavailable, a chat succeeds, and an upload is accepted or gets a 503. When NATS is available
+    again, uploads succeed.
+    """
     stack.kill("nats")
     assert (await stack.http.post("/chat", json=stack.question())).status_code == 200
     files = {"file": ("more.md", b"# More\n\nLow water is at noon.\n")}
@@ -83,7 +87,7 @@ async def test_without_nats_questions_are_answered_and_uploads_refused(stack: An
 
 @pytest.mark.parametrize("service", ["ingest", "nats", "retriever"])
 async def test_a_job_survives_a_kill(stack: Any, service: str) -> None:
-    """An accepted document is stored exactly once."""
+    """An accepted document is stored exactly once although a service is killed."""
     text = "\n\n".join(f"## Part {n}\n\nThe lamp of buoy {n} flashes every {n + 2} seconds." for n in range(120))
     response = await stack.http.post(
         "/documents", data={"index": "buoys"}, files={"file": ("buoys.md", text.encode())}
@@ -104,7 +108,7 @@ async def test_a_job_survives_a_kill(stack: Any, service: str) -> None:
 
 @pytest.mark.parametrize("service", ["gateway", "generator", "guardrails"])
 async def test_sigterm_lets_running_streams_finish(stack: Any, service: str) -> None:
-    """A stopping service completes its running answers."""
+    """A service that stops after SIGTERM completes its running answers."""
     lines, broke = await lines_of(
         stack, stack.question(detectors=REDACT), lambda: stack.kill(service, signal.SIGTERM)
     )

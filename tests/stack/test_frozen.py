@@ -1,4 +1,4 @@
-"""Processes that are frozen with SIGSTOP, so that their connections stay open without an answer."""
+"""Processes that SIGSTOP freezes: their connections stay open, and they send no answer."""
 
 import asyncio
 import signal
@@ -10,8 +10,10 @@ import pytest
 
 pytestmark = pytest.mark.timeout(600)
 
-KNOWN_WITHIN = 33.0
-"""Three times the usual duration: 6 s until a silent connection is closed, and 5 s for a silent new one."""
+ERROR_WITHIN = 33.0
+"""Three times the usual duration until an error: 6 s until a silent connection is closed, and 5 s until a new
+connection fails.
+"""
 REDACT = {"output": {"regex": {"regex": ["email"], "action": "redact"}}}
 CALLS: dict[str, tuple[str, Any]] = {
     "retriever": ("/retrieve", {"index_name": "tides", "query": "high water at Kelsay"}),
@@ -25,27 +27,27 @@ LONG = "\n\n".join(f"## Part {n}\n\n" + f"The lamp of buoy {n} flashes. " * 20 f
 
 
 async def test_services_that_freeze(stack: Any, record_property: Callable[[str, object], None]) -> None:
-    """A request to a frozen service gets an error in bounded time, and other requests succeed. Waiting requests are
-    answered when the services continue, and nothing leaks.
+    """A request that needs a frozen service gets an error in limited time, and other requests succeed. When the
+    services continue, requests are answered, and the processes release their resources.
     """
 
     async def status(service: str) -> tuple[int, float]:
         path, body = CALLS[service]
         begin = time.monotonic()
-        response = await stack.http.post(path, json=body, timeout=2 * KNOWN_WITHIN)
+        response = await stack.http.post(path, json=body, timeout=2 * ERROR_WITHIN)
         assert "detail" in response.text or "error" in response.text or response.status_code == 200
         return response.status_code, time.monotonic() - begin
 
     assert [(await status(service))[0] for service in CALLS] == [200, 200, 200]
-    before = {name: stack.holding(name) for name in ("gateway", *CALLS)}
+    before = {name: stack.resources(name) for name in ("gateway", *CALLS)}
     for service in CALLS:
         stack.kill(service, signal.SIGSTOP)
-    asked = asyncio.gather(*(status(service) for service in CALLS for _ in range(5)))
+    responses = asyncio.gather(*(status(service) for service in CALLS for _ in range(5)))
     assert (await stack.http.get("/healthz")).status_code == 200
-    for code, seconds in await asked:
+    for code, seconds in await responses:
         assert code in (503, 504)
-        assert seconds < KNOWN_WITHIN
-        record_property("seconds until the client knows", round(seconds, 1))
+        assert seconds < ERROR_WITHIN
+        record_property("seconds until the client gets an error", round(seconds, 1))
     for code, _ in await asyncio.gather(*(status(service) for service in CALLS)):
         assert code in (503, 504)
     begin = time.monotonic()
@@ -53,20 +55,20 @@ async def test_services_that_freeze(stack: Any, record_property: Callable[[str, 
         stack.kill(service, signal.SIGCONT)
     await stack.ready()
     assert [(await status(service))[0] for service in CALLS] == [200, 200, 200]
-    record_property("seconds until all answer", round(time.monotonic() - begin, 1))
-    await stack.settled(before)
+    record_property("seconds until all services answer", round(time.monotonic() - begin, 1))
+    await stack.wait_for_release(before)
 
 
 @pytest.mark.parametrize("service", ["generator", "guardrails"])
 async def test_a_service_that_freezes_in_mid_stream(
     stack: Any, service: str, record_property: Callable[[str, object], None]
 ) -> None:
-    """The stream ends with an error in bounded time. When the service continues, the next stream is complete."""
+    """The stream ends with an error in limited time. When the service continues, the next stream is complete."""
 
     async def lines(frozen: bool) -> list[Any]:
         found: list[Any] = []
         body = stack.question(detectors=REDACT)
-        async with stack.http.stream("POST", "/chat/stream", json=body, timeout=2 * KNOWN_WITHIN) as response:
+        async with stack.http.stream("POST", "/chat/stream", json=body, timeout=2 * ERROR_WITHIN) as response:
             async for line in response.aiter_lines():
                 if frozen and not found:
                     stack.kill(service, signal.SIGSTOP)
@@ -76,10 +78,10 @@ async def test_a_service_that_freezes_in_mid_stream(
     begin = time.monotonic()
     try:
         broken = await lines(frozen=True)
-        assert time.monotonic() - begin < KNOWN_WITHIN
-        record_property("seconds until the client knows", round(time.monotonic() - begin, 1))
+        assert time.monotonic() - begin < ERROR_WITHIN
+        record_property("seconds until the client gets an error", round(time.monotonic() - begin, 1))
         assert '"error"' in broken[-1]
-        assert "word99" not in "".join(broken)  # the detectors have not judged it
+        assert "word99" not in "".join(broken)  # the detectors have not cleared it
     finally:
         stack.kill(service, signal.SIGCONT)
     await stack.ready()
@@ -87,8 +89,8 @@ async def test_a_service_that_freezes_in_mid_stream(
 
 
 async def test_a_worker_and_a_gateway_that_freeze(stack: Any) -> None:
-    """A worker that was silent for too long completes its document exactly once. A stream continues where it
-    stopped.
+    """A frozen worker misses its acknowledgement deadline, and its document is still stored exactly once. A stream
+    of a frozen gateway continues.
     """
     response = await stack.http.post("/documents", data={"index": "buoys"}, files={"file": ("buoys.md", LONG)})
     [job] = response.raise_for_status().json()["jobs"]
@@ -116,28 +118,28 @@ async def test_a_worker_and_a_gateway_that_freeze(stack: Any) -> None:
 
 
 async def test_a_broker_that_freezes(stack: Any, record_property: Callable[[str, object], None]) -> None:
-    """With a frozen broker, questions are answered, and uploads and lists of jobs are refused in bounded time.
-    Afterwards uploads succeed, and nothing leaks.
+    """While the broker is frozen, questions are answered, and uploads and lists of jobs are refused in limited
+    time. When the broker continues, uploads succeed, and the processes release their resources.
     """
 
     async def ask() -> None:
         assert (await stack.http.post("/chat", json=stack.question())).status_code == 200
 
     await ask()
-    before = {name: stack.holding(name) for name in ("gateway", "ingest")}
+    before = {name: stack.resources(name) for name in ("gateway", "ingest")}
     stack.kill("nats", signal.SIGSTOP)
     try:
         await ask()
         begin = time.monotonic()
         files = {"file": ("low.md", b"# Low\n\nLow water is at noon.\n")}
         upload, listed = await asyncio.gather(
-            stack.http.post("/documents", data={"index": "tides"}, files=files, timeout=2 * KNOWN_WITHIN),
-            stack.http.get("/jobs", timeout=2 * KNOWN_WITHIN),
+            stack.http.post("/documents", data={"index": "tides"}, files=files, timeout=2 * ERROR_WITHIN),
+            stack.http.get("/jobs", timeout=2 * ERROR_WITHIN),
         )
         assert (upload.status_code, listed.status_code) == (503, 503)
         assert "retry-after" in upload.headers
-        assert time.monotonic() - begin < KNOWN_WITHIN
-        record_property("seconds until the client knows", round(time.monotonic() - begin, 1))
+        assert time.monotonic() - begin < ERROR_WITHIN
+        record_property("seconds until the client gets an error", round(time.monotonic() - begin, 1))
         await ask()
     finally:
         stack.kill("nats", signal.SIGCONT)
@@ -145,6 +147,6 @@ async def test_a_broker_that_freezes(stack: Any, record_property: Callable[[str,
     await stack.ready()
     job = await stack.ingest("tides", "low.md", b"# Low\n\nLow water is at noon.\n")
     assert job["state"] in ("succeeded", "unchanged")
-    record_property("seconds until a document is in", round(time.monotonic() - begin, 1))
+    record_property("seconds until a document is stored", round(time.monotonic() - begin, 1))
     await ask()
-    await stack.settled(before)
+    await stack.wait_for_release(before)

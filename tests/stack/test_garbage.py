@@ -1,4 +1,4 @@
-"""External servers with invalid answers: model servers, embedding servers, detectors and rerankers."""
+"""External servers that send invalid answers: model servers, embedding servers, detectors and rerankers."""
 
 import asyncio
 import time
@@ -39,7 +39,7 @@ ANSWERS = {
     "not a number": http(b'{"data": [{"index": 0, "embedding": [NaN, 1e999]}], "results": [{"index": NaN}]}'),
     "events of nothing": http(b"data: \n\ndata: 7\n\ndata: {}\n\n", "text/event-stream"),
 }
-"""What may stand behind a wrong address."""
+"""Responses of servers that are broken, or that are not the expected kind of server."""
 
 QUESTION = [{"role": "user", "content": "When is high water at Kelsay?"}]
 DETECTED = {"content": "mail ann@example.org", "detectors": {"judge": {}}}
@@ -55,9 +55,9 @@ FAILS: dict[str, tuple[str, Any]] = {
     "detector": ("/api/v2/text/detection/content", DETECTED),
 }
 MODELS = """
-servers: {{it: {{kind: openai, url: "http://127.0.0.1:{port}/v1"}}}}
+servers: {{garbage: {{kind: openai, url: "http://127.0.0.1:{port}/v1"}}}}
 models:
-  - {{name: garbage, context_window: 4096, tokenizer: words, deployments: [{{server: it}}]}}
+  - {{name: garbage, context_window: 4096, tokenizer: words, deployments: [{{server: garbage}}]}}
   - {{name: extractive, deployments: [{{server: own}}]}}
 circuit: {{failures: 1000, seconds: 0.1}}
 retries: {{most: 0, within: 1}}
@@ -79,7 +79,7 @@ rerankers:
 
 @pytest.fixture
 async def garbage_server() -> AsyncIterator[FixedResponseServer]:
-    """Start a server with a scripted answer."""
+    """Start a server that sends a given response to every request."""
     async with FixedResponseServer.started() as server:
         yield server
 
@@ -88,7 +88,7 @@ async def garbage_server() -> AsyncIterator[FixedResponseServer]:
 async def stack_with_garbage_server(
     start_stack: Any, tmp_path: Path, garbage_server: FixedResponseServer
 ) -> AsyncIterator[Any]:
-    """Start a stack with one document and the bundled model, whose external servers are all that one."""
+    """Start a stack with one document and the bundled model. All its external servers are the garbage server."""
     files = {
         "CAUSEWAY_MODELS_FILE": MODELS.replace("servers: {{", "servers: {{own: {{kind: extractive}}, "),
         "CAUSEWAY_EMBEDDINGS_FILE": EMBEDDINGS,
@@ -110,14 +110,14 @@ async def test_external_servers_that_send_invalid_answers(
     garbage_server: FixedResponseServer,
     record_property: Callable[[str, object], None],
 ) -> None:
-    """For any invalid answer, the client gets the platform's error in bounded time. If an optional reranker fails,
-    the order is that of the search. Repetitions do not leak.
+    """For each invalid answer, the client gets an error of the platform in limited time. If an optional reranker
+    fails, the passages keep the order of the search. Repetitions leak no resources.
     """
     stack = stack_with_garbage_server
     services = ("gateway", "retriever", "generator", "guardrails")
 
-    async def ask(what: str, who: str) -> None:
-        path, body = FAILS[who]
+    async def ask(answer: str, call: str) -> None:
+        path, body = FAILS[call]
         requests, begin = garbage_server.requests, time.monotonic()
         raw = b""
         async with stack.http.stream("POST", path, json=body, timeout=2 * ANSWERED_WITHIN) as response:
@@ -128,37 +128,39 @@ async def test_external_servers_that_send_invalid_answers(
             except httpx.RemoteProtocolError:
                 assert streamed  # the stream ends abruptly after the event with the error
         text = raw.decode()
-        said = (what, who, response.status_code, text[:300])
-        assert response.status_code in (500, 502, 503, 504) or streamed, said
-        assert "error" in text or "code" in text, said
-        assert "Traceback" not in text, said
-        assert Internal.MESSAGE not in text, said  # the server's fault is no internal error
-        assert time.monotonic() - begin < ANSWERED_WITHIN, said
-        assert garbage_server.requests > requests, said
+        context = (answer, call, response.status_code, text[:300])
+        assert response.status_code in (500, 502, 503, 504) or streamed, context
+        assert "error" in text or "code" in text, context
+        assert "Traceback" not in text, context
+        assert Internal.MESSAGE not in text, context  # a failure of the server is not an internal error
+        assert time.monotonic() - begin < ANSWERED_WITHIN, context
+        assert garbage_server.requests > requests, context
 
-    async def round_of_all() -> None:
-        for what, answer in ANSWERS.items():
+    async def run_round() -> None:
+        for name, answer in ANSWERS.items():
             garbage_server.response = answer
-            await asyncio.gather(*(ask(what, who) for who in FAILS))
+            await asyncio.gather(*(ask(name, call) for call in FAILS))
             response = await stack.http.post("/2024-04/chat", json=RERANKED, timeout=2 * ANSWERED_WITHIN)
-            answered = response.raise_for_status().json()
-            assert "six in the morning" in answered["message"]["content"], what
-            results = next(each for each in answered["context"]["thoughts"] if each["title"] == "Results")
-            assert "The reranker 'words'" in results["props"]["notes"][0], what
+            chat = response.raise_for_status().json()
+            assert "six in the morning" in chat["message"]["content"], name
+            results = next(each for each in chat["context"]["thoughts"] if each["title"] == "Results")
+            assert "The reranker 'words'" in results["props"]["notes"][0], name
 
     begin = time.monotonic()
-    await round_of_all()
-    record_property("seconds a round", round(time.monotonic() - begin, 1))
-    before = {name: stack.holding(name) for name in services}
+    await run_round()
+    record_property("seconds for each round", round(time.monotonic() - begin, 1))
+    before = {name: stack.resources(name) for name in services}
     for _ in range(3):
-        await round_of_all()
-    await stack.settled(before)
+        await run_round()
+    await stack.wait_for_release(before)
 
 
 async def test_an_embedding_server_that_sends_invalid_answers(
     start_stack: Any, tmp_path: Path, garbage_server: FixedResponseServer
 ) -> None:
-    """A job waits with the reason while the embedding server answers incorrectly, and succeeds afterwards."""
+    """While the embedding server sends invalid answers, the job waits and shows the reason. Afterwards it
+    succeeds.
+    """
     file = tmp_path / "embeddings.yaml"
     file.write_text(EMBEDDINGS.replace("  - kind: minilm\n", "").format(port=garbage_server.port))
     environment = {"CAUSEWAY_EMBEDDINGS_FILE": str(file), "CAUSEWAY_INGEST_RETRY_SECONDS": "0.1"}

@@ -1,4 +1,4 @@
-"""Jobs on a stack with faults: one result, nothing partial, nothing lost."""
+"""Jobs on a stack with faults: each accepted document is stored completely and exactly once."""
 
 import asyncio
 import json
@@ -19,54 +19,54 @@ FILES = [("file", (f"{n}.md", f"# Berth {n}\n\nBerth {n} is {n + 5} metres deep.
 
 
 async def names(stack: Any, index: str) -> list[str]:
-    """Return the documents of an index, with repetitions."""
+    """Return the file names of an index's documents. A duplicate document is listed twice."""
     response = await stack.http.get("/documents", params={"index": index, "limit": 1000})
     if response.status_code == 404:
         return []
     return [each["sourcefile"] for each in response.raise_for_status().json()["documents"]]
 
 
-async def submitted(stack: Any, index: str, files: Any) -> list[str]:
+async def submit(stack: Any, index: str, files: Any) -> list[str]:
     """Upload files, and return the ids of their jobs."""
     response = await stack.http.post("/documents", data={"index": index}, files=files)
     return [job["id"] for job in response.raise_for_status().json()["jobs"]]
 
 
-async def until(stack: Any, job_id: str, wanted: Any, within: float = 60) -> Any:
-    """Wait until the job meets a condition, and return it."""
+async def wait_until(stack: Any, job_id: str, condition: Any, within: float = 60) -> Any:
+    """Wait until a job meets a condition, and return it."""
     end = time.monotonic() + within
     while True:
         job = (await stack.http.get(f"/jobs/{job_id}")).raise_for_status().json()
-        if wanted(job):
+        if condition(job):
             return job
         assert time.monotonic() < end, job
         await asyncio.sleep(0.02)
 
 
 async def test_many_files_while_everything_dies_once(stack: Any) -> None:
-    """Each file becomes exactly one document while services are killed. A repeated upload changes nothing."""
-    jobs = await submitted(stack, "berths", FILES)
+    """Although services are killed, each file becomes exactly one document. A repeated upload changes nothing."""
+    jobs = await submit(stack, "berths", FILES)
     for service in ("ingest", "retriever", "nats", "ingest"):
         await asyncio.sleep(1)
         stack.kill(service)
     states = {(await stack.finished(job))["state"] for job in jobs}
     assert states <= {"succeeded", "unchanged"}
     await stack.ready()
-    wanted = sorted(name for _, (name, _) in FILES)
-    assert sorted(await names(stack, "berths")) == wanted
-    again = await submitted(stack, "berths", FILES[:20])
+    expected = sorted(name for _, (name, _) in FILES)
+    assert sorted(await names(stack, "berths")) == expected
+    again = await submit(stack, "berths", FILES[:20])
     assert {(await stack.finished(job))["state"] for job in again} == {"unchanged"}
-    assert sorted(await names(stack, "berths")) == wanted
+    assert sorted(await names(stack, "berths")) == expected
     assert (await stack.http.get("/jobs/dead")).json()["jobs"] == []
 
 
-async def test_a_cancelled_job_leaves_nothing(stack: Any) -> None:
-    """A cancelled job, running or waiting, leaves neither a document nor an original, and its name can be used
-    again.
+async def test_a_cancelled_job_stores_nothing(stack: Any) -> None:
+    """A running or waiting job that is cancelled leaves neither a document nor an original. A later upload can use
+    its file name.
     """
-    [running] = await submitted(stack, "buoys", {"file": ("buoys.md", LONG)})
-    await until(stack, running, lambda job: job["state"] == "indexing" and job["percent"] > 12)
-    waiting = await submitted(stack, "buoys", FILES[:12])
+    [running] = await submit(stack, "buoys", {"file": ("buoys.md", LONG)})
+    await wait_until(stack, running, lambda job: job["state"] == "indexing" and job["percent"] > 12)
+    waiting = await submit(stack, "buoys", FILES[:12])
     for job in (running, waiting[-1]):
         assert (await stack.http.post(f"/jobs/{job}/cancel")).json()["state"] == "cancelled"
     assert all([(await stack.finished(job))["state"] == "succeeded" for job in waiting[:-1]])
@@ -78,7 +78,7 @@ async def test_a_cancelled_job_leaves_nothing(stack: Any) -> None:
     assert (await stack.ingest("buoys", "buoys.md", b"# Buoys\n\nNone.\n"))["state"] == "succeeded"
 
 
-async def test_a_new_version_is_there_without_a_gap(stack: Any) -> None:
+async def test_a_new_version_replaces_the_old_one_without_a_gap(stack: Any) -> None:
     """While a document is replaced, each search finds exactly one of its versions."""
     assert (await stack.ingest("tides", "quay.md", b"# Quay\n\nThe quay has 0 cranes.\n"))["state"] == "succeeded"
     stop = asyncio.Event()
@@ -102,14 +102,14 @@ async def test_a_new_version_is_there_without_a_gap(stack: Any) -> None:
 
 
 async def test_an_unavailable_server_costs_no_attempt(start_stack: Any, tmp_path: Path) -> None:
-    """While the retriever hangs, the job waits and says so. It succeeds afterwards, although only one attempt is
-    allowed.
+    """While the retriever is frozen, the state of the job shows that it waits. It succeeds afterwards, although
+    only one attempt is allowed.
     """
     async with start_stack(tmp_path / "data", CAUSEWAY_INGEST_MAX_ATTEMPTS="1") as stack:
         assert (await stack.ingest())["state"] == "succeeded"
         stack.kill("retriever", signal.SIGSTOP)
-        [job] = await submitted(stack, "tides", {"file": ("late.md", b"# Late\n\nLow water is at noon.\n")})
-        waiting = await until(stack, job, lambda job: job["stage"] == "waiting")
+        [job] = await submit(stack, "tides", {"file": ("late.md", b"# Late\n\nLow water is at noon.\n")})
+        waiting = await wait_until(stack, job, lambda job: job["stage"] == "waiting")
         assert waiting["error"]["reason"] in ("UNAVAILABLE", "DEADLINE_EXCEEDED")
         await asyncio.sleep(32)
         assert (await stack.http.get(f"/jobs/{job}")).json()["stage"] == "waiting"
@@ -120,7 +120,9 @@ async def test_an_unavailable_server_costs_no_attempt(start_stack: Any, tmp_path
 
 @pytest.fixture
 def embedding(tmp_path: Path) -> tuple[int, dict[str, str]]:
-    """Return the port of a future embedding server, and the variables of a stack that needs it."""
+    """Return the port of an embedding server that the test starts later, and the environment variables of a stack
+    that needs the server.
+    """
     (port,) = free_ports(1)
     file = tmp_path / "embeddings.yaml"
     model = {"name": "e5", "kind": "openai", "url": f"http://127.0.0.1:{port}/v1", "model": "e5", "dimension": 256}
@@ -130,15 +132,15 @@ def embedding(tmp_path: Path) -> tuple[int, dict[str, str]]:
 
 
 async def test_an_embedding_server_that_is_away_for_long(start_stack: Any, tmp_path: Path, embedding: Any) -> None:
-    """During a long outage with one allowed attempt, jobs wait and say so, and succeed afterwards. One of them is
-    cancelled.
+    """During a long outage of the embedding server, jobs wait and show the reason. They succeed afterwards,
+    although only one attempt is allowed. A waiting job can be cancelled.
     """
     port, environment = embedding
     async with start_stack(tmp_path / "data", **environment) as stack:
-        jobs = await submitted(stack, "tides", FILES[:4])
+        jobs = await submit(stack, "tides", FILES[:4])
         begin = time.monotonic()
         for job in jobs:
-            waiting = await until(stack, job, lambda job: job["stage"] == "waiting")
+            waiting = await wait_until(stack, job, lambda job: job["stage"] == "waiting")
             assert "'e5'" in waiting["error"]["message"]
         assert (await stack.http.post(f"/jobs/{jobs[0]}/cancel")).json()["state"] == "cancelled"
         await asyncio.sleep(begin + 33 - time.monotonic())
@@ -153,11 +155,11 @@ async def test_an_embedding_server_that_is_away_for_long(start_stack: Any, tmp_p
 
 
 async def test_a_failed_job_can_be_sent_again(start_stack: Any, tmp_path: Path, embedding: Any) -> None:
-    """Jobs become dead letters after a long outage, and can be sent again. They do not replace a newer version."""
+    """After a long outage, jobs become dead letters, and can be sent again. They do not replace newer versions."""
     port, environment = embedding
     environment["CAUSEWAY_INGEST_OUTAGE_SECONDS"] = "0.5"
     async with start_stack(tmp_path / "data", **environment) as stack:
-        jobs = await submitted(stack, "tides", FILES[:2])
+        jobs = await submit(stack, "tides", FILES[:2])
         for job in jobs:
             assert (await stack.finished(job))["state"] == "failed"
         letters = (await stack.http.get("/jobs/dead")).json()["jobs"]
@@ -170,9 +172,11 @@ async def test_a_failed_job_can_be_sent_again(start_stack: Any, tmp_path: Path, 
             assert newer["state"] == "succeeded"
             replayed = await stack.http.post("/jobs/dead/replay", json={"all": True})
             assert set(replayed.json()["replayed"]) == set(jobs)
-            ends = [await until(stack, job, lambda job: job["state"] in ("succeeded", "failed")) for job in jobs]
-            assert [end["state"] for end in ends] == ["failed", "succeeded"]
-            assert ends[0]["error"]["reason"] == "STALE_GENERATION"
+            ended = [
+                await wait_until(stack, job, lambda job: job["state"] in ("succeeded", "failed")) for job in jobs
+            ]
+            assert [job["state"] for job in ended] == ["failed", "succeeded"]
+            assert ended[0]["error"]["reason"] == "STALE_GENERATION"
             assert (await stack.http.get("/jobs/dead")).json()["jobs"] == []
             content = await stack.http.get(f"/content/{FILES[0][1][0]}", params={"index": "tides"})
             assert content.text == "# Berth 0\n\nIt is closed.\n"

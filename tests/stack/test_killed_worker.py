@@ -1,4 +1,4 @@
-"""A worker is killed at every stage of a job. Another one takes the job, and each document exists once."""
+"""A worker is killed at every stage of a job. Another worker completes the job, and each document exists once."""
 
 import asyncio
 import signal
@@ -32,33 +32,33 @@ setattr(owner, name, dying)
 sys.exit(main())
 """
 STAGES = {
-    "taken": ("ingest.documents.report:Report._reread", 1),
+    "received": ("ingest.documents.report:Report._reread", 1),
     "fetched": ("ingest.adapters.stores:StoredOriginals.fetch", 1),
-    "being read": ("ingest.documents.report:Report.progress", 1),
+    "reading": ("ingest.documents.report:Report.progress", 1),
     "read": ("ingest.documents.file_reading:FileReader.read", 1),
     "embedded": ("embedding.minilm:MiniLmEmbedder.embed", 1),
-    "half handed over": ("ingest.documents.report:Report.progress", 4),
-    "no way back": ("ingest.documents.report:Report.commit", 1),
+    "half stored": ("ingest.documents.report:Report.progress", 4),
+    "committed": ("ingest.documents.report:Report.commit", 1),
     "stored": ("ingest.adapters.retriever:RetrieverIndex.store", 1),
     "recorded": ("ingest.documents.report:Report.end", 1),
 }
-"""The method, and the number of the call after which the worker dies."""
+"""For each stage: the method, and the number of the call after which the worker dies."""
 PARTS = 40
-"""More passages than one batch."""
+"""The number of passages, which is more than one batch."""
 QUAY = "The quay beside them is of granite, and its edge is yellow over the whole length."
 AT_ONCE = 3
 PULL_SECONDS = 3.0
-"""Longer than the last request of a frozen worker for a job."""
+"""A frozen worker's last request for jobs ends within this time."""
 
 
 def pier(number: int, version: int) -> tuple[str, tuple[str, bytes]]:
-    # The file has more than 4 KiB, because the message of a job contains a shorter one, and no worker fetches that.
+    # The file has more than 4 KiB. The message of a job contains a shorter file, so that no worker would fetch it.
     parts = [f"## Part {part}\n\nPart {part} has {version} bollards. {QUAY}" for part in range(PARTS)]
     return ("file", (f"pier{number}.md", f"# Pier {number}\n\n{chr(10).join(parts)}\n".encode()))
 
 
 async def versions(stack: Any) -> dict[str, set[int]]:
-    """Return the versions of each document's passages, and check that each passage exists once."""
+    """Return the versions of the passages of each document, and check that each passage exists once."""
     page = await stack.http.get("/indexes/piers/documents", params={"limit": 50, "max_text_length": 20_000})
     found: dict[str, set[int]] = {}
     for document in page.raise_for_status().json()["documents"]:
@@ -69,30 +69,35 @@ async def versions(stack: Any) -> dict[str, set[int]]:
 
 
 async def test_a_worker_killed_at_every_stage(stack: Any, record_property: Callable[[str, object], None]) -> None:
-    """A document has all passages of either its old or its new version. In the end all versions are new."""
+    """After each kill, a document has all passages of its old or of its new version. At the end, every document has
+    its new version.
+    """
 
-    async def uploaded(version: int) -> list[str]:
+    async def upload(version: int) -> list[str]:
         files = [pier(number, version) for number in range(len(STAGES))]
         response = await stack.http.post("/documents", data={"index": "piers"}, files=files)
         return [job["id"] for job in response.raise_for_status().json()["jobs"]]
 
-    for job in await uploaded(1):
+    for job in await upload(1):
         assert (await stack.finished(job))["state"] == "succeeded"
     stack.kill("ingest", signal.SIGSTOP)
     try:
         await asyncio.sleep(PULL_SECONDS)
-        jobs = await uploaded(2)
-        places = asyncio.Semaphore(AT_ONCE)
+        jobs = await upload(2)
+        limit = asyncio.Semaphore(AT_ONCE)
 
-        async def dies(method: str, call: int) -> int | None:
+        async def run_and_kill(method: str, call: int) -> int | None:
             settings = {"DIES_AFTER": method, "DIES_AT_CALL": str(call), "CAUSEWAY_INGEST_JOBS": "1"}
-            async with places, stack.beside("ingest", DYING_WORKER, CAUSEWAY_INGEST_PORT="0", **settings) as worker:
+            async with (
+                limit,
+                stack.second_process("ingest", DYING_WORKER, CAUSEWAY_INGEST_PORT="0", **settings) as worker,
+            ):
                 await asyncio.wait_for(worker.wait(), 200)
                 code: int | None = worker.returncode
                 return code
 
-        ends = await asyncio.gather(*(dies(*stage) for stage in STAGES.values()))
-        assert dict(zip(STAGES, ends, strict=True)) == dict.fromkeys(STAGES, -signal.SIGKILL)
+        codes = await asyncio.gather(*(run_and_kill(*stage) for stage in STAGES.values()))
+        assert dict(zip(STAGES, codes, strict=True)) == dict.fromkeys(STAGES, -signal.SIGKILL)
         found = await versions(stack)
         assert len(found) == len(STAGES)
         assert all(len(some) == 1 for some in found.values()), found
@@ -101,7 +106,7 @@ async def test_a_worker_killed_at_every_stage(stack: Any, record_property: Calla
     begin = time.monotonic()
     for job in jobs:
         assert (await stack.finished(job))["state"] in ("succeeded", "unchanged")
-    record_property("seconds until all are done", round(time.monotonic() - begin, 1))
+    record_property("seconds until all jobs have ended", round(time.monotonic() - begin, 1))
     assert await versions(stack) == {keys.document_id(f"pier{number}.md"): {2} for number in range(len(STAGES))}
     assert (await stack.http.get("/jobs/dead")).json()["jobs"] == []
     content = await stack.http.get("/content/pier0.md", params={"index": "piers"})

@@ -1,4 +1,4 @@
-"""A running stack exports the metrics of all rules and panels."""
+"""A running stack exports the metrics that the alert rules and the panels of the dashboards use."""
 
 from pathlib import Path
 from typing import Any
@@ -9,13 +9,13 @@ from causeway_testing.servers import free_ports
 from monitoring import FOREIGN, expressions, metrics_of
 from prometheus_client.parser import text_string_to_metric_families
 
-# These exist with TLS only. The tests of servicekit and of the Qdrant store cover them.
-CERTIFICATES = {f"causeway_{of}_certificate_not_after_seconds" for of in ("tls", "nats", "qdrant")}
+# These metrics exist only with TLS. The tests of servicekit and of the Qdrant store cover them.
+CERTIFICATES = {f"causeway_{kind}_certificate_not_after_seconds" for kind in ("tls", "nats", "qdrant")}
 PRICES = "currency: EUR\nmodels: {stub: {input: 1, output: 1}}\n"
 
 
-async def exported(ports: list[int]) -> dict[str, set[str]]:
-    """Return the names of all samples, by the port that shows them."""
+async def sample_names(ports: list[int]) -> dict[str, set[str]]:
+    """Return the names of all samples of the metrics at each port."""
     found = {}
     async with httpx.AsyncClient() as http:
         for port in ports:
@@ -27,7 +27,7 @@ async def exported(ports: list[int]) -> dict[str, set[str]]:
 async def test_every_metric_of_a_rule_or_panel_is_exported(
     tmp_path: Path, model: ModelServer, start_stack: Any
 ) -> None:
-    """After an upload and two answers, some service exports each metric. Each service has its own port."""
+    """After an upload and two answers, at least one service exports each metric. Each service has its own port."""
     (port,) = free_ports(1)
     (tmp_path / "prices.yaml").write_text(PRICES)
     environment = {
@@ -46,12 +46,12 @@ async def test_every_metric_of_a_rule_or_panel_is_exported(
         services = stack.description()["services"]
         ports = [each["metrics_port"] for name, each in services.items() if name != "nats"]
         assert len(set(ports)) == 5
-        shown = await exported(ports)
-    everywhere = set().union(*shown.values())
-    named = {metric for _, expression in expressions() for metric in metrics_of(expression)}
-    assert named - FOREIGN - CERTIFICATES <= everywhere
-    # Both processes report the content of NATS, in case one of them stops.
+        exported = await sample_names(ports)
+    all_names = set().union(*exported.values())
+    used = {metric for _, expression in expressions() for metric in metrics_of(expression)}
+    assert used - FOREIGN - CERTIFICATES <= all_names
+    # Both processes export the metrics of NATS streams, so that one of them can stop.
     for name in ("gateway", "ingest"):
-        assert "causeway_nats_stream_messages" in shown[str(services[name]["metrics_port"])]
-    for names in shown.values():
+        assert "causeway_nats_stream_messages" in exported[str(services[name]["metrics_port"])]
+    for names in exported.values():
         assert "process_resident_memory_bytes" in names

@@ -1,4 +1,6 @@
-"""The whole platform with mutual TLS refuses callers without a certificate, and uses new ones without a restart."""
+"""With mutual TLS, all services refuse callers without a certificate, and use renewed certificates without a
+restart.
+"""
 
 import asyncio
 import contextlib
@@ -28,12 +30,12 @@ pytestmark = pytest.mark.timeout(300)
 
 SERVICES = ("retriever", "generator", "guardrails", INGEST, GATEWAY)
 READY_SECONDS = 120.0
-RENEWED_SECONDS = 30.0
+RELOAD_SECONDS = 30.0
 BIN = Path(sys.executable).parent
 
 
-class Site:
-    """A directory with the platform's certificates, and its processes.
+class Installation:
+    """The processes of the platform, and a directory with their certificates.
 
     Attributes:
         ports: The port of each process.
@@ -54,7 +56,7 @@ class Site:
         return f"nats://localhost:{self.ports['nats']}"
 
     def issue(self, name: str) -> None:
-        """Create or replace a certificate, one complete file after the other."""
+        """Create or replace the certificate of a process. Each file is replaced atomically."""
         own = self.directory / name
         own.mkdir(exist_ok=True)
         issued = self.authority.issue_cert(name, f"{name}.causeway.svc", "localhost", common_name=name)
@@ -69,7 +71,7 @@ class Site:
             new.replace(own / file)
 
     def tls(self, name: str) -> dict[str, str]:
-        """Return the settings of a process with this certificate."""
+        """Return the TLS settings of a process with the certificate of this name."""
         own = self.directory / name
         return {
             "CAUSEWAY_TLS_CERT_FILE": str(own / "tls.crt"),
@@ -92,8 +94,8 @@ class Site:
         }
 
     def nats_command(self) -> list[str]:
-        """Return the command of NATS as in docs/security.md and the component `tls`. The certificates name the
-        users.
+        """Return the command of NATS. Its configuration is that of docs/security.md and of the component `tls`: the
+        certificate of a client determines its user.
         """
         own = self.directory / "nats"
         files = f'cert_file: "{own}/tls.crt", key_file: "{own}/tls.key", ca_file: "{own}/ca.crt"'
@@ -114,8 +116,8 @@ class Site:
             await asyncio.wait_for(process.wait(), 60)
 
     def context(self, name: str | None = None, authority: trustme.CA | None = None) -> ssl.SSLContext:
-        """Return the context of a handshake with the certificate of that name, optionally from another authority,
-        or without one.
+        """Return the TLS context of a client with the certificate of that name, with a certificate of another
+        authority, or without a certificate.
         """
         context = ssl.create_default_context(cadata=self.authority.cert_pem.bytes().decode())
         if authority is not None:
@@ -139,73 +141,83 @@ class Site:
         return grpc.aio.secure_channel(f"localhost:{self.ports[service]}", credentials)
 
     async def serial(self, service: str) -> str:
-        """Return the serial number of the certificate that a service shows now."""
+        """Return the serial number of the certificate that a service currently presents."""
         _, writer = await asyncio.open_connection("localhost", self.ports[service], ssl=self.context(GATEWAY))
         try:
-            shown: dict[str, Any] = writer.get_extra_info("peercert")
-            return str(shown["serialNumber"])
+            certificate: dict[str, Any] = writer.get_extra_info("peercert")
+            return str(certificate["serialNumber"])
         finally:
             writer.transport.abort()
 
 
 @pytest.fixture
-async def site(tmp_path: Path) -> AsyncIterator[Site]:
+async def installation(tmp_path: Path) -> AsyncIterator[Installation]:
     """Start NATS and the five services, each with its own certificate."""
-    site = Site(tmp_path)
+    installation = Installation(tmp_path)
     try:
-        await site.start("nats", site.nats_command(), dict(os.environ))
+        await installation.start("nats", installation.nats_command(), dict(os.environ))
         for name in SERVICES:
-            await site.start(name, [sys.executable, "-P", "-m", name], site.environment(name))
-        yield site
+            await installation.start(name, [sys.executable, "-P", "-m", name], installation.environment(name))
+        yield installation
     finally:
-        await site.stop()
+        await installation.stop()
     assert {
-        name: process.returncode for name, process in site.processes.items() if name != "nats"
+        name: process.returncode for name, process in installation.processes.items() if name != "nats"
     } == dict.fromkeys(SERVICES, 0)
 
 
 @pytest.fixture
-async def http(site: Site) -> AsyncIterator[httpx.AsyncClient]:
-    """Open a client of the gateway with a key, once all services are ready."""
-    async with httpx.AsyncClient(base_url=f"http://127.0.0.1:{site.ports[GATEWAY]}", timeout=30) as http:
-        for _ in until(READY_SECONDS, "the platform is not ready"):
+async def http(installation: Installation) -> AsyncIterator[httpx.AsyncClient]:
+    """Wait until all services are ready, and return a client of the gateway with an API key."""
+    async with httpx.AsyncClient(base_url=f"http://127.0.0.1:{installation.ports[GATEWAY]}", timeout=30) as http:
+        for _ in attempts(READY_SECONDS, "the platform is not ready"):
             with contextlib.suppress(httpx.TransportError):
                 if (await http.get("/readyz", params={"verbose": ""})).status_code == 200:
                     break
             await asyncio.sleep(0.1)
         making = await asyncio.create_subprocess_exec(
-            *(BIN / "causeway", "keys", "create", "--name", "me", "--roles", "admin", "--nats-url", site.nats_url),
-            env={**os.environ, **site.tls(OPERATOR)},
+            *(
+                BIN / "causeway",
+                "keys",
+                "create",
+                "--name",
+                "me",
+                "--roles",
+                "admin",
+                "--nats-url",
+                installation.nats_url,
+            ),
+            env={**os.environ, **installation.tls(OPERATOR)},
             stdout=asyncio.subprocess.PIPE,
         )
         made, _ = await making.communicate()
         assert making.returncode == 0
         http.headers["api-key"] = made.decode().strip()
-        for _ in until(RENEWED_SECONDS, "the key is not known"):
+        for _ in attempts(RELOAD_SECONDS, "the gateway does not accept the key"):
             if (await http.get("/indexes")).status_code == 200:
                 break
             await asyncio.sleep(0.1)
         yield http
 
 
-def until(seconds: float, what: str) -> Iterator[None]:
-    """Repeat the loop until the caller leaves it.
+def attempts(seconds: float, message: str) -> Iterator[None]:
+    """Let the caller repeat a loop until it breaks out of the loop.
 
     Raises:
-        TimeoutError: The caller did not leave it in time.
+        TimeoutError: The caller did not break out of the loop in time.
     """
     end = time.monotonic() + seconds
     while time.monotonic() < end:
         yield
-    raise TimeoutError(what)
+    raise TimeoutError(message)
 
 
-async def ingested(http: httpx.AsyncClient, name: str) -> None:
-    """Upload a document, and check that its job is listed."""
+async def check_ingest(http: httpx.AsyncClient, name: str) -> None:
+    """Upload a document, and check that its job succeeds and is listed."""
     files = {"file": (name, b"# Tides\n\nHigh water at Kelsay is at six in the morning.\n")}
     response = await http.post("/documents", data={"index": "tides"}, files=files)
     [job] = response.raise_for_status().json()["jobs"]
-    for _ in until(60, "the job has not ended"):
+    for _ in attempts(60, "the job has not ended"):
         job = (await http.get(f"/jobs/{job['id']}")).raise_for_status().json()
         if job["state"] not in ("queued", "parsing", "indexing"):
             break
@@ -214,17 +226,17 @@ async def ingested(http: httpx.AsyncClient, name: str) -> None:
     assert job["id"] in {each["id"] for each in (await http.get("/jobs")).raise_for_status().json()["jobs"]}
 
 
-async def answered(http: httpx.AsyncClient) -> None:
-    """Ask for the content of the document."""
+async def check_answer(http: httpx.AsyncClient) -> None:
+    """Ask a question, and check that the answer quotes the document."""
     body = {"messages": "When is high water at Kelsay?", "context": {"overrides": {"index": "tides"}}}
     assert "six in the morning" in (await http.post("/chat", json=body)).raise_for_status().text
 
 
 async def refusal(
-    site: Site, service: str, name: str | None, authority: trustme.CA | None = None
+    installation: Installation, service: str, name: str | None, authority: trustme.CA | None = None
 ) -> grpc.StatusCode:
-    """Return the error of a service to a caller with this certificate."""
-    async with site.channel(service, name, authority) as channel:
+    """Return the status with which a service refuses a caller with this certificate."""
+    async with installation.channel(service, name, authority) as channel:
         request = retriever_pb2.ListIndexesRequest(principal=LOCAL.to_proto())
         stub: Any = retriever_pb2_grpc.RetrieverServiceStub(channel)
         with pytest.raises(grpc.aio.AioRpcError) as caught:
@@ -233,44 +245,51 @@ async def refusal(
     return code
 
 
-async def test_the_stack_with_mutual_tls(site: Site, http: httpx.AsyncClient) -> None:
-    """Documents are ingested and questions are answered. A caller without a certificate of the authority, or with
-    another service's name, is refused. New certificates are used without a restart.
+async def test_the_stack_with_mutual_tls(installation: Installation, http: httpx.AsyncClient) -> None:
+    """Documents are ingested, and questions are answered. The services refuse a caller without a certificate, with
+    a certificate of another authority, or with the certificate of a service that has no permission. They use
+    renewed certificates without a restart.
     """
-    await ingested(http, "tides.md")
-    await answered(http)
+    await check_ingest(http, "tides.md")
+    await check_answer(http)
 
-    stranger = trustme.CA()
+    other_authority = trustme.CA()
     for service in SERVICES[:-1]:
-        assert await refusal(site, service, None) is grpc.StatusCode.UNAVAILABLE
-        assert await refusal(site, service, GATEWAY, stranger) is grpc.StatusCode.UNAVAILABLE
-    assert await refusal(site, "retriever", "guardrails") is grpc.StatusCode.PERMISSION_DENIED
-    for context in (site.context(), site.context(GATEWAY, stranger), site.context("guardrails")):
+        assert await refusal(installation, service, None) is grpc.StatusCode.UNAVAILABLE
+        assert await refusal(installation, service, GATEWAY, other_authority) is grpc.StatusCode.UNAVAILABLE
+    assert await refusal(installation, "retriever", "guardrails") is grpc.StatusCode.PERMISSION_DENIED
+    for context in (
+        installation.context(),
+        installation.context(GATEWAY, other_authority),
+        installation.context("guardrails"),
+    ):
         with pytest.raises((OSError, nats.errors.Error)):
-            await nats.connect(site.nats_url, tls=context, allow_reconnect=False, connect_timeout=5)
+            await nats.connect(installation.nats_url, tls=context, allow_reconnect=False, connect_timeout=5)
 
-    before = {service: await site.serial(service) for service in SERVICES[:-1]}
+    before = {service: await installation.serial(service) for service in SERVICES[:-1]}
     for name in (*SERVICES, OPERATOR):
-        site.issue(name)
-    for _ in until(RENEWED_SECONDS, "old certificates are still shown"):
-        shown = {service: await site.serial(service) for service in before}
-        if not any(shown[service] == before[service] for service in before):
+        installation.issue(name)
+    for _ in attempts(RELOAD_SECONDS, "services still present their old certificates"):
+        current = {service: await installation.serial(service) for service in before}
+        if not any(current[service] == before[service] for service in before):
             break
         await asyncio.sleep(0.2)
-    await answered(http)
-    await ingested(http, "more-tides.md")
-    for name, process in site.processes.items():
+    await check_answer(http)
+    await check_ingest(http, "more-tides.md")
+    for name, process in installation.processes.items():
         assert process.returncode is None, name
-    assert "certificates renewed" in (site.directory / "gateway.log").read_text()
+    assert "certificates renewed" in (installation.directory / "gateway.log").read_text()
 
 
-async def test_a_backup_over_mutual_tls(site: Site, http: httpx.AsyncClient, tmp_path: Path) -> None:
+async def test_a_backup_over_mutual_tls(
+    installation: Installation, http: httpx.AsyncClient, tmp_path: Path
+) -> None:
     """`causeway backup` needs the operator's certificate for NATS and the retriever."""
-    await ingested(http, "tides.md")
+    await check_ingest(http, "tides.md")
 
     async def back_up(folder: str, **tls: str) -> tuple[int, str]:
-        target = f"localhost:{site.ports['retriever']}"
-        command = ("backup", str(tmp_path / folder), "--nats-url", site.nats_url, "--retriever", target)
+        target = f"localhost:{installation.ports['retriever']}"
+        command = ("backup", str(tmp_path / folder), "--nats-url", installation.nats_url, "--retriever", target)
         process = await asyncio.create_subprocess_exec(
             *(BIN / "causeway", *command),
             env={**os.environ, **tls},
@@ -280,14 +299,18 @@ async def test_a_backup_over_mutual_tls(site: Site, http: httpx.AsyncClient, tmp
         out, _ = await asyncio.wait_for(process.communicate(), 120)
         return process.returncode or 0, out.decode()
 
-    code, out = await back_up("whole", **site.tls(OPERATOR))
+    code, out = await back_up("whole", **installation.tls(OPERATOR))
     assert code == 0, out
     contents = json.loads((tmp_path / "whole" / "backup.json").read_text())
     assert [(each["tenant"], each["name"]) for each in contents["indexes"]] == [("local", "tides")]
-    held = {each["name"]: each["messages"] for each in contents["streams"]}
-    assert held["OBJ_causeway-originals"] > 0
-    assert held["KV_causeway-api-keys"] == 1
-    for name, tls in {"none": {}, "guardrails": site.tls("guardrails"), INGEST: site.tls(INGEST)}.items():
+    messages = {each["name"]: each["messages"] for each in contents["streams"]}
+    assert messages["OBJ_causeway-originals"] > 0
+    assert messages["KV_causeway-api-keys"] == 1
+    for name, tls in {
+        "none": {},
+        "guardrails": installation.tls("guardrails"),
+        INGEST: installation.tls(INGEST),
+    }.items():
         code, out = await back_up(name, **tls)
         assert code != 0, name
         assert "Traceback" not in out

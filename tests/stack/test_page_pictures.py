@@ -1,4 +1,4 @@
-"""Pictures of pages from the upload to the model, and their removal."""
+"""Pictures of pages: from the upload to the model, and their deletion."""
 
 import base64
 import io
@@ -26,8 +26,8 @@ def pdf(*pages: str) -> bytes:
 
 
 @pytest.fixture
-async def seeing(tmp_path: Path, start_stack: StartStack) -> AsyncIterator[tuple[Any, ModelServer]]:
-    """Start a stack with a model that takes pictures."""
+async def stack_with_pictures(tmp_path: Path, start_stack: StartStack) -> AsyncIterator[tuple[Any, ModelServer]]:
+    """Start a stack with a model that accepts pictures."""
     async with ModelServer.started(tokens=3) as model:
         environment = {
             "CAUSEWAY_OPENAI_BASE_URL": model.url,
@@ -47,8 +47,8 @@ async def upload(stack: Any, content: bytes, **fields: str) -> Any:
     return job
 
 
-async def kept(stack: Any) -> list[str]:
-    """Return the pages with pictures."""
+async def stored_pages(stack: Any) -> list[str]:
+    """Return the numbers of the pages whose pictures are stored."""
     client = await nats.connect(stack.description()["nats_url"], "test")
     try:
         transport = await nats.ingest_transport(client)
@@ -58,22 +58,24 @@ async def kept(stack: Any) -> list[str]:
         await client.close()
 
 
-def shown(model: ModelServer) -> list[Any]:
-    """Return the pictures of the latest request."""
+def sent_pictures(model: ModelServer) -> list[Any]:
+    """Return the pictures in the latest request to the model."""
     content = model.requests[-1].json()["messages"][-1]["content"]
     parts = content if isinstance(content, list) else []
     urls = [part["image_url"]["url"] for part in parts if part["type"] == "image_url"]
     return [Image.open(io.BytesIO(base64.b64decode(url.partition(",")[2]))) for url in urls]
 
 
-async def test_from_the_upload_to_the_model(seeing: tuple[Any, ModelServer]) -> None:
-    """The model gets the pictures of the found pages. A new version and a deletion remove them."""
-    stack, model = seeing
+async def test_from_the_upload_to_the_model(stack_with_pictures: tuple[Any, ModelServer]) -> None:
+    """The model receives the pictures of the found pages. A new version or a deletion of the document deletes
+    them.
+    """
+    stack, model = stack_with_pictures
     await upload(stack, pdf("The pump weighs nine tons.", "The valve is made of brass."), pictures="true")
-    assert await kept(stack) == ["1", "2"]
+    assert await stored_pages(stack) == ["1", "2"]
     question = stack.question("What does the pump weigh?", "manuals", use_gpt4v=True, top=1)
     answer = (await stack.http.post("/2024-04/chat", json=question)).raise_for_status().json()
-    [picture] = shown(model)
+    [picture] = sent_pictures(model)
     assert picture.format == "JPEG"
     assert [image["url"][:23] for image in answer["context"]["data_points"]["images"]] == [
         "data:image/jpeg;base64,"
@@ -82,19 +84,19 @@ async def test_from_the_upload_to_the_model(seeing: tuple[Any, ModelServer]) -> 
     assert (await stack.http.get("/config")).json()["showMultimodalOptions"] is True
 
     job = await upload(stack, pdf("The pump weighs ten tons."), pictures="true")
-    assert await kept(stack) == ["1"]
+    assert await stored_pages(stack) == ["1"]
     body = {"doc_ids": [job["document_id"]]}
     (await stack.http.post("/indexes/manuals/documents/delete", json=body)).raise_for_status()
-    assert await kept(stack) == []
+    assert await stored_pages(stack) == []
 
 
-async def test_without_pictures(seeing: tuple[Any, ModelServer]) -> None:
-    """An upload without pictures keeps none, and the answer has a note with the reason."""
-    stack, model = seeing
+async def test_an_upload_without_pictures(stack_with_pictures: tuple[Any, ModelServer]) -> None:
+    """An upload without the field `pictures` stores no pictures. The answer has a note with the reason."""
+    stack, model = stack_with_pictures
     await upload(stack, pdf("The pump weighs nine tons."))
-    assert await kept(stack) == []
+    assert await stored_pages(stack) == []
     question = stack.question("What does the pump weigh?", "manuals", use_gpt4v=True)
     answer = (await stack.http.post("/2026-04-10/chat", json=question)).raise_for_status().json()
-    assert shown(model) == []
+    assert sent_pictures(model) == []
     results = next(each for each in answer["context"]["thoughts"] if each["title"] == "Results")
     assert results["props"]["notes"] == ["No pictures of these pages are stored: the model got their text."]

@@ -1,4 +1,4 @@
-"""RAGEngine's documents with faults and in large numbers."""
+"""RAGEngine's routes for documents: with faults, and with many or large documents."""
 
 import asyncio
 import contextlib
@@ -23,7 +23,7 @@ async def listed(stack: Any, index: str) -> dict[str, Any]:
 
 
 def peak_memory(stack: Any, service: str) -> int:
-    """Return the largest memory of a service's process in bytes."""
+    """Return the peak memory of a service's process in bytes."""
     pid = stack.description()["services"][service]["pid"]
     for line in Path(f"/proc/{pid}/status").read_text().splitlines():
         if line.startswith("VmHWM:"):
@@ -33,7 +33,7 @@ def peak_memory(stack: Any, service: str) -> int:
 
 @pytest.mark.parametrize("service", ["ingest", "retriever", "nats"])
 async def test_a_batch_survives_a_kill(stack: Any, service: str) -> None:
-    """A waiting request is answered after a kill, and every document exists once."""
+    """If a service is killed during a request, the request still succeeds, and every document exists once."""
     before = notes(300)
     asking = asyncio.create_task(
         stack.http.post("/index", json={"index_name": "notes", "documents": before}, timeout=120)
@@ -53,8 +53,8 @@ async def test_a_batch_survives_a_kill(stack: Any, service: str) -> None:
     }
 
 
-async def test_what_is_deleted_stays_deleted(start_stack: Any, tmp_path: Path) -> None:
-    """After a restart, deleted indexes and documents stay deleted, and the others exist."""
+async def test_deletions_survive_a_restart(start_stack: Any, tmp_path: Path) -> None:
+    """After a restart, deleted indexes and documents do not exist, and all others exist."""
     data = tmp_path / "data"
     async with start_stack(data) as stack:
         for index in ("gone", "kept"):
@@ -71,8 +71,10 @@ async def test_what_is_deleted_stays_deleted(start_stack: Any, tmp_path: Path) -
         assert (await listed(stack, "gone"))["total_items"] == 1
 
 
-async def test_of_appends_at_once_one_wins(stack: Any) -> None:
-    """After twenty concurrent requests for the same documents, all documents are those of one request."""
+async def test_concurrent_requests_for_the_same_documents(stack: Any) -> None:
+    """After twenty concurrent requests for the same documents, the index has all documents of exactly one
+    request.
+    """
     bodies = [{"index_name": "race", "documents": notes(3, f"blinks-{n}")} for n in range(20)]
     answers = await asyncio.gather(*(stack.http.post("/index", json=body, timeout=120) for body in bodies))
     assert {answer.status_code for answer in answers} == {200}
@@ -86,8 +88,8 @@ async def test_of_appends_at_once_one_wins(stack: Any) -> None:
     assert passages.json()["count"] == 3
 
 
-async def test_a_request_that_takes_long_becomes_a_job(start_stack: Any, tmp_path: Path) -> None:
-    """A long request returns 202 with a job, which has its progress and succeeds."""
+async def test_a_long_request_becomes_a_job(start_stack: Any, tmp_path: Path) -> None:
+    """The response to a long request is a 202 with a job. The job reports its progress and succeeds."""
     async with start_stack(tmp_path / "data", CAUSEWAY_INDEX_TIMEOUT="0.2") as stack:
         response = await stack.http.post("/index", json={"index_name": "notes", "documents": notes(200)})
         assert response.status_code == 202
@@ -99,7 +101,9 @@ async def test_a_request_that_takes_long_becomes_a_job(start_stack: Any, tmp_pat
 
 @pytest.mark.timeout(900)
 async def test_ten_thousand_documents(stack: Any) -> None:
-    """One request stores ten thousand documents in order with limited memory. Searches succeed meanwhile."""
+    """One request stores ten thousand documents with limited memory, and returns them in order. Searches succeed in
+    the meantime.
+    """
     documents = notes(10_000)
     asking = asyncio.create_task(
         stack.http.post("/index", json={"index_name": "many", "documents": documents}, timeout=900)
@@ -119,12 +123,12 @@ async def test_ten_thousand_documents(stack: Any) -> None:
         assert response.status_code == 200, response.text
         assert [each["doc_id"] for each in response.json()] == [each["doc_id"] for each in documents]
     assert (await listed(stack, "many"))["total_items"] == 10_000
-    _assert_sane(stack)
+    _check_memory(stack)
 
 
 @pytest.mark.timeout(600)
 async def test_a_document_of_ten_megabytes(stack: Any) -> None:
-    """A large document is read unchanged. It has long words, so that it has few tokens."""
+    """A document of ten megabytes is stored unchanged. Its words are long, so that it has few tokens."""
     words = random.Random(1)
     text = " ".join("x" * words.randint(101, 160) + str(n) for n in range(75_000))
     assert len(text) > 10_000_000
@@ -135,11 +139,11 @@ async def test_a_document_of_ten_megabytes(stack: Any) -> None:
     page = await stack.http.get("/indexes/large/documents", params={"limit": 1, "max_text_length": 1_000_000})
     [document] = page.json()["documents"]
     assert (document["text"], document["is_truncated"]) == (text[:1_000_000], True)
-    _assert_sane(stack)
+    _check_memory(stack)
 
 
-async def test_a_client_that_leaves_a_batch(stack: Any) -> None:
-    """The documents of an accepted request are stored although the client leaves."""
+async def test_a_client_that_disconnects_during_a_batch(stack: Any) -> None:
+    """The documents of an accepted request are stored although the client disconnects."""
     with contextlib.suppress(Exception):
         await stack.http.post("/index", json={"index_name": "left", "documents": notes(100)}, timeout=0.5)
     for _ in range(300):
@@ -150,6 +154,6 @@ async def test_a_client_that_leaves_a_batch(stack: Any) -> None:
     assert found["total_items"] == 100
 
 
-def _assert_sane(stack: Any) -> None:
+def _check_memory(stack: Any) -> None:
     for service in ("gateway", "ingest", "retriever"):
         assert peak_memory(stack, service) < 700 * MEBI, service

@@ -1,4 +1,6 @@
-"""A retriever that is killed while it rebuilds an index loses nothing and continues."""
+"""A retriever that is killed while it rebuilds an index loses no data, and completes the rebuild after a
+restart.
+"""
 
 import asyncio
 import signal
@@ -56,7 +58,7 @@ async def main():
             try:
                 await put(f"d{number}", generation)
             except CausewayError:
-                await asyncio.sleep(0.05)  # it has vectors of the other model by now
+                await asyncio.sleep(0.05)  # the index already has the vectors of the new model
         await asyncio.sleep(0.02)
 
 asyncio.run(main())
@@ -66,7 +68,7 @@ asyncio.run(main())
 @pytest.mark.parametrize("stage", ["copying", "pausing", "replacing", "publishing", "published", "replaced"])
 async def test_killed_while_rebuilding(tmp_path: Path, stage: str) -> None:
     """After a kill at any stage, each acknowledged document exists in exactly one version. The next start completes
-    the rebuild and leaves nothing else.
+    the rebuild and deletes all temporary files.
     """
     directory = tmp_path / "store"
     process = await asyncio.create_subprocess_exec(
@@ -84,7 +86,7 @@ async def test_killed_while_rebuilding(tmp_path: Path, stage: str) -> None:
     rebuilds = bench.rebuilds(new)
     rebuilds.resume()
     async with asyncio.timeout(60):
-        while (await rebuilds.last(LOCAL, INDEX)).state is RebuildState.RUNNING:  # noqa: ASYNC110  # nobody tells
+        while (await rebuilds.last(LOCAL, INDEX)).state is RebuildState.RUNNING:  # noqa: ASYNC110  # there is no event for this
             await asyncio.sleep(0.05)
     assert (await rebuilds.last(LOCAL, INDEX)).state is RebuildState.SUCCEEDED
     await rebuilds.aclose()

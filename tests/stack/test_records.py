@@ -1,4 +1,4 @@
-"""Records of usage and findings, from the request to the stream and the command line."""
+"""Records of usage and of findings: from the request to the stream in NATS and to the command line."""
 
 import asyncio
 import json
@@ -28,8 +28,8 @@ async def usage(data: Path, *arguments: str) -> list[dict[str, Any]]:
     return [json.loads(line) for line in out.splitlines()]
 
 
-async def audited(stack: Any) -> list[dict[str, Any]]:
-    """Return the records of the audit's stream."""
+async def audit_records(stack: Any) -> list[dict[str, Any]]:
+    """Return the records of the audit stream."""
     client = await nats.connect(stack.description()["nats_url"], "operator")
     try:
         jetstream = client.jetstream()
@@ -41,7 +41,9 @@ async def audited(stack: Any) -> list[dict[str, Any]]:
 
 
 async def test_records_survive_the_broker(stack: Any, model: Any) -> None:
-    """Requests during an outage of the broker are answered at once, and recorded once afterwards."""
+    """During an outage of the broker, requests are answered without delay. Afterwards each request is recorded
+    once.
+    """
     for _ in range(3):
         assert (await stack.http.post("/chat", json=stack.question())).status_code == 200
     stack.kill("nats")
@@ -59,14 +61,14 @@ async def test_records_survive_the_broker(stack: Any, model: Any) -> None:
     assert row["input_tokens"] > 0
 
 
-async def test_what_is_redacted_is_audited(stack: Any, model: Any) -> None:
-    """The audit has the tenant, the detector, the verdict and the trace, and not the text."""
+async def test_a_redaction_is_audited(stack: Any, model: Any) -> None:
+    """The audit record has the tenant, the detector, the verdict, the trace and the span, but not the text."""
     model.script(stream(["Write to ", "ann@exam", "ple.com", " please."]))
     async with stack.http.stream("POST", "/chat/stream", json=stack.question(detectors=EMAIL)) as response:
         assert response.status_code == 200
         assert b"ann@example.com" not in await response.aread()
     for _ in range(50):
-        if found := await audited(stack):
+        if found := await audit_records(stack):
             break
         await asyncio.sleep(0.1)
     [record] = found

@@ -1,4 +1,4 @@
-"""A reranker in the whole platform: its order and scores, and answers while it is slow or unavailable."""
+"""A stack with a reranker: its order and scores, and answers while it is too slow."""
 
 from pathlib import Path
 from typing import Any
@@ -26,8 +26,9 @@ async def results(stack: Any, **overrides: Any) -> Any:
 
 @pytest.mark.parametrize("required", [False, True])
 async def test_a_reranker(start_stack: Any, tmp_path: Path, required: bool) -> None:
-    """The reranker's order and minimum score hold. While an optional one is unavailable, the order is that of the
-    search, with a note. A required one fails the question.
+    """Passages have the order of the reranker and at least the minimum score. If an optional reranker does not
+    answer, passages keep the order of the search, and the thoughts have a note. If a required reranker does not
+    answer, the question fails.
     """
     async with rerank_server() as server:
         file = tmp_path / "rerankers.yaml"

@@ -1,4 +1,4 @@
-"""All processes are restarted one after the other while clients ask and upload."""
+"""All processes are restarted one after another while clients ask questions and upload documents."""
 
 import asyncio
 import collections
@@ -21,11 +21,11 @@ ANSWERED_WITHIN = 60.0
 
 
 class Load:
-    """Clients that ask and upload until they are told to stop.
+    """Clients that ask questions and upload documents until `stop` is called.
 
     Attributes:
         outcomes: The number of questions and uploads by their result.
-        accepted: The jobs by the names of their documents.
+        accepted: The job of each accepted document by the name of the document.
         slowest: The duration of the slowest request in seconds.
     """
 
@@ -37,23 +37,23 @@ class Load:
         self.slowest = 0.0
 
     def stop(self) -> None:
-        """Let the clients make no further requests."""
+        """Stop the clients after their running requests."""
         self._stop.set()
 
     async def run(self) -> None:
-        """Run all clients."""
+        """Run all clients until `stop` is called."""
         async with httpx.AsyncClient(base_url=self._stack.http.base_url, timeout=2 * ANSWERED_WITHIN) as http:
             await asyncio.gather(self._upload(http), *(self._ask(http) for _ in range(STREAMS)))
 
     async def _ask(self, http: httpx.AsyncClient) -> None:
         while not self._stop.is_set():
             begin = time.monotonic()
-            self.outcomes[await self._asked(http)] += 1
+            self.outcomes[await self._question(http)] += 1
             self.slowest = max(self.slowest, time.monotonic() - begin)
             await asyncio.sleep(0.1)
 
-    async def _asked(self, http: httpx.AsyncClient) -> str:
-        spoke = False
+    async def _question(self, http: httpx.AsyncClient) -> str:
+        has_text = False
         try:
             async with http.stream("POST", "/chat/stream", json=self._stack.question(detectors=REDACT)) as response:
                 if response.status_code != 200:
@@ -62,11 +62,11 @@ class Load:
                 async for text in response.aiter_lines():
                     line = json.loads(text)
                     if "error" in line:
-                        return "broken" if spoke else "refused in the stream"
-                    spoke = spoke or bool(line.get("delta", {}).get("content"))
+                        return "broken" if has_text else "refused in the stream"
+                    has_text = has_text or bool(line.get("delta", {}).get("content"))
         except httpx.TransportError:
-            return "broken" if spoke else "no connection"
-        return "whole" if spoke else "empty"
+            return "broken" if has_text else "no connection"
+        return "whole" if has_text else "empty"
 
     async def _upload(self, http: httpx.AsyncClient) -> None:
         number = 0
@@ -87,8 +87,8 @@ class Load:
 async def test_everything_is_restarted_under_load(
     stack: Any, record_property: Callable[[str, object], None]
 ) -> None:
-    """Running answers complete. New requests get a 503, or no connection if the gateway restarts. Every accepted
-    document exists once.
+    """Running answers complete. During a restart, new requests succeed or get a 503, or no connection if the
+    gateway restarts. Every accepted document exists once.
     """
     load = Load(stack)
     running = asyncio.create_task(load.run())
@@ -100,7 +100,7 @@ async def test_everything_is_restarted_under_load(
             assert time.monotonic() < begin + 60, service
             await asyncio.sleep(0.05)
         await stack.ready()
-        record_property(f"seconds until the {service} is back", round(time.monotonic() - begin, 1))
+        record_property(f"seconds until the {service} is ready again", round(time.monotonic() - begin, 1))
     await asyncio.sleep(2)
     load.stop()
     await running

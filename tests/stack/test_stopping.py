@@ -1,4 +1,4 @@
-"""Services that are stopped while NATS is unavailable end in time with exit code 0."""
+"""Services that are stopped while NATS is unavailable end within the time limit with exit code 0."""
 
 import asyncio
 import contextlib
@@ -16,13 +16,13 @@ from servicekit.broker import Broker
 
 SERVICES = ("gateway", "generator", "guardrails", "ingest", "retriever")
 GRACE = 6.0
-# In addition to the grace period: a running request to NATS, the return of jobs, and the end of the connection.
+# The 20 s are for a running request to NATS, the return of jobs to the queue, and the end of the connection.
 ENDS_WITHIN = GRACE + 20.0
 TEXT = "\n\n".join(f"## Part {n}\n\nThe lamp of buoy {n} flashes every {n + 2} seconds." for n in range(3000))
 
 
 class Pair:
-    """A gateway and a worker of a stack with their own NATS server.
+    """A gateway and a worker that use their own NATS server, and the other services of a stack.
 
     Attributes:
         nats: The process of NATS.
@@ -42,8 +42,8 @@ class Pair:
         job: dict[str, Any] = response.raise_for_status().json()["jobs"][0]
         return job
 
-    async def is_worked_on(self, job: dict[str, Any]) -> bool:
-        """Return whether a worker has started its job."""
+    async def has_started(self, job: dict[str, Any]) -> bool:
+        """Return whether a worker has started a job."""
         state: str = (await self.http.get(f"/jobs/{job['id']}")).raise_for_status().json()["state"]
         return state in ("parsing", "embedding", "indexing")
 
@@ -54,12 +54,12 @@ async def pair(stack: Any, tmp_path: Path) -> AsyncIterator[Pair]:
     directory = tmp_path / "nats"
     quiet = asyncio.subprocess.DEVNULL
     nats = await asyncio.create_subprocess_exec(*Broker(directory, port).command(), stdout=quiet, stderr=quiet)
-    own = {"CAUSEWAY_NATS_URL": f"nats://127.0.0.1:{port}", "CAUSEWAY_SHUTDOWN_GRACE": str(GRACE)}
+    settings = {"CAUSEWAY_NATS_URL": f"nats://127.0.0.1:{port}", "CAUSEWAY_SHUTDOWN_GRACE": str(GRACE)}
     url = f"http://127.0.0.1:{http_port}"
     try:
         async with (
-            stack.beside("gateway", **own, CAUSEWAY_GATEWAY_PORT=str(http_port)) as gateway,
-            stack.beside("ingest", **own, CAUSEWAY_INGEST_PORT="0") as ingest,
+            stack.second_process("gateway", **settings, CAUSEWAY_GATEWAY_PORT=str(http_port)) as gateway,
+            stack.second_process("ingest", **settings, CAUSEWAY_INGEST_PORT="0") as ingest,
             httpx.AsyncClient(base_url=url, timeout=30) as http,
         ):
             end = time.monotonic() + 60
@@ -76,8 +76,8 @@ async def pair(stack: Any, tmp_path: Path) -> AsyncIterator[Pair]:
         await nats.wait()
 
 
-async def ends(process: asyncio.subprocess.Process) -> int | None:
-    """Stop a process, and return its exit code, or None if it does not end in time."""
+async def stop(process: asyncio.subprocess.Process) -> int | None:
+    """Send SIGTERM to a process, and return its exit code, or None if it does not end within the time limit."""
     process.terminate()
     try:
         return await asyncio.wait_for(process.wait(), ENDS_WITHIN)
@@ -87,24 +87,26 @@ async def ends(process: asyncio.subprocess.Process) -> int | None:
 
 @pytest.mark.parametrize("sign", [signal.SIGSTOP, signal.SIGKILL, signal.SIGTERM], ids=lambda sign: sign.name)
 async def test_running_jobs_do_not_delay_the_end_without_nats(pair: Pair, sign: signal.Signals) -> None:
-    """A gateway and a worker end in time if NATS is frozen, killed or stopped at the same moment during jobs."""
+    """If NATS is frozen, killed or stopped during jobs, a gateway and a worker that are stopped at the same time
+    end within the time limit.
+    """
     job = await pair.upload("first.md")
     await pair.upload("second.md")
     end = time.monotonic() + 90
-    while not await pair.is_worked_on(job):
-        assert time.monotonic() < end, "no worker takes the job"
+    while not await pair.has_started(job):
+        assert time.monotonic() < end, "no worker starts the job"
         await asyncio.sleep(0.02)
     pair.nats.send_signal(sign)
-    codes = await asyncio.gather(*(ends(process) for process in pair.services.values()))
+    codes = await asyncio.gather(*(stop(process) for process in pair.services.values()))
     assert dict(zip(pair.services, codes, strict=True)) == {"gateway": 0, "ingest": 0}
 
 
 async def test_a_stack_ends_although_nats_is_frozen(stack: Any) -> None:
-    """Each service that is stopped while NATS is frozen ends in time, and is restarted."""
+    """Each service that is stopped while NATS is frozen ends within the time limit, and the stack restarts it."""
     stack.kill("nats", signal.SIGSTOP)
     try:
-        told = {service: stack.kill(service, signal.SIGTERM) for service in SERVICES}
-        for service, pid in told.items():
+        stopped = {service: stack.kill(service, signal.SIGTERM) for service in SERVICES}
+        for service, pid in stopped.items():
             gone = functools.partial(_is_gone, pid)
             await eventually(gone, within=ENDS_WITHIN + 10, what=f"the end of the {service}")
     finally:

@@ -20,11 +20,9 @@ async def collector() -> AsyncIterator[tuple[Collector, str]]:
         yield made
 
 
-async def test_one_question_is_one_trace(
-    tmp_path: Path, collector: tuple[Collector, str], start_stack: Any
-) -> None:
-    """The spans of a question connect the services as the architecture shows. The trace of a job links to its
-    upload.
+async def test_a_question_is_one_trace(tmp_path: Path, collector: tuple[Collector, str], start_stack: Any) -> None:
+    """The trace of a question has the calls between the services that the architecture describes. The trace of a
+    job has a link to the trace of its upload.
     """
     found, endpoint = collector
     environment = {"CAUSEWAY_OTLP_ENDPOINT": endpoint, "OTEL_BSP_SCHEDULE_DELAY": "100"}
@@ -34,14 +32,14 @@ async def test_one_question_is_one_trace(
         answer = await stack.http.post("/chat", json=stack.question(detectors=detectors))
         trace_id = answer.headers["x-trace-id"]
         expected = {("gateway", "retriever"), ("gateway", "generator"), ("gateway", "guardrails")}
-        await eventually(lambda: found.edges(trace_id) == expected, what="the edges")
+        await eventually(lambda: found.edges(trace_id) == expected, what="the calls between the services")
 
         await eventually(lambda: len(found.linked(job["trace_id"])) == 1, what="the job's link")
         [own] = found.linked(job["trace_id"])
-        await eventually(lambda: "StoreDocument" in found.calls(own), what="the hand-over")
+        await eventually(lambda: "StoreDocument" in found.calls(own), what="the call that stores the document")
         assert found.edges(own) == {("ingest", "retriever")}
 
-        # The look-up in a new index finds nothing, which is no error.
+        # The job looks the new index up and does not find it. This is not an error.
         await eventually(
             lambda: bool(found.named(own, "process CAUSEWAY_INGEST")), within=20, what="the job's own span"
         )
@@ -50,9 +48,9 @@ async def test_one_question_is_one_trace(
         [sent] = found.named(job["trace_id"], "publish CAUSEWAY_INGEST")
         [worked] = found.named(own, "process CAUSEWAY_INGEST")
         assert sent.span_id in {link.span_id for link in worked.links}
-        said = found.attributes(job["trace_id"], sent.name)
-        assert said.pop("messaging.message.body.size")
-        assert said == {
+        attributes = found.attributes(job["trace_id"], sent.name)
+        assert attributes.pop("messaging.message.body.size")
+        assert attributes == {
             "messaging.system": {"stringValue": "nats"},
             "messaging.operation.name": {"stringValue": "publish"},
             "messaging.operation.type": {"stringValue": "send"},
@@ -64,8 +62,8 @@ async def test_one_question_is_one_trace(
 async def test_every_attribute_is_in_the_table(
     tmp_path: Path, collector: tuple[Collector, str], start_stack: Any
 ) -> None:
-    """The spans, their places, their status and their attributes are those of traces.yaml. A change of the table
-    must be in the change log, because operators search traces by it.
+    """The spans, their parents, status and attributes are those of traces.yaml. A change of this file must be in
+    the change log, because operators search for these names and attributes.
     """
     found, endpoint = collector
     environment = {"CAUSEWAY_OTLP_ENDPOINT": endpoint, "OTEL_BSP_SCHEDULE_DELAY": "100"}
@@ -80,9 +78,9 @@ async def test_every_attribute_is_in_the_table(
         "upload": job["trace_id"],
         "job": found.linked(job["trace_id"])[0],
     }
-    for way, table in yaml.safe_load(TABLE.read_text()).items():
-        nothing: dict[str, Any] = {}
-        pairs = zip_longest(found.tree(traces[way]), table, fillvalue=nothing)
+    for name, table in yaml.safe_load(TABLE.read_text()).items():
+        missing: dict[str, Any] = {}
+        pairs = zip_longest(found.tree(traces[name]), table, fillvalue=missing)
         assert [_typed(span, like) for span, like in pairs] == table
 
 
@@ -96,9 +94,11 @@ def _typed(span: dict[str, Any], like: dict[str, Any]) -> dict[str, Any]:
     return span | ({"attributes": shown} if span else {})
 
 
-async def test_every_way_is_one_trace(tmp_path: Path, collector: tuple[Collector, str], start_stack: Any) -> None:
-    """Streams, watched answers, the orchestrator's routes and texts are one trace each. The trace has the same
-    steps as the thoughts, and so has `causeway ask --trace`.
+async def test_every_kind_of_request_is_one_trace(
+    tmp_path: Path, collector: tuple[Collector, str], start_stack: Any
+) -> None:
+    """A stream, an answer with detectors, a request of the orchestrator's routes, and an upload of texts are one
+    trace each. The trace, the thoughts and `causeway ask --trace` have the same steps.
     """
     found, endpoint = collector
     environment = {"CAUSEWAY_OTLP_ENDPOINT": endpoint, "OTEL_BSP_SCHEDULE_DELAY": "100"}
@@ -106,22 +106,22 @@ async def test_every_way_is_one_trace(tmp_path: Path, collector: tuple[Collector
         documents = [{"doc_id": "tides", "text": "High water at Kelsay is at six in the morning."}]
         made = await stack.http.post("/index", json={"index_name": "tides", "documents": documents})
         texts = made.raise_for_status().headers["x-trace-id"]
-        await eventually(lambda: len(found.linked(texts)) == 1, what="the link of texts")
+        await eventually(lambda: len(found.linked(texts)) == 1, what="the link to the upload of the texts")
         [own] = found.linked(texts)
-        await eventually(lambda: "StoreDocument" in found.calls(own), what="the texts' hand-over")
+        await eventually(lambda: "StoreDocument" in found.calls(own), what="the call that stores the texts")
 
         detectors = {side: {"regex": {"regex": ["email"], "action": "redact"}} for side in ("input", "output")}
         answer = await stack.http.post("/2024-04/chat/stream", json=stack.question(detectors=detectors))
         streamed = answer.headers["x-trace-id"]
-        wanted = {"Retrieve", "DetectText", "Detect", "Generate"}
-        await eventually(lambda: found.calls(streamed) >= wanted, what="the calls of a stream")
+        expected = {"Retrieve", "DetectText", "Detect", "Generate"}
+        await eventually(lambda: found.calls(streamed) >= expected, what="the calls of a stream")
         last = json.loads(answer.text.splitlines()[-1])
-        told = last["context"]["thoughts"][-1]["props"]["steps"]
-        spent = {step["name"]: step["duration_ms"] for step in told}
+        steps = last["context"]["thoughts"][-1]["props"]["steps"]
+        spent = {step["name"]: step["duration_ms"] for step in steps}
         await eventually(lambda: found.steps(streamed).keys() == spent.keys(), what="the steps")
         assert found.steps(streamed) == pytest.approx(spent, abs=0.002)
         attributes = found.attributes(streamed, "retrieval tides")
-        inside = next(step["steps"] for step in told if step["name"] == "retrieve")
+        inside = next(step["steps"] for step in steps if step["name"] == "retrieve")
         assert {f"causeway.step.{step['name']}.ms": step["duration_ms"] for step in inside} == {
             name: value["doubleValue"] for name, value in attributes.items() if name.startswith("causeway.step.")
         }
@@ -133,8 +133,11 @@ async def test_every_way_is_one_trace(tmp_path: Path, collector: tuple[Collector
             "detectors": {"input": {"regex": {"regex": ["email"]}}, "output": {"regex": {"regex": ["email"]}}},
         }
         response = await stack.http.post("/api/v2/chat/completions-detection", json=body)
-        asked = response.headers["x-trace-id"]
-        await eventually(lambda: found.calls(asked) >= {"DetectText", "Generate"}, what="the orchestrator's")
+        completion = response.headers["x-trace-id"]
+        await eventually(
+            lambda: found.calls(completion) >= {"DetectText", "Generate"},
+            what="the calls of the orchestrator's route",
+        )
         content = {"content": "x", "detectors": {"regex": {"regex": ["email"]}}}
         response = await stack.http.post("/api/v2/text/detection/content", json=content)
         judged = response.raise_for_status().headers["x-trace-id"]
@@ -144,7 +147,9 @@ async def test_every_way_is_one_trace(tmp_path: Path, collector: tuple[Collector
         shown = await _ask(stack, "--json", "--trace")
         trace_id = shown["trace_id"]
         spent = {step["name"]: step["duration_ms"] for step in shown["trace"]}
-        await eventually(lambda: found.steps(trace_id).keys() == spent.keys(), what="the steps shown")
+        await eventually(
+            lambda: found.steps(trace_id).keys() == spent.keys(), what="the steps of the command's output"
+        )
         assert found.steps(trace_id) == pytest.approx(spent, abs=0.002)
 
 
@@ -155,5 +160,5 @@ async def _ask(stack: Any, *options: str) -> Any:
         *("ask", "When is high water at Kelsay?", "--index", "tides", "--url", str(stack.http.base_url), *options),
         stdout=asyncio.subprocess.PIPE,
     )
-    said, _ = await process.communicate()
-    return json.loads(said)
+    output, _ = await process.communicate()
+    return json.loads(output)

@@ -1,4 +1,4 @@
-"""This version serves the data directories of earlier versions (docs/upgrade.md)."""
+"""This version can use the data directories of earlier versions (docs/upgrade.md)."""
 
 import json
 import tarfile
@@ -15,34 +15,36 @@ PROFILES = "frontends:\n  - {name: help, mount: help, index: handbook}\n"
 BRIDGE = b"# Bridge\n\nThe pivot bearing is renewed in March.\n\n## Tides\n\nHigh water at Kelsay is at six.\n"
 
 
-def unpacked(version: str, data: Path) -> dict[str, str]:
-    """Unpack the archive of a version, and return the notes of `upgrade/make.py`."""
+def unpack(version: str, data: Path) -> dict[str, str]:
+    """Unpack the archive of a version, and return the ids or keys that `upgrade/make.py` stored in it."""
     with tarfile.open(ARCHIVES / f"{version}.tar.xz") as archive:
         archive.extractall(data, filter="data")
-    told: dict[str, str] = json.loads((data / "told.json").read_text())
-    return told
+    stored: dict[str, str] = json.loads((data / "told.json").read_text())
+    return stored
 
 
-async def said(http: httpx.AsyncClient, question: str, path: str = "/chat", **overrides: Any) -> tuple[str, Any]:
+async def answer_to(
+    http: httpx.AsyncClient, question: str, path: str = "/chat", **overrides: Any
+) -> tuple[str, Any]:
     """Return the answer to a question, and its citations."""
     body = {"messages": [{"role": "user", "content": question}], "context": {"overrides": overrides}}
     answer = (await http.post(path, json=body)).raise_for_status().json()
     return answer["message"]["content"], answer["context"]["data_points"]["citations"]
 
 
-async def test_what_the_first_version_has_stored_is_served(start_stack: Any, tmp_path: Path) -> None:
-    """The first version's document answers, its waiting job succeeds, and its index can be used and rebuilt. A
-    document without an original, which that version did not store, gets one at its next upload.
+async def test_data_of_the_first_version(start_stack: Any, tmp_path: Path) -> None:
+    """Documents of the first version can be searched, a waiting job succeeds, and the index can be changed and
+    rebuilt. The first version did not store originals. A document gets its original at its next upload.
     """
     data = tmp_path / "data"
-    told = unpacked("first", data)
+    stored = unpack("first", data)
     async with start_stack(data) as stack:
-        assert (await stack.finished(told["waiting"]))["state"] == "succeeded"
-        assert (await stack.finished(told["done"]))["state"] == "succeeded"
+        assert (await stack.finished(stored["waiting"]))["state"] == "succeeded"
+        assert (await stack.finished(stored["done"]))["state"] == "succeeded"
         bearing = ("The pivot bearing is renewed in March. [bridge.md]", ["bridge.md"])
         ask = "When will the pivot bearing be renewed?"
-        assert await said(stack.http, ask, index="handbook", top=1) == bearing
-        ferry = await said(stack.http, "When does the ferry leave?", index="handbook", top=1)
+        assert await answer_to(stack.http, ask, index="handbook", top=1) == bearing
+        ferry = await answer_to(stack.http, "When does the ferry leave?", index="handbook", top=1)
         assert ferry == ("The ferry leaves at nine. [ferry.md]", ["ferry.md"])
         shown = (await stack.http.get("/indexes/handbook")).json()
         assert (shown["documents"], shown["chunks"], shown["language"]) == (2, 3, "legacy")
@@ -56,38 +58,38 @@ async def test_what_the_first_version_has_stored_is_served(start_stack: Any, tmp
         assert (await stack.ingest("handbook", "bridge.md", BRIDGE))["state"] == "unchanged"
         rebuilt = await stack.http.post("/indexes/handbook/rebuild", json={})
         assert rebuilt.status_code in (200, 202), rebuilt.text
-        assert await said(stack.http, ask, index="handbook", top=1) == bearing
+        assert await answer_to(stack.http, ask, index="handbook", top=1) == bearing
         assert (await stack.http.get("/jobs/dead")).json()["jobs"] == []
 
 
-async def test_keys_access_lists_profiles_and_histories_go_on(start_stack: Any, tmp_path: Path) -> None:
-    """Each key keeps its rights, and its user's conversation can be read."""
+async def test_keys_access_lists_profiles_and_conversations_are_kept(start_stack: Any, tmp_path: Path) -> None:
+    """Each key keeps its access rights, and the conversation of its user can be read."""
     data = tmp_path / "data"
-    keys = unpacked("keys", data)
+    keys = unpack("keys", data)
     (tmp_path / "frontends.yaml").write_text(PROFILES)
     environment = {"CAUSEWAY_AUTH": "keys", "CAUSEWAY_FRONTENDS_FILE": str(tmp_path / "frontends.yaml")}
     async with start_stack(data, **environment) as stack:
 
-        async def seen(name: str, path: str) -> tuple[int, str]:
+        async def get(name: str, path: str) -> tuple[int, str]:
             response = await stack.http.get(path, headers={"authorization": f"Bearer {keys[name]}"})
             return response.status_code, response.text
 
-        assert (await seen("boss", "/content/bridge.md?index=handbook"))[0] == 200
-        assert await seen("ann", "/content/secret.md?index=handbook") == (
+        assert (await get("boss", "/content/bridge.md?index=handbook"))[0] == 200
+        assert await get("ann", "/content/secret.md?index=handbook") == (
             200,
             "# Secret\n\nThe code of the lock is known to Ann.\n",
         )
-        assert (await seen("bob", "/help/content/bridge.md"))[0] == 200
-        assert (await seen("bob", "/help/content/secret.md"))[0] == 404
-        assert (await seen("bob", "/content/bridge.md?index=handbook"))[0] == 403
-        status, conversation = await seen("ann", "/chat_history/sessions/s1")
+        assert (await get("bob", "/help/content/bridge.md"))[0] == 200
+        assert (await get("bob", "/help/content/secret.md"))[0] == 404
+        assert (await get("bob", "/content/bridge.md?index=handbook"))[0] == 403
+        status, conversation = await get("ann", "/chat_history/sessions/s1")
         assert (status, json.loads(conversation)["answers"]) == (
             200,
             [["When?", {"message": {"content": "At six."}}]],
         )
-        assert (await seen("boss", "/chat_history/sessions/s1"))[0] == 404
+        assert (await get("boss", "/chat_history/sessions/s1"))[0] == 404
         stack.http.headers["authorization"] = f"Bearer {keys['bob']}"
-        answer, cited = await said(stack.http, "When will the pivot bearing be renewed?", "/help/chat")
+        answer, cited = await answer_to(stack.http, "When will the pivot bearing be renewed?", "/help/chat")
         assert (answer, cited) == ("The pivot bearing is renewed in March. [bridge.md]", ["bridge.md"])
         stack.http.headers["authorization"] = f"Bearer {keys['ann']}"
         assert (await stack.ingest("handbook", "ferry.md", b"The ferry leaves at nine.\n"))["state"] == "succeeded"

@@ -74,9 +74,8 @@ def fill(http: httpx.Client, causeway: Path, data: Path) -> dict[str, Any]:
     subprocess.run([causeway, "keys", "revoke", keys["revoked"]["id"], "--data-dir", data], check=True)
     http.headers["api-key"] = keys["admin"]["key"]
     end = time.monotonic() + TIMEOUT_SECONDS
-    while (
-        http.get("/indexes").status_code == 401 and time.monotonic() < end
-    ):  # the gateway reads new keys after a short time
+    # The gateway reads new keys after a short time.
+    while http.get("/indexes").status_code == 401 and time.monotonic() < end:
         time.sleep(0.1)
     finish(http, submit(http, "harbour", HARBOUR))
     http.post("/index", json={"index_name": "notes", "documents": NOTES}).raise_for_status()

@@ -1,6 +1,6 @@
-"""A long run of all kinds of requests, which shows leaks and errors.
+"""A long run with all kinds of requests, to find leaks and errors.
 
-CAUSEWAY_SOAK_REQUESTS is the number of requests (10,000). A third of them is the warm-up.
+CAUSEWAY_SOAK_REQUESTS is the number of requests (10,000). The first third of them is the warm-up.
 """
 
 import asyncio
@@ -23,12 +23,12 @@ StartStack = Callable[..., AbstractAsyncContextManager[Any]]
 
 REQUESTS = int(os.environ.get("CAUSEWAY_SOAK_REQUESTS", "10000"))
 AT_ONCE = 16
-LEAVING = 0.15
-"""Share of the clients that close their connection at some moment."""
+DISCONNECT_SHARE = 0.15
+"""The share of requests whose client disconnects before the end."""
 STUCK_SECONDS = 30.0
-MOST_GROWTH = 1.10
+MAX_GROWTH = 1.10
 SLACK_MB = 8.0
-"""Growth below it is noise: of the allocator's arenas, of Python's own."""
+"""Growth that is not a leak: the memory of allocators varies by this much."""
 
 INDEX = "soak"
 QUESTION = "When is high water at Kelsay?"
@@ -53,10 +53,10 @@ class Call:
 
 
 CALLS: dict[Call, int] = {}
-"""What clients do, and how often of 100."""
+"""The requests of the clients, and their weights."""
 
 
-def often(
+def add_call(
     weight: int, path: str, body: Any = None, *, method: str = "POST", status: int = 200, end: bytes = b""
 ) -> None:
     CALLS[Call(method, path, "" if body is None else json.dumps(body), status, end)] = weight
@@ -64,33 +64,33 @@ def often(
 
 DONE = b"data: [DONE]\n\n"
 LINE = b"}\n"
-often(5, "/2024-01/chat", TURN)
-often(5, "/2024-01/chat", TURN | {"stream": True}, end=LINE)
-often(3, "/2024-01/ask", TURN)
-often(4, "/2024-01-28/chat", TURN)
-often(4, "/2024-01-28/chat", TURN | {"stream": True}, end=LINE)
-often(6, "/2024-04/chat", TURN)
-often(8, "/2024-04/chat/stream", TURN, end=LINE)
-often(6, "/2024-04/chat/stream", REDACTED, end=LINE)
-often(4, "/2024-05-29/chat", TURN)
-often(5, "/2024-05-29/chat/stream", TURN, end=LINE)
-often(4, "/2026-04-10/chat", TURN)
-often(6, "/2026-04-10/chat/stream", TURN, end=LINE)
-often(6, "/v1/chat/completions", OPENAI)
-often(9, "/v1/chat/completions", OPENAI | {"stream": True}, end=DONE)
-often(4, "/v1/chat/completions", {"model": "stub", "messages": TURN["messages"]})
-often(5, "/v1/chat/completions", {"model": "stub", "messages": TURN["messages"], "stream": True}, end=DONE)
-often(6, "/retrieve", {"index_name": INDEX, "query": QUESTION})
-often(2, f"/indexes/{INDEX}/documents", method="GET")
-often(2, "/v1/models", method="GET")
-often(2, "/indexes", method="GET")
-often(2, "/index", {"index_name": "soak-written", "documents": [{"text": "Low water is at noon. #"}]})
-often(2, "/2024-04/chat", {"messages": 7}, status=400)
+add_call(5, "/2024-01/chat", TURN)
+add_call(5, "/2024-01/chat", TURN | {"stream": True}, end=LINE)
+add_call(3, "/2024-01/ask", TURN)
+add_call(4, "/2024-01-28/chat", TURN)
+add_call(4, "/2024-01-28/chat", TURN | {"stream": True}, end=LINE)
+add_call(6, "/2024-04/chat", TURN)
+add_call(8, "/2024-04/chat/stream", TURN, end=LINE)
+add_call(6, "/2024-04/chat/stream", REDACTED, end=LINE)
+add_call(4, "/2024-05-29/chat", TURN)
+add_call(5, "/2024-05-29/chat/stream", TURN, end=LINE)
+add_call(4, "/2026-04-10/chat", TURN)
+add_call(6, "/2026-04-10/chat/stream", TURN, end=LINE)
+add_call(6, "/v1/chat/completions", OPENAI)
+add_call(9, "/v1/chat/completions", OPENAI | {"stream": True}, end=DONE)
+add_call(4, "/v1/chat/completions", {"model": "stub", "messages": TURN["messages"]})
+add_call(5, "/v1/chat/completions", {"model": "stub", "messages": TURN["messages"], "stream": True}, end=DONE)
+add_call(6, "/retrieve", {"index_name": INDEX, "query": QUESTION})
+add_call(2, f"/indexes/{INDEX}/documents", method="GET")
+add_call(2, "/v1/models", method="GET")
+add_call(2, "/indexes", method="GET")
+add_call(2, "/index", {"index_name": "soak-written", "documents": [{"text": "Low water is at noon. #"}]})
+add_call(2, "/2024-04/chat", {"messages": 7}, status=400)
 
 
 @pytest.fixture
 async def stack(tmp_path: Path, start_stack: StartStack) -> AsyncIterator[Any]:
-    """Start a stack with one document and a model server that answers eight words."""
+    """Start a stack with one document, and a model server whose answers have eight words."""
     async with ModelServer.started(tokens=8, pace=0.002) as model:
         environment = {
             "CAUSEWAY_OPENAI_BASE_URL": model.url,
@@ -104,32 +104,32 @@ async def stack(tmp_path: Path, start_stack: StartStack) -> AsyncIterator[Any]:
 
 
 class Client:
-    """Make requests, and record their results."""
+    """Sends random requests, and records their results."""
 
     def __init__(self, url: str, seed: int) -> None:
         self._url = url
         self._random = random.Random(seed)
-        self._made = 0
+        self._count = 0
         self.outcomes: collections.Counter[str] = collections.Counter()
         self.wrong: list[str] = []
 
     async def make(self, http: aiohttp.ClientSession) -> None:
-        """Make one request, and cancel some of them."""
-        self._made += 1
+        """Send one request. A share of the requests is cancelled after a random time."""
+        self._count += 1
         [call] = self._random.choices(list(CALLS), list(CALLS.values()))
-        body = call.body.replace("#", f"#{self._made % 200}") or None
-        leaves_after = self._random.uniform(0, 0.1) if self._random.random() < LEAVING else None
+        body = call.body.replace("#", f"#{self._count % 200}") or None
+        cancel_after = self._random.uniform(0, 0.1) if self._random.random() < DISCONNECT_SHARE else None
         try:
             async with (
-                asyncio.timeout(leaves_after or STUCK_SECONDS),
+                asyncio.timeout(cancel_after or STUCK_SECONDS),
                 http.request(
                     call.method, self._url + call.path, data=body, headers={"content-type": "application/json"}
                 ) as response,
             ):
                 answer = await response.read()
         except TimeoutError:
-            self.outcomes["left"] += 1
-            if leaves_after is None:
+            self.outcomes["cancelled"] += 1
+            if cancel_after is None:
                 self.wrong.append(f"stuck: {call.path}")
         except aiohttp.ClientError as error:
             self.wrong.append(f"{type(error).__name__}: {call.path}")
@@ -139,14 +139,14 @@ class Client:
                 self.wrong.append(f"{call.method} {call.path}: {response.status} {answer[-300:]!r}")
 
 
-async def rest(stack: Any) -> dict[str, Any]:
-    """Wait until the stack is idle, and return what each process holds."""
+async def idle_resources(stack: Any) -> dict[str, Any]:
+    """Wait until the stack is idle, and return the resources of each process."""
     await asyncio.sleep(3)
-    return {name: stack.holding(name) for name in stack.description()["services"]}
+    return {name: stack.resources(name) for name in stack.description()["services"]}
 
 
 async def make(client: Client, count: int) -> None:
-    """Make a number of requests, some of them concurrently."""
+    """Send a number of requests, at most `AT_ONCE` at the same time."""
     remaining = iter(range(count))
     begin = time.monotonic()
 
@@ -163,12 +163,14 @@ async def make(client: Client, count: int) -> None:
 
 @pytest.mark.timeout(3000)
 async def test_ten_thousand_requests(stack: Any) -> None:
-    """No process grows by more than a tenth, no stream hangs, and every error is the client's own."""
+    """The memory of no process grows by more than a tenth, no request hangs, and only invalid requests get
+    errors.
+    """
     client = Client(str(stack.http.base_url).rstrip("/"), seed=1)
     await make(client, REQUESTS // 3)
-    before = await rest(stack)
+    before = await idle_resources(stack)
     await make(client, REQUESTS - REQUESTS // 3)
-    after = await rest(stack)
+    after = await idle_resources(stack)
     print(f"\n{'':12}{'MB before':>10}{'after':>8}{'files':>7}{'after':>7}{'threads':>9}{'after':>7}")  # noqa: T201  # the table
     for name in sorted(before):
         old, new = before[name], after[name]
@@ -178,9 +180,9 @@ async def test_ten_thousand_requests(stack: Any) -> None:
         )
     print(dict(client.outcomes))  # noqa: T201  # the table
     assert not client.wrong, client.wrong[:20]
-    assert client.outcomes["left"] > REQUESTS * LEAVING / 20
+    assert client.outcomes["cancelled"] > REQUESTS * DISCONNECT_SHARE / 20
     for name in before:
-        assert after[name].memory_mb < before[name].memory_mb * MOST_GROWTH + SLACK_MB, name
+        assert after[name].memory_mb < before[name].memory_mb * MAX_GROWTH + SLACK_MB, name
         assert after[name].descriptors <= before[name].descriptors + 8, name
         assert after[name].threads <= before[name].threads + 4, name
     running = (await stack.http.get("/metrics")).text

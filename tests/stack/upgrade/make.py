@@ -1,9 +1,9 @@
-"""Make the data directories of earlier versions that `test_upgrade.py` opens.
+"""Create the data directories of earlier versions that `test_upgrade.py` opens.
 
     git archive d7c68f0 | tar x -C /tmp/first && make -C /tmp/first setup
     python tests/stack/upgrade/make.py first /tmp/first
 
-Each is an archive of the directory that the version's own `causeway up` wrote, without logs and configuration.
+Each archive contains the data directory that `causeway up` of the version wrote, without logs and configuration.
 """
 
 import asyncio
@@ -23,24 +23,24 @@ import nats
 from nats.js import JetStreamContext
 
 VERSIONS = {
-    "first": "d7c68f0",  # the last one before front end profiles, keys and histories
-    "keys": "cd6aaaa",  # the last one before the modules of the services were grouped
+    "first": "d7c68f0",  # the last version before front end profiles, keys and histories
+    "keys": "cd6aaaa",  # the last version before the modules of the services were grouped
 }
 BRIDGE = b"# Bridge\n\nThe pivot bearing is renewed in March.\n\n## Tides\n\nHigh water at Kelsay is at six.\n"
 SECRET = b"# Secret\n\nThe code of the lock is known to Ann.\n"
 FERRY = b"# Ferry\n\nThe ferry leaves at nine.\n"
 PROFILES = "frontends:\n  - {name: help, mount: help, index: handbook}\n"
-_LEFT_OUT = {"nats.conf", "stack.json", "stack.lock", "LOCK"}
+_EXCLUDED = {"nats.conf", "stack.json", "stack.lock", "LOCK"}
 
 
 @contextlib.asynccontextmanager
 async def _running(causeway: Path, data: Path, environment: dict[str, str]) -> AsyncIterator[httpx.AsyncClient]:
-    """Run the version's stack, and kill it at the end, as a power failure would."""
+    """Run the stack of the version. Kill it at the end, to simulate a power failure."""
     process = await asyncio.create_subprocess_exec(
         causeway, "up", "--port", "0", "--data-dir", data, env=os.environ | environment
     )
     try:
-        while not (data / "stack.json").exists():  # noqa: ASYNC110  # no event tells of a file
+        while not (data / "stack.json").exists():  # noqa: ASYNC110  # there is no event for a new file
             await asyncio.sleep(0.1)
         url = json.loads((data / "stack.json").read_text())["url"]
         async with httpx.AsyncClient(base_url=url, timeout=30) as http:
@@ -48,7 +48,7 @@ async def _running(causeway: Path, data: Path, environment: dict[str, str]) -> A
     finally:
         process.kill()
         await process.wait()
-        await asyncio.sleep(3)  # its services end with it
+        await asyncio.sleep(3)  # its services end after it
 
 
 async def _upload(http: httpx.AsyncClient, name: str, content: bytes, **fields: str) -> str:
@@ -57,13 +57,13 @@ async def _upload(http: httpx.AsyncClient, name: str, content: bytes, **fields: 
     return job
 
 
-async def _done(http: httpx.AsyncClient, job: str) -> None:
+async def _wait_for(http: httpx.AsyncClient, job: str) -> None:
     while (await http.get(f"/jobs/{job}")).json()["state"] != "succeeded":  # noqa: ASYNC110  # the job is polled
         await asyncio.sleep(0.1)
 
 
-async def _keep(jetstream: JetStreamContext, stream: str) -> None:
-    """Keep the messages of a stream for ever."""
+async def _disable_expiry(jetstream: JetStreamContext, stream: str) -> None:
+    """Remove the maximum age of a stream's messages."""
     config = (await jetstream.stream_info(stream)).config
     config.max_age = 0
     await jetstream.update_stream(config)
@@ -75,17 +75,17 @@ async def _first(causeway: Path, data: Path) -> dict[str, Any]:
         stack = json.loads((data / "stack.json").read_text())
         # The states of jobs expire after 30 days, and the tests must read them for years.
         client = await nats.connect(stack["nats_url"])
-        await _keep(client.jetstream(), "KV_causeway-jobs")
+        await _disable_expiry(client.jetstream(), "KV_causeway-jobs")
         await client.close()
         done = await _upload(http, "bridge.md", BRIDGE)
-        await _done(http, done)
+        await _wait_for(http, done)
         os.kill(stack["services"]["ingest"]["pid"], signal.SIGSTOP)
         return {"done": done, "waiting": await _upload(http, "ferry.md", FERRY)}
 
 
 async def _keys(causeway: Path, data: Path) -> dict[str, Any]:
-    """Create documents, one of them for Ann, keys, one of them of a front end, and a conversation."""
-    told: dict[str, Any] = {}
+    """Create two documents, one of which only Ann may see, a conversation, and keys, one of which has a profile."""
+    keys: dict[str, Any] = {}
     profiles = data.with_suffix(".yaml")
     profiles.write_text(PROFILES)
     environment = {
@@ -97,19 +97,21 @@ async def _keys(causeway: Path, data: Path) -> dict[str, Any]:
         for name, more in {"boss": "admin", "ann": "ask,ingest", "bob": "ask,ingest --profile help"}.items():
             command = f"keys create --data-dir {data} --name {name} --json --roles {more}"
             made = await asyncio.create_subprocess_exec(causeway, *command.split(), stdout=asyncio.subprocess.PIPE)
-            told[name] = json.loads((await made.communicate())[0])["key"]
-        http.headers["authorization"] = f"Bearer {told['boss']}"
-        await _done(http, await _upload(http, "bridge.md", BRIDGE))
-        await _done(http, await _upload(http, "secret.md", SECRET, oids="ann"))
-        said = {"id": "s1", "answers": [["When?", {"message": {"content": "At six."}}]]}
-        saved = await http.post("/chat_history", json=said, headers={"authorization": f"Bearer {told['ann']}"})
+            keys[name] = json.loads((await made.communicate())[0])["key"]
+        http.headers["authorization"] = f"Bearer {keys['boss']}"
+        await _wait_for(http, await _upload(http, "bridge.md", BRIDGE))
+        await _wait_for(http, await _upload(http, "secret.md", SECRET, oids="ann"))
+        conversation = {"id": "s1", "answers": [["When?", {"message": {"content": "At six."}}]]}
+        saved = await http.post(
+            "/chat_history", json=conversation, headers={"authorization": f"Bearer {keys['ann']}"}
+        )
         saved.raise_for_status()
-    return told
+    return keys
 
 
-def _kept(member: tarfile.TarInfo) -> tarfile.TarInfo | None:
+def _filter(member: tarfile.TarInfo) -> tarfile.TarInfo | None:
     parts = member.name.split("/")
-    if parts[-1] in _LEFT_OUT or "logs" in parts or not (member.isfile() or member.isdir()):
+    if parts[-1] in _EXCLUDED or "logs" in parts or not (member.isfile() or member.isdir()):
         return None
     member.uid = member.gid = 0
     member.uname = member.gname = ""
@@ -123,10 +125,10 @@ def main() -> None:
     with tempfile.TemporaryDirectory() as temporary:
         data = Path(temporary) / "data"
         data.mkdir()
-        told = asyncio.run({"first": _first, "keys": _keys}[name](causeway, data))
-        (data / "told.json").write_text(json.dumps(told))
+        stored = asyncio.run({"first": _first, "keys": _keys}[name](causeway, data))
+        (data / "told.json").write_text(json.dumps(stored))
         with tarfile.open(Path(__file__).with_name(f"{name}.tar.xz"), "w:xz") as archive:
-            archive.add(data, ".", filter=_kept)
+            archive.add(data, ".", filter=_filter)
 
 
 if __name__ == "__main__":
