@@ -55,7 +55,7 @@ class NatsHistory:
         except KeyNotFoundError:
             if len(await self._heads(bucket, principal, deadline)) >= self._limit:
                 raise Conflict(
-                    f"The history has {self._most} conversations, the maximum. Delete some to save this one."
+                    f"The history has {self._limit} conversations, the maximum. Delete some to save this one."
                 ) from None
         saved = Conversation(conversation_id, title, time.time_ns() // 1_000_000)
         # Write the head last, so that each listed conversation has its messages.

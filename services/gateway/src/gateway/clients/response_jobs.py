@@ -96,7 +96,7 @@ class NatsResponseJobs:
             info = await call_nats(jetstream.stream_info(_STREAM, pattern), deadline, _TARGET)
             room = self._limit - len(info.state.subjects or ())
             if room <= 0:
-                message = f"background: {self._most} of your responses wait or run. Try again later."
+                message = f"background: {self._limit} of your responses wait or run. Try again later."
                 raise RateLimited(message, field="background", retry_after=_RETRY_AFTER)
             # Other gateways may use some of the room at the same time.
             left = max(1, room // _SHARE)
