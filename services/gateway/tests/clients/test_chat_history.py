@@ -20,7 +20,7 @@ Ready = Callable[[NatsLink], Awaitable[None]]
 ANN = Principal("local", "ann@example.com")
 BOB = Principal("local", "bob|ä *.>")
 OTHERS_ANN = Principal("another tenant", "ann@example.com")
-MOST = 8
+LIMIT = 8
 STRANGE_IDS = ("a.b", "*", ">", "ä b", "../x", "x" * 200, "-")
 
 
@@ -31,9 +31,9 @@ def soon() -> Deadline:
 @pytest.fixture(params=["fake", "nats"])
 def history(request: pytest.FixtureRequest) -> History:
     if request.param == "fake":
-        return FakeHistory(limit=MOST)
+        return FakeHistory(limit=LIMIT)
     link: NatsLink = request.getfixturevalue("link")
-    return NatsHistory(link.history, limit=MOST)
+    return NatsHistory(link.history, limit=LIMIT)
 
 
 async def test_a_conversation_is_kept_as_it_was_saved(history: History) -> None:
@@ -155,7 +155,7 @@ async def test_a_long_conversation_is_kept(link: NatsLink) -> None:
 
 async def test_the_number_of_conversations_is_limited(history: History) -> None:
     """A user with the maximum number of conversations must delete one before saving a new one."""
-    for number in range(MOST):
+    for number in range(LIMIT):
         await history.save(ANN, str(number), "", b"[]", soon())
     with pytest.raises(Conflict):
         await history.save(ANN, "one more", "", b"[]", soon())

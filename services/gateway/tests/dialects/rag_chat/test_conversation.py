@@ -8,14 +8,14 @@ from gateway.frontends.profiles import Frontend
 from servicekit.errors import InvalidRequest
 
 ROLES = ("assistant", "user")
-MOST = 50
+MAX_MESSAGES = 50
 HELLO = {"role": "user", "content": "Hello."}
 DAY = {"role": "assistant", "content": "Good day."}
 WHEN = {"role": "user", "content": "When?"}
 
 
 def read(body: dict[str, Any], **more: Any) -> list[tuple[str, str]]:
-    messages = conversation.messages(Fields(body), ROLES, Frontend(max_messages=MOST), **more)
+    messages = conversation.messages(Fields(body), ROLES, Frontend(max_messages=MAX_MESSAGES), **more)
     return [(each.role, each.text) for each in messages]
 
 
