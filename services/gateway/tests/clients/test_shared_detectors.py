@@ -190,14 +190,14 @@ def test_the_start_does_not_load_the_pattern_engine() -> None:
 
 async def test_a_set_that_cannot_be_compiled_does_not_affect_others(monkeypatch: pytest.MonkeyPatch) -> None:
     """If a set cannot be compiled, the service judges with it, and the gateway compiles other sets."""
-    made = LocalLibrary.made
+    build = LocalLibrary.build
 
     def failing(self: LocalLibrary, detectors: Sequence[Detector]) -> LocalDetectors | None:
         if WORDS in detectors:
             raise RecursionError
-        return made(self, detectors)
+        return build(self, detectors)
 
-    monkeypatch.setattr(LocalLibrary, "made", failing)
+    monkeypatch.setattr(LocalLibrary, "build", failing)
     service = Service(regex=digest(), ban_substrings=digest())
     async with sharing(service) as shared:
         await eventually(lambda: shared.ready([EMAIL]) is not None)
@@ -210,19 +210,19 @@ async def test_a_set_that_cannot_be_compiled_does_not_affect_others(monkeypatch:
 async def test_a_set_that_is_displaced_during_its_compilation_is_dropped(monkeypatch: pytest.MonkeyPatch) -> None:
     """The limit of sets also holds if new sets arrive while the gateway compiles an old set."""
     monkeypatch.setattr(shared_detectors, "_MAX_SETS", 2)
-    made = LocalLibrary.made
+    build = LocalLibrary.build
     begun, go = threading.Event(), threading.Event()
 
     def waiting(self: LocalLibrary, detectors: Sequence[Detector]) -> LocalDetectors | None:
         begun.set()
         go.wait()
-        return made(self, detectors)
+        return build(self, detectors)
 
     service = Service(regex=digest())
     first, second, third = ([replace(EMAIL, action=action)] for action in Action)
     async with sharing(service) as shared:
         await eventually(lambda: shared.ready([replace(EMAIL, allow_on_error=True)]) is not None)
-        monkeypatch.setattr(LocalLibrary, "made", waiting)
+        monkeypatch.setattr(LocalLibrary, "build", waiting)
         try:
             shared.ready(first)
             await asyncio.to_thread(begun.wait)
