@@ -248,6 +248,16 @@ async def test_a_model_that_answers_in_one_piece(client: httpx.AsyncClient, fake
     assert answer.output[1].arguments == "{}"
 
 
+async def test_invalid_log_probabilities_are_ignored(client: httpx.AsyncClient, fakes: Any) -> None:
+    """The gateway ignores a token that is not an object, and alternatives that are not a list of objects."""
+    tokens = [1, {"token": "Yes", "logprob": -0.5, "top_logprobs": [1]}, {"token": "!", "top_logprobs": "x"}]
+    logprobs = json.dumps({"logprobs": {"content": tokens}}).encode()
+    fakes.generator.script = [[Start(b"{}"), Delta(0, "Yes!", b"", logprobs)], [Finish(0, "stop")]]
+    answer = await whole(client, input="Is it?", top_logprobs=1)
+    shown = answer.output[0].content[0].logprobs
+    assert [(each.token, each.top_logprobs) for each in shown] == [("Yes", []), ("!", [])]
+
+
 @pytest.mark.parametrize("stream", [False, True])
 @pytest.mark.parametrize("choices", [[1], "x", [{"message": "x"}]])
 async def test_an_invalid_answer_in_one_piece_is_a_failure_of_the_model_server(

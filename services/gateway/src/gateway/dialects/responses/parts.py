@@ -274,14 +274,19 @@ class Call:
 
 
 def _logprobs(choice_json: bytes) -> list[dict[str, Any]]:
-    """Return the log probabilities of a piece in the format of the API reference."""
+    """Return the log probabilities of a piece in the format of the API reference, without invalid tokens."""
     logprobs = members_of(choice_json).get("logprobs")
-    tokens = logprobs.get("content") if isinstance(logprobs, dict) else None
-    shown = []
-    for token in tokens if isinstance(tokens, list) else ():
-        top = token.get("top_logprobs") or []
-        shown.append(_token(token) | {"top_logprobs": [_token(each) for each in top]})
-    return shown
+    tokens = _objects(logprobs, "content") if isinstance(logprobs, dict) else []
+    return [
+        _token(token) | {"top_logprobs": [_token(each) for each in _objects(token, "top_logprobs")]}
+        for token in tokens
+    ]
+
+
+def _objects(members: dict[str, Any], name: str) -> list[dict[str, Any]]:
+    """Return the objects of a member that should be a list of objects."""
+    values = members.get(name)
+    return [each for each in values if isinstance(each, dict)] if isinstance(values, list) else []
 
 
 def _token(token: dict[str, Any]) -> dict[str, Any]:
