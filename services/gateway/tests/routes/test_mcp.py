@@ -1,6 +1,7 @@
 """The Model Context Protocol over a real connection, with the official client in both protocol generations."""
 
 import json
+from dataclasses import replace
 from typing import Any
 
 import httpx
@@ -280,6 +281,19 @@ async def test_an_answer_lists_its_citations(client: httpx.AsyncClient, fakes: A
         answer["answer"],
         f"Sources:\n[guide-1.pdf#page=1] {url}",
     ]
+
+
+async def test_a_citation_names_every_document_of_this_name(client: httpx.AsyncClient, fakes: Any) -> None:
+    """If two documents have the cited name, the answer lists the first passage of each document."""
+    first, second = fakes.retriever.indexes["docs"]
+    fakes.retriever.indexes["docs"] = [first, replace(second, sourcepage=first.sourcepage)]
+    fakes.generator.script = type(fakes.generator).saying("At nine [guide-1.pdf#page=1].").script
+    result = await call(client, "ask", question="When does the ferry leave?")
+    cited = result["structuredContent"]["citations"]
+    assert {(each["label"], each["id"]) for each in cited} == {
+        ("guide-1.pdf#page=1", "docs/d1"),
+        ("guide-1.pdf#page=1", "docs/d2"),
+    }
 
 
 @GENERATIONS

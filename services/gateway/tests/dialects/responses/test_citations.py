@@ -3,7 +3,7 @@
 import itertools
 from typing import Any
 
-from gateway.dialects.responses.citations import Citations, files_of
+from gateway.dialects.responses.citations import Citations, Files, add_files
 from gateway.domain import Passage
 from hypothesis import given
 from hypothesis import strategies as st
@@ -15,8 +15,14 @@ PASSAGES = [
 TEXT = "See [guide.pdf#page=2][b.md], not [other] nor [a [b.md] ] nor [b.md\n"
 
 
+def citable(passages: list[Passage]) -> Citations:
+    files: Files = {}
+    add_files(files, passages)
+    return Citations(files)
+
+
 def annotations(pieces: list[str]) -> list[dict[str, Any]]:
-    citations = Citations(files_of(PASSAGES))
+    citations = citable(PASSAGES)
     return [each for piece in pieces for each in citations.feed(piece)]
 
 
@@ -29,6 +35,16 @@ def test_marks_name_files() -> None:
     assert second["file_id"] == third["file_id"] != first["file_id"]
 
 
+def test_a_mark_names_every_file_of_this_name() -> None:
+    """Files with one name in two indexes have an annotation each. Two passages of a file have one annotation."""
+    page = Passage("p3", "docs", "d2", "b.md", "b.md", "z", 1.0)
+    other = Passage("p4", "help", "d2", "b.md", "b.md", "z", 1.0)
+    first, second = citable([*PASSAGES, page, other]).feed("See [b.md].")
+    assert first["file_id"] != second["file_id"]
+    assert (first["filename"], second["filename"]) == ("b.md", "b.md")
+    assert (first["index"], second["index"]) == (4, 4)
+
+
 @given(st.lists(st.integers(0, len(TEXT)), max_size=6).map(sorted))
 def test_any_split_gives_the_same_annotations(cuts: list[int]) -> None:
     """Any split of the text gives the annotations of the complete text."""
@@ -38,7 +54,7 @@ def test_any_split_gives_the_same_annotations(cuts: list[int]) -> None:
 
 def test_an_open_bracket_is_dropped() -> None:
     """An open bracket keeps at most 400 characters, and a later mark is found."""
-    citations = Citations(files_of(PASSAGES))
+    citations = citable(PASSAGES)
     for _ in range(50):
         assert citations.feed("[" + "x" * 100) == []
     assert len(citations._open) <= 400

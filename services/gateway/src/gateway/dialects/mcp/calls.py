@@ -248,9 +248,12 @@ def _progress_message(batch: Sequence[Any]) -> str:
 
 
 def _cited(text: str, passages: Sequence[Passage]) -> list[Passage]:
-    """Return the passages that an answer cites in square brackets, in order."""
-    by_label: dict[str, Passage] = {}
-    for passage in passages:
-        by_label.setdefault(passage.sourcepage, passage)
+    """Return the passages that an answer cites in square brackets, in order.
+
+    Documents of several indexes may have the same name. Such a name cites the first passage of each document.
+    """
+    by_label: dict[str, dict[tuple[str, str], Passage]] = {}
+    for each in passages:
+        by_label.setdefault(each.sourcepage, {}).setdefault((each.index, each.document_id), each)
     named = dict.fromkeys(_CITATION.findall(text))
-    return [by_label[label] for label in named if label in by_label]
+    return [passage for label in named for passage in by_label.get(label, {}).values()]

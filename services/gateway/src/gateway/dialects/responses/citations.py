@@ -1,6 +1,6 @@
 """Converts citation marks ``[name]`` in an answer to annotations that name a file."""
 
-from collections.abc import Iterable, Mapping
+from collections.abc import Iterable
 from typing import Any
 
 from servicekit import keys
@@ -10,13 +10,17 @@ from gateway.domain import Passage
 _MAX_MARK_LENGTH = 400
 
 
-Files = Mapping[str, tuple[str, str]]
-"""The id and the name of a file, by the citation mark of a passage."""
+Files = dict[str, dict[str, str]]
+"""The names of the files that each citation mark names, by the ids of the files.
+
+Documents of several indexes may have the same mark.
+"""
 
 
-def files_of(passages: Iterable[Passage]) -> dict[str, tuple[str, str]]:
-    """Return the files of passages, by their citation marks."""
-    return {each.sourcepage: (file_id(each), each.sourcefile) for each in passages}
+def add_files(files: Files, passages: Iterable[Passage]) -> None:
+    """Add the files of passages to the files that an answer can cite."""
+    for each in passages:
+        files.setdefault(each.sourcepage, {})[file_id(each)] = each.sourcefile
 
 
 class Citations:
@@ -38,7 +42,8 @@ class Citations:
     def feed(self, text: str) -> list[dict[str, Any]]:
         """Append a piece of the text, and return the annotations of the marks that it completes.
 
-        ``index`` is the position of the mark's first character in the text.
+        A mark has an annotation for each file that it names. ``index`` is the position of the mark's first
+        character in the text.
         """
         if not self._files:
             return []
@@ -57,11 +62,11 @@ class Citations:
                 break
             # A mark begins at the last opening bracket before its end.
             at = pending.rfind("[", at, end)
-            file = self._files.get(pending[at + 1 : end])
-            if file is not None:
-                annotations.append(
-                    {"type": "file_citation", "file_id": file[0], "filename": file[1], "index": begin + at}
-                )
+            # An annotation names only one file.
+            annotations += [
+                {"type": "file_citation", "file_id": each, "filename": name, "index": begin + at}
+                for each, name in self._files.get(pending[at + 1 : end], {}).items()
+            ]
             at = pending.find("[", end)
         self._open = pending[at:] if at >= 0 and len(pending) - at <= _MAX_MARK_LENGTH else ""
         return annotations

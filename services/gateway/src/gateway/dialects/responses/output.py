@@ -4,7 +4,7 @@ from collections.abc import Iterable
 from dataclasses import dataclass
 from typing import Any
 
-from gateway.dialects.responses.citations import Citations, files_of
+from gateway.dialects.responses.citations import Citations, Files, add_files
 from gateway.dialects.responses.offered_tools import Functions, Offered
 from gateway.dialects.responses.parts import Call, Events, Message, Thinking
 from gateway.dialects.responses.sealed import COMPACTION, Sealed
@@ -44,7 +44,7 @@ class Output:
         self._events, self._owner, self._functions, self._options = events, owner, functions, options
         self.items: list[dict[str, Any]] = []
         self.results: dict[str, list[dict[str, Any]]] = {}
-        self._files: dict[str, tuple[str, str]] = {}
+        self._files: Files = {}
         self._search: dict[str, Any] | None = None
         self._message: Message | None = None
         self._thinking: Thinking | None = None
@@ -78,7 +78,7 @@ class Output:
 
     def add_citable(self, passages: Iterable[Passage]) -> None:
         """Add passages that the text can cite."""
-        self._files |= files_of(passages)
+        add_files(self._files, passages)
 
     def begin_search(self) -> None:
         """Write the events of a search that begins. The next call must be `end_search` or `end`."""
