@@ -39,6 +39,16 @@ async def test_an_invalid_answer_in_one_piece_is_a_failure_of_the_model_server(
         assert (await client.post(PATH, json={"model": "fake", "prompt": QUESTION})).status_code == 503
 
 
+async def test_an_answer_in_one_piece_instead_of_a_stream(client: httpx.AsyncClient, fakes: Any) -> None:
+    """The answer of a model server that does not stream becomes one chunk of a text completion."""
+    choice = {"index": 0, "message": {"role": "assistant", "content": "At nine."}, "finish_reason": "stop"}
+    fakes.generator.script = [[Completion(json.dumps({"object": "chat.completion", "choices": [choice]}).encode())]]
+    answer = await client.post(PATH, json={"model": "fake", "prompt": QUESTION, "stream": True})
+    chunk = json.loads(answer.text.split("\n\n")[0].removeprefix("data: "))
+    assert chunk["object"] == "text_completion"
+    assert chunk["choices"] == [{"index": 0, "text": "At nine.", "logprobs": None, "finish_reason": "stop"}]
+
+
 async def test_a_streamed_answer(client: httpx.AsyncClient) -> None:
     """The chunks are text completions. Usage and the end marker are as in a chat."""
     body = {"prompt": QUESTION, "stream": True, "stream_options": {"include_usage": True}, "index_name": "docs"}

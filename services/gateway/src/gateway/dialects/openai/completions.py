@@ -91,6 +91,10 @@ class TextExchange(OpenAiExchange):
         """See `Exchange`. A model server's chat completion becomes a text completion."""
         super().take([_as_text(event) if type(event) is Completion else event for event in batch])
 
+    @staticmethod
+    def _whole_chunk(event: Completion) -> bytes:
+        return _as_text(event).raw_json
+
     def _delta(self, event: Delta, out: list[bytes]) -> None:
         self._flush_finish(out)
         self._started.add(event.choice)

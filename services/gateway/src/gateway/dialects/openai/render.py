@@ -111,10 +111,15 @@ class OpenAiExchange:
                 self._pending_detections.append(event)
             elif type(event) is Completion:
                 # The model server answered in one piece, although the gateway requested a stream.
-                out.append(_event(self._with_extra(_as_chunk(event.raw_json))))
+                out.append(_event(self._with_extra(self._whole_chunk(event))))
             elif type(event) is Done:
                 self._end(event, out)
         return b"".join(out)
+
+    @staticmethod
+    def _whole_chunk(event: Completion) -> bytes:
+        """Return the chunk with an answer that the model server sent in one piece."""
+        return _as_chunk(event.raw_json)
 
     def render_failure(self, error: CausewayError) -> bytes:
         """See `Exchange`. The stream ends without ``[DONE]``, because the answer is incomplete."""
