@@ -2,9 +2,18 @@
 
 from typing import Any
 
+from gateway.dialects import turn_settings
+
 Schema = dict[str, Any]
 
 RETRIEVAL_MODE = {"type": "string", "enum": ["hybrid", "vectors", "text"], "default": "hybrid"}
+
+CONTEXT_TOKEN_RATIO: Schema = {
+    "type": "number",
+    "minimum": turn_settings.MIN_CONTEXT_RATIO,
+    "maximum": turn_settings.MAX_CONTEXT_RATIO,
+    "default": turn_settings.DEFAULT_CONTEXT_RATIO,
+}
 
 DETECTORS: Schema = {
     "type": "object",

@@ -9,6 +9,9 @@ from gateway.frontends.profiles import Frontend
 
 MAX_ANSWER_TOKENS = 2**31
 """The maximum token limit that a request may set."""
+MIN_CONTEXT_RATIO, MAX_CONTEXT_RATIO = 0.2, 0.8
+"""The bounds of the passages' share of the free tokens."""
+DEFAULT_CONTEXT_RATIO = 0.5
 MODES = tuple(mode.value for mode in RetrievalMode)
 _LANGUAGE = re.compile(r"[^\W\d_]{2,20}(?:[-_][^\W_]{1,8}){0,3}")
 _FILTERS = ("use_oid_security_filter", "use_groups_security_filter")
@@ -36,7 +39,8 @@ def retrieval(settings: Fields, frontend: Frontend, indexes: tuple[str, ...], ma
         minimum_reranker_score=settings.number("minimum_reranker_score", -1e9, 1e9),
         semantic_ranker=settings.flag("semantic_ranker") or frontend.rerank,
         semantic_captions=settings.flag("semantic_captions"),
-        context_token_ratio=settings.number("context_token_ratio", 0.2, 0.8) or 0.5,
+        context_token_ratio=settings.number("context_token_ratio", MIN_CONTEXT_RATIO, MAX_CONTEXT_RATIO)
+        or DEFAULT_CONTEXT_RATIO,
         tuning=frontend.tuning,
     )
 

@@ -34,7 +34,6 @@ from gateway.frontends.profiles import Frontend
 PLATFORM_MEMBERS = ("index_name", "context_token_ratio", "detectors", "retrieval")
 """Members of a request for the platform. A model server never receives them."""
 
-_MINIMUM_RATIO, _MAXIMUM_RATIO = 0.2, 0.8
 _MAX_QUOTED = 100
 
 # The gateway reads these members of every request. If a request passes through, the model server validates the
@@ -236,12 +235,13 @@ def _ratio(raw: Raw) -> float | None:
     value = json_fields.value(raw.get("context_token_ratio"), "context_token_ratio")
     if value is None:
         return None
+    least, most = turn_settings.MIN_CONTEXT_RATIO, turn_settings.MAX_CONTEXT_RATIO
     is_number = isinstance(value, int | float) and not isinstance(value, bool)
-    if not is_number or not _MINIMUM_RATIO <= value <= _MAXIMUM_RATIO:
+    if not is_number or not least <= value <= most:
         ratio = bytes(raw["context_token_ratio"]).decode()
         ratio = ratio if len(ratio) <= _MAX_QUOTED else f"{ratio[:_MAX_QUOTED]}…"
         raise InvalidRequest(
-            f"Invalid context_token_ratio: {ratio}. Must be between {_MINIMUM_RATIO} and {_MAXIMUM_RATIO}.",
+            f"Invalid context_token_ratio: {ratio}. Must be between {least} and {most}.",
             field="context_token_ratio",
         )
     return float(value)

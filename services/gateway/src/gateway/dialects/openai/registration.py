@@ -2,7 +2,7 @@
 
 from gateway.answering.budget import MAX_CANDIDATES
 from gateway.dialects.exchange import Dialect
-from gateway.dialects.openapi import DETECTORS, PROBLEM, RETRIEVAL_MODE, Schema, operation
+from gateway.dialects.openapi import CONTEXT_TOKEN_RATIO, DETECTORS, PROBLEM, RETRIEVAL_MODE, Schema, operation
 from gateway.dialects.registration import ChatRoute, Registration, always
 
 TAG = "openai"
@@ -17,7 +17,7 @@ _REQUEST: Schema = {
         "messages": {"type": "array", "items": {"type": "object"}, "minItems": 1},
         "stream": {"type": "boolean", "default": False},
         "index_name": {"type": "string", "description": "Index to search"},
-        "context_token_ratio": {"type": "number", "minimum": 0.2, "maximum": 0.8, "default": 0.5},
+        "context_token_ratio": CONTEXT_TOKEN_RATIO,
         "retrieval": {
             "type": "object",
             "properties": {

@@ -17,6 +17,7 @@ from servicekit.errors import (
     http_status,
 )
 
+from gateway.dialects.problem import SERVER_FAULT
 from gateway.dialects.upstream_errors import message_of
 from gateway.domain import Action, Detector, DetectorFailure, Detectors, Direction
 from gateway.frontends.profiles import GuardrailsWire
@@ -28,7 +29,6 @@ _UNPROCESSABLE = 422
 _INTERNAL_ERROR = 500
 # The reference implementation forwards these statuses of other servers.
 _FORWARDED_STATUSES = (400, 404, 422, 503)
-_SERVER_FAULT = 500
 
 
 class NotJson(InvalidRequest):
@@ -110,7 +110,7 @@ def unprocessable(error: CausewayError) -> CausewayError:
 def _unexpected(error: CausewayError, code: int) -> bool:
     if isinstance(error, UpstreamRejected):
         return code not in _FORWARDED_STATUSES
-    return code >= _SERVER_FAULT or isinstance(error, Internal)
+    return code >= SERVER_FAULT or isinstance(error, Internal)
 
 
 def _details(error: CausewayError, request_name: str) -> str:

@@ -13,7 +13,7 @@ from gateway.dialects.answer import directions_of, failure_warning, left_out_war
 from gateway.dialects.openai.render import source_node
 from gateway.dialects.orchestrator import detections, errors
 from gateway.dialects.orchestrator.choices import Form
-from gateway.dialects.problem import one_line
+from gateway.dialects.problem import SERVER_FAULT, one_line
 from gateway.domain import (
     Batch,
     Chunk,
@@ -33,7 +33,6 @@ from gateway.frontends.profiles import GuardrailsWire
 
 _encode = msgspec.json.encode
 _DONE = b"data: [DONE]\n\n"
-_SERVER_FAULT = 500
 
 
 class OrchestratorStream:
@@ -260,7 +259,7 @@ class OrchestratorStream:
     def _pass_through(self, raw_json: bytes, out: list[bytes]) -> None:
         self._passed_through = True
         if b'"error"' in raw_json and (members := members_of(raw_json)).get("error") and not members.get("choices"):
-            raise UpstreamRejected("The model server failed.", status=_SERVER_FAULT, body=raw_json.decode())
+            raise UpstreamRejected("The model server failed.", status=SERVER_FAULT, body=raw_json.decode())
         if not self._has_sent_event and (members := self._next_members(None)):
             raw_json = _encode(members_of(raw_json) | members)
         out.append(_event(one_line(raw_json)))

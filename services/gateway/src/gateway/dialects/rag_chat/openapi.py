@@ -1,6 +1,6 @@
 """The OpenAPI description of the RAG chat protocol's stages."""
 
-from gateway.dialects.openapi import DETECTORS, RETRIEVAL_MODE, Schema, operation
+from gateway.dialects.openapi import CONTEXT_TOKEN_RATIO, DETECTORS, RETRIEVAL_MODE, Schema, operation
 from gateway.dialects.rag_chat.overrides import DEFAULT_TOP, MAX_TOP
 
 RAG = "RAG chat protocol, January 2024"
@@ -46,7 +46,7 @@ def _overrides() -> Schema:
             "exclude_category": {"type": "string"},
             "minimum_search_score": {"type": "number"},
             "minimum_reranker_score": {"type": "number"},
-            "context_token_ratio": {"type": "number", "minimum": 0.2, "maximum": 0.8, "default": 0.5},
+            "context_token_ratio": CONTEXT_TOKEN_RATIO,
             "prompt_template": {
                 "type": "string",
                 "description": "Replaces the system prompt; after `>>>` it is appended to it",

@@ -9,15 +9,13 @@ from servicekit.errors import InvalidRequest
 
 from gateway.dialects import json_fields, turn_settings
 from gateway.dialects.json_fields import Fields
+from gateway.dialects.openai.chat import PLATFORM_MEMBERS
 from gateway.dialects.responses import items, moderation, service_options
 from gateway.dialects.responses import tools as tool_kinds
 from gateway.dialects.responses.conversation import Conversation, Item
 from gateway.dialects.responses.sealed import Sealed
 from gateway.dialects.responses.tools import Tools
 from gateway.domain import CompactionOptions
-
-PLATFORM_MEMBERS = ("index_name", "context_token_ratio", "detectors", "retrieval")
-"""Members that the platform adds to the API reference."""
 
 READ = (
     *(
@@ -251,10 +249,6 @@ def _format(fields: Fields) -> dict[str, Any] | None:
     return {"type": kind, "json_schema": {name: value for name, value in known.items() if value}}
 
 
-def _metadata(fields: Fields) -> dict[str, str]:
-    return metadata(fields.object("metadata"))
-
-
 def metadata(fields: Fields) -> dict[str, str]:
     """Return metadata: pairs of short strings.
 
@@ -292,7 +286,7 @@ def _shown(fields: Fields, tools: Tools) -> dict[str, Any]:
         "instructions": fields.text("instructions") or None,
         "max_output_tokens": fields.get("max_output_tokens"),
         "max_tool_calls": fields.get("max_tool_calls"),
-        "metadata": _metadata(fields),
+        "metadata": metadata(fields.object("metadata")),
         "parallel_tool_calls": parallel is None or fields.flag("parallel_tool_calls"),
         "previous_response_id": fields.text("previous_response_id") or None,
         "reasoning": {"effort": reasoning.text("effort") or None, "summary": summary or None},
