@@ -1,7 +1,7 @@
 import json
 
 import pytest
-from gateway.dialects.problem import one_line, problem
+from gateway.dialects.problem import problem
 from servicekit.errors import (
     CausewayError,
     DeadlineExceeded,
@@ -51,9 +51,3 @@ def test_other_bodies_are_replaced(body: str) -> None:
     error = UpstreamRejected("The model server refused with status 503.", status=503, body=body)
     assert json.loads(problem(error))["error"]["type"] == "server_error"
     assert json.loads(problem(error))["detail"] == error.message
-
-
-def test_one_line_returns_a_single_line_unchanged() -> None:
-    """A single line is returned as the same object."""
-    raw = b'{"a":"b"}'
-    assert one_line(raw) is raw

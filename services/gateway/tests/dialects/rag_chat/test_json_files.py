@@ -6,7 +6,6 @@ from typing import Any
 
 import httpx
 import pytest
-from gateway.domain import Action, Detector, Detectors
 
 URL = "/2024-05-29/chat"
 PICTURE = b"\x89PNG\r\n\x1a\n\x00--"
@@ -76,13 +75,6 @@ async def test_invalid_files_are_refused(
     assert response.status_code == status, response.text
     assert response.json()["error"]["message"].startswith(field)
     assert fakes.generator.prompts == []
-
-
-async def test_detectors_refuse_pictures(client: httpx.AsyncClient, fakes: Any) -> None:
-    """A picture is refused if input detectors are configured."""
-    fakes.policy = Detectors(input=(Detector("words", Action.BLOCK),))
-    response = await client.post(URL, json=body_with([{"contentType": "image/png", "data": packed(PICTURE)}]))
-    assert response.status_code == 415
 
 
 @pytest.mark.parametrize(
