@@ -13,32 +13,32 @@ OVERLAYS = sorted(path.name for path in (manifests.K8S / "overlays").iterdir())
 
 @pytest.fixture(scope="session")
 def root() -> Path:
-    """Return the workspace's directory."""
+    """Return the root directory of the repository."""
     return Path(__file__).resolve().parents[2]
 
 
 @pytest.fixture(scope="session", params=OVERLAYS)
 def cluster(request: pytest.FixtureRequest) -> manifests.Manifests:
-    """Build an overlay of deploy/k8s. Tests run for each overlay."""
+    """Build an overlay of deploy/k8s. A test that uses this fixture runs for each overlay."""
     return manifests.build(request.param)
 
 
 @pytest.fixture
 def compose(tmp_path: Path) -> Callable[..., manifests.Manifests]:
-    """Give a function that builds a user's overlay on top of one of ours, with components and fields of a
-    kustomization.
+    """Return a function that builds a user's overlay. It is based on an overlay of deploy/k8s, and has components
+    and other fields of a kustomization.
 
-    Its files are looked for in the test's temporary directory.
+    Files that the kustomization names are in the temporary directory of the test.
     """
 
     def build(overlay: str, components: list[str] | None = None, **fields: Any) -> manifests.Manifests:
-        there = Path(os.path.relpath(manifests.K8S, tmp_path.resolve()))
+        k8s = Path(os.path.relpath(manifests.K8S, tmp_path.resolve()))
         kustomization = {
             "apiVersion": "kustomize.config.k8s.io/v1beta1",
             "kind": "Kustomization",
             "namespace": "causeway",
-            "resources": [str(there / "overlays" / overlay)],
-            "components": [str(there / "components" / each) for each in components or []],
+            "resources": [str(k8s / "overlays" / overlay)],
+            "components": [str(k8s / "components" / each) for each in components or []],
         }
         (tmp_path / "kustomization.yaml").write_text(yaml.safe_dump(kustomization | fields))
         return manifests.build_directory(tmp_path)
@@ -48,16 +48,16 @@ def compose(tmp_path: Path) -> Callable[..., manifests.Manifests]:
 
 @pytest.fixture
 def documented(root: Path) -> Callable[[str], dict[str, Any]]:
-    """Return the part of a kustomization in docs/deploy.md whose first line has these words."""
+    """Return a function that returns the kustomization in docs/deploy.md whose first line contains given words."""
 
     def read(words: str) -> dict[str, Any]:
         page = (root / "docs" / "deploy.md").read_text()
-        (found,) = (
+        (block,) = (
             each
             for each in re.findall(r"^```yaml\n(.*?)^```", page, re.MULTILINE | re.DOTALL)
             if words in each.partition("\n")[0]
         )
-        shown: dict[str, Any] = yaml.safe_load(found)
-        return shown
+        kustomization: dict[str, Any] = yaml.safe_load(block)
+        return kustomization
 
     return read

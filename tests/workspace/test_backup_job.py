@@ -1,4 +1,4 @@
-"""The component `backup`: the permissions of its job, and the backups that its script keeps."""
+"""The component `backup`: the permissions of its job, and its script, which deletes old backups."""
 
 import os
 import re
@@ -16,7 +16,7 @@ from manifests import K8S, Manifests, size
 from typer.models import OptionInfo
 
 COMPONENT = K8S / "components" / "backup"
-# A command that writes a backup and records its certificate.
+# A stub of `causeway` that creates a backup and records the certificate that it would use.
 CAUSEWAY = """#!/bin/sh
 test "$1" = backup && mkdir "$2" && echo "${CAUSEWAY_TLS_CERT_FILE:-none}" > "$2/backup.json"
 """
@@ -24,7 +24,7 @@ test "$1" = backup && mkdir "$2" && echo "${CAUSEWAY_TLS_CERT_FILE:-none}" > "$2
 
 @pytest.fixture(params=["embedded", "prod"])
 def cluster(request: pytest.FixtureRequest, compose: Callable[..., Manifests]) -> Manifests:
-    """Build an overlay with the component."""
+    """Build an overlay with the component `backup`."""
     return compose(request.param, ["backup"])
 
 
@@ -34,8 +34,8 @@ def job_of(cluster: Manifests) -> dict[str, Any]:
 
 
 @pytest.mark.parametrize("kubernetes", ["1.30", "1.37"])
-def test_a_cluster_takes_it(cluster: Manifests, kubernetes: str) -> None:
-    """Every object of the component fits the schema, and each necessary kind exists once."""
+def test_its_objects_are_valid(cluster: Manifests, kubernetes: str) -> None:
+    """Every object of the component is valid for the Kubernetes version, and each required kind exists once."""
     own = [
         each
         for each in cluster.objects
@@ -53,24 +53,24 @@ def test_an_overlay_changes_schedule_folders_and_size(compose: Callable[..., Man
     [block] = re.findall(
         r"^```yaml\n(.*?)^```", (root / "docs" / "backup.md").read_text(), re.MULTILINE | re.DOTALL
     )
-    shown = yaml.safe_load(block)
-    cluster = compose("prod", [Path(each).name for each in shown["components"]], patches=shown["patches"])
+    documented = yaml.safe_load(block)
+    cluster = compose("prod", [Path(each).name for each in documented["components"]], patches=documented["patches"])
     assert job_of(cluster)["schedule"] == "0 */6 * * *"
     assert cluster.environment(cluster.pods["backup"]["containers"][0])["KEEP"] == "28"
     [claim] = [each for each in cluster.objects if each["metadata"]["name"] == "backups"]
     assert claim["spec"]["resources"]["requests"]["storage"] == "500Gi"
 
 
-def test_one_backup_runs_at_a_time(cluster: Manifests) -> None:
-    """A second backup does not start during the first one, and a hanging one is ended."""
+def test_only_one_backup_runs_at_the_same_time(cluster: Manifests) -> None:
+    """A second backup does not start during the first one, and a backup that hangs is stopped."""
     job = job_of(cluster)
     assert job["concurrencyPolicy"] == "Forbid"
     assert 0 < job["jobTemplate"]["spec"]["activeDeadlineSeconds"] < 86400
 
 
 def test_its_pod_is_restricted(cluster: Manifests) -> None:
-    """The pod fulfils the restricted standard, writes only to the backups and /tmp, and has no token for the
-    cluster.
+    """The pod conforms to the restricted Pod Security Standard, can write only to /backups and /tmp, and has no
+    token for the API server.
     """
     pod = cluster.pods["backup"]
     [container] = pod["containers"]
@@ -93,9 +93,9 @@ def test_its_pod_is_restricted(cluster: Manifests) -> None:
 
 
 def test_its_settings_are_options_of_the_command(cluster: Manifests) -> None:
-    """The command or the script reads each variable, and the targets are services of the cluster."""
+    """The command or the script reads each variable of the container. The targets are services of the cluster."""
     [container] = cluster.pods["backup"]["containers"]
-    told = cluster.environment(container)
+    variables = cluster.environment(container)
     known = {
         each.envvar
         for option in backup.backup.__annotations__.values()
@@ -103,13 +103,15 @@ def test_its_settings_are_options_of_the_command(cluster: Manifests) -> None:
         for each in getattr(option, "__metadata__", ())
         if isinstance(each, OptionInfo) and part is not None
     }
-    assert told.keys() - known == {"KEEP"}
-    assert told["CAUSEWAY_NATS_URL"] == "nats://nats:4222"
-    assert told["CAUSEWAY_RETRIEVER_TARGET"] == "dns:///retriever:50051"
+    assert variables.keys() - known == {"KEEP"}
+    assert variables["CAUSEWAY_NATS_URL"] == "nats://nats:4222"
+    assert variables["CAUSEWAY_RETRIEVER_TARGET"] == "dns:///retriever:50051"
 
 
-def test_it_shows_the_operators_certificate(cluster: Manifests) -> None:
-    """The Secret is that of the certificate `operator`, and is optional without the component `tls`."""
+def test_it_uses_the_operators_certificate(cluster: Manifests) -> None:
+    """The volume has the Secret of the certificate `operator`. The Secret is optional, because it exists only with
+    the component `tls`.
+    """
     [volume] = [each["secret"] for each in cluster.pods["backup"]["volumes"] if "secret" in each]
     assert volume == {"secretName": "operator-tls", "optional": True}
     made = {each["spec"]["secretName"]: each["spec"]["commonName"] for each in cluster.of("Certificate")}
@@ -117,8 +119,8 @@ def test_it_shows_the_operators_certificate(cluster: Manifests) -> None:
 
 
 @pytest.mark.parametrize("certified", [False, True], ids=["plain", "tls"])
-def test_the_script_keeps_the_newest(certified: bool, tmp_path: Path) -> None:
-    """The script makes a backup, removes only the oldest ones, and uses the certificate if it exists."""
+def test_the_script_keeps_the_newest_backups(certified: bool, tmp_path: Path) -> None:
+    """The script creates a backup, deletes only the oldest backups, and uses the certificate if it exists."""
     backups, certificates, programs = (tmp_path / each for each in ("backups", "tls", "bin"))
     for each in (backups, certificates, programs):
         each.mkdir()
@@ -136,15 +138,15 @@ def test_the_script_keeps_the_newest(certified: bool, tmp_path: Path) -> None:
         "KEEP": "3",
     }
     subprocess.run(["sh", COMPONENT / "backup.sh"], env=environment, check=True)
-    left = sorted(each.name for each in backups.iterdir() if each.name != "lost+found")
-    assert left[:2] == ["20260103T023000Z", "20260104T023000Z"]
-    assert len(left) == 3
+    remaining = sorted(each.name for each in backups.iterdir() if each.name != "lost+found")
+    assert remaining[:2] == ["20260103T023000Z", "20260104T023000Z"]
+    assert len(remaining) == 3
     assert (backups / "lost+found").is_dir()
-    shown = (backups / left[2] / "backup.json").read_text().strip()
-    assert shown == (str(certificates / "tls.crt") if certified else "none")
+    certificate = (backups / remaining[2] / "backup.json").read_text().strip()
+    assert certificate == (str(certificates / "tls.crt") if certified else "none")
 
 
-def test_a_failed_backup_removes_nothing(tmp_path: Path) -> None:
+def test_a_failed_backup_deletes_nothing(tmp_path: Path) -> None:
     """If the command fails, the script fails and keeps the earlier backups."""
     for day in range(1, 5):
         (tmp_path / f"2026010{day}T023000Z").mkdir()

@@ -1,4 +1,4 @@
-"""``.ci/run`` on a small checkout with a Makefile that records its targets."""
+"""``.ci/run`` in a small repository with a Makefile whose targets print their names."""
 
 import os
 import subprocess
@@ -30,7 +30,7 @@ CASES = "others/conformance/some_cases.json"
 
 @pytest.fixture
 def checkout(root: Path, tmp_path: Path) -> Path:
-    """Create a repository with ``.ci/run``, the Makefile, and an uncommitted file."""
+    """Create a repository with ``.ci/run`` and the Makefile."""
     made = tmp_path / "checkout"
     (made / ".ci").mkdir(parents=True)
     (made / ".ci/run").write_text((root / ".ci/run").read_text())
@@ -42,9 +42,7 @@ def checkout(root: Path, tmp_path: Path) -> Path:
 
 
 def run(checkout: Path, **environment: str) -> "subprocess.CompletedProcess[str]":
-    """Run ``.ci/run`` of a checkout as a user without permission to install programs, with an input that no step
-    may read.
-    """
+    """Run ``.ci/run`` of a checkout, as a user who cannot install programs. No step may read the standard input."""
     temporary, programs = checkout.parent / "tmp", checkout.parent / "bin"
     temporary.mkdir()
     programs.mkdir()
@@ -78,7 +76,7 @@ def test_a_run_passes_in_a_clone_without_variables(checkout: Path) -> None:
 
 @pytest.mark.parametrize(("fails", "steps"), [("demo", 2), ("test", 3), ("test-alerts", 9)])
 def test_a_step_that_fails_ends_the_run(checkout: Path, fails: str, steps: int) -> None:
-    """A step that fails twice ends the run with its exit code, and the table names it."""
+    """A step that fails twice ends the run with the exit code of `make`, and the table reports the failure."""
     done = run(checkout, FAILS=fails)
     assert done.returncode == 2, done.stdout  # make's message about a failed recipe
     *_, failed, whole = done.stdout.splitlines()
@@ -88,8 +86,10 @@ def test_a_step_that_fails_ends_the_run(checkout: Path, fails: str, steps: int) 
     assert not list((checkout.parent / "tmp").iterdir())
 
 
-def test_what_failed_is_tried_a_second_time(checkout: Path) -> None:
-    """A step whose failed tests pass the second time does not end the run, and the table names it."""
+def test_a_failed_step_runs_a_second_time(checkout: Path) -> None:
+    """If the failed tests of a step pass the second time, the run continues, and the table reports the second
+    attempt.
+    """
     done = run(checkout, FAILS_ONCE="test")
     assert done.returncode == 0, done.stdout
     assert done.stdout.splitlines().count("options --last-failed") == 1
@@ -99,8 +99,10 @@ def test_what_failed_is_tried_a_second_time(checkout: Path) -> None:
     assert table == ["clone", *expected, "all, exit code 0"]
 
 
-def test_cases_beside_the_checkout_are_a_step(checkout: Path) -> None:
-    """Only the step for the reference's cases gets their file."""
+def test_cases_of_the_reference_are_an_additional_step(checkout: Path) -> None:
+    """If the file with cases of the reference exists beside the checkout, an additional step runs, and only this
+    step gets the file.
+    """
     cases = checkout.parent / CASES
     cases.parent.mkdir(parents=True)
     cases.write_text("{}")

@@ -17,20 +17,20 @@ overlay = functools.cache(manifests.build)
 
 
 def build(directory: Path, components: list[str]) -> Manifests:
-    """Build the base with components in this order."""
-    there = Path(os.path.relpath(K8S, directory.resolve()))
+    """Build the base with components in the given order."""
+    k8s = Path(os.path.relpath(K8S, directory.resolve()))
     kustomization = {
         "apiVersion": "kustomize.config.k8s.io/v1beta1",
         "kind": "Kustomization",
-        "resources": [str(there / "base")],
-        "components": [str(there / "components" / each) for each in components],
+        "resources": [str(k8s / "base")],
+        "components": [str(k8s / "components" / each) for each in components],
     }
     (directory / "kustomization.yaml").write_text(yaml.safe_dump(kustomization))
     return manifests.build_directory(directory)
 
 
 def content(cluster: Manifests) -> list[str]:
-    """Return the objects in an order that does not depend on the build."""
+    """Return the objects as sorted JSON, which does not depend on the order of the build."""
     return sorted(json.dumps(_sorted(each), sort_keys=True) for each in cluster.objects)
 
 
@@ -46,7 +46,9 @@ def _sorted(value: Any) -> Any:
 
 @pytest.mark.parametrize("store", ["embedded-store", "qdrant-cluster"])
 def test_the_order_of_components_does_not_matter(store: str, tmp_path: Path) -> None:
-    """A list of components and its reverse give the same objects, so that each pair has both orders."""
+    """A list of components and the reversed list give the same objects. Each pair of components has both orders
+    then.
+    """
     others = STORES[{"embedded-store": "qdrant-cluster", "qdrant-cluster": "embedded-store"}[store]]
     components = [each for each in COMPONENTS if each not in others]
     assert content(build(tmp_path, components)) == content(build(tmp_path, components[::-1]))
@@ -54,11 +56,11 @@ def test_the_order_of_components_does_not_matter(store: str, tmp_path: Path) -> 
 
 @pytest.mark.parametrize("before", ["embedded", "kind", "prod"])
 @pytest.mark.parametrize("after", ["embedded", "kind", "prod"])
-def test_an_overlay_is_not_answered_for_by_another(before: str, after: str) -> None:
-    """No service of an overlay selects the pods that an earlier overlay left in the cluster."""
+def test_services_do_not_select_pods_of_another_overlay(before: str, after: str) -> None:
+    """No service of an overlay selects pods that an earlier overlay has left in the cluster."""
     old, new = overlay(before), overlay(after)
-    there = {(each["kind"], name) for name, each in new.workloads.items()}
-    left = {name: each for name, each in old.workloads.items() if (each["kind"], name) not in there}
+    current = {(each["kind"], name) for name, each in new.workloads.items()}
+    left = {name: each for name, each in old.workloads.items() if (each["kind"], name) not in current}
     for service in new.of("Service"):
         for name, workload in left.items():
             labels = workload["spec"]["template"]["metadata"]["labels"]

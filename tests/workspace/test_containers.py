@@ -1,4 +1,4 @@
-"""tools/containers.py: the connections to the gateways."""
+"""tools/containers.py: the proxy in front of the gateways."""
 
 import asyncio
 from typing import Any
@@ -8,7 +8,7 @@ import pytest
 
 
 class Gateway:
-    """One gateway, in the place of `containers.Run`."""
+    """A stub of `containers.Run` with one gateway."""
 
     def ready_gateways(self) -> dict[str, str]:
         return {"gateway-0": "127.0.0.1"}
@@ -18,8 +18,8 @@ class Gateway:
         return False
 
 
-async def test_no_task_is_left_at_the_end(monkeypatch: pytest.MonkeyPatch) -> None:
-    """The end closes connections that are still open, and ends their tasks."""
+async def test_no_task_runs_after_the_end(monkeypatch: pytest.MonkeyPatch) -> None:
+    """At its end, the proxy closes the connections that are still open, and ends their tasks."""
 
     async def echo(reader: asyncio.StreamReader, writer: asyncio.StreamWriter) -> None:
         writer.write(await reader.read(100))
@@ -33,7 +33,7 @@ async def test_no_task_is_left_at_the_end(monkeypatch: pytest.MonkeyPatch) -> No
     async with containers.front(run) as url:
         port = int(url.rpartition(":")[2])
         answer = b""
-        while not answer:  # until the gateway is known
+        while not answer:  # until the proxy has found the gateway
             reader, writer = await asyncio.open_connection("127.0.0.1", port)
             writer.write(b"question")
             try:
@@ -44,5 +44,5 @@ async def test_no_task_is_left_at_the_end(monkeypatch: pytest.MonkeyPatch) -> No
     assert await reader.read() == b""
     writer.close()
     server.close()
-    left = {each for each in asyncio.all_tasks() - before if "echo" not in str(each)}
-    assert not left
+    remaining = {each for each in asyncio.all_tasks() - before if "echo" not in str(each)}
+    assert not remaining

@@ -15,8 +15,8 @@ def _git(root: Path, *arguments: str) -> str | None:
     return result.stdout.strip() if result.returncode == 0 else None
 
 
-def test_the_generated_code_is_in_step(root: Path) -> None:
-    """libs/contracts is generated from the current proto/."""
+def test_the_generated_code_is_current(root: Path) -> None:
+    """libs/contracts equals the code that is generated from proto/."""
     result = subprocess.run(
         [sys.executable, "tools/generate.py", "--check"], cwd=root, capture_output=True, text=True, check=False
     )
@@ -30,8 +30,10 @@ def test_the_contracts_are_linted(root: Path) -> None:
 
 
 def test_the_contracts_stay_compatible(root: Path) -> None:
-    """The contracts stay compatible with deployed services and clients. Uncommitted changes are compared with the
-    last commit, or else this commit with the one before. Without history there is nothing to compare.
+    """The contracts stay compatible with deployed services and clients.
+
+    If proto/ has uncommitted changes, they are compared with the last commit. Otherwise the last commit is compared
+    with the commit before it. The test is skipped if git has no earlier version.
     """
     changed = _git(root, "status", "--porcelain", "--", "proto")
     before = "HEAD" if changed else "HEAD~1"

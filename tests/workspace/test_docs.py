@@ -32,15 +32,15 @@ def _anchors(page: Path) -> set[str]:
     }
 
 
-def test_the_readme_names_every_page(root: Path) -> None:
-    """The README links every page of docs/."""
+def test_the_readme_links_every_page(root: Path) -> None:
+    """The README has a link to every page of docs/."""
     linked = set(re.findall(r"\]\((docs/[\w-]+\.md)\)", (root / "README.md").read_text()))
     assert linked == {str(page.relative_to(root)) for page in (root / "docs").glob("*.md")}
 
 
 @pytest.mark.parametrize("pattern", PAGES)
-def test_links_lead_somewhere(root: Path, pattern: str) -> None:
-    """The files and headings that pages link exist."""
+def test_link_targets_exist(root: Path, pattern: str) -> None:
+    """The files and headings in the links of the pages exist."""
     pages = sorted(root.glob(pattern))
     assert pages
     broken = []
@@ -56,7 +56,7 @@ def test_links_lead_somewhere(root: Path, pattern: str) -> None:
 
 
 def test_every_page_has_an_example_that_a_test_runs(root: Path) -> None:
-    """Other tests read each page. Only settings.md, which is generated, and the comparison have no such test."""
+    """Another test names each page. The exceptions are settings.md, which is generated, and comparison.md."""
     folders = ("tests", "cli/tests", "libs/*/tests", "services/*/tests")
     tests = {path for folder in folders for path in root.glob(f"{folder}/**/*.py")} - {Path(__file__)}
     sources = "".join(path.read_text() for path in tests)
@@ -65,8 +65,8 @@ def test_every_page_has_an_example_that_a_test_runs(root: Path) -> None:
     assert "make demo" in (root / "docs" / "comparison.md").read_text()
 
 
-def test_shared_modules_are_explained(root: Path) -> None:
-    """The table of shared modules in ARCHITECTURE.md has every module, and no other."""
+def test_shared_modules_are_documented(root: Path) -> None:
+    """The table of shared modules in ARCHITECTURE.md has exactly the modules of servicekit."""
     table = (root / "ARCHITECTURE.md").read_text().partition("## What is shared")[2].partition("\n## ")[0]
     named = {
         name for row in re.findall(r"^\| (`.*?`) \|", table, re.MULTILINE) for name in re.findall(r"`(\w+)`", row)
@@ -104,7 +104,7 @@ def test_the_commands_of_pages_exist(root: Path) -> None:
         try:
             _parse(command, words)
         except Exception as error:  # any error of the parser
-            if "does not exist" not in str(error):  # a file that the reader has
+            if "does not exist" not in str(error):  # a file of the reader
                 wrong.append(f"{page.relative_to(root)}: causeway {shlex.join(words)}: {error}")
     assert wrong == []
 

@@ -22,7 +22,7 @@ def _modules() -> list[str]:
 
 
 @pytest.mark.parametrize("name", _modules())
-def test_examples_are_right(name: str) -> None:
+def test_examples_are_correct(name: str) -> None:
     """Each example of the module gives the result that its docstring shows."""
     results = doctest.testmod(importlib.import_module(name))
     assert results.attempted > 0
@@ -30,7 +30,7 @@ def test_examples_are_right(name: str) -> None:
 
 
 def test_the_algorithms_have_examples() -> None:
-    """Algorithms have an example: budget, hold-back, fusion, sentences and framing."""
+    """The modules of these algorithms have examples: budget, hold-back, fusion, sentences and SSE framing."""
     assert {
         "gateway.answering.budget",
         "gateway.answering.hold_back",

@@ -1,4 +1,4 @@
-"""The figures and files of the evaluation."""
+"""The evaluation of search: its metrics, its files, and its checks."""
 
 import json
 import sys
@@ -18,8 +18,8 @@ def bench(root: Path, monkeypatch: pytest.MonkeyPatch) -> Iterator[None]:
         del sys.modules[name]
 
 
-def test_figures() -> None:
-    """The figures follow their definitions. A relevant document that is not found counts."""
+def test_metrics() -> None:
+    """The metrics conform to their definitions. A relevant document that is not found lowers them."""
     import eval_metrics as metrics
 
     ranking, relevant = ["x", "a", "y", "b"], {"a": 1, "b": 2, "c": 1}
@@ -34,7 +34,7 @@ def test_figures() -> None:
 
 
 def test_a_text_collection(tmp_path: Path) -> None:
-    """Titles precede texts. Queries without a relevant document are left out."""
+    """The text of a document begins with its title. Queries without a relevant document are left out."""
     import eval_sets
 
     documents = [
@@ -54,42 +54,44 @@ def test_a_text_collection(tmp_path: Path) -> None:
 
 
 def test_documents_with_questions(tmp_path: Path) -> None:
-    """Documents have one page or several. A subset is spread over the file."""
+    """A question has one or more relevant pages. The questions of a subset are spread over the file."""
     import eval_sets
 
     (tmp_path / "a.md").write_text("a")
     rows: list[dict[str, Any]] = [{"question": str(number), "sourcepage": "a.md"} for number in range(9)]
     rows.append({"question": "9", "sourcepages": ["a.md", "b.pdf#page=2"]})
-    asked = tmp_path.parent / f"{tmp_path.name}.jsonl"
-    asked.write_text("".join(f"{json.dumps(row)}\n" for row in rows))
-    found = eval_sets.documents(tmp_path, asked, 5)
+    questions = tmp_path.parent / f"{tmp_path.name}.jsonl"
+    questions.write_text("".join(f"{json.dumps(row)}\n" for row in rows))
+    found = eval_sets.documents(tmp_path, questions, 5)
     assert [each.text for each in found.questions] == ["0", "2", "4", "6", "8"]
     assert [path.name for path in found.files] == ["a.md"]
-    assert eval_sets.documents(tmp_path, asked).questions[9].relevant == {"a.md": 1, "b.pdf#page=2": 1}
+    assert eval_sets.documents(tmp_path, questions).questions[9].relevant == {"a.md": 1, "b.pdf#page=2": 1}
 
 
-def test_what_falls_short() -> None:
-    """A figure below its floor is reported, and so is hybrid search that is worse than its better part by more than
-    one question.
+def test_shortfalls() -> None:
+    """A metric below its required value is reported. Hybrid search is reported if it is worse than the better of
+    text and vector search by more than one question.
     """
     import eval as evaluation
     import eval_sets
 
-    what = eval_sets.documents(eval_sets.EXAMPLES / "corpus", eval_sets.EXAMPLES / "questions.jsonl", 10)
+    questions = eval_sets.documents(eval_sets.EXAMPLES / "corpus", eval_sets.EXAMPLES / "questions.jsonl", 10)
     good = dict.fromkeys(evaluation.PAGE_FIGURES, 0.8)
     modes = {mode: dict(good) for mode in ("text", "vectors", "hybrid")}
     modes["text"]["recall@5"] = 0.9
-    assert evaluation.shortfalls(what, modes, {"mrr": 0.8}) == []
+    assert evaluation.shortfalls(questions, modes, {"mrr": 0.8}) == []
     modes["vectors"]["recall@5"] = 1.0
-    [worse] = evaluation.shortfalls(what, modes, {})
+    [worse] = evaluation.shortfalls(questions, modes, {})
     assert "recall@5 is 2 questions below" in worse
-    [below] = evaluation.shortfalls(what, {"hybrid": good}, {"mrr": 0.81})
+    [below] = evaluation.shortfalls(questions, {"hybrid": good}, {"mrr": 0.81})
     assert "mrr" in below
-    assert "| hybrid | 0.800 |" in evaluation.table(what, modes)
+    assert "| hybrid | 0.800 |" in evaluation.table(questions, modes)
 
 
 def test_languages(tmp_path: Path) -> None:
-    """Both sets ask about the same documents. Changes are reported with the earlier figure, losses by name."""
+    """Both sets of a language have the same documents. The table has the earlier value of a metric that has
+    changed. A shortfall of hybrid search is reported.
+    """
     import eval_languages
     from eval_page import write_section
 

@@ -12,8 +12,8 @@ def questions(root: Path) -> list[dict[str, Any]]:
     return [json.loads(line) for line in (root / "examples" / "questions.jsonl").read_text().splitlines()]
 
 
-def test_the_pdfs_are_what_their_sources_render_to(root: Path) -> None:
-    """Rendering the sources of the corpus gives the bytes of its PDFs on every machine."""
+def test_the_pdfs_equal_their_rendered_sources(root: Path) -> None:
+    """On every machine, the sources of the corpus render to exactly the bytes of its PDFs."""
     result = subprocess.run(
         [sys.executable, "examples/build_pdfs.py", "--check"], cwd=root, capture_output=True, text=True, check=False
     )
@@ -21,7 +21,7 @@ def test_the_pdfs_are_what_their_sources_render_to(root: Path) -> None:
 
 
 def test_every_question_names_a_page_that_exists(root: Path, questions: list[dict[str, Any]]) -> None:
-    """The page of each question exists in the corpus and has the form of a citation."""
+    """The page of each question exists in the corpus, and its name has the form of a citation."""
     examples = root / "examples"
     pages = {path.name for path in (examples / "corpus").glob("*.md")}
     for source in (examples / "corpus_src").glob("*.md"):
@@ -31,14 +31,14 @@ def test_every_question_names_a_page_that_exists(root: Path, questions: list[dic
     assert [each for each in questions if each["sourcepage"].split("#")[0] != each["sourcefile"]] == []
 
 
-def test_questions_are_whole_and_asked_once(questions: list[dict[str, Any]]) -> None:
-    """Each question has only an answer and a source, and appears once."""
+def test_questions_are_complete_and_unique(questions: list[dict[str, Any]]) -> None:
+    """Each question has exactly an answer and a source, and appears once."""
     assert all(list(each) == ["question", "answer", "sourcefile", "sourcepage"] for each in questions)
     assert all(text for each in questions for text in each.values())
     assert len({each["question"] for each in questions}) == len(questions)
 
 
-def test_every_document_is_asked_about(root: Path, questions: list[dict[str, Any]]) -> None:
-    """Each document of the corpus has a question."""
+def test_every_document_has_a_question(root: Path, questions: list[dict[str, Any]]) -> None:
+    """Each document of the corpus is the source of at least one question."""
     corpus = {path.name for path in (root / "examples" / "corpus").iterdir()}
     assert {each["sourcefile"] for each in questions} == corpus

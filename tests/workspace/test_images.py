@@ -16,7 +16,7 @@ SEPARATE = {
     "services/guardrails/src/guardrails/detectors/presidio/child.py": "pii",
     "services/ingest/src/ingest/ocr/child.py": "ocr",
 }
-"""Programs that run in an environment of their own, and its requirements."""
+"""Programs that run in a separate environment, and the name of its requirements file."""
 
 
 def dockerfile() -> str:
@@ -24,20 +24,21 @@ def dockerfile() -> str:
 
 
 def source(image: str) -> Path:
-    """Return the directory of an image's package."""
+    """Return the directory of the package that an image contains."""
     return ROOT / "cli" if image == "cli" else ROOT / "services" / image
 
 
 @pytest.mark.parametrize("service", IMAGES)
-def test_an_image_holds_what_its_service_imports(service: str) -> None:
-    """The lock of each image has all packages that its service imports."""
+def test_an_image_has_the_packages_that_its_service_imports(service: str) -> None:
+    """The lock file of each image has all packages that the service imports."""
     ours = {"causeway", "embedding", "servicekit", "text", "detection", service}
     distributions = packages_distributions()
     pinned = {environment: _pinned(environment) for environment in (service, *SEPARATE.values())}
     for file in (source(service) / "src").rglob("*.py"):
         path = str(file.relative_to(ROOT))
         for module in _imports(ast.parse(file.read_text())) - ours - sys.stdlib_module_names:
-            # A separate program's packages need not be installed here. They have the names of its modules.
+            # The packages of a separate program may not be installed here. They have the same names as their
+            # modules.
             names = distributions.get(module, [module] if path in SEPARATE else [])
             assert {re.sub(r"[-_.]+", "-", name).lower() for name in names} & pinned[SEPARATE.get(path, service)], (
                 f"{path} imports {module}"
@@ -58,15 +59,19 @@ def _imports(tree: ast.Module) -> set[str]:
     return modules
 
 
-def test_the_image_is_made_for_every_service() -> None:
-    """Each image has a stage that decides about the model. Services with the embedding library get it."""
+def test_images_of_services_that_embed_have_the_model() -> None:
+    """Each image has a stage with or without the embedding model. Services that use the embedding library have
+    it.
+    """
     stages = re.findall(r"^FROM (no-model|model) AS (\w+)-model$", dockerfile(), re.MULTILINE)
     embeds = {image: "causeway-embedding" in (source(image) / "pyproject.toml").read_text() for image in IMAGES}
     assert {service: stage == "model" for stage, service in stages} == embeds
 
 
-def test_the_image_runs_as_its_pods_do() -> None:
-    """The last stage is not root and has no installer. Its base image is pinned by digest."""
+def test_the_image_runs_as_an_unprivileged_user() -> None:
+    """The last stage runs as the user of the pods, not as root, and has no pip. The base image is pinned by
+    digest.
+    """
     last = dockerfile().rpartition("\nFROM ")[2]
     assert re.findall(r"^USER (\S+)$", last, re.MULTILINE) == ["65532:65532"]
     assert "pip uninstall" in last
@@ -75,8 +80,8 @@ def test_the_image_runs_as_its_pods_do() -> None:
     )
 
 
-def test_the_build_sees_what_it_copies() -> None:
-    """Every source of a COPY exists, and .dockerignore permits exactly these."""
+def test_the_build_context_has_what_it_copies() -> None:
+    """Every source of a COPY instruction exists, and .dockerignore includes it in the build context."""
     rules = (ROOT / ".dockerignore").read_text().splitlines()
     assert "*" in rules
     allowed = {rule[1:] for rule in rules if rule.startswith("!")}
@@ -87,21 +92,21 @@ def test_the_build_sees_what_it_copies() -> None:
                 assert (ROOT / source.replace("${SERVICE}", service)).exists()
 
 
-def test_an_image_says_what_it_is() -> None:
-    """The labels have the title, version, source, licence and base."""
+def test_an_image_has_labels() -> None:
+    """The labels name the title, description, version, revision, source, licences and base image."""
     labels = set(re.findall(r"org\.opencontainers\.image\.([\w.]+)=", dockerfile()))
     assert labels >= {"title", "description", "version", "revision", "source", "licenses", "base.name"}
 
 
-def test_a_release_makes_and_signs_every_image() -> None:
-    """The workflow builds each image, attaches its list of contents, and signs the pushed digest."""
+def test_a_release_builds_and_signs_every_image() -> None:
+    """The workflow builds each image, attaches its SBOM and provenance, and signs the pushed digest."""
     release = yaml.safe_load((ROOT / ".github" / "workflows" / "release.yaml").read_text())["jobs"]["images"]
     assert sorted(release["strategy"]["matrix"]["service"]) == IMAGES
     (build,) = (step["run"] for step in release["steps"] if "buildx build" in step.get("run", ""))
     assert {"--push", "--sbom=true", "--provenance=mode=max"} <= set(build.split())
-    given = set(re.findall(r"--build-arg (\w+)=", build))
-    assert given == {"SERVICE", "VERSION", "REVISION", "SOURCE"}
-    assert given <= set(re.findall(r"^ARG (\w+)", dockerfile(), re.MULTILINE))
+    arguments = set(re.findall(r"--build-arg (\w+)=", build))
+    assert arguments == {"SERVICE", "VERSION", "REVISION", "SOURCE"}
+    assert arguments <= set(re.findall(r"^ARG (\w+)", dockerfile(), re.MULTILINE))
     (sign,) = (step["run"] for step in release["steps"] if "cosign sign" in step.get("run", ""))
     assert "containerimage.digest" in sign
     assert release["permissions"]["id-token"] == "write"

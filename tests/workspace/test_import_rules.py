@@ -1,7 +1,7 @@
-"""The import rules of pyproject.toml hold for every module of the folders that they name.
+"""The import rules of pyproject.toml apply to every module of the folders that they name.
 
-The test copies the sources and adds a module with forbidden imports to each folder that a rule protects. One run of
-import-linter over the copy must report every one of them.
+The test copies the sources, and adds a module with forbidden imports to each folder that a rule protects. A run of
+import-linter on the copy must report all forbidden imports.
 """
 
 import itertools
@@ -18,17 +18,17 @@ from typing import Any
 
 import pytest
 
-_PLANTED = "planted"
+_NEW_MODULE = "forbidden"
 
 
 @dataclass(frozen=True)
-class Plant:
+class ForbiddenImport:
     """An import that a rule forbids.
 
     Attributes:
         rule: The name of the rule.
-        importer: The new module that imports.
-        imported: What it imports.
+        importer: The new module that has the import.
+        imported: The module that it imports.
     """
 
     rule: str
@@ -42,7 +42,7 @@ def _options(root: Path) -> Mapping[str, Any]:
 
 
 def _layers(contract: Mapping[str, Any]) -> Iterator[tuple[str, str]]:
-    """Yield each layer's module with a module of the layer above it, in every container."""
+    """Yield each module of a layer with a module of the layer above it, for every container."""
     containers = contract.get("containers", [""])
     layers = [re.split(r"\s*[|:]\s*", layer.strip("() ")) for layer in contract["layers"]]
     for container in containers:
@@ -52,7 +52,7 @@ def _layers(contract: Mapping[str, Any]) -> Iterator[tuple[str, str]]:
 
 
 def _forbidden(contract: Mapping[str, Any]) -> Iterator[tuple[str, str]]:
-    """Yield each source of the rule with each of the modules that it must not import."""
+    """Yield each module that a rule protects with each module that it must not import."""
     match contract["type"]:
         case "forbidden":
             for source in contract["source_modules"]:
@@ -64,15 +64,15 @@ def _forbidden(contract: Mapping[str, Any]) -> Iterator[tuple[str, str]]:
         case "layers":
             yield from _layers(contract)
         case kind:
-            pytest.fail(f"the test does not know rules of the type {kind}")
+            pytest.fail(f"the test does not support rules of the type {kind}: add the type to _forbidden")
 
 
 class Copy:
-    """A copy of the sources, in which modules can be planted.
+    """A copy of the sources, to which imports can be added.
 
     Args:
         root: The repository.
-        folder: Where the copy goes.
+        folder: The directory of the copy.
     """
 
     def __init__(self, root: Path, folder: Path) -> None:
@@ -84,11 +84,13 @@ class Copy:
         self.folder = folder
 
     def importer(self, module: str) -> str:
-        """Return the name of the module that imports for ``module``: a new one in a folder, itself otherwise."""
-        return f"{module}.{_PLANTED}" if (self._path(module) / "__init__.py").is_file() else module
+        """Return the name of the module that gets the import: a new module if ``module`` is a folder, otherwise
+        itself.
+        """
+        return f"{module}.{_NEW_MODULE}" if (self._path(module) / "__init__.py").is_file() else module
 
-    def plant(self, importer: str, imported: str) -> None:
-        """Append an import to a module, which need not exist."""
+    def add_import(self, importer: str, imported: str) -> None:
+        """Append an import to a module. Create the module if it does not exist."""
         with self._path(importer).with_suffix(".py").open("a") as file:
             file.write(f"\nimport {imported}\n")
 
@@ -96,7 +98,7 @@ class Copy:
         return self.folder.joinpath(*module.split("."))
 
     def lint(self, root: Path) -> str:
-        """Run import-linter with the rules of the repository over the copy, and return its output."""
+        """Run import-linter on the copy with the rules of the repository, and return its output."""
         result = subprocess.run(
             [
                 str(Path(sys.executable).parent / "lint-imports"),
@@ -114,32 +116,36 @@ class Copy:
 
 
 @pytest.fixture(scope="module")
-def plants_and_report(root: Path, tmp_path_factory: pytest.TempPathFactory) -> tuple[list[Plant], dict[str, str]]:
-    """Plant the forbidden imports; return them, and import-linter's report of each broken rule by its name."""
+def imports_and_report(
+    root: Path, tmp_path_factory: pytest.TempPathFactory
+) -> tuple[list[ForbiddenImport], dict[str, str]]:
+    """Add the forbidden imports to a copy. Return them, and the report of import-linter by the name of each broken
+    rule.
+    """
     copy = Copy(root, tmp_path_factory.mktemp("copy"))
-    plants = [
-        Plant(contract["name"], copy.importer(source), imported)
+    imports = [
+        ForbiddenImport(contract["name"], copy.importer(source), imported)
         for contract in _options(root)["contracts"]
         for source, imported in _forbidden(contract)
     ]
-    for importer, imported in sorted({(plant.importer, plant.imported) for plant in plants}):
-        copy.plant(importer, imported)
+    for importer, imported in sorted({(each.importer, each.imported) for each in imports}):
+        copy.add_import(importer, imported)
     output = copy.lint(root)
     _, _, broken = output.partition("Broken contracts\n")
     sections = re.split(r"^(.+)\n-{3,}\n", broken, flags=re.MULTILINE)
-    return plants, dict(zip(sections[1::2], sections[2::2], strict=True))
+    return imports, dict(zip(sections[1::2], sections[2::2], strict=True))
 
 
-def test_every_rule_is_broken_by_what_it_forbids(
-    plants_and_report: tuple[list[Plant], dict[str, str]], root: Path
+def test_every_rule_reports_its_forbidden_imports(
+    imports_and_report: tuple[list[ForbiddenImport], dict[str, str]], root: Path
 ) -> None:
-    """A forbidden import in a new module of a protected folder breaks the rule, and is named."""
-    plants, report = plants_and_report
+    """A forbidden import in a new module of a protected folder breaks the rule, and the report names it."""
+    imports, report = imports_and_report
     assert set(report) == {contract["name"] for contract in _options(root)["contracts"]}
     missed = [
-        plant
-        for plant in plants
-        if not re.search(rf"\b{re.escape(plant.importer)} -> {re.escape(plant.imported)}[ .]", report[plant.rule])
+        each
+        for each in imports
+        if not re.search(rf"\b{re.escape(each.importer)} -> {re.escape(each.imported)}[ .]", report[each.rule])
     ]
     assert missed == []
 
@@ -151,12 +157,14 @@ ADAPTERS = {
     "guardrails": {"detector_api", "remote", "servicer", "wire"},
     "ingest": {"adapters"},
 }
-"""The folders and modules of each service that may import a transport, beside its composition root."""
+"""The folders and modules of each service that may import gRPC, besides its composition root."""
 
 
 @pytest.mark.parametrize("service", ADAPTERS)
-def test_everything_but_adapters_is_protected(service: str, root: Path) -> None:
-    """A rule forbids gRPC in every folder of a service except the adapters, also in new folders."""
+def test_everything_except_adapters_is_protected(service: str, root: Path) -> None:
+    """A rule forbids gRPC in every folder of a service except the adapters. The test fails for a new folder without
+    a rule.
+    """
     protected = {
         source
         for contract in _options(root)["contracts"]
@@ -169,6 +177,6 @@ def test_everything_but_adapters_is_protected(service: str, root: Path) -> None:
     assert {each for each in children - root_modules if f"{service}.{each}" not in protected} == ADAPTERS[service]
 
 
-def test_no_rule_accepts_indirect_imports(root: Path) -> None:
-    """A forbidden import through another module is found."""
+def test_no_rule_allows_indirect_imports(root: Path) -> None:
+    """The rules also forbid an import through another module."""
     assert [each["name"] for each in _options(root)["contracts"] if each.get("allow_indirect_imports")] == []

@@ -1,4 +1,4 @@
-"""tools/kind.py with stubs of kind and docker that record their calls."""
+"""tools/kind.py, with stubs of kind and docker that record their calls."""
 
 import os
 import re
@@ -11,7 +11,7 @@ from manifests import ROOT
 
 
 class Commands:
-    """Stubs of `kind`, which fails at given steps, and of `docker`.
+    """Stubs of `kind` and `docker`, which can fail at a given step.
 
     Args:
         directory: The directory of the stubs.
@@ -19,25 +19,25 @@ class Commands:
 
     def __init__(self, directory: Path) -> None:
         self._directory = directory
-        self._noted = directory / "noted"
+        self._log = directory / "calls.log"
 
-    def make(self, name: str, failing: str = "nothing", says: str = "") -> None:
-        """Create a stub that prints `says`, and fails if its arguments contain `failing`."""
+    def make(self, name: str, failing: str = "nothing", output: str = "") -> None:
+        """Create a stub that prints `output`, and fails if its arguments contain `failing`."""
         file = self._directory / name
-        noting = f'echo "{name} $*" >> {self._noted}'
-        file.write_text(f'#!/bin/sh\n{noting}\necho {says}\ncase "$*" in *{failing}*) exit 3;; esac\n')
+        log_call = f'echo "{name} $*" >> {self._log}'
+        file.write_text(f'#!/bin/sh\n{log_call}\necho {output}\ncase "$*" in *{failing}*) exit 3;; esac\n')
         file.chmod(0o755)
 
     def run(self, step: str) -> subprocess.CompletedProcess[str]:
         """Run a step of the tool with the stubs."""
-        named = {name.upper(): str(self._directory / name) for name in ("kind", "docker")}
+        variables = {name.upper(): str(self._directory / name) for name in ("kind", "docker")}
         command = [sys.executable, str(ROOT / "tools" / "kind.py"), step]
-        return subprocess.run(command, env=os.environ | named, capture_output=True, text=True, check=False)
+        return subprocess.run(command, env=os.environ | variables, capture_output=True, text=True, check=False)
 
     @property
     def calls(self) -> list[str]:
         """Return the first two words of each call of `kind`."""
-        lines = [line.split() for line in self._noted.read_text().splitlines()]
+        lines = [line.split() for line in self._log.read_text().splitlines()]
         return [" ".join(words[1:3]) for words in lines if words[0] == "kind"]
 
 
@@ -46,8 +46,10 @@ def commands(tmp_path: Path) -> Commands:
     return Commands(tmp_path)
 
 
-def test_what_is_missing_is_said(commands: Commands) -> None:
-    """Without kind or an engine, the tool does nothing, names the missing one, and ends with 69."""
+def test_a_missing_program_is_named(commands: Commands) -> None:
+    """If kind or a container engine is missing, the tool names it, does nothing else, and ends with exit code
+    69.
+    """
     commands.make("docker")
     without = commands.run("all")
     assert without.returncode == 69
@@ -59,27 +61,31 @@ def test_what_is_missing_is_said(commands: Commands) -> None:
     assert "container engine" in silent.stderr
 
 
-def test_each_step_can_be_had_alone(commands: Commands) -> None:
-    """`up` creates the cluster of deploy/k8s/kind, `load` loads our images, and `down` removes the cluster."""
+def test_each_step_can_run_alone(commands: Commands) -> None:
+    """`up` creates the cluster of deploy/k8s/kind, `load` loads the images of Causeway, and `down` deletes the
+    cluster.
+    """
     commands.make("kind")
     commands.make("docker")
     assert [commands.run(step).returncode for step in ("up", "load", "down")] == [0, 0, 0]
     assert commands.calls == ["get clusters", "create cluster", "load docker-image", "delete cluster"]
 
 
-def test_a_cluster_that_fails_leaves_its_logs_and_goes(commands: Commands) -> None:
-    """`all` ends with the exit code of the failed step, exports the logs, and removes the cluster."""
+def test_a_failed_step_exports_the_logs_and_deletes_the_cluster(commands: Commands) -> None:
+    """If a step fails, `all` exports the logs, deletes the cluster, and ends with the exit code of the step."""
     commands.make("kind", failing="load")
     commands.make("docker")
     assert commands.run("all").returncode == 3
-    wanted = ["get clusters", "create cluster", "load docker-image", "export logs", "delete cluster"]
-    assert commands.calls == wanted
+    expected = ["get clusters", "create cluster", "load docker-image", "export logs", "delete cluster"]
+    assert commands.calls == expected
 
 
 @pytest.mark.parametrize("step", ["up", "all"])
-def test_a_cluster_that_is_there_is_left_alone(commands: Commands, step: str) -> None:
-    """An existing cluster of the same name is neither used nor removed, and the message says how to remove it."""
-    commands.make("kind", says="causeway")
+def test_an_existing_cluster_is_not_changed(commands: Commands, step: str) -> None:
+    """The tool neither uses nor deletes an existing cluster of the same name. Its message explains how to delete
+    it.
+    """
+    commands.make("kind", output="causeway")
     commands.make("docker")
     refused = commands.run(step)
     assert refused.returncode == 73

@@ -1,4 +1,4 @@
-"""The files for maintainers: hooks, the hosted workflow, and records of decisions."""
+"""Files for maintainers: Git hooks, the hosted workflow, and the records of architecture decisions."""
 
 import re
 from pathlib import Path
@@ -7,7 +7,7 @@ import yaml
 
 
 def test_the_hooks_call_targets_of_the_makefile(root: Path) -> None:
-    """Each hook runs `make` with an existing target, so that hooks and workflows check the same."""
+    """Each hook runs `make` with an existing target, so that hooks and workflows run the same checks."""
     targets = set(re.findall(r"^([a-z0-9][a-z0-9-]*):", (root / "Makefile").read_text(), re.MULTILINE))
     configuration = yaml.safe_load((root / ".pre-commit-config.yaml").read_text())
     entries = [hook["entry"] for repository in configuration["repos"] for hook in repository["hooks"]]

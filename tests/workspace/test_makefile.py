@@ -4,7 +4,7 @@ from pathlib import Path
 
 
 def test_help_lists_every_target(root: Path) -> None:
-    """`make help` describes every target in a line."""
+    """`make help` describes every target in one line."""
     makefile = (root / "Makefile").read_text()
     targets = set(re.findall(r"^([a-z0-9][a-z0-9-]*):", makefile, re.MULTILINE))
     command = ["make", "--no-print-directory", "help"]
@@ -15,7 +15,7 @@ def test_help_lists_every_target(root: Path) -> None:
 
 
 def test_every_target_is_phony(root: Path) -> None:
-    """A file with a target's name does not prevent the target."""
+    """Every target is phony, so that it also runs if a file has its name."""
     makefile = (root / "Makefile").read_text()
     targets = set(re.findall(r"^([a-z0-9][a-z0-9-]*):", makefile, re.MULTILINE))
     phony = re.search(r"^\.PHONY: (.*)$", makefile, re.MULTILINE)

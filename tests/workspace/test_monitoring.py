@@ -1,4 +1,4 @@
-"""Dashboards and alerts use metrics that exist."""
+"""Dashboards, alerts and autoscalers use metrics that exist, and the documentation has all metrics."""
 
 import ast
 import functools
@@ -11,9 +11,9 @@ import yaml
 from monitoring import FOREIGN, GRAFANA, ROOT, SELECTED, alerts, expressions, metrics_of
 
 MONITORING = ROOT / "deploy" / "k8s" / "components" / "monitoring"
-# metrics of prometheus_client in every process
+# The metrics of prometheus_client, which every process exports.
 PROCESS = {f"process_{name}" for name in ("resident_memory_bytes", "cpu_seconds_total", "open_fds", "max_fds")}
-# The endings that `servicekit.metrics` adds to a name, by the declaring function.
+# The suffixes that each function of `servicekit.metrics` adds to the name of a metric.
 ENDINGS = {
     "durations": ("_seconds_bucket", "_seconds_sum", "_seconds_count"),
     "amounts": ("_bucket", "_sum", "_count"),
@@ -24,10 +24,10 @@ GAUGE_UNITS = {"s": "_seconds", "By": "_bytes"}
 
 @functools.cache
 def declared() -> set[str]:
-    """Return the names of all metrics in the sources, as Prometheus shows them."""
+    """Return the Prometheus names of all metrics that the sources declare."""
     names = set()
     for module in modules():
-        names |= set(of_module(module))
+        names |= set(metrics_of_module(module))
     return names
 
 
@@ -39,13 +39,14 @@ def modules() -> list[ast.Module]:
 
 
 def documented() -> dict[str, set[str]]:
-    """Return the metrics on the page about them, with their labels."""
+    """Return the metrics in docs/observability.md, with their labels."""
     page = (ROOT / "docs" / "observability.md").read_text().partition("## Metrics")[2]
     rows = re.findall(r"^\| `([a-z0-9_]+)` \| (.*?) \|", page, re.MULTILINE)
     return {name: set(re.findall(r"`([a-z_]+)`", labels)) for name, labels in rows}
 
 
-def of_module(module: ast.Module) -> Iterator[str]:
+def metrics_of_module(module: ast.Module) -> Iterator[str]:
+    """Yield the Prometheus names of the metrics that a module declares."""
     for node in ast.walk(module):
         if not isinstance(node, ast.Call):
             continue
@@ -70,13 +71,13 @@ def of_module(module: ast.Module) -> Iterator[str]:
 
 @pytest.mark.parametrize(("where", "expression"), list(expressions()))
 def test_every_metric_exists(where: str, expression: str) -> None:
-    """Every metric of a graph or an alert is declared in the sources."""
-    named = metrics_of(expression)
-    assert named, where
-    assert named <= declared() | PROCESS | FOREIGN, where
+    """Every metric of a panel or an alert is declared in the sources."""
+    used = metrics_of(expression)
+    assert used, where
+    assert used <= declared() | PROCESS | FOREIGN, where
 
 
-def test_scalers_ask_for_metrics_that_exist() -> None:
+def test_autoscalers_use_metrics_that_exist() -> None:
     """KEDA's queries use declared metrics."""
     file = ROOT / "deploy" / "k8s" / "components" / "keda" / "scaled-object.yaml"
     queries = [
@@ -92,7 +93,9 @@ def test_scalers_ask_for_metrics_that_exist() -> None:
 
 
 def test_dashboards_show_one_installation() -> None:
-    """Each selector of a graph has the platform and the chosen namespace, and the variable lists all namespaces."""
+    """Each selector of a panel has the label of the platform and the selected namespace. The variable `namespace`
+    lists all namespaces of the platform.
+    """
     for path in GRAFANA.glob("*.json"):
         dashboard = json.loads(path.read_text())
         [namespace] = [each for each in dashboard["templating"]["list"] if each["name"] == "namespace"]
@@ -106,7 +109,7 @@ def test_dashboards_show_one_installation() -> None:
 
 
 def test_scrapes_set_the_labels_that_rules_select() -> None:
-    """Every PodMonitor adds the platform and the service to its series."""
+    """Every PodMonitor adds the labels of the platform and the service to its series."""
     monitors = [document for path in MONITORING.glob("*.yaml") for document in yaml.safe_load_all(path.read_text())]
     of_pods = [monitor for monitor in monitors if monitor and monitor.get("kind") == "PodMonitor"]
     assert len(of_pods) == 3
@@ -115,8 +118,8 @@ def test_scrapes_set_the_labels_that_rules_select() -> None:
         assert monitor["spec"]["podTargetLabels"] == labels, monitor["metadata"]["name"]
 
 
-def test_every_alert_is_explained() -> None:
-    """The documentation explains each alert, and no other."""
+def test_every_alert_is_documented() -> None:
+    """docs/deploy.md names exactly the existing alerts."""
     page = (ROOT / "docs" / "deploy.md").read_text()
     named = set(re.findall(r"`(Causeway[A-Za-z]+)`", page))
     assert named == {rule["alert"] for rule in alerts()}
@@ -129,16 +132,16 @@ def test_every_dashboard_is_deployed() -> None:
 
 
 def test_every_metric_is_documented() -> None:
-    """The page has each metric and no other. Its labels occur in the code."""
+    """docs/observability.md has exactly the existing metrics. Their labels occur in the sources."""
     endings = re.compile("_(bucket|sum|count)$")
-    through_api = {
+    from_sources = {
         endings.sub("", name)
         for module in modules()
-        for name in of_module(module)
+        for name in metrics_of_module(module)
         if not name.startswith(("rag_", "num_"))
     }
     page = documented()
-    assert page.keys() == through_api
+    assert page.keys() == from_sources
     words = {
         node.value.replace(".", "_")
         for module in modules()

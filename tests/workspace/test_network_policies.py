@@ -1,4 +1,4 @@
-"""The network policies of every overlay permit exactly the connections of the architecture."""
+"""The network policies of every overlay permit exactly the connections that the architecture has."""
 
 import re
 from collections.abc import Callable, Iterator
@@ -24,7 +24,7 @@ INTERNET: list[dict[str, Any]] = [
         "except": ["::/8", "2001::/23", "2002::/16", "3fff::/20", "fc00::/7", "fe80::/9", "ff00::/8"],
     },
 ]
-Arrow = tuple[str, str, str]
+Connection = tuple[str, str, str]
 Compose = Callable[..., Manifests]
 
 
@@ -48,7 +48,8 @@ DNS = {
         },
     ],
 }
-# The architecture's arrows: (from, to, port). `namespace …` is all its pods, and `client` is any address.
+# The connections of the architecture: (from, to, port). `namespace …` means all pods of the namespace, and `client`
+# any address.
 EMBEDDED = {
     ("client", "gateway", "8080/TCP"),
     ("gateway", "retriever", "50051/TCP"),
@@ -73,13 +74,13 @@ PROD = (
         ("qdrant", "qdrant", "6335/TCP"),
     }
 )
-ARROWS = {
+CONNECTIONS = {
     "embedded": EMBEDDED,
     "kind": KIND,
     "prod": PROD,
     "prod-gpu": PROD | {("generator", "triton", "8001/TCP"), ("namespace monitoring", "triton", "8002/TCP")},
 }
-# Further arrows of components that no overlay includes.
+# Additional connections of components that are in no overlay.
 COMPONENTS = {
     "backup": {("backup", "nats", "4222/TCP"), ("backup", "retriever", "50051/TCP")},
     "ingest-urls": {("ingest", "internet", "80/TCP"), ("ingest", "internet", "443/TCP")},
@@ -88,20 +89,20 @@ COMPONENTS = {
 }
 
 
-def test_network_policies_are_the_arrows(cluster: Manifests) -> None:
-    """Both ends of each arrow permit it, and nothing else except the resolution of names."""
-    assert_arrows(cluster, ARROWS[cluster.overlay])
+def test_network_policies_permit_the_connections(cluster: Manifests) -> None:
+    """The policies of both ends permit each connection, and permit nothing else except DNS."""
+    assert_connections(cluster, CONNECTIONS[cluster.overlay])
 
 
 @pytest.mark.parametrize("component", COMPONENTS)
 @pytest.mark.parametrize("overlay", ["embedded", "prod"])
-def test_a_component_adds_its_arrows(overlay: str, component: str, compose: Compose) -> None:
-    """A user's overlay with a component has the arrows of both, and no other."""
-    assert_arrows(compose(overlay, components=[component]), ARROWS[overlay] | COMPONENTS[component])
+def test_a_component_adds_its_connections(overlay: str, component: str, compose: Compose) -> None:
+    """A user's overlay with a component permits exactly the connections of the overlay and of the component."""
+    assert_connections(compose(overlay, components=[component]), CONNECTIONS[overlay] | COMPONENTS[component])
 
 
-def test_detectors_may_be_elsewhere(compose: Compose, documented: Callable[[str], dict[str, Any]]) -> None:
-    """One patch of docs/deploy.md moves the component's policy to another network."""
+def test_detectors_can_be_in_another_network(compose: Compose, documented: Callable[[str], dict[str, Any]]) -> None:
+    """The patch of docs/deploy.md changes the component's policy to another network."""
     shown = documented("remote detectors")
     cluster = compose("embedded", components=["remote-detectors"], patches=shown["patches"])
     policies = {each["metadata"]["name"]: each["spec"] for each in cluster.of("NetworkPolicy")}
@@ -131,7 +132,7 @@ def test_detectors_may_be_elsewhere(compose: Compose, documented: Callable[[str]
     ],
 )
 def test_the_internet_is_public(address: str) -> None:
-    """Pods reach only the public addresses that a worker would fetch from, and no private ones."""
+    """The policies permit exactly the public addresses, from which a worker may fetch documents."""
     found = ip_address(address)
     allowed = any(
         found in ip_network(block["cidr"]) and not any(found in ip_network(each) for each in block["except"])
@@ -141,7 +142,7 @@ def test_the_internet_is_public(address: str) -> None:
     assert allowed == is_public(address)
 
 
-def assert_arrows(cluster: Manifests, arrows: set[Arrow]) -> None:
+def assert_connections(cluster: Manifests, connections: set[Connection]) -> None:
     policies = {each["metadata"]["name"]: each["spec"] for each in cluster.of("NetworkPolicy")}
     assert policies.pop("default-deny") == {"podSelector": {}, "policyTypes": ["Ingress", "Egress"]}
     assert policies.pop("dns") == DNS
@@ -150,7 +151,7 @@ def assert_arrows(cluster: Manifests, arrows: set[Arrow]) -> None:
         names = set(_selected(policy["podSelector"]))
         assert names <= cluster.workloads.keys()
         covered |= names
-        # A policy refuses a direction for which it has no rule.
+        # A policy permits no connections in a direction for which it has no rule.
         assert policy.keys() - {"podSelector", "policyTypes"} <= {each.lower() for each in policy["policyTypes"]}
         for name in names:
             for rule in policy.get("ingress", []):
@@ -159,8 +160,8 @@ def assert_arrows(cluster: Manifests, arrows: set[Arrow]) -> None:
                 outgoing |= {(name, peer, port) for peer in _peers(rule.get("to")) for port in _ports(rule)}
     pods = cluster.workloads.keys()
     assert covered == pods
-    assert incoming == {arrow for arrow in arrows if arrow[1] in pods}
-    assert outgoing == {arrow for arrow in arrows if arrow[0] in pods}
+    assert incoming == {connection for connection in connections if connection[1] in pods}
+    assert outgoing == {connection for connection in connections if connection[0] in pods}
 
 
 def _selected(selector: dict[str, Any]) -> list[str]:
@@ -195,7 +196,9 @@ def _ports(rule: dict[str, Any]) -> Iterator[str]:
 
 
 def test_targets_are_headless_services(cluster: Manifests) -> None:
-    """Each target of a service is a headless service with that port. The targets are the arrows between pods."""
+    """Each target in the settings of a service is a headless service with that port. The targets are exactly the
+    connections between pods.
+    """
     headless = {
         (each["metadata"]["name"], str(port["port"]))
         for each in cluster.of("Service")
@@ -205,16 +208,18 @@ def test_targets_are_headless_services(cluster: Manifests) -> None:
     calls = set()
     for service in SERVICES:
         (container,) = cluster.pods[service]["containers"]
-        said = list(cluster.environment(container).values())
+        values = list(cluster.environment(container).values())
         if service == "generator":
-            said += _model_servers(cluster)
-        for value in said:
+            values += _model_servers(cluster)
+        for value in values:
             if called := re.fullmatch(r"(?:dns:///|nats://|http://)?(\w+):(\d+)", value):
                 assert called.groups() in headless
                 calls.add((service, called[1], f"{called[2]}/TCP"))
     pods = cluster.workloads.keys()
-    # Servers of one kind have their peers in their own configuration.
-    assert calls == {each for each in ARROWS[cluster.overlay] if {each[0], each[1]} <= pods and each[0] != each[1]}
+    # Connections between pods of the same workload are in the configuration of NATS or Qdrant.
+    assert calls == {
+        each for each in CONNECTIONS[cluster.overlay] if {each[0], each[1]} <= pods and each[0] != each[1]
+    }
 
 
 def _model_servers(cluster: Manifests) -> list[str]:

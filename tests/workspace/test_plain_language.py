@@ -1,4 +1,4 @@
-"""tools/plain_language.py: the number of listed words may only fall."""
+"""tools/plain_language.py: the number of listed words may not increase."""
 
 from collections import Counter
 
@@ -15,17 +15,19 @@ import pytest
     ],
 )
 def test_words_are_found(line: str, found: list[str]) -> None:
-    """Whole words are found in any case and over any white space. Parts of other words are not."""
+    """Listed words are found in upper and lower case, and phrases with any white space. Parts of other words are
+    not.
+    """
     assert list(plain_language.words(line)) == found
 
 
 def test_a_higher_count_is_a_problem() -> None:
-    """A higher count than the baseline is reported with the number and the advice."""
+    """A count that is higher than in the baseline is reported, with the count and with advice."""
     [message] = plain_language.problems(Counter(nobody=3, stands=1), {"nobody": 2, "stands": 4})
     assert "`nobody` is in the text 3 times, 1 more than before" in message
     assert plain_language.ADVICE["nobody"] in message
 
 
-def test_an_equal_or_lower_count_is_none() -> None:
-    """An equal or lower count is no problem."""
+def test_an_equal_or_lower_count_is_no_problem() -> None:
+    """A count that is equal to the baseline or lower is not reported."""
     assert plain_language.problems(Counter(nobody=2), {"nobody": 2, "stands": 4}) == []

@@ -37,7 +37,7 @@ def image_environment() -> dict[str, str]:
 
 
 def environment(cluster: Manifests, service: str) -> dict[str, str]:
-    """Return the variables of a service's container, from the image and the pod."""
+    """Return the environment variables of a service's container: those of the image and those of the pod."""
     (container,) = cluster.pods[service]["containers"]
     return image_environment() | cluster.environment(container)
 
@@ -49,7 +49,7 @@ def settings_type(service: str) -> type[ServiceSettings]:
 
 @pytest.fixture
 def settings(cluster: Manifests, monkeypatch: pytest.MonkeyPatch) -> Callable[[str], Any]:
-    """Return the settings as a service reads them in its pod."""
+    """Return a function that returns the settings that a service reads in its pod."""
 
     def read(service: str) -> BaseModel:
         with monkeypatch.context() as patch:
@@ -62,7 +62,9 @@ def settings(cluster: Manifests, monkeypatch: pytest.MonkeyPatch) -> Callable[[s
 
 @pytest.mark.parametrize("service", SERVICES)
 def test_variables_are_settings(cluster: Manifests, service: str) -> None:
-    """The variables of a pod are settings of its service. Those of the image are settings of any service."""
+    """Each variable of a pod is a setting of its service. Each variable of the image is a setting of at least one
+    service.
+    """
     image = image_environment().keys()
     known = {each: {f"CAUSEWAY_{name.upper()}" for name in settings_type(each).model_fields} for each in SERVICES}
     assert image <= set().union(*known.values())
@@ -71,8 +73,8 @@ def test_variables_are_settings(cluster: Manifests, service: str) -> None:
 
 @pytest.mark.parametrize("service", SERVICES)
 def test_settings_fit_the_pod(cluster: Manifests, settings: Callable[[str], Any], service: str) -> None:
-    """The settings are valid, and no address is on loopback. Ports are those of the container, and files are
-    mounted.
+    """The settings are valid, and no address is a loopback address. The ports are ports of the container, and the
+    files are in mounted volumes.
     """
     read = settings(service)
     (container,) = cluster.pods[service]["containers"]
@@ -91,37 +93,38 @@ def test_settings_fit_the_pod(cluster: Manifests, settings: Callable[[str], Any]
 
 
 @pytest.mark.parametrize("service", SERVICES)
-def test_the_cluster_of_the_tests_tells_who_answered(service: str) -> None:
-    """The logs of the overlay `kind` show which replica has answered, as tests/cluster needs it."""
+def test_logs_of_the_cluster_of_the_tests_show_every_call(service: str) -> None:
+    """In the overlay `kind`, a replica logs each call that it answers. tests/cluster reads these logs."""
     assert environment(build("kind"), service)["CAUSEWAY_LOG_LEVEL"] == "DEBUG"
 
 
 @pytest.mark.parametrize("service", SERVICES)
-def test_pods_outlive_what_they_answer(cluster: Manifests, settings: Callable[[str], Any], service: str) -> None:
-    """The kubelet waits longer than a service drains, and services with streams drain as long as an answer may
-    take.
+def test_pods_complete_their_answers(cluster: Manifests, settings: Callable[[str], Any], service: str) -> None:
+    """The grace period of a pod is longer than the service needs to shut down. Services with streams wait at
+    shutdown as long as an answer may take.
     """
     (container,) = cluster.pods[service]["containers"]
     pause = container.get("lifecycle", {}).get("preStop", {}).get("sleep", {}).get("seconds", 0)
-    assert pause or service == "ingest", "a caller may not have heard yet that the pod is going"
+    assert pause or service == "ingest", "without a pause, callers may still send requests to the terminating pod"
     grace = settings(service).shutdown_grace
     assert cluster.pods[service]["terminationGracePeriodSeconds"] > pause + grace
     if service in ("gateway", "generator", "guardrails"):
         assert grace >= settings("gateway").answer_timeout
 
 
-def test_the_way_in_waits_as_long_as_an_answer_takes(cluster: Manifests, settings: Callable[[str], Any]) -> None:
-    """An ingress waits as long as the gateway, permits its uploads, and does not buffer tokens."""
+def test_the_ingress_waits_as_long_as_an_answer_takes(cluster: Manifests, settings: Callable[[str], Any]) -> None:
+    """An ingress waits longer than the gateway, permits the largest uploads, and does not buffer answers."""
     for ingress in cluster.of("Ingress"):
-        said = {key.rpartition("/")[2]: value for key, value in ingress["metadata"]["annotations"].items()}
+        annotations = {key.rpartition("/")[2]: value for key, value in ingress["metadata"]["annotations"].items()}
         read = settings("gateway")
-        assert int(said["proxy-read-timeout"]) > max(read.answer_timeout, read.index_timeout, read.body_pause)
-        assert size(f"{said['proxy-body-size'].upper()}i") >= read.max_upload_bytes
-        assert said["proxy-buffering"] == "off"
+        timeouts = (read.answer_timeout, read.index_timeout, read.body_pause)
+        assert int(annotations["proxy-read-timeout"]) > max(timeouts)
+        assert size(f"{annotations['proxy-body-size'].upper()}i") >= read.max_upload_bytes
+        assert annotations["proxy-buffering"] == "off"
 
 
-def test_the_models_file_is_one(cluster: Manifests, tmp_path: Path) -> None:
-    """The generator accepts the overlay's file of models."""
+def test_the_models_file_is_valid(cluster: Manifests, tmp_path: Path) -> None:
+    """The generator accepts the file of models in the overlay."""
     for each in cluster.of("ConfigMap"):
         if text := each.get("data", {}).get("models.yaml"):
             text = text.replace("/etc/causeway/secrets", str(tmp_path)).replace("/weights/model", "estimate")
@@ -129,14 +132,14 @@ def test_the_models_file_is_one(cluster: Manifests, tmp_path: Path) -> None:
             assert Reader(tmp_path / "models.yaml", {})(text.encode()).file.models
 
 
-def test_nats_can_keep_the_copies_that_are_asked_for(cluster: Manifests, settings: Callable[[str], Any]) -> None:
-    """NATS has as many servers as a stream has copies, and all services configure the same number."""
+def test_nats_has_a_server_for_each_copy(cluster: Manifests, settings: Callable[[str], Any]) -> None:
+    """NATS has as many servers as a stream has replicas, and all services use the same number."""
     servers = cluster.workloads["nats"]["spec"]["replicas"]
     assert settings("gateway").nats_replicas == settings("ingest").nats_replicas == servers
 
 
 def test_nats_has_the_memory_that_was_measured(cluster: Manifests) -> None:
-    """The memory goal of NATS is at most three quarters of the limit, and at least the measured maximum."""
+    """GOMEMLIMIT of NATS is at least the measured maximum, and at most three quarters of the memory limit."""
     (container,) = (each for each in cluster.pods["nats"]["containers"] if each["name"] == "nats")
     soft = size(cluster.environment(container)["GOMEMLIMIT"].removesuffix("B"))
     measured = max(
@@ -148,14 +151,14 @@ def test_nats_has_the_memory_that_was_measured(cluster: Manifests) -> None:
     assert measured * 1024**2 <= soft <= size(container["resources"]["limits"]["memory"]) * 3 // 4
 
 
-def test_qdrant_can_keep_the_copies_that_are_asked_for(cluster: Manifests, settings: Callable[[str], Any]) -> None:
-    """Qdrant has as many nodes as a collection has copies."""
+def test_qdrant_has_a_node_for_each_copy(cluster: Manifests, settings: Callable[[str], Any]) -> None:
+    """Qdrant has as many nodes as a collection has replicas."""
     if "qdrant" in cluster.workloads:
         assert settings("retriever").qdrant_replicas == cluster.workloads["qdrant"]["spec"]["replicas"]
 
 
 def test_a_gateway_has_room_for_its_uploads(cluster: Manifests, settings: Callable[[str], Any]) -> None:
-    """The largest total of uploads fits /tmp with a quarter to spare, and so does the largest upload."""
+    """The temporary files of all uploads use at most three quarters of /tmp. Two of the largest uploads fit."""
     read = settings("gateway")
     (scratch,) = (
         each["emptyDir"]["sizeLimit"] for each in cluster.pods["gateway"]["volumes"] if each["name"] == "tmp"
@@ -163,14 +166,14 @@ def test_a_gateway_has_room_for_its_uploads(cluster: Manifests, settings: Callab
     assert 2 * read.max_upload_bytes <= read.max_spool_bytes <= size(scratch) * 3 // 4
 
 
-def test_gateway_and_workers_agree_on_what_is_taken(cluster: Manifests, settings: Callable[[str], Any]) -> None:
+def test_gateway_and_workers_have_the_same_limits(cluster: Manifests, settings: Callable[[str], Any]) -> None:
     """The gateway and the workers have the same limit of characters and the same setting for URLs."""
     for name in ("ingest_max_characters", "ingest_urls"):
         assert getattr(settings("gateway"), name) == getattr(settings("ingest"), name)
 
 
 def test_a_worker_has_room_for_its_jobs(cluster: Manifests, settings: Callable[[str], Any]) -> None:
-    """The largest documents of all concurrent jobs fit a worker's memory and /tmp."""
+    """The memory and /tmp of a worker are large enough for the largest documents of all concurrent jobs."""
     read = settings("ingest")
     pod = cluster.pods["ingest"]
     (scratch,) = (volume["emptyDir"]["sizeLimit"] for volume in pod["volumes"] if volume["name"] == "tmp")
@@ -186,7 +189,9 @@ def test_a_retriever_has_room_to_build_an_index(cluster: Manifests, settings: Ca
 
 @contextlib.asynccontextmanager
 async def nats_servers(files: dict[str, str], count: int, directory: Path) -> AsyncIterator[list[dict[str, Any]]]:
-    """Start real servers with this configuration, but their own stores, ports and certificates. Yield the ports."""
+    """Start NATS servers with a configuration, in which only stores, ports and certificates differ. Yield their
+    ports.
+    """
     _certify(directory)
     routes = free_ports(count)
     homes = [directory / f"nats-{number}" for number in range(count)]
@@ -203,7 +208,7 @@ async def nats_servers(files: dict[str, str], count: int, directory: Path) -> As
             )
             stack.push_async_callback(process.wait)
             stack.callback(process.kill)
-        for home in homes:  # written when the server accepts connections
+        for home in homes:  # the server writes the file when it accepts connections
             await eventually(functools.partial(_has_ports, home))
         yield [_ports(home) for home in homes]
 
@@ -226,8 +231,10 @@ def _certify(directory: Path) -> None:
     certificate.cert_chain_pems[0].write_to_path(directory / "tls.crt")
 
 
-async def test_nats_takes_a_renewed_certificate(tmp_path: Path) -> None:
-    """After the reloader's signal, new connections get the new certificate, and existing ones stay open."""
+async def test_nats_reloads_a_renewed_certificate(tmp_path: Path) -> None:
+    """After the signal of the reloader, new connections get the new certificate, and existing connections stay
+    open.
+    """
     cluster = build("prod")
     (files,) = (each["data"] for each in cluster.of("ConfigMap") if "nats.conf" in each.get("data", {}))
     server, _, reloader = cluster.pods["nats"]["containers"]
@@ -252,16 +259,17 @@ async def test_nats_takes_a_renewed_certificate(tmp_path: Path) -> None:
 
 
 def _certificate(host: str, port: int) -> bytes:
-    """Return the certificate of a NATS server, which sends a line in plain text first."""
+    """Return the certificate of a NATS server. The server sends a line of plain text before the TLS handshake."""
     context = ssl.SSLContext(ssl.PROTOCOL_TLS_CLIENT)
     context.check_hostname, context.verify_mode = False, ssl.CERT_NONE
-    context.minimum_version = ssl.TLSVersion.TLSv1_3  # the server shows its own first
+    # With TLS 1.3, the server sends its certificate before it refuses a client without one.
+    context.minimum_version = ssl.TLSVersion.TLSv1_3
     with socket.create_connection((host, port), 5) as connection:
         connection.recv(65536)
         with context.wrap_socket(connection) as channel:
-            shown = channel.getpeercert(binary_form=True)
-    assert shown is not None
-    return shown
+            certificate = channel.getpeercert(binary_form=True)
+    assert certificate is not None
+    return certificate
 
 
 def _local(text: str, home: Path, port: int, routes: Sequence[int]) -> str:
@@ -274,8 +282,8 @@ def _local(text: str, home: Path, port: int, routes: Sequence[int]) -> str:
 async def test_nats_runs_with_its_configuration(
     cluster: Manifests, settings: Callable[[str], Any], tmp_path: Path
 ) -> None:
-    """Real servers accept the configuration, keep and sync the configured copies, and answer probes. The streams
-    reserve at most half of the space, because documents need the rest.
+    """NATS servers accept the configuration, store the configured number of replicas, sync each write, and answer
+    probes. The streams reserve less than half of the space, because originals of documents need the rest.
     """
     (files,) = (each["data"] for each in cluster.of("ConfigMap") if "nats.conf" in each.get("data", {}))
     container = cluster.pods["nats"]["containers"][0]
@@ -287,25 +295,25 @@ async def test_nats_runs_with_its_configuration(
         for each in ports:
             async with httpx.AsyncClient(base_url=each["monitoring"][0]) as client:
                 for name in ("startupProbe", "readinessProbe", "livenessProbe"):
-                    await _answers(client, container[name]["httpGet"]["path"])
+                    await _wait_for_success(client, container[name]["httpGet"]["path"])
         certified = tmp_path if cluster.of("Certificate") else None
-        await _keeps_copies(ports[0]["nats"][0], servers, stream_bytes, certified)
+        await _check_replicas(ports[0]["nats"][0], servers, stream_bytes, certified)
         async with httpx.AsyncClient(base_url=ports[-1]["monitoring"][0]) as client:
             state = (await client.get("/varz")).json()
     assert state["jetstream"]["config"]["sync_always"] is True
-    room = state["jetstream"]["config"]["max_storage"]
-    assert room < size(claim["spec"]["resources"]["requests"]["storage"])
-    assert 5 * stream_bytes < state["jetstream"]["stats"]["reserved_storage"] < room / 2
-    lame = int(re.findall(r"lame_duck_duration: (\d+)s", files["nats.conf"])[0])
-    assert cluster.pods["nats"]["terminationGracePeriodSeconds"] > lame
+    max_storage = state["jetstream"]["config"]["max_storage"]
+    assert max_storage < size(claim["spec"]["resources"]["requests"]["storage"])
+    assert 5 * stream_bytes < state["jetstream"]["stats"]["reserved_storage"] < max_storage / 2
+    lame_duck_seconds = int(re.findall(r"lame_duck_duration: (\d+)s", files["nats.conf"])[0])
+    assert cluster.pods["nats"]["terminationGracePeriodSeconds"] > lame_duck_seconds
 
 
 async def test_nats_is_not_killed_while_it_reads_its_store(tmp_path: Path) -> None:
-    """Startup and liveness probes succeed during a long recovery of streams."""
+    """The startup and liveness probes succeed while NATS needs a long time to recover its streams."""
     store = tmp_path / "store"
     blocked = store / "jetstream" / "$G" / "streams" / "LARGE" / "meta.inf"
     blocked.parent.mkdir(parents=True)
-    os.mkfifo(blocked)  # a pipe makes its reader wait, as for a large store
+    os.mkfifo(blocked)  # the read of a pipe blocks, which simulates a large store
     container = build("embedded").pods["nats"]["containers"][0]
     process = await asyncio.create_subprocess_exec(
         Path(sys.executable).with_name("nats-server"),
@@ -314,44 +322,44 @@ async def test_nats_is_not_killed_while_it_reads_its_store(tmp_path: Path) -> No
     )
     try:
 
-        def asked(probe: str) -> int:
+        def status_of(probe: str) -> int:
             with contextlib.suppress(httpx.TransportError):
                 path = container[probe]["httpGet"]["path"]
                 return httpx.get(f"http://127.0.0.1:{port}{path}").status_code
             return 0
 
-        await eventually(lambda: asked("startupProbe") == 200)
-        assert asked("livenessProbe") == 200
-        assert asked("readinessProbe") != 200
+        await eventually(lambda: status_of("startupProbe") == 200)
+        assert status_of("livenessProbe") == 200
+        assert status_of("readinessProbe") != 200
     finally:
         process.kill()
         await process.wait()
 
 
-async def _answers(client: httpx.AsyncClient, path: str) -> None:
-    for _ in range(600):  # a cluster first elects its leader
+async def _wait_for_success(client: httpx.AsyncClient, path: str) -> None:
+    for _ in range(600):  # a NATS cluster must first elect its leader
         if (await client.get(path)).status_code == 200:
             return
         await asyncio.sleep(0.05)
-    raise AssertionError(f"{path} does not get well")
+    raise AssertionError(f"{path} does not become healthy")
 
 
-async def _keeps_copies(url: str, copies: int, stream_bytes: int, certified: Path | None) -> None:
-    """Create all streams and buckets of gateway and ingest."""
+async def _check_replicas(url: str, copies: int, stream_bytes: int, certified: Path | None) -> None:
+    """Create all streams and buckets of gateway and ingest, and check the number of replicas."""
     certificates = certified and Certificates(certified / "tls.crt", certified / "tls.key", certified / "ca.crt")
     client = await servicekit.nats.connect(url, "gateway", certificates=certificates or None, connect_timeout=60)
     try:
-        for _ in range(600):  # the leader does not know all servers yet
+        for _ in range(600):  # the leader may not know all servers yet
             with contextlib.suppress(APIError, nats.errors.TimeoutError):
-                told: dict[str, Any] = {"replicas": copies, "stream_bytes": stream_bytes}
-                transport = await servicekit.nats.ingest_transport(client, **told)
-                await servicekit.nats.history_bucket(client, **told)
+                limits: dict[str, Any] = {"replicas": copies, "stream_bytes": stream_bytes}
+                transport = await servicekit.nats.ingest_transport(client, **limits)
+                await servicekit.nats.history_bucket(client, **limits)
                 await record_streams(client, replicas=copies, usage_bytes=stream_bytes, audit_bytes=stream_bytes)
                 await servicekit.nats.api_keys_bucket(client, replicas=copies)
                 state = await transport.jobs.status()
                 assert state.stream_info.config.num_replicas == copies
                 return
             await asyncio.sleep(0.05)
-        raise AssertionError("the streams are not made")
+        raise AssertionError("the streams were not created in time")
     finally:
         await client.close()

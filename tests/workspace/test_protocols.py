@@ -6,7 +6,7 @@ import pytest
 
 @pytest.fixture
 def rows(root: Path) -> list[list[str]]:
-    """Return the rows of the table of fields: stage, field, module, tests."""
+    """Return the rows of the table of fields in docs/protocols.md: stage, field, module, tests."""
     text = (root / "docs" / "protocols.md").read_text()
     table = text[text.index("\n### Fields") :]
     table = table[: table.index("\n## ")]
@@ -16,8 +16,8 @@ def rows(root: Path) -> list[list[str]]:
     return found[1:]
 
 
-def test_every_field_is_held_by_a_test_that_is_there(root: Path, rows: list[list[str]]) -> None:
-    """For each field, the page names existing tests of the gateway."""
+def test_every_field_has_an_existing_test(root: Path, rows: list[list[str]]) -> None:
+    """The tests that docs/protocols.md names for each field exist in the gateway."""
     assert len(rows) > 20
     for _, field, _, tests in rows:
         named = re.findall(r"`([\w/]*test_\w+\.py)::(test_\w+)`", tests)
@@ -28,8 +28,8 @@ def test_every_field_is_held_by_a_test_that_is_there(root: Path, rows: list[list
             assert re.search(rf"^(async )?def {test}\(", source, re.MULTILINE), f"{module}::{test}"
 
 
-def test_every_field_is_rendered_by_a_module_that_is_there(root: Path, rows: list[list[str]]) -> None:
-    """The modules on the page exist, and the page names all modules of each stage."""
+def test_every_field_has_an_existing_module(root: Path, rows: list[list[str]]) -> None:
+    """The modules that docs/protocols.md names exist. The page names the modules of all stages."""
     protocols = root / "services" / "gateway" / "src" / "gateway" / "dialects" / "rag_chat"
     named = {module.strip("`") for _, _, module, _ in rows}
     assert all((protocols / module).is_file() for module in named)

@@ -1,4 +1,4 @@
-"""TLS and an API key between the retriever and Qdrant with the component `qdrant-tls`."""
+"""The component `qdrant-tls`: TLS and an API key between the retriever and Qdrant."""
 
 import fnmatch
 import os
@@ -19,15 +19,15 @@ Build = Any
 
 @pytest.fixture
 def build(tmp_path: Path) -> Build:
-    """Build the base with the components of a cluster and further ones."""
+    """Return a function that builds the base with the components of a Qdrant cluster and with given components."""
 
     def with_components(*further: str) -> Manifests:
-        there = Path(os.path.relpath(K8S, tmp_path.resolve()))
+        k8s = Path(os.path.relpath(K8S, tmp_path.resolve()))
         kustomization = {
             "apiVersion": "kustomize.config.k8s.io/v1beta1",
             "kind": "Kustomization",
-            "resources": [str(there / "base")],
-            "components": [str(there / "components" / each) for each in (*COMPONENTS, *further)],
+            "resources": [str(k8s / "base")],
+            "components": [str(k8s / "components" / each) for each in (*COMPONENTS, *further)],
         }
         (tmp_path / "kustomization.yaml").write_text(yaml.safe_dump(kustomization))
         return manifests.build_directory(tmp_path)
@@ -36,15 +36,15 @@ def build(tmp_path: Path) -> Build:
 
 
 def mounted(cluster: Manifests, workload: str) -> dict[str, str]:
-    """Return the Secrets of a workload's first container by their paths."""
+    """Return the names of the Secrets that are mounted in a workload's first container, by their paths."""
     pod = cluster.pods[workload]
     secrets = {each["name"]: each["secret"]["secretName"] for each in pod["volumes"] if "secret" in each}
     mounts = pod["containers"][0]["volumeMounts"]
     return {each["mountPath"]: secrets[each["name"]] for each in mounts if each["name"] in secrets}
 
 
-def test_the_retriever_knows_key_and_authority(build: Build, monkeypatch: pytest.MonkeyPatch) -> None:
-    """The settings name mounted files of Secrets, and an address in the server's certificate."""
+def test_the_retriever_has_the_key_and_the_authority(build: Build, monkeypatch: pytest.MonkeyPatch) -> None:
+    """The settings of the retriever name files of mounted Secrets, and a host name in the server's certificate."""
     cluster = build("qdrant-tls")
     for name, value in cluster.environment(cluster.pods["retriever"]["containers"][0]).items():
         monkeypatch.setenv(name, value)
@@ -61,9 +61,9 @@ def test_the_retriever_knows_key_and_authority(build: Build, monkeypatch: pytest
     assert {each["issuerRef"]["name"] for each in leaves} == {certificate["spec"]["issuerRef"]["name"]}
 
 
-def test_the_server_shows_its_certificate_and_wants_the_key(build: Build) -> None:
-    """The server uses the same Secrets as the retriever. Its probes use TLS with their paths, and no manifest
-    contains the key.
+def test_the_server_has_its_certificate_and_the_key(build: Build) -> None:
+    """The server has the certificate of the Secret `qdrant-tls`, and the API key of the same Secret as the
+    retriever. Its probes use HTTPS, with the same paths as without TLS.
     """
     plain, cluster = build(), build("qdrant-tls")
     [server] = cluster.pods["qdrant"]["containers"]
@@ -79,25 +79,25 @@ def test_the_server_shows_its_certificate_and_wants_the_key(build: Build) -> Non
 
 
 @pytest.mark.parametrize(("component", "scheme"), [((), "http"), (("qdrant-tls",), "https")])
-def test_nodes_call_each_other_by_names_of_the_certificate(
+def test_nodes_use_host_names_of_the_certificate(
     build: Build, tmp_path: Path, component: tuple[str, ...], scheme: str
 ) -> None:
-    """The command of the pods gives the node a name of the certificate. An entry point that prints its arguments
-    shows it.
+    """The command of a pod starts Qdrant with a host name that is in the certificate. The test replaces the entry
+    point by a script that prints its arguments.
     """
     cluster = build(*component)
     [server] = cluster.pods["qdrant"]["containers"]
     entry = tmp_path / "entrypoint.sh"
     entry.write_text('#!/bin/sh\necho "$@"\n')
     entry.chmod(0o755)
-    said = {}
+    arguments = {}
     for pod in ("qdrant-0", "qdrant-1"):
         environment = cluster.environment(server) | {"POD_NAME": pod}
-        ran = subprocess.run(
+        completed = subprocess.run(
             ["bash", *server["command"][1:]], cwd=tmp_path, env=environment, check=True, stdout=subprocess.PIPE
         )
-        said[pod] = ran.stdout.decode().split()
-    assert said == {
+        arguments[pod] = completed.stdout.decode().split()
+    assert arguments == {
         "qdrant-0": ["--uri", f"{scheme}://qdrant-0.qdrant:6335"],
         "qdrant-1": [
             *("--bootstrap", f"{scheme}://qdrant-0.qdrant:6335"),
@@ -112,8 +112,8 @@ def test_nodes_call_each_other_by_names_of_the_certificate(
 
 
 @pytest.mark.parametrize(("component", "scheme"), [((), "http"), (("qdrant-tls",), "https")])
-def test_one_monitor_asks_each_node(build: Build, component: tuple[str, ...], scheme: str) -> None:
-    """The monitor uses each node's scheme, over TLS with the key."""
+def test_one_monitor_scrapes_each_node(build: Build, component: tuple[str, ...], scheme: str) -> None:
+    """Exactly one PodMonitor selects the nodes. It uses their scheme, and with TLS also the API key."""
     cluster = build(*component)
     labels = cluster.workloads["qdrant"]["spec"]["template"]["metadata"]["labels"]
 

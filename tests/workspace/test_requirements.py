@@ -11,8 +11,8 @@ ROOT = Path(__file__).resolve().parents[2]
 SOURCES: dict[str, str] = runpy.run_path(str(ROOT / "tools" / "lock.py"))["SOURCES"]
 
 
-def test_there_is_a_lock_for_everything_that_is_installed() -> None:
-    """Each lock has a source, each source has a lock, and each package with its own program has a lock."""
+def test_everything_that_is_installed_has_a_lock() -> None:
+    """Each lock file has a source, each source has a lock file, and each package with a program has a lock file."""
     assert sorted(path.stem for path in (ROOT / "requirements").glob("*.txt")) == sorted(SOURCES)
     assert [source for source in SOURCES.values() if not (ROOT / source).is_file()] == []
     programs = {
@@ -25,8 +25,8 @@ def test_there_is_a_lock_for_everything_that_is_installed() -> None:
 
 @pytest.mark.registry
 @pytest.mark.slow
-def test_the_locks_are_in_step() -> None:
-    """The pinned requirements match the pyproject files. `make lock` renews them."""
+def test_the_locks_are_current() -> None:
+    """The lock files match their sources. `make lock` updates them."""
     result = subprocess.run(
         [sys.executable, "tools/lock.py", "--check"], cwd=ROOT, capture_output=True, text=True, check=False
     )
@@ -34,8 +34,8 @@ def test_the_locks_are_in_step() -> None:
 
 
 @pytest.mark.parametrize("name", SOURCES)
-def test_a_lock_holds_versions_and_hashes_only(name: str) -> None:
-    """Each requirement is a version with hashes, without an address, an option or a file."""
+def test_a_lock_has_only_versions_and_hashes(name: str) -> None:
+    """Each requirement of a lock file is a version with hashes. It has no URL, option or file."""
     text = (ROOT / "requirements" / f"{name}.txt").read_text()
     requirements = text.replace("\\\n", " ").splitlines()
     wrong = [
@@ -49,8 +49,8 @@ def test_a_lock_holds_versions_and_hashes_only(name: str) -> None:
     assert "@" not in text
 
 
-def test_one_version_of_everything() -> None:
-    """All packages use the same version of a dependency as the development environment."""
+def test_packages_have_the_same_versions() -> None:
+    """Each package uses the same versions of its dependencies as the development environment."""
     pinned: dict[str, dict[str, set[str]]] = {}
     for name, source in SOURCES.items():
         if source.endswith("pyproject.toml"):

@@ -1,4 +1,4 @@
-"""The figures of docs/sizing.md equal those of the manifests and settings."""
+"""The figures of docs/sizing.md equal the values in the manifests and settings."""
 
 import inspect
 import re
@@ -17,7 +17,7 @@ SCALED = ("gateway", "generator", "guardrails", "retriever", "ingest")
 
 @pytest.fixture(scope="module")
 def rows(root: Path) -> dict[str, list[list[str]]]:
-    """Return the cells of each table row of the part about manifests, by their first cell."""
+    """Return the cells of each table row in the section about the manifests, by the first cell."""
     part = (root / "docs/sizing.md").read_text().partition("\n## The manifests\n")[2]
     found: dict[str, list[list[str]]] = {}
     for line in re.findall(r"^\| (.*) \|$", part, re.MULTILINE):
@@ -35,8 +35,8 @@ def _pair(resources: dict[str, str]) -> str:
 
 
 @pytest.mark.parametrize("service", SCALED)
-def test_services_have_what_the_page_says(rows: dict[str, list[list[str]]], service: str) -> None:
-    """Requests, limits, replicas and the autoscaler's target equal those of `base`."""
+def test_services_have_the_documented_resources(rows: dict[str, list[list[str]]], service: str) -> None:
+    """The requests, limits, replicas and autoscaler targets of the page equal those of `base`."""
     [deployment] = _read("base", service, "deployment.yaml")
     [autoscaler] = [each["spec"] for each in _read("base", service, "autoscaler.yaml")]
     resources = deployment["spec"]["template"]["spec"]["containers"][0]["resources"]
@@ -50,8 +50,8 @@ def test_services_have_what_the_page_says(rows: dict[str, list[list[str]]], serv
 
 
 @pytest.mark.parametrize("store", ["nats", "qdrant"])
-def test_stores_have_what_the_page_says(rows: dict[str, list[list[str]]], store: str) -> None:
-    """Requests, limits, replicas and the volume's size equal those of `base`."""
+def test_stores_have_the_documented_resources(rows: dict[str, list[list[str]]], store: str) -> None:
+    """The requests, limits, replicas and volume sizes of the page equal those of `base`."""
     [found] = [each["spec"] for each in _read("base", store, "stateful-set.yaml")]
     resources = found["template"]["spec"]["containers"][0]["resources"]
     [claim] = found["volumeClaimTemplates"]
@@ -64,26 +64,28 @@ def test_stores_have_what_the_page_says(rows: dict[str, list[list[str]]], store:
     ]
 
 
-def test_keda_scales_as_the_page_says(rows: dict[str, list[list[str]]]) -> None:
-    """Replicas and thresholds equal those of the component `keda`."""
+def test_keda_has_the_documented_thresholds(rows: dict[str, list[list[str]]]) -> None:
+    """The replicas and thresholds of the page equal those of the component `keda`."""
     objects = {each["metadata"]["name"]: each["spec"] for each in _read("components", "keda", "scaled-object.yaml")}
     [answers] = [each["metadata"] for each in objects["gateway"]["triggers"] if each["name"] == "answers"]
     [calls] = [each["metadata"] for each in objects["generator"]["triggers"] if each["name"] == "answers"]
     jobs = objects["ingest"]["advanced"]["scalingModifiers"]
-    told = {
+    thresholds = {
         "gateway": f"{answers['threshold']} answers",
         "generator": f"{calls['threshold']} answers",
         "ingest": f"{jobs['target']} jobs",
     }
-    assert objects.keys() == told.keys()
-    for service, one in told.items():
+    assert objects.keys() == thresholds.keys()
+    for service, threshold in thresholds.items():
         spec = objects[service]
-        assert rows[service][1] == [f"{spec['minReplicaCount']} to {spec['maxReplicaCount']}", one]
+        assert rows[service][1] == [f"{spec['minReplicaCount']} to {spec['maxReplicaCount']}", threshold]
 
 
 @pytest.mark.parametrize("service", ["gateway", "generator", "guardrails", "retriever"])
-def test_autoscalers_reach_what_1000_streams_need(root: Path, service: str) -> None:
-    """Each autoscaler, also KEDA's, may start the replicas that the table has for 1,000 streams."""
+def test_autoscalers_allow_the_replicas_for_1000_streams(root: Path, service: str) -> None:
+    """The maximum of each autoscaler, also of KEDA, is at least the number of replicas in the table for 1,000
+    streams.
+    """
     page = (root / "docs/sizing.md").read_text()
     [needed] = re.findall(rf"^\| {service}\b[^|]*: cores; replicas \|[^|]*\| [\d.]+; (\d+) \|", page, re.MULTILINE)
     [autoscaler] = [each["spec"] for each in _read("base", service, "autoscaler.yaml")]
@@ -95,8 +97,8 @@ def test_autoscalers_reach_what_1000_streams_need(root: Path, service: str) -> N
     assert min(most) >= int(needed)
 
 
-def test_keda_counts_the_calls_that_fill_a_generator() -> None:
-    """Generators are scaled by running and waiting answers, with a threshold well below their capacity."""
+def test_keda_scales_generators_by_their_calls() -> None:
+    """KEDA scales generators by running and waiting answers. The threshold is at most half of their capacity."""
     objects = {each["metadata"]["name"]: each["spec"] for each in _read("components", "keda", "scaled-object.yaml")}
     [calls] = [each["metadata"] for each in objects["generator"]["triggers"] if each["name"] == "answers"]
     counted = set(re.findall(r"sum\((\w+)\{", calls["query"]))
@@ -105,8 +107,8 @@ def test_keda_counts_the_calls_that_fill_a_generator() -> None:
     assert int(calls["threshold"]) <= most // 2
 
 
-def test_admission_limits_are_those_of_the_settings(rows: dict[str, list[list[str]]]) -> None:
-    """The limits of a process are the defaults of its settings, which no manifest overrides."""
+def test_the_page_has_the_admission_limits(rows: dict[str, list[list[str]]]) -> None:
+    """The limits on the page are the defaults of the settings. No manifest overrides them."""
     fields = Settings.model_fields
     limits = {
         f"`CAUSEWAY_{name.upper()}`": fields[name].default

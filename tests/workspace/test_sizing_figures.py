@@ -1,4 +1,4 @@
-"""The figures of docs/sizing.md: they equal the results of the benchmarks and the arithmetic of the page."""
+"""The figures of docs/sizing.md equal the results of the benchmarks, or follow from the formulas of the page."""
 
 import json
 import math
@@ -12,7 +12,7 @@ import pytest
 GIB = 1024**3
 MIB = 1024**2
 CHUNK = 6600
-"""Bytes of a chunk with its files in the embedded store, as the page rounds them."""
+"""The bytes of a chunk in the embedded store, rounded as on the page."""
 STREAMS = (100, 1000, 10_000)
 RATE, LENGTH, BUSY = 30, 300, 0.7
 
@@ -30,17 +30,17 @@ def results(root: Path) -> Mapping[str, Any]:
     return {name: json.loads((root / "bench/results" / f"{name}.json").read_text()) for name in names}
 
 
-def the(rows: list[dict[str, Any]], **what: Any) -> dict[str, Any]:
+def only_row(rows: list[dict[str, Any]], **values: Any) -> dict[str, Any]:
     """Return the only row with these values."""
-    [row] = [row for row in rows if all(row[key] == value for key, value in what.items())]
+    [row] = [row for row in rows if all(row[key] == value for key, value in values.items())]
     return row
 
 
-def test_the_costs_of_an_answer_are_those_of_the_results(page: str, results: Mapping[str, Any]) -> None:
-    """The phrases with the measured figures are in the page, and the quotients are right."""
+def test_the_costs_of_an_answer_equal_the_results(page: str, results: Mapping[str, Any]) -> None:
+    """The page has the measured costs of an answer, and the quotients that follow from them."""
 
     def ours(case: str) -> dict[str, Any]:
-        return the(results["gateway"]["rows"], case=case, contender="causeway")
+        return only_row(results["gateway"]["rows"], case=case, contender="causeway")
 
     def cpu(case: str) -> float:
         return round(float(ours(case)["cpu_ms"]), 2)
@@ -50,9 +50,9 @@ def test_the_costs_of_an_answer_are_those_of_the_results(page: str, results: Map
     long_paced = {clients: cpu(long.format("10 ms/token", clients)) for clients in (1, 16, 64)}
     long_burst = cpu(long.format("burst", 64))
     memory = [ours(long.format("burst", clients))["memory_mib"] for clients in (64, 1)]
-    streamed = the(results["rag"]["rows"], case="the same, streamed, 10 ms/token", clients=32)
+    streamed = only_row(results["rag"]["rows"], case="the same, streamed, 10 ms/token", clients=32)
     gateway, generator = streamed["gateway_cpu_ms"], streamed["generator_cpu_ms"]
-    unstreamed = the(results["rag"]["rows"], case="chat completion over an index, 64 tokens", clients=32)
+    unstreamed = only_row(results["rag"]["rows"], case="chat completion over an index, 64 tokens", clients=32)
     retriever = [each["retriever_cpu_ms"] for each in (unstreamed, streamed)]
     phrases = [
         f"| {burst:.1f} ms | M | [gateway.md](../bench/results/gateway.md): 64 tokens in a burst, 64 clients, "
@@ -71,12 +71,14 @@ def test_the_costs_of_an_answer_are_those_of_the_results(page: str, results: Map
     assert [each for each in phrases if each not in page] == []
 
 
-def test_the_cost_of_detectors_is_that_of_the_results(page: str, results: Mapping[str, Any]) -> None:
-    """The page has the difference between answers in a burst with and without two detectors of a policy."""
+def test_the_cost_of_detectors_equals_the_results(page: str, results: Mapping[str, Any]) -> None:
+    """The page has the difference in CPU time between answers with and without two detectors of a policy."""
 
     def cpu(case: str) -> list[float]:
         rows, names = results["guardrails"]["rows"], ("causeway, two detectors", "causeway")
-        return [the(rows, case=f"stream of 64, {case}, 32 clients", contender=name)["cpu_ms"] for name in names]
+        return [
+            only_row(rows, case=f"stream of 64, {case}, 32 clients", contender=name)["cpu_ms"] for name in names
+        ]
 
     with_, without = cpu("burst")
     paced = cpu("20 ms/token")
@@ -86,18 +88,18 @@ def test_the_cost_of_detectors_is_that_of_the_results(page: str, results: Mappin
     assert f"{paced[0]:.2f} ms with them, {paced[1]:.2f} ms without" in page
 
 
-def test_the_other_costs_are_those_of_the_results(page: str, results: Mapping[str, Any]) -> None:
+def test_the_other_costs_equal_the_results(page: str, results: Mapping[str, Any]) -> None:
     """The page has the figures of slow streams, searches, ingest and memory."""
     slow, ingest = results["streams"], results["ingest"]
     before, after = slow["memory"][0], slow["memory"][-1]
     per_stream = [(after[name] - before[name]) * 1024 / after["streams"] for name in ("gateway", "generators")]
     watched, memory = slow["watched"], ingest["memory_mib"]
     searches = [
-        the(results["retrieval"]["rows"], chunks=chunks, phase="8 clients at once")
+        only_row(results["retrieval"]["rows"], chunks=chunks, phase="8 clients at once")
         for chunks in (1000, 20000, 100000)
     ]
     rates = [round(row["searches"] / row["seconds"]) for row in searches]
-    store = the(results["retrieval"]["sizes"], chunks=100000)["megabytes_per_100k"]
+    store = only_row(results["retrieval"]["sizes"], chunks=100000)["megabytes_per_100k"]
     long, many = ingest["rows"]
     phrases = [
         f"| {per_stream[0]:.0f} KiB; {per_stream[1]:.0f} KiB |",
@@ -116,7 +118,7 @@ def test_the_other_costs_are_those_of_the_results(page: str, results: Mapping[st
     assert round(store * MIB / 1e8, 1) * 1000 == CHUNK
 
 
-def test_the_figures_of_tenants_are_those_of_the_results(page: str, results: Mapping[str, Any]) -> None:
+def test_the_figures_of_tenants_equal_the_results(page: str, results: Mapping[str, Any]) -> None:
     """The page has the times, the memory and the other costs of many small indexes."""
     tenants = results["tenants"]
     closed, few, some, any_, bounded = tenants["rows"]
@@ -138,7 +140,7 @@ def test_the_figures_of_tenants_are_those_of_the_results(page: str, results: Map
 
 
 def test_the_table_of_streams_follows_from_the_costs(page: str) -> None:
-    """Cores and replicas of each service are those that the formulas give."""
+    """The cores and replicas of each service are the results of the formulas."""
     answer = 2.6 + LENGTH * 0.06
     costs = {
         "gateway: cores; replicas": 0.6 * answer,
@@ -157,7 +159,7 @@ def test_the_table_of_streams_follows_from_the_costs(page: str) -> None:
 
 
 def test_the_table_of_chunks_follows_from_the_costs(page: str) -> None:
-    """Memory, disk and CPU for 1, 10 and 100 million chunks are those that the formulas give."""
+    """The memory, disk space and CPU time for 1, 10 and 100 million chunks are the results of the formulas."""
     million = 10**6
 
     def row(name: str, *cells: str) -> str:

@@ -20,7 +20,7 @@ FOREIGN = {
     "a host of a package registry": "|".join(
         ["py" + r"pi\.org", "python" + r"hosted\.org", "registry" + r"\.npmjs", "npm" + r"js\.(org|com)"]
     ),
-    "a neighbour of the checkout": r"\.\./" + r"(shared|seeds)\b",
+    "a path outside the checkout": r"\.\./" + r"(shared|seeds)\b",
 }
 
 
@@ -44,21 +44,23 @@ def _files(root: Path) -> list[Path]:
     return [path for name in listed.stdout.split("\0") if name and (path := root / name).is_file()]
 
 
-def test_the_project_speaks_of_itself_alone(root: Path) -> None:
-    """No file contains a path of one machine, a host of a package registry, or a name outside the checkout."""
+def test_files_do_not_depend_on_one_machine(root: Path) -> None:
+    """No file contains an absolute path of one machine, a host of a package registry, or a path outside the
+    checkout.
+    """
     found = [
         f"{path.relative_to(root)}:{number}: {what}: {match[0]}"
         for path in _files(root)
         for number, line in enumerate(path.read_bytes().decode(errors="replace").splitlines(), 1)
         for what, pattern in FOREIGN.items()
-        # the home of root in a container is permitted
+        # the home directory of root in a container is permitted
         if (match := re.search(pattern, line.replace("target=/ro" + "ot/.cache", "")))
     ]
     assert not found, "\n".join(found)
 
 
 def test_modules_are_short(root: Path) -> None:
-    """No module exceeds the limit of lines, because a longer one has several subjects."""
+    """No module exceeds the limit of lines. A longer module usually has more than one responsibility."""
     lines = {
         str(path.relative_to(root)): len(path.read_text().splitlines())
         for package in _packages(root)
@@ -73,21 +75,21 @@ def _tests(tree: ast.Module) -> Iterator[ast.FunctionDef | ast.AsyncFunctionDef]
             yield node
 
 
-def test_every_test_says_what_must_hold(root: Path) -> None:
+def test_every_test_has_a_docstring(root: Path) -> None:
     """Each test function has a docstring."""
-    silent = [
+    missing = [
         f"{path.relative_to(root)}:{test.lineno}: {test.name}"
         for path in _files(root)
         if path.name.startswith("test_") and path.suffix == ".py"
         for test in _tests(ast.parse(path.read_text()))
         if not ast.get_docstring(test)
     ]
-    assert not silent, "\n".join(silent)
+    assert not missing, "\n".join(missing)
 
 
 @functools.cache
 def _installed() -> dict[str, set[str]]:
-    """Return each installed module with its distributions."""
+    """Return the names of the distributions that contain each installed module."""
     modules: dict[str, set[str]] = {}
     for distribution in importlib.metadata.distributions():
         name = _normal(distribution.metadata["Name"])
@@ -104,7 +106,7 @@ def _normal(name: str) -> str:
 
 
 def _workspace(root: Path) -> dict[str, set[str]]:
-    """Return the workspace's own modules with their packages."""
+    """Return the modules of this repository with the names of their packages."""
     modules: dict[str, set[str]] = {}
     for package in _packages(root):
         name = tomllib.loads((package / "pyproject.toml").read_text())["project"]["name"]
@@ -123,8 +125,9 @@ def _imports(path: Path) -> Iterator[str]:
 
 
 def _owners(module: str, known: dict[str, set[str]]) -> set[str]:
-    """Return the distributions of an imported name by its longest known prefix. A module of a separate environment
-    belongs to the distribution of its name.
+    """Return the distributions that contain an imported name. The longest known prefix of the name decides. A
+    module that is not installed, because it belongs to a separate environment, is in the distribution with its
+    name.
     """
     parts = module.split(".")
     for length in range(len(parts), 0, -1):
@@ -149,7 +152,7 @@ def _owners(module: str, known: dict[str, set[str]]) -> set[str]:
     ],
 )
 def test_a_package_declares_what_it_imports(root: Path, name: str) -> None:
-    """Each package's pyproject names the distributions of all imports."""
+    """The pyproject.toml of each package names the distributions of all its imports."""
     (package,) = [path for path in _packages(root) if path.name == name]
     project = tomllib.loads((package / "pyproject.toml").read_text())["project"]
     extras = project.get("optional-dependencies", {}).values()

@@ -1,4 +1,4 @@
-"""The pod of Triton: the real server starts with the files of its volumes."""
+"""The pod of Triton: a real Triton server starts with the files of the pod's volumes."""
 
 from pathlib import Path
 
@@ -7,7 +7,8 @@ from causeway_testing.triton import triton_server
 from manifests import Manifests, build
 from tritonclient.grpc import InferenceServerClient
 
-# Like the vLLM backend, it adds its inputs and outputs itself, and needs them and model.json to start.
+# Like the vLLM backend, this backend adds its inputs and outputs to the configuration. It needs them and model.json
+# to start.
 BACKEND = """
 import json
 from pathlib import Path
@@ -35,11 +36,11 @@ class TritonPythonModel:
 
 
 def mount(cluster: Manifests, workload: str, path: str, directory: Path) -> Path:
-    """Put into `directory` what the kubelet puts below `path` of a workload's container.
+    """Create the files that the kubelet mounts below `path` of a workload's container in `directory`.
 
-    Volumes of config maps alone. A whole volume has the kubelet's layout: the files are in a directory whose name
-    is a time, `..data` leads to it, and each name at the top of the volume leads to its place below `..data`. With
-    a `subPath` one file is mounted in its place, and nothing else.
+    Only volumes of config maps are supported. A volume has the layout of the kubelet: the files are in a directory
+    whose name is a timestamp, `..data` is a symbolic link to this directory, and each name at the top of the volume
+    is a link to its file below `..data`. A mount with a `subPath` has only this file.
     """
     pod = cluster.pods[workload]
     volumes = {each["name"]: each for each in pod["volumes"]}
@@ -72,15 +73,19 @@ def _atomic_volume(root: Path, files: dict[str, str]) -> None:
 
 @pytest.fixture
 def backend(tmp_path: Path) -> Path:
-    """Create a backend with vLLM's name that checks the same parts of its configuration."""
+    """Create a backend with the name of vLLM. It requires the same parts of the configuration as the vLLM
+    backend.
+    """
     directory = tmp_path / "backends" / "vllm"
     directory.mkdir(parents=True)
     (directory / "model.py").write_text(BACKEND)
     return directory
 
 
-def test_triton_starts_on_the_mounted_files(backend: Path, tmp_path: Path) -> None:
-    """With its container's arguments, Triton reads the mounted repository and has the model `llm` ready."""
+def test_triton_starts_with_the_mounted_files(backend: Path, tmp_path: Path) -> None:
+    """With the arguments of its container, Triton reads the mounted model repository, and the model `llm` becomes
+    ready.
+    """
     cluster = build("prod-gpu")
     (container,) = cluster.pods["triton"]["containers"]
     program, repository, *arguments = container["args"]
