@@ -15,7 +15,7 @@ from causeway.ingest.v1 import ingest_pb2
 from causeway.retriever.v1 import retriever_pb2
 from causeway_testing.ingest.memory import MemoryIndex, MemoryJobs, MemoryOriginals, MemoryQueue, make_job
 from causeway_testing.servers import eventually, nats_server
-from google.protobuf import proto  # type: ignore[attr-defined]  # in no stub yet
+from google.protobuf import proto  # type: ignore[attr-defined]  # missing in the type stubs
 from ingest.adapters.messages import BatchReader, document_to_message
 from ingest.adapters.queue import NatsQueue
 from ingest.adapters.retriever import RetrieverIndex

@@ -51,7 +51,7 @@ class OriginalStore(Protocol):
         ...
 
     async def remove(self, name: str) -> None:
-        """Remove an original; a missing one is no error.
+        """Remove an original; a missing original is not an error.
 
         Raises:
             Unavailable: The store is unavailable.

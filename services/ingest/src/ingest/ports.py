@@ -52,7 +52,7 @@ class Originals(Protocol):
         ...
 
     async def remove(self, object_name: str) -> None:
-        """Remove an object that belongs to one job only; a missing object is no error.
+        """Remove an object that belongs to one job only; a missing object is not an error.
 
         Raises:
             Unavailable: The store does not answer.
@@ -86,7 +86,7 @@ class Pictures(Protocol):
         ...
 
     async def remove(self, job: Job, document: Document) -> None:
-        """Remove the pictures of this version from the job's index; missing pictures are no error.
+        """Remove the pictures of this version from the job's index; missing pictures are not an error.
 
         Raises:
             Unavailable: The store does not answer.

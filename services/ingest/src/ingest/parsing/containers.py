@@ -109,7 +109,7 @@ def _zip_kind(path: Path) -> str:
 
 
 def _member(path: Path, name: str) -> bytes:
-    """Return the beginning of a member of a ZIP file; empty if the file is no ZIP file or lacks the member.
+    """Return the beginning of a member of a ZIP file; empty if the file is not a ZIP file or lacks the member.
 
     Raises:
         Unreadable: The member cannot be unpacked.

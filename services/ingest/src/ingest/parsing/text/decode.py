@@ -1,4 +1,4 @@
-"""Decodes text in any encoding."""
+"""Decodes text in Unicode encodings and in common older encodings."""
 
 import codecs
 from pathlib import Path
