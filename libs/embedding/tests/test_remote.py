@@ -11,7 +11,7 @@ import grpc
 import numpy as np
 import pytest
 from causeway_testing.links import FixedResponseServer
-from causeway_testing.servers import free_ports
+from causeway_testing.servers import eventually, free_ports
 from embedding import EmbeddingConfig, make
 from embedding.cache import TOKENIZER, entry
 from embedding.errors import SetupError, Unreachable, WrongVectors
@@ -43,8 +43,7 @@ async def test_texts_are_sent_in_concurrent_batches(embedding_server: Any, remot
     embedder = remote(batch=8, concurrency=3)
     embedding_server.hold.clear()
     embedding = asyncio.create_task(embedder.embed([f"text {number}" for number in range(100)]))
-    await asyncio.sleep(0.2)
-    assert embedding_server.together == 3
+    await eventually(lambda: embedding_server.together == 3)
     embedding_server.hold.set()
     assert (await embedding).shape == (100, 256)
     assert embedding_server.together == 3

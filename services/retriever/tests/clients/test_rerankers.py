@@ -15,7 +15,7 @@ from causeway_testing.retriever.rerank_server import (
     write_tokenizer,
 )
 from causeway_testing.retriever.reranker import WordsReranker
-from causeway_testing.servers import free_ports
+from causeway_testing.servers import eventually, free_ports
 from causeway_testing.triton import triton_server
 from pydantic import SecretStr
 from retriever.clients import reranker_file
@@ -200,10 +200,13 @@ def test_a_tokenizer_that_cannot_be_read(tmp_path: Path) -> None:
 async def test_a_search_waits_at_most_the_time_out(server: RerankServer) -> None:
     """A call fails after the time-out, which includes the wait for a free slot."""
     server.hold.clear()
-    reranker = ResilientReranker(HttpReranker(http_entry(f"{server.url}/v1")), "r", timeout=0.2, concurrency=2)
-    answers = await asyncio.gather(*(reranker.rate("q", ["a"]) for _ in range(6)), return_exceptions=True)
-    assert all(isinstance(each, DeadlineExceeded) for each in answers)
+    reranker = ResilientReranker(HttpReranker(http_entry(f"{server.url}/v1")), "r", timeout=1, concurrency=2)
+    calls = [asyncio.create_task(reranker.rate("q", ["a"])) for _ in range(6)]
+    await eventually(lambda: server.together >= 2)
+    await asyncio.sleep(0.1)
     assert server.together == 2
+    answers = await asyncio.gather(*calls, return_exceptions=True)
+    assert all(isinstance(each, DeadlineExceeded) for each in answers)
     await reranker.aclose()
 
 
