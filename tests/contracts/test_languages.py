@@ -1,4 +1,6 @@
-"""The contracts in other languages: local plugins generate the code, which compiles. A program in Go uses it."""
+"""The contracts in other languages. Local plugins generate code that compiles, and a program in Go uses this
+code.
+"""
 
 import asyncio
 import json
@@ -29,21 +31,21 @@ SECONDS = 600
 
 
 class Retriever(retriever_pb2_grpc.RetrieverServiceServicer):
-    """Return as many passages as the request asks for, and record the requests."""
+    """A retriever that returns as many passages as a request asks for, and records the requests."""
 
     def __init__(self) -> None:
-        self.asked: list[Any] = []
+        self.requests: list[Any] = []
 
     async def Retrieve(self, request: Any, context: Any) -> Any:  # noqa: N802  # the contract's name
-        self.asked.append(request)
+        self.requests.append(request)
         passages = [retriever_pb2.Passage(text=f"passage {number}") for number in range(request.top)]
         return retriever_pb2.RetrieveResponse(passages=passages)
 
 
 def run(*command: str | Path, cwd: Path = PROTO, path: Path | None = None, **environment: str) -> None:
-    """Run a program to its end. Its output is the message of a failure."""
+    """Run a program until it ends, and check that it succeeds. Its output is the message of a failure."""
     search = f"{path}{os.pathsep}{os.environ['PATH']}" if path else os.environ["PATH"]
-    done = subprocess.run(
+    completed = subprocess.run(
         [str(word) for word in command],
         cwd=cwd,
         env={**os.environ, "PATH": search, **environment},
@@ -52,17 +54,17 @@ def run(*command: str | Path, cwd: Path = PROTO, path: Path | None = None, **env
         check=False,
         timeout=SECONDS,
     )
-    assert done.returncode == 0, done.stdout + done.stderr
+    assert completed.returncode == 0, completed.stdout + completed.stderr
 
 
 def generate(language: str, output: Path, plugins: Path, **options: Any) -> None:
-    """Generate one language with the plugins that proto/buf.gen.yaml names for it.
+    """Generate the code of one language with its plugins in proto/buf.gen.yaml.
 
     Args:
-        language: The plugins' directory of output.
-        output: Where it goes.
-        plugins: Directory of the programs.
-        options: Further members of the plugins that are protoc's own.
+        language: The output directory of the language in proto/buf.gen.yaml.
+        output: The directory below which the code is written.
+        plugins: The directory of the plugin programs.
+        options: Additional members of the plugins that are part of protoc.
     """
     template = yaml.safe_load((PROTO / "buf.gen.yaml").read_text())
     chosen = [each for each in template["plugins"] if each["out"] == language]
@@ -72,17 +74,19 @@ def generate(language: str, output: Path, plugins: Path, **options: Any) -> None
     run(buf, "generate", "--template", json.dumps(template), "--output", output, path=plugins)
 
 
-def needed(*programs: str) -> None:
-    """Skip the test if the tools of a language are missing, and name them."""
+def require(*programs: str) -> None:
+    """Skip the test if programs are not installed. The message names them."""
     missing = [program for program in programs if shutil.which(program) is None]
     if missing:
-        pytest.skip(f"the contracts are not compiled: {', '.join(missing)} is not installed")
+        pytest.skip(f"the contracts are not tested in this language: {', '.join(missing)} is not installed")
 
 
 @pytest.mark.timeout(SECONDS)
-async def test_a_program_in_go(tmp_path: Path) -> None:
-    """A program in Go with only the generated code calls the retriever, and cuts texts for guardrails."""
-    needed("go")
+async def test_a_go_program_uses_the_contracts(tmp_path: Path) -> None:
+    """A Go program that uses only the generated code calls the retriever, and is a chunker of the guardrails
+    service.
+    """
+    require("go")
     plugins = tmp_path / "plugins"
     for plugin in GO_PLUGINS:
         await asyncio.to_thread(run, "go", "install", plugin, GOBIN=str(plugins), GOFLAGS="-mod=mod")
@@ -92,9 +96,9 @@ async def test_a_program_in_go(tmp_path: Path) -> None:
     (contracts / "go.mod").write_text("module causeway.internal/contracts\n\ngo 1.25.0\n")
     await asyncio.to_thread(run, "go", "build", "-o", "example", ".", cwd=program, GOFLAGS="-mod=mod")
 
-    found = Retriever()  # type: ignore[abstract]  # the others are UNIMPLEMENTED
+    retriever = Retriever()  # type: ignore[abstract]  # the other methods are UNIMPLEMENTED
     add = retriever_pb2_grpc.add_RetrieverServiceServicer_to_server
-    server = GrpcServer("127.0.0.1:0", [(RETRIEVER, lambda it: add(found, it))])
+    server = GrpcServer("127.0.0.1:0", [(RETRIEVER, lambda it: add(retriever, it))])
     await server.start()
     process = await asyncio.create_subprocess_exec(
         program / "example",
@@ -104,37 +108,38 @@ async def test_a_program_in_go(tmp_path: Path) -> None:
     )
     try:
         assert process.stdout is not None
-        said = json.loads(await asyncio.wait_for(process.stdout.readline(), 30))
-        assert said["passages"] == ["passage 0", "passage 1"]
-        [asked] = found.asked
-        assert (asked.principal.tenant, list(asked.indexes), asked.top) == ("default", ["handbook"], 2)
-        await _cuts_lines(f"127.0.0.1:{said['port']}")
+        printed = json.loads(await asyncio.wait_for(process.stdout.readline(), 30))
+        assert printed["passages"] == ["passage 0", "passage 1"]
+        [request] = retriever.requests
+        assert (request.principal.tenant, list(request.indexes), request.top) == ("default", ["handbook"], 2)
+        await _check_chunker(f"127.0.0.1:{printed['port']}")
     finally:
         process.kill()
         await process.wait()
         await server.stop(0)
 
 
-async def _cuts_lines(target: str) -> None:
+async def _check_chunker(target: str) -> None:
+    """Check that the chunker at an address ends a chunk after each line."""
     chunkers, ends = Chunkers(), []
     chunker = chunkers.chunker(ChunkerConfig("lines", target), lambda: None)
     ends += chunker.feed("high wäter\nlow", last=False)
     ends += chunker.feed(" water", last=True)
 
-    def ended() -> bool:
+    def has_both_ends() -> bool:
         ends.extend(chunker.feed("", last=False))
         return len(ends) == 2
 
-    await eventually(ended)
+    await eventually(has_both_ends)
     assert ends == [11, 20]
     chunker.close()
     await chunkers.aclose()
 
 
 @pytest.mark.timeout(SECONDS)
-def test_java_compiles(tmp_path: Path) -> None:
-    """The Java classes have the files that their options name, and compile with gRPC's library."""
-    needed("mvn", "javac")
+def test_the_java_classes_compile(tmp_path: Path) -> None:
+    """The Java classes are in the packages that their options name, and compile with the library of gRPC."""
+    require("mvn", "javac")
     machine = {"x86_64": "x86_64", "aarch64": "aarch_64"}[platform.machine()]
     maven = ("mvn", "--quiet", "--batch-mode", f"-Dcontracts={tmp_path / 'java'}")
     run(*maven, "dependency:copy@programs", f"-Dplatform=linux-{machine}", cwd=HERE / "java")

@@ -1,7 +1,7 @@
-"""Valid and invalid requests from the OpenAPI document to every route (`make fuzz`).
+"""Valid and invalid requests, generated from the OpenAPI document, to every route (`make fuzz`).
 
-Clients rely on the document, so that answers must also have its statuses and media types. The services behind the
-gateway are fakes.
+Clients rely on the document. Responses must therefore have statuses, content types and bodies that the document
+describes. The services behind the gateway are fakes.
 """
 
 import asyncio
@@ -27,17 +27,17 @@ from gateway.main import build_app
 from gateway.server.http_server import HttpServer, listen
 from gateway.settings import Settings
 
-# installed in a separate environment, see requirements/fuzz.in
+# Schemathesis has its own environment; see requirements/fuzz.in.
 SCHEMATHESIS = Path(sys.prefix) / "fuzz" / "bin" / "schemathesis"
 EXAMPLES = int(os.environ.get("CAUSEWAY_FUZZ_EXAMPLES", "200"))
 CHECKS = "not_a_server_error,status_code_conformance,content_type_conformance,response_schema_conformance"
-# One answers 501 by its nature, which counts as an error of the server; the other takes lines, of which the tool
-# makes none (the gateway's own tests do).
-EXCEPT = ("/speech", "/api/v2/text/detection/stream-content")
+# The first path always responds with 501, which the tool reports as a server error. The second path reads JSON
+# lines, which the tool cannot generate. The tests of the gateway send such lines.
+EXCLUDED_PATHS = ("/speech", "/api/v2/text/detection/stream-content")
 
 
 def services() -> Services:
-    """Return fakes with an index that has a document."""
+    """Return fake services, with an index that has one document."""
     passage = Passage("p1", "docs", "d1", "guide.pdf", "guide.pdf#page=1", "The ferry leaves at nine.", 0.5)
     retriever, indexes = FakeRetriever({"docs": [passage]}), FakeIndexes({"docs": {}})
     ingest = FakeIngest()
@@ -65,7 +65,7 @@ def services() -> Services:
 
 @pytest.fixture
 async def url() -> AsyncIterator[str]:
-    """Start the gateway without a log, because a line for each request would take longer than its answer."""
+    """Start the gateway, and yield its URL. It writes no log, because the log lines would take most of the time."""
     structlog.configure(wrapper_class=structlog.make_filtering_bound_logger(logging.CRITICAL))
     with contextlib.closing(listen("127.0.0.1", 0)) as listener:
         settings = Settings(default_index="docs", max_body_bytes=100_000, upload_timeout=1, index_timeout=1)
@@ -78,12 +78,12 @@ async def url() -> AsyncIterator[str]:
 
 
 @pytest.mark.timeout(0)  # the duration depends on the number of examples
-async def test_no_route_is_worse_than_a_refusal(url: str, tmp_path: Path) -> None:
-    """No answer has a status of 500 or above, or one that the document does not have."""
+async def test_responses_conform_to_the_document(url: str, tmp_path: Path) -> None:
+    """No response has a status of 500 or higher, and every response conforms to the document."""
     process = await asyncio.create_subprocess_exec(
         *(SCHEMATHESIS, "run", f"{url}/openapi.json", "--checks", CHECKS, "--max-examples", str(EXAMPLES)),
         *("--phases", "examples,coverage,fuzzing"),
-        *(word for path in EXCEPT for word in ("--exclude-path", path)),
+        *(word for path in EXCLUDED_PATHS for word in ("--exclude-path", path)),
         *("--continue-on-failure", "--warnings", "off", "--no-color"),
         cwd=tmp_path,  # the tool writes files into its working directory
     )

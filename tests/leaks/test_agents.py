@@ -1,7 +1,7 @@
-"""Secrets in the texts that agents read from the whole gateway with the real guardrails service.
+"""Agents read no secrets from the gateway, which runs with the real guardrails service.
 
 With CAUSEWAY_LEAKS=all, which `make test-leaks` sets, the tests read a document in parts that begin and end at
-every place of each secret. Otherwise they use one place.
+every position inside each secret. Otherwise they use one position.
 """
 
 import contextlib
@@ -59,24 +59,24 @@ HEADERS = {"accept": "application/json, text/event-stream"}
 
 
 class World:
-    """The gateway with a document and a model that contain a secret."""
+    """A gateway, and the content of its document and of its model's answer."""
 
     def __init__(self, client: httpx.AsyncClient, generator: FakeGenerator, retriever: FakeRetriever) -> None:
         self._client = client
         self.generator = generator
         self._retriever = retriever
 
-    def holds(self, secret: str) -> None:
-        """Put a secret into the document."""
+    def set_document(self, secret: str) -> None:
+        """Set the document to a text that contains the secret."""
         self._retriever.indexes["docs"] = [replace(PASSAGE, text=BEFORE + secret + AFTER)]
 
-    def says(self, secret: str) -> None:
-        """Let the model say the secret, one character at a time."""
+    def set_answer(self, secret: str) -> None:
+        """Set the model's answer to a text that contains the secret, with one token for each character."""
         words = [[Delta(0, each)] for each in BEFORE + secret + AFTER]
         self.generator.script = [[Start(b'{"id":"x","model":"m"}')], *words, [Finish(0, "stop"), Usage(1, 1)]]
 
-    async def asks(self, mount: str, method: str, **params: Any) -> tuple[str, dict[str, Any]]:
-        """Return everything that a client reads, and the last message."""
+    async def send(self, mount: str, method: str, **params: Any) -> tuple[str, dict[str, Any]]:
+        """Send a request, and return all text that the client receives, and the last message."""
         message = {"jsonrpc": "2.0", "id": 1, "method": method, "params": params}
         response = await self._client.post(f"/{mount}/mcp", json=message, headers=HEADERS)
         assert response.status_code == 200, response.text
@@ -86,10 +86,10 @@ class World:
             return "\n".join(lines), json.loads(lines[-1])
         return text, json.loads(text)
 
-    async def calls(self, mount: str, name: str, **arguments: Any) -> tuple[str, dict[str, Any]]:
-        """Return everything that a client reads of a tool's call, and its result."""
+    async def call_tool(self, mount: str, name: str, **arguments: Any) -> tuple[str, dict[str, Any]]:
+        """Call a tool, and return all text that the client receives, and the result."""
         meta = {"_meta": {"progressToken": 1}} if name == "ask" else {}
-        text, answer = await self.asks(mount, "tools/call", name=name, arguments=arguments, **meta)
+        text, answer = await self.send(mount, "tools/call", name=name, arguments=arguments, **meta)
         return text, answer["result"]
 
 
@@ -128,7 +128,7 @@ async def world(tmp_path_factory: pytest.TempPathFactory) -> AsyncIterator[World
     structlog.reset_defaults()
 
 
-async def test_every_tool_is_tried() -> None:
+async def test_every_tool_is_tested() -> None:
     """These tests cover every tool that returns texts."""
     assert {each.name for each in DEFINITIONS} - {"list_indexes"} == {"search", "fetch", "ask"}
 
@@ -136,71 +136,71 @@ async def test_every_tool_is_tried() -> None:
 @SIDE
 @SECRET
 async def test_passages(world: World, side: str, secret: str) -> None:
-    """A search returns a passage unchanged if the action is to report, redacted if it is to redact, and not at all
-    if it is to block.
+    """A search returns a passage unchanged with the action report, redacted with redact, and not at all with
+    block.
     """
-    world.holds(secret)
-    text, result = await world.calls(f"{side}-report", "search", query="note")
+    world.set_document(secret)
+    text, result = await world.call_tool(f"{side}-report", "search", query="note")
     assert secret in text
-    text, result = await world.calls(f"{side}-redact", "search", query="note")
+    text, result = await world.call_tool(f"{side}-redact", "search", query="note")
     [found] = result["structuredContent"]["results"]
     assert (found["text"], secret in text) == (f"{BEFORE}[REDACTED]{AFTER}", False)
-    text, result = await world.calls(f"{side}-block", "search", query="note")
+    text, result = await world.call_tool(f"{side}-block", "search", query="note")
     assert (result["structuredContent"], secret in text) == ({"results": []}, False)
 
 
 @SIDE
 @SECRET
 async def test_documents_in_parts(world: World, side: str, secret: str) -> None:
-    """A part of a document contains no piece of the secret, wherever it begins and ends. This holds for the tool
-    and the resource.
+    """A part of a document contains no piece of the secret, for every begin and end of the part. This holds for the
+    tool and the resource.
     """
-    world.holds(secret)
-    places = range(len(BEFORE), len(BEFORE) + len(secret))
-    tried = places if ALL else [len(BEFORE) + len(secret) // 2]
-    for at in tried:
+    world.set_document(secret)
+    positions = range(len(BEFORE), len(BEFORE) + len(secret))
+    tested = positions if ALL else [len(BEFORE) + len(secret) // 2]
+    for at in tested:
         for offset, length in ((0, at), (at, 100), (at, 1), (max(at - 2, 0), 4)):
-            _, result = await world.calls(f"{side}-redact", "fetch", id="docs/d", offset=offset, length=length)
+            _, result = await world.call_tool(f"{side}-redact", "fetch", id="docs/d", offset=offset, length=length)
             shown = result["structuredContent"]["text"]
             assert not set(pieces(secret)) & set(pieces(shown)), (offset, length, shown)
-            _, result = await world.calls(f"{side}-block", "fetch", id="docs/d", offset=offset, length=length)
+            _, result = await world.call_tool(f"{side}-block", "fetch", id="docs/d", offset=offset, length=length)
             assert (result["isError"], result["content"][0]["text"]) == (True, MESSAGE)
             uri = f"causeway://docs/d?offset={offset}&length={length}"
-            _, answer = await world.asks(f"{side}-redact", "resources/read", uri=uri)
+            _, answer = await world.send(f"{side}-redact", "resources/read", uri=uri)
             assert not set(pieces(secret)) & set(pieces(answer["result"]["contents"][0]["text"]))
-            _, answer = await world.asks(f"{side}-block", "resources/read", uri=uri)
+            _, answer = await world.send(f"{side}-block", "resources/read", uri=uri)
             assert answer["error"]["message"] == MESSAGE
 
 
 def pieces(text: str) -> list[str]:
-    """Return the parts of three characters that contain a digit or an @."""
+    """Return all substrings of three characters that contain a digit or an @."""
     found = [text[at : at + 3] for at in range(len(text) - 2)]
     return [each for each in found if any(character in "0123456789@" for character in each)]
 
 
 @SECRET
 async def test_answers(world: World, secret: str) -> None:
-    """Neither the result nor the progress of an answer contains what the output detectors remove."""
-    world.holds("nothing")
-    world.says(secret)
-    text, result = await world.calls("output-report", "ask", question="What?")
+    """Neither the result nor the progress messages of an answer contain text that the output detectors remove."""
+    world.set_document("nothing")
+    world.set_answer(secret)
+    text, result = await world.call_tool("output-report", "ask", question="What?")
     assert result["structuredContent"]["answer"] == BEFORE + secret + AFTER
-    text, result = await world.calls("output-redact", "ask", question="What?")
+    text, result = await world.call_tool("output-redact", "ask", question="What?")
     assert result["structuredContent"]["answer"] == f"{BEFORE}[REDACTED]{AFTER}"
     assert not set(pieces(secret)) & set(pieces(text))
-    text, result = await world.calls("output-block", "ask", question="What?")
+    text, result = await world.call_tool("output-block", "ask", question="What?")
     assert (result["isError"], result["content"]) == (True, [{"type": "text", "text": MESSAGE}])
     assert not set(pieces(secret)) & set(pieces(text))
 
 
 @SECRET
 async def test_citations(world: World, secret: str) -> None:
-    """A cited passage is shown as the context detectors leave it."""
-    world.holds(secret)
+    """A citation has the text of its passage after the context detectors have changed it."""
+    world.set_document(secret)
     world.generator.script = FakeGenerator.words("So it is [a.md].")
-    text, result = await world.calls("context-redact", "ask", question="What?")
+    text, result = await world.call_tool("context-redact", "ask", question="What?")
     [citation] = result["structuredContent"]["citations"]
     assert (citation["text"], secret in text) == (f"{BEFORE}[REDACTED]{AFTER}", False)
     assert secret not in repr(world.generator.prompts[-1])
-    text, result = await world.calls("context-block", "ask", question="What?")
+    text, result = await world.call_tool("context-block", "ask", question="What?")
     assert (result["structuredContent"]["citations"], secret in text) == ([], False)

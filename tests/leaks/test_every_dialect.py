@@ -1,9 +1,9 @@
-"""Secrets in the answers of every dialect of the whole gateway with the real guardrails service.
+"""No answer of any dialect contains a secret. The gateway runs with the real guardrails service.
 
-The only exception from redaction is the name of a passage that the answer cites as ``[name]``.
+The detectors do not redact the name of a passage that the answer cites as ``[name]``.
 
-With CAUSEWAY_LEAKS=all, which `make test-leaks` sets, the tests try every single cut inside each secret. Otherwise
-they try one cut. They always try one token for each character.
+With CAUSEWAY_LEAKS=all, which `make test-leaks` sets, the tests split the answer into two tokens at every position
+inside each secret. Otherwise they use one position. They always also use one token for each character.
 """
 
 import asyncio
@@ -81,12 +81,12 @@ PROFILES = (
     )
 )
 PASSAGE = Passage("p", "docs", "d", "a.md", "a.md", "What the harbour knows.", 1.0, dense_score=0.9)
-ASKED = [{"role": "user", "content": "What do you know?"}]
+QUESTION = [{"role": "user", "content": "What do you know?"}]
 
 
 @dataclass(frozen=True)
-class Way:
-    """A route with its form of a request."""
+class Route:
+    """A route, and the members that each request to it has."""
 
     path: str
     stream: bool
@@ -94,35 +94,35 @@ class Way:
 
     @property
     def orchestrator(self) -> bool:
-        """Whether it is a route of the guardrails orchestrator."""
+        """Return whether this is a route of the guardrails orchestrator."""
         return self.path.startswith("/api/v2/")
 
     @property
     def text(self) -> bool:
-        """Whether the request is a prompt and the answer a text."""
+        """Return whether the request has a prompt instead of messages, and the answer has a text."""
         return self.path.startswith("/api/v2/text/") or self.path == "/v1/completions"
 
     @property
     def responses(self) -> bool:
-        """Whether it is a route of the Responses API."""
+        """Return whether this is a route of the Responses API."""
         return self.path.startswith("/v1/responses")
 
     @property
     def openai(self) -> bool:
-        """Whether answers have OpenAI's form, and the body of a request has its detectors."""
+        """Return whether answers have OpenAI's format, and a request names its detectors at the top of its body."""
         return self.orchestrator or self.path.startswith(("/v1/", "/openai/"))
 
-    def detecting(self, asked: dict[str, Any]) -> dict[str, Any]:
-        """Return the members of a body that ask for detectors."""
-        return {"detectors": asked} if self.openai else {"context": {"overrides": {"detectors": asked}}}
+    def with_detectors(self, detectors: dict[str, Any]) -> dict[str, Any]:
+        """Return the members of a body that name detectors."""
+        return {"detectors": detectors} if self.openai else {"context": {"overrides": {"detectors": detectors}}}
 
     def body(self, messages: list[dict[str, str]], more: dict[str, Any]) -> dict[str, Any]:
-        """Return a request with these messages."""
+        """Return a request body with these messages and more members."""
         if self.responses:
             return {"input": [item for each in messages for item in items_of(each)], **dict(self.more), **more}
         text = self.path.startswith(("/api/v2/text/", "/v1/completions"))
-        said = {"prompt": messages[-1]["content"]} if text else {"messages": messages}
-        return {**said, **dict(self.more), **more}
+        content = {"prompt": messages[-1]["content"]} if text else {"messages": messages}
+        return {**content, **dict(self.more), **more}
 
 
 def items_of(message: dict[str, Any]) -> list[dict[str, Any]]:
@@ -130,16 +130,16 @@ def items_of(message: dict[str, Any]) -> list[dict[str, Any]]:
     calls = message.get("tool_calls", ())
     if message["role"] == "tool":
         return [{"type": "function_call_output", "call_id": message["tool_call_id"], "output": message["content"]}]
-    said = message["content"]
-    if isinstance(said, list):
-        said = [{"type": "input_text", "text": part["text"]} for part in said]
-    spoken = [{"role": message["role"], "content": said}] if said else []
-    return [*spoken, *({"type": "function_call", "call_id": each["id"], **each["function"]} for each in calls)]
+    content = message["content"]
+    if isinstance(content, list):
+        content = [{"type": "input_text", "text": part["text"]} for part in content]
+    texts = [{"role": message["role"], "content": content}] if content else []
+    return [*texts, *({"type": "function_call", "call_id": each["id"], **each["function"]} for each in calls)]
 
 
-def ways() -> list[Way]:
+def routes() -> list[Route]:
     found = [
-        Way(path, stream, (("stream", stream), *index))
+        Route(path, stream, (("stream", stream), *index))
         for path in (
             "/v1/chat/completions",
             "/v1/completions",
@@ -150,28 +150,28 @@ def ways() -> list[Way]:
         for index in ((), (("index_name", "docs"),))
     ]
     found += [
-        Way(f"/api/v2/{path}/completions-detection", stream, (("model", "m"), ("stream", stream), *index))
+        Route(f"/api/v2/{path}/completions-detection", stream, (("model", "m"), ("stream", stream), *index))
         for stream in (False, True)
         for path, index in (("chat", ()), ("chat", (("index_name", "docs"),)), ("text", ()))
     ]
     for path in Stages().fixed():
         if path.endswith("/stream"):
-            found.append(Way(path, stream=True))
+            found.append(Route(path, stream=True))
         elif path.startswith(("/2024-01/", "/2024-01-28/")):
-            found += [Way(path, stream, (("stream", stream),)) for stream in (False, True)]
+            found += [Route(path, stream, (("stream", stream),)) for stream in (False, True)]
         else:
-            found.append(Way(path, stream=False))
+            found.append(Route(path, stream=False))
     return found
 
 
-def everywhere() -> list[Way]:
-    """Return all routes, including those that only some tests can read."""
-    return [*ways(), GENERATION, COMPACTION]
+def all_routes() -> list[Route]:
+    """Return all routes, including those whose answers have a special form."""
+    return [*routes(), GENERATION, COMPACTION]
 
 
 @dataclass
 class World:
-    """The gateway, and the model behind it."""
+    """The gateway, its fakes, and the keys of encrypted content."""
 
     app: ASGIApp
     generator: FakeGenerator
@@ -179,21 +179,25 @@ class World:
     responses: FakeResponses
     keys: ContentKeys
 
-    async def asks(self, way: Way, mount: str, tokens: Sequence[str], **more: Any) -> tuple[int, bytes]:
-        """Return the status and the bytes of the answer if the model says these tokens."""
+    async def ask(self, route: Route, mount: str, tokens: Sequence[str], **more: Any) -> tuple[int, bytes]:
+        """Send a request, and return the status and the bytes of the answer. The model generates the given
+        tokens.
+        """
         script: list[Any] = [[Start(b'{"id":"x","model":"m"}')], *([Delta(0, token)] for token in tokens)]
-        return await self.answers(way, mount, [*script, [Finish(0, "stop"), Usage(1, 1)]], **more)
+        return await self.ask_with_events(route, mount, [*script, [Finish(0, "stop"), Usage(1, 1)]], **more)
 
-    async def answers(self, way: Way, mount: str, script: list[Any], **more: Any) -> tuple[int, bytes]:
-        """Return the status and the bytes of the answer if the model server sends these events."""
+    async def ask_with_events(self, route: Route, mount: str, script: list[Any], **more: Any) -> tuple[int, bytes]:
+        """Send a request, and return the status and the bytes of the answer. The model server sends the given
+        events.
+        """
         self.generator.script = script
-        body = json.dumps(way.body(more.pop("messages", ASKED), more)).encode()
+        body = json.dumps(route.body(more.pop("messages", QUESTION), more)).encode()
         scope = {
             "type": "http",
             "http_version": "1.1",
             "scheme": "http",
             "method": "POST",
-            "path": f"/{mount}{way.path}",
+            "path": f"/{mount}{route.path}",
             "raw_path": b"",
             "query_string": b"",
             "headers": [(b"content-type", b"application/json"), (b"host", b"localhost")],
@@ -218,7 +222,7 @@ class World:
 
 
 async def _no_embedder() -> Embedder:
-    raise AssertionError("there is nothing to embed")
+    raise AssertionError("the test needs no embeddings")
 
 
 @pytest_asyncio.fixture(scope="module", loop_scope="module")
@@ -247,7 +251,7 @@ async def world(tmp_path_factory: pytest.TempPathFactory) -> AsyncIterator[World
         )
         generator = FakeGenerator()
         retriever = FakeRetriever({"docs": [PASSAGE]})
-        # The chats call no other services than these.
+        # The chats call only these services.
         others = {each.name: object() for each in fields(Services) if each.default is each.default_factory}
         known = {
             "retriever": retriever,
@@ -265,16 +269,16 @@ async def world(tmp_path_factory: pytest.TempPathFactory) -> AsyncIterator[World
     structlog.reset_defaults()
 
 
-def objects(way: Way, body: bytes) -> list[Any]:
-    """Return the JSON objects of an answer, which must be complete."""
-    if not way.stream:
+def objects(route: Route, body: bytes) -> list[Any]:
+    """Return the JSON objects of an answer, and check that the answer is complete."""
+    if not route.stream:
         return [json.loads(body)]
     text = body.decode()
-    if way.responses:
+    if route.responses:
         *events, rest = text.split("\n\n")
         assert rest == ""
         return [json.loads(event.partition("\ndata: ")[2]) for event in events]
-    if way.openai:
+    if route.openai:
         *events, done, rest = text.split("\n\n")
         assert (done, rest) == ("data: [DONE]", "")
         return [json.loads(event.removeprefix("data: ")) for event in events]
@@ -282,12 +286,12 @@ def objects(way: Way, body: bytes) -> list[Any]:
     return [json.loads(line) for line in text.splitlines()]
 
 
-def shown(way: Way, body: bytes) -> str:
+def shown(route: Route, body: bytes) -> str:
     """Return the text that the client shows."""
     texts = []
-    for each in objects(way, body):
-        if way.responses:
-            texts.append(text_of_response(way, each))
+    for each in objects(route, body):
+        if route.responses:
+            texts.append(text_of_response(route, each))
             continue
         assert "error" not in each
         inside = each["choices"][0] if each.get("choices") else each
@@ -296,126 +300,134 @@ def shown(way: Way, body: bytes) -> str:
     return "".join(texts)
 
 
-def text_of_response(way: Way, said: Any) -> str:
+def text_of_response(route: Route, value: Any) -> str:
     """Return the text of a complete response, or of an event."""
-    if way.stream:
-        return said["delta"] if said["type"] == "response.output_text.delta" else ""
-    assert said["error"] is None
-    parts = (part for item in said["output"] if item["type"] == "message" for part in item["content"])
+    if route.stream:
+        return value["delta"] if value["type"] == "response.output_text.delta" else ""
+    assert value["error"] is None
+    parts = (part for item in value["output"] if item["type"] == "message" for part in item["content"])
     return "".join(part["text"] for part in parts)
 
 
-def ends(way: Way, body: bytes) -> set[str]:
+def ends(route: Route, body: bytes) -> set[str]:
     """Return the reasons for the end of the answer, from finish reasons or the last thoughts."""
-    said = set()
-    if way.responses:
-        last = objects(way, body)[-1]
-        last = last["response"] if way.stream else last
+    reasons = set()
+    if route.responses:
+        last = objects(route, body)[-1]
+        last = last["response"] if route.stream else last
         return {(last["incomplete_details"] or {}).get("reason", "stop")}
-    for each in objects(way, body):
+    for each in objects(route, body):
         inside = each["choices"][0] if each.get("choices") else each
-        said |= {inside.get("finish_reason")} if isinstance(inside.get("finish_reason"), str) else set()
+        reasons |= {inside.get("finish_reason")} if isinstance(inside.get("finish_reason"), str) else set()
         context = inside.get("context") or inside.get("message", {}).get("context") or {}
-        said |= {each["description"] for each in context.get("thoughts", ()) if each["title"] == "Answer"}
-    return said
+        reasons |= {each["description"] for each in context.get("thoughts", ()) if each["title"] == "Answer"}
+    return reasons
 
 
 def tokens(secret: str) -> list[list[str]]:
-    """Return the answer in one token for each character, and in two tokens for each cut inside the secret."""
+    """Return an answer that contains the secret, split into tokens in several ways: one token for each character,
+    and two tokens for each cut inside the secret.
+    """
     at = [len(BEFORE) + cut for cut in range(1, len(secret))]
     text = BEFORE + secret + AFTER
     cuts = at if ALL else at[len(at) // 2 :][:1]
     return [list(text), *([text[:cut], text[cut:]] for cut in cuts)]
 
 
-def name_of(parameter: Way | str) -> str:
+def name_of(parameter: Route | str) -> str:
     """Return the id of a test's parameter."""
     if isinstance(parameter, str):
         return parameter
     return f"{parameter.path} {'stream' if parameter.stream else 'unary'} {dict(parameter.more)}"
 
 
-def over(found: Sequence[Way]) -> pytest.MarkDecorator:
+def over(found: Sequence[Route]) -> pytest.MarkDecorator:
     """Parametrize a test with these routes."""
-    return pytest.mark.parametrize("way", found, ids=name_of)
+    return pytest.mark.parametrize("route", found, ids=name_of)
 
 
-WAYS = over(ways())
+ROUTES = over(routes())
 
 
-# Its answers are unary and have no choices. Each request names a detector of generations.
-GENERATION = Way(
+# The answers of this route are unary and have no choices. Each request names a detector of generations.
+GENERATION = Route(
     "/api/v2/text/generation-detection", stream=False, more=(("model_id", "m"), ("detectors", {"relevance": {}}))
 )
 
-# Its answers contain no readable text of the model.
-COMPACTION = Way("/v1/responses/compact", stream=False, more=(("model", "m"),))
+# The answers of this route contain no readable text of the model.
+COMPACTION = Route("/v1/responses/compact", stream=False, more=(("model", "m"),))
 
 
 async def test_every_chat_route_is_in_the_matrix() -> None:
     """These tests cover every registered dialect."""
     shared = set(Stages().bare())  # paths that several versions share
     registered = {chat.path.replace("{model:path}", "m") for dialect in registrations() for chat in dialect.chats}
-    assert registered - shared == {way.path for way in everywhere()}
+    assert registered - shared == {route.path for route in all_routes()}
 
 
-@WAYS
+@ROUTES
 @pytest.mark.timeout(600)
-async def test_nothing_leaks(world: World, way: Way) -> None:
+async def test_nothing_leaks(world: World, route: Route) -> None:
     """With the action report the answer is complete, with redact it has no secret, and with block it ends before
     the secret in a valid form.
     """
     for secret, mount in itertools.product(SECRETS, ACTIONS):
-        for said in tokens(secret):
-            status, body = await world.asks(way, mount, said)
+        for pieces in tokens(secret):
+            status, body = await world.ask(route, mount, pieces)
             assert status == 200, body
-            text = shown(way, body)
+            text = shown(route, body)
             if mount == "report":
-                assert text == BEFORE + secret + AFTER, (secret, said)
+                assert text == BEFORE + secret + AFTER, (secret, pieces)
             elif mount == "redact":
-                assert text == BEFORE + "[REDACTED]" + AFTER, (secret, said)
+                assert text == BEFORE + "[REDACTED]" + AFTER, (secret, pieces)
             else:
-                assert text.endswith(MESSAGE), (secret, said, body)
-                assert BEFORE.startswith(text.removesuffix(MESSAGE)), (secret, said)
-            assert ends(way, body) == {"content_filter" if mount == "block" else "stop"}
-            assert (secret.encode() in body) is (mount == "report"), "in a member besides the text"
+                assert text.endswith(MESSAGE), (secret, pieces, body)
+                assert BEFORE.startswith(text.removesuffix(MESSAGE)), (secret, pieces)
+            assert ends(route, body) == {"content_filter" if mount == "block" else "stop"}
+            assert (secret.encode() in body) is (mount == "report"), (
+                "another member of the answer contains the secret"
+            )
 
 
 @pytest.mark.parametrize(
-    "way",
-    [each for each in ways() if each.path.startswith("/20") or "index_name" in dict(each.more)],
-    ids=lambda way: f"{way.path} {'stream' if way.stream else 'unary'}",
+    "route",
+    [each for each in routes() if each.path.startswith("/20") or "index_name" in dict(each.more)],
+    ids=lambda route: f"{route.path} {'stream' if route.stream else 'unary'}",
 )
-async def test_a_cited_name_still_opens(world: World, way: Way) -> None:
-    """A redaction leaves the cited name of a passage of the answer, and nothing that only looks like one."""
+async def test_a_cited_name_is_kept(world: World, route: Route) -> None:
+    """A redaction keeps the name of a passage that the answer cites. It does not keep a name of another passage, or
+    a name that is not cited.
+    """
     page = "ann@kelp.org.pdf#page=2"
-    there = world.retriever.indexes["docs"]
+    original = world.retriever.indexes["docs"]
     world.retriever.indexes["docs"] = [replace(PASSAGE, sourcefile="ann@kelp.org.pdf", sourcepage=page)]
     try:
-        for said in (f"[{page}]", f"[bob@kelp.org.pdf#page=2][{page}]", f"ann@kelp.org [{page}]"):
-            text = BEFORE + said + AFTER
+        for name in (f"[{page}]", f"[bob@kelp.org.pdf#page=2][{page}]", f"ann@kelp.org [{page}]"):
+            text = BEFORE + name + AFTER
             expected = text.replace("bob@kelp.org.pdf", "[REDACTED]").replace("ann@kelp.org ", "[REDACTED] ")
             for pieces in ([text], list(text)):
-                status, body = await world.asks(way, "redact", pieces)
-                assert (status, shown(way, body)) == (200, expected)
+                status, body = await world.ask(route, "redact", pieces)
+                assert (status, shown(route, body)) == (200, expected)
     finally:
-        world.retriever.indexes["docs"] = there
+        world.retriever.indexes["docs"] = original
 
 
-@WAYS
-async def test_a_reporting_detector_reveals_no_redacted_text(world: World, way: Way) -> None:
-    """A reporting detector of the client does not reveal the text that the profile's detector replaces."""
-    asked = {"output": {"regex": {"regex": ["[0-9]", "then [0-9-]+ and", "note"]}}}
+@ROUTES
+async def test_a_reporting_detector_reveals_no_redacted_text(world: World, route: Route) -> None:
+    """The findings of a reporting detector of the client do not contain the text that a detector of the profile
+    redacts.
+    """
+    detectors = {"output": {"regex": {"regex": ["[0-9]", "then [0-9-]+ and", "note"]}}}
     pieces = [BEFORE, "123-45", "-6789", AFTER]
-    status, body = await world.asks(way, "redact", pieces, **way.detecting(asked))
-    assert (status, shown(way, body)) == (200, BEFORE + "[REDACTED]" + AFTER)
-    found = [result for each in objects(way, body) for result in results(each)]
-    said = {(each["detection"], each["text"]) for each in found}
-    assert said == {("social_security_number", "[REDACTED]"), ("custom_regex", "note")}
+    status, body = await world.ask(route, "redact", pieces, **route.with_detectors(detectors))
+    assert (status, shown(route, body)) == (200, BEFORE + "[REDACTED]" + AFTER)
+    found = [result for each in objects(route, body) for result in results(each)]
+    findings = {(each["detection"], each["text"]) for each in found}
+    assert findings == {("social_security_number", "[REDACTED]"), ("custom_regex", "note")}
 
 
 def results(each: Any) -> list[Any]:
-    """Return the findings in an object's output."""
+    """Return the findings of output detectors in an object of an answer."""
     each = each.get("response", each)
     inside = each["choices"][0] if each.get("choices") else each
     context = inside.get("context") or inside.get("message", {}).get("context") or each
@@ -423,97 +435,103 @@ def results(each: Any) -> list[Any]:
     return [result for choice in found for result in choice["results"]]
 
 
-@WAYS
+@ROUTES
 @pytest.mark.parametrize("action", ACTIONS)
-async def test_what_a_request_asks_for(world: World, way: Way, action: str) -> None:
-    """The ``detectors`` of a request work like a profile's policy, for answers and for questions."""
+async def test_detectors_of_a_request(world: World, route: Route, action: str) -> None:
+    """The ``detectors`` of a request have the same effect as a policy of a profile, for answers and for
+    questions.
+    """
     detector = {"ban_substrings": {"substrings": ["project tern"], "action": action}}
 
-    status, body = await world.asks(
-        way, "report", [BEFORE, "project", " ter", "n", AFTER], **way.detecting({"output": detector})
+    status, body = await world.ask(
+        route, "report", [BEFORE, "project", " ter", "n", AFTER], **route.with_detectors({"output": detector})
     )
     expected = {"report": "project tern", "redact": "[REDACTED]", "block": ""}[action]
     tail = MESSAGE if action == "block" else AFTER
     # The orchestrator's routes release complete sentences.
-    begin = "" if way.orchestrator and action == "block" else BEFORE
-    assert (status, shown(way, body)) == (200, begin + expected + tail)
-    asked = [{"role": "user", "content": "Where is project tern?"}]
+    begin = "" if route.orchestrator and action == "block" else BEFORE
+    assert (status, shown(route, body)) == (200, begin + expected + tail)
+    messages = [{"role": "user", "content": "Where is project tern?"}]
     world.generator.prompts.clear()
-    status, body = await world.asks(way, "report", ["Here."], **way.detecting({"input": detector}), messages=asked)
+    status, body = await world.ask(
+        route, "report", ["Here."], **route.with_detectors({"input": detector}), messages=messages
+    )
     if action == "block":
-        said = "" if way.orchestrator else MESSAGE
-        assert (status, shown(way, body), world.generator.prompts) == (200, said, [])
+        message = "" if route.orchestrator else MESSAGE
+        assert (status, shown(route, body), world.generator.prompts) == (200, message, [])
     else:
-        assert shown(way, body) == "Here."
+        assert shown(route, body) == "Here."
         [prompt] = world.generator.prompts
         assert ("project tern" in str(prompt)) is (action == "report")
 
 
-@WAYS
+@ROUTES
 @pytest.mark.parametrize("allow", [True, False])
-async def test_a_detector_that_fails(world: World, way: Way, allow: bool) -> None:
-    """``on_error`` decides whether the answer is blocked or goes on with a warning. No text is released without the
-    warning.
+async def test_a_detector_that_fails(world: World, route: Route, allow: bool) -> None:
+    """``on_error`` determines whether the answer is blocked or continues with a warning. No text is released
+    without the warning.
     """
     # The text exceeds the detector's limit of held text, also in a unary answer.
     detector = {"regex": {"regex": ["xx*y"], "action": "block", "on_error": "allow" if allow else "block"}}
-    said = ["Then ", *["x" * 1000] * 40]
-    status, body = await world.asks(way, "report", said, **way.detecting({"output": detector}))
-    if way.orchestrator and not allow:
-        # These routes answer with a status.
+    pieces = ["Then ", *["x" * 1000] * 40]
+    status, body = await world.ask(route, "report", pieces, **route.with_detectors({"output": detector}))
+    if route.orchestrator and not allow:
+        # These routes report the failure as a status.
         assert (status, json.loads(body)["code"], b"Then" in body, b"xx" in body) == (500, 500, False, False)
         return
     assert status == 200
     if allow:
-        assert shown(way, body) == "".join(said)
+        assert shown(route, body) == "".join(pieces)
     else:
-        assert shown(way, body) == "Then " + MESSAGE
-        assert ends(way, body) == {"content_filter"}
+        assert shown(route, body) == "Then " + MESSAGE
+        assert ends(route, body) == {"content_filter"}
     assert b"DETECTOR_ERROR" in body
 
 
-@WAYS
+@ROUTES
 @pytest.mark.parametrize(
     ("action", "on_error", "blocks"),
     [("report", "block", False), ("block", "allow", False), ("block", "block", True)],
 )
-async def test_an_answer_without_passages(world: World, way: Way, action: str, on_error: str, blocks: bool) -> None:
-    """A comparing detector is not called without passages, and the answer says so. The answer is blocked if the
-    detector protects it.
+async def test_an_answer_without_passages(
+    world: World, route: Route, action: str, on_error: str, blocks: bool
+) -> None:
+    """A detector that compares the answer with passages is not called if there are no passages. The answer reports
+    this, and is blocked if the detector protects it.
     """
-    more = way.detecting({"output": {"groundedness": {"action": action, "on_error": on_error}}})
+    more = route.with_detectors({"output": {"groundedness": {"action": action, "on_error": on_error}}})
     world.retriever.indexes["docs"] = []
     try:
-        status, body = await world.asks(way, "report", ["Every nine", " years. Or ten."], **more)
+        status, body = await world.ask(route, "report", ["Every nine", " years. Or ten."], **more)
     finally:
         world.retriever.indexes["docs"] = [PASSAGE]
-    if way.orchestrator and (blocks or "index_name" not in dict(way.more)):
+    if route.orchestrator and (blocks or "index_name" not in dict(route.more)):
         # These routes refuse the detector without an index.
-        said = "no passages" if "index_name" in dict(way.more) else "not supported by this endpoint"
-        assert (status, said in body.decode(), b"nine" in body) == (422, True, False)
+        reason = "no passages" if "index_name" in dict(route.more) else "not supported by this endpoint"
+        assert (status, reason in body.decode(), b"nine" in body) == (422, True, False)
         return
-    assert (status, shown(way, body)) == (200, MESSAGE if blocks else "Every nine years. Or ten.")
-    assert ends(way, body) == {"content_filter" if blocks else "stop"}
+    assert (status, shown(route, body)) == (200, MESSAGE if blocks else "Every nine years. Or ten.")
+    assert ends(route, body) == {"content_filter" if blocks else "stop"}
     assert body.count(b"DETECTOR_NOT_ASKED") == 1
     assert b"DETECTOR_ERROR" not in body
 
 
 STAGES = pytest.mark.parametrize(
-    "way", [way for way in ways() if not way.openai], ids=lambda way: f"{way.path} {way.stream}"
+    "route", [route for route in routes() if not route.openai], ids=lambda route: f"{route.path} {route.stream}"
 )
 
 
 @STAGES
 @pytest.mark.parametrize("mount", ["redact", "block"])
-async def test_follow_ups_and_queries_are_judged(world: World, way: Way, mount: str) -> None:
+async def test_detectors_judge_follow_up_questions_and_queries(world: World, route: Route, mount: str) -> None:
     """The detectors also judge follow-up questions and search queries of the model."""
     context = {"overrides": {"suggest_followup_questions": True, "query_rewriting": True}}
-    messages = [{"role": "user", "content": "Who?"}, {"role": "assistant", "content": "Ann."}, *ASKED]
-    if not way.path.endswith("/ask"):
-        # The model rewrites no query without an earlier turn.
+    messages = [{"role": "user", "content": "Who?"}, {"role": "assistant", "content": "Ann."}, *QUESTION]
+    if not route.path.endswith("/ask"):
+        # Without an earlier turn, the gateway does not ask the model for a query.
         world.generator.scripts.append(FakeGenerator.words("owner of ", SECRETS[0]))
-    said = ["Yes.", "\n<<Is 123-4", "5-6789 hers?>>", "<<When?>>"]
-    status, body = await world.asks(way, mount, said, context=context, messages=messages)
+    pieces = ["Yes.", "\n<<Is 123-4", "5-6789 hers?>>", "<<When?>>"]
+    status, body = await world.ask(route, mount, pieces, context=context, messages=messages)
     assert status == 200
     assert not world.generator.scripts
     assert SECRETS[0].encode() not in body
@@ -523,14 +541,14 @@ async def test_follow_ups_and_queries_are_judged(world: World, way: Way, mount: 
 
 # --- the matrix: dialect x stream or unary x place or role x action -----------------------------------------------
 
-EVERYWHERE = over(everywhere())
+ALL_ROUTES = over(all_routes())
 SECRET = SECRETS[0]
 START = Start(b'{"id":"x","model":"m"}')
 END: list[Any] = [Finish(0, "stop"), Usage(1, 1)]
 
 
 def beside(members: dict[str, Any]) -> Delta:
-    """Return an event with members of the delta."""
+    """Return an event that has members of a delta, but no text."""
     return Delta(0, "", json.dumps(members).encode())
 
 
@@ -540,13 +558,13 @@ def called(arguments: str) -> Delta:
 
 
 def alternative(token: str) -> Delta:
-    """Return a word with a token among its log probabilities."""
+    """Return an event with a word that has the token as an alternative in its log probabilities."""
     probable = {"token": " yes", "top_logprobs": [{"token": token, "bytes": [ord(token)]}]}
     return Delta(0, " yes", b"", json.dumps({"logprobs": {"content": [probable]}}).encode())
 
 
 def halves(text: str) -> tuple[str, str]:
-    """Cut a text inside the secret."""
+    """Split a text inside the secret."""
     at = text.index(SECRET) + 4
     return text[:at], text[at:]
 
@@ -591,7 +609,7 @@ PLACES: dict[str, list[Any]] = {
         [START, Delta(0, "Yes.", b"", json.dumps({"logprobs": {"content": [{"token": SECRET}]}}).encode())],
         END,
     ],
-    "what could have been said": [[START], *([alternative(each)] for each in SECRET), END],
+    "alternative tokens": [[START], *([alternative(each)] for each in SECRET), END],
     "error text": [UpstreamRejected("refused", status=400, body=json.dumps({"error": {"message": SECRET}}))],
     "plain error text": [UpstreamRejected("refused", status=503, body=f"no {SECRET}")],
     "error in a stream": [
@@ -606,9 +624,9 @@ PLACES: dict[str, list[Any]] = {
     "whole citations": completion({}, citations=[SECRET]),
     "whole usage": completion({}, usage={"prompt_tokens": 1, "completion_tokens": 1, "note": SECRET}),
     "follow-up": [[START], [Delta(0, f"Yes.\n<<Is it {SECRET}?>>")], END],
-    "put together by a follow-up": [[START], [Delta(0, SECRET[:5] + "<<Why?>>" + SECRET[5:])], END],
+    "joined after a follow-up": [[START], [Delta(0, SECRET[:5] + "<<Why?>>" + SECRET[5:])], END],
 }
-FOLLOWED = ("follow-up", "put together by a follow-up")
+FOLLOWED = ("follow-up", "joined after a follow-up")
 
 
 def texts_of(value: Any, path: tuple[Any, ...] = ()) -> Iterator[tuple[tuple[Any, ...], str]]:
@@ -630,19 +648,19 @@ def texts_of(value: Any, path: tuple[Any, ...] = ()) -> Iterator[tuple[tuple[Any
         yield path, json.dumps(value)
 
 
-def readable(way: Way, body: bytes) -> list[str]:
-    """Return everything that a client can read: each text of an answer, and the joined pieces of a stream."""
-    lines = body.decode().splitlines() if way.stream else [body.decode()]
-    grown: dict[tuple[Any, ...], str] = {}
+def readable(route: Route, body: bytes) -> list[str]:
+    """Return all texts that a client can read: each text of an answer, and the joined pieces of a stream."""
+    lines = body.decode().splitlines() if route.stream else [body.decode()]
+    joined: dict[tuple[Any, ...], str] = {}
     found: list[str] = []
     for line in lines:
-        said = line.removeprefix("data: ")
-        if not said or said == "[DONE]" or said.startswith(("event:", ":")):
+        payload = line.removeprefix("data: ")
+        if not payload or payload == "[DONE]" or payload.startswith(("event:", ":")):
             continue
-        for path, text in texts_of(json.loads(said)):
+        for path, text in texts_of(json.loads(payload)):
             found.append(text)
-            grown[path] = grown.get(path, "") + text
-    for path, text in grown.items():
+            joined[path] = joined.get(path, "") + text
+    for path, text in joined.items():
         found.append(text)
         if path[-1] in ("arguments", "input"):
             with contextlib.suppress(ValueError):
@@ -651,59 +669,60 @@ def readable(way: Way, body: bytes) -> list[str]:
 
 
 @pytest.mark.parametrize(
-    ("way", "place"),
+    ("route", "place"),
     # Only the RAG chat protocol has follow-up questions.
-    [(way, place) for way in everywhere() for place in PLACES if place not in FOLLOWED or not way.openai],
+    [(route, place) for route in all_routes() for place in PLACES if place not in FOLLOWED or not route.openai],
     ids=name_of,
 )
 @pytest.mark.timeout(600)
-async def test_no_place_of_an_answer_has_the_secret(world: World, way: Way, place: str) -> None:
-    """With the actions redact and block, the secret is nowhere in the answer, whose JSON stays valid."""
+async def test_no_part_of_an_answer_has_the_secret(world: World, route: Route, place: str) -> None:
+    """With the actions redact and block, no part of the answer contains the secret, and its JSON is valid."""
     more = {"context": {"overrides": {"suggest_followup_questions": True}}} if place in FOLLOWED else {}
     for mount in ("redact", "block"):
-        _, body = await world.answers(way, mount, PLACES[place], **more)
-        assert [text for text in readable(way, body) if SECRET in text or "4111111111111111" in text] == [], mount
+        _, body = await world.ask_with_events(route, mount, PLACES[place], **more)
+        assert [text for text in readable(route, body) if SECRET in text or "4111111111111111" in text] == [], mount
         assert body, mount
 
 
 @pytest.mark.parametrize(
-    ("way", "place"),
+    ("route", "place"),
     [
-        (way, place)
-        for way in ways()
+        (route, place)
+        for route in routes()
         for place in ("tool arguments", "whole tool arguments")
-        if way.openai and not (way.text or way.responses or (way.stream and place == "whole tool arguments"))
+        if route.openai
+        and not (route.text or route.responses or (route.stream and place == "whole tool arguments"))
     ],
     ids=name_of,
 )
-async def test_a_finding_in_a_tool_call_is_reported(world: World, way: Way, place: str) -> None:
+async def test_a_finding_in_a_tool_call_is_reported(world: World, route: Route, place: str) -> None:
     """A finding in a tool call is in ``detections`` without a position."""
-    _, body = await world.answers(way, "block", PLACES[place])
-    found = [result for each in objects(way, body) for result in results(each)]
+    _, body = await world.ask_with_events(route, "block", PLACES[place])
+    found = [result for each in objects(route, body) for result in results(each)]
     assert "social_security_number" in {each["detection"] for each in found}
     assert all("start" not in each for each in found)
     assert b"UNSUITABLE_OUTPUT" in body
 
 
 @pytest.mark.parametrize(
-    ("way", "place"),
+    ("route", "place"),
     [
-        (way, place)
-        for way in ways()
+        (route, place)
+        for route in routes()
         for place in ("text", "tool arguments", "reasoning", "top-level member", "error text")
-        if way.openai
-        and not (way.path == "/v1/completions" and place in ("tool arguments", "reasoning"))
-        and not (way.responses and place == "top-level member")
+        if route.openai
+        and not (route.path == "/v1/completions" and place in ("tool arguments", "reasoning"))
+        and not (route.responses and place == "top-level member")
     ],
     ids=name_of,
 )
-async def test_what_only_reports_changes_nothing(world: World, way: Way, place: str) -> None:
+async def test_reporting_detectors_change_nothing(world: World, route: Route, place: str) -> None:
     """Detectors that only report do not remove the secret from the answer."""
-    _, body = await world.answers(way, "report", PLACES[place])
-    assert any(SECRET in text for text in readable(way, body))
+    _, body = await world.ask_with_events(route, "report", PLACES[place])
+    assert any(SECRET in text for text in readable(route, body))
 
 
-OWN = {
+MODEL_MESSAGE = {
     "role": "assistant",
     "content": None,
     "refusal": f"No {SECRET}.",
@@ -713,39 +732,42 @@ OWN = {
 }
 
 
-@over([way for way in everywhere() if way.openai and not way.stream and not way.responses])
-async def test_an_answer_in_one_piece_is_the_model_servers_own(world: World, way: Way) -> None:
-    """A unary request asks the model server for no stream, and reporting detectors change no part of its answer."""
+@over([route for route in all_routes() if route.openai and not route.stream and not route.responses])
+async def test_a_unary_answer_keeps_the_model_servers_members(world: World, route: Route) -> None:
+    """For a unary request, the gateway requests no stream from the model server. Reporting detectors change no part
+    of the answer.
+    """
     content = [{"type": "text", "text": each} for each in halves(SECRET)]
-    for message in (OWN, OWN | {"content": content}):
-        said = completion(message, vendor=None)
-        if way.text and way.path.startswith("/api/"):
-            said = [
+    for message in (MODEL_MESSAGE, MODEL_MESSAGE | {"content": content}):
+        events = completion(message, vendor=None)
+        if route.text and route.path.startswith("/api/"):
+            events = [
                 [Completion(json.dumps({"choices": [{"index": 0, "text": SECRET, "logprobs": None}]}).encode())]
             ]
         world.generator.prompts.clear()
-        _, body = await world.answers(way, "report", said)
+        _, body = await world.ask_with_events(route, "report", events)
         [prompt] = world.generator.prompts
         assert (prompt.in_one_piece, prompt.passthrough_json) == (True, b"")
-        [event] = said[0]
+        [event] = events[0]
         own, answered = json.loads(event.raw_json), json.loads(body)
-        if way == GENERATION:
+        if route == GENERATION:
             assert answered["generated_text"] == SECRET
-        elif way.path == "/v1/completions":
-            assert answered["choices"][0]["text"] == ("" if message is OWN else SECRET)
+        elif route.path == "/v1/completions":
+            assert answered["choices"][0]["text"] == ("" if message is MODEL_MESSAGE else SECRET)
             assert answered["usage"] == own["usage"]
         else:
             assert {name: answered[name] for name in own} == own
 
 
-SAID: dict[str, dict[str, Any]] = {
-    role: {"messages": [{"role": role, "content": f"It is {SECRET}."}, *ASKED]} for role in ("system", "developer")
+REQUESTS: dict[str, dict[str, Any]] = {
+    role: {"messages": [{"role": role, "content": f"It is {SECRET}."}, *QUESTION]}
+    for role in ("system", "developer")
 }
-SAID |= {
+REQUESTS |= {
     "user": {"messages": [{"role": "user", "content": f"Is it {SECRET}?"}]},
     "tool": {
         "messages": [
-            *ASKED,
+            *QUESTION,
             {
                 "role": "assistant",
                 "content": None,
@@ -754,16 +776,16 @@ SAID |= {
             {"role": "tool", "tool_call_id": "c", "content": SECRET},
         ]
     },
-    "function": {"messages": [*ASKED, {"role": "function", "name": "f", "content": SECRET}]},
-    "earlier assistant": {"messages": [*ASKED, {"role": "assistant", "content": SECRET}, *ASKED]},
+    "function": {"messages": [*QUESTION, {"role": "function", "name": "f", "content": SECRET}]},
+    "earlier assistant": {"messages": [*QUESTION, {"role": "assistant", "content": SECRET}, *QUESTION]},
     "earlier call": {
         "messages": [
-            *ASKED,
+            *QUESTION,
             {"role": "assistant", "content": None, "tool_calls": [CALL]},
             {"role": "tool", "tool_call_id": "c", "content": "found"},
         ]
     },
-    "final assistant": {"messages": [*ASKED, {"role": "assistant", "content": SECRET}]},
+    "final assistant": {"messages": [*QUESTION, {"role": "assistant", "content": SECRET}]},
     "two parts": {"messages": [{"role": "user", "content": [{"type": "text", "text": t} for t in halves(SECRET)]}]},
     "prediction": {"prediction": {"type": "content", "content": SECRET}},
     "documents": {"documents": [{"text": SECRET}]},
@@ -772,27 +794,31 @@ SAID |= {
 }
 
 
-@EVERYWHERE
-@pytest.mark.parametrize("role", SAID)
-async def test_the_model_gets_no_secret_of_any_role(world: World, way: Way, role: str) -> None:
-    """The model gets no secret of a request in any role. With the action block it is not called."""
-    said = SAID["user" if way.text else role]
+@ALL_ROUTES
+@pytest.mark.parametrize("role", REQUESTS)
+async def test_the_model_gets_no_secret_of_any_role(world: World, route: Route, role: str) -> None:
+    """The prompt of the model contains no secret of a request in any role. With the action block, the model is not
+    called.
+    """
+    members = REQUESTS["user" if route.text else role]
     for mount in ("redact", "block"):
         world.generator.prompts.clear()
-        status, _ = await world.asks(way, mount, ["Yes."], **said)
+        status, _ = await world.ask(route, mount, ["Yes."], **members)
         prompts = repr(world.generator.prompts).replace("\\n", "")
         assert SECRET not in prompts
         assert "".join(halves(SECRET)) not in prompts
-        if role == "user" and way not in (GENERATION, COMPACTION):
+        if role == "user" and route not in (GENERATION, COMPACTION):
             assert (status, bool(world.generator.prompts)) == ((200, mount == "redact"))
 
 
 @pytest.mark.parametrize("mount", ["redact", "block"])
-@pytest.mark.parametrize("said", [*SECRETS], ids=range(len(SECRETS)))
-async def test_no_summary_has_a_secret(world: World, said: str, mount: str) -> None:
-    """The encrypted summary contains the redacted text. With the action block there is no summary."""
-    for tokens_ in tokens(said):
-        status, body = await world.asks(COMPACTION, mount, tokens_)
+@pytest.mark.parametrize("secret", [*SECRETS], ids=range(len(SECRETS)))
+async def test_no_summary_has_a_secret(world: World, secret: str, mount: str) -> None:
+    """The encrypted summary of a conversation contains the redacted text. With the action block, the gateway
+    creates no summary.
+    """
+    for tokens_ in tokens(secret):
+        status, body = await world.ask(COMPACTION, mount, tokens_)
         if mount == "block":
             assert status == 400
             continue
@@ -801,26 +827,30 @@ async def test_no_summary_has_a_secret(world: World, said: str, mount: str) -> N
         assert json.loads(summary or "")["text"] == (BEFORE + "[REDACTED]" + AFTER).strip()
 
 
-@over([way for way in everywhere() if way.openai and way != GENERATION])
-async def test_members_that_no_detector_reads_are_refused(world: World, way: Way) -> None:
-    """With a policy, a request with members that no detector reads is refused, such as a suffix or a template."""
+@over([route for route in all_routes() if route.openai and route != GENERATION])
+async def test_members_that_no_detector_reads_are_refused(world: World, route: Route) -> None:
+    """If the profile has a policy, the gateway refuses a request with members that no detector reads, such as a
+    suffix or a chat template.
+    """
     for name in ("suffix", "chat_template", "prompt_embeds"):
         world.generator.prompts.clear()
-        status, _ = await world.asks(way, "redact", ["Yes."], **{name: SECRET})
-        # These routes refuse the members in any case.
-        refused = 400 if way.responses or (name, way.path) == ("suffix", "/v1/completions") else 403
+        status, _ = await world.ask(route, "redact", ["Yes."], **{name: SECRET})
+        # These routes always refuse these members.
+        refused = 400 if route.responses or (name, route.path) == ("suffix", "/v1/completions") else 403
         assert (status, world.generator.prompts) == (refused, []), name
 
 
 @pytest.mark.parametrize("mount", ["redact", "block"])
-@pytest.mark.parametrize("way", [way for way in ways() if way.responses], ids=lambda way: f"{dict(way.more)}")
-async def test_no_response_is_stored_with_a_secret(world: World, way: Way, mount: str) -> None:
-    """A stored response contains no secret of the model in any place, or of the request in any role."""
+@pytest.mark.parametrize(
+    "route", [route for route in routes() if route.responses], ids=lambda route: f"{dict(route.more)}"
+)
+async def test_no_response_is_stored_with_a_secret(world: World, route: Route, mount: str) -> None:
+    """No part of a stored response contains a secret of the model, or a secret of the request in any role."""
     world.responses.kept.clear()
     for script in PLACES.values():
-        await world.answers(way, mount, script)
-    for said in SAID.values():
-        await world.asks(way, mount, ["Yes."], **said)
+        await world.ask_with_events(route, mount, script)
+    for members in REQUESTS.values():
+        await world.ask(route, mount, ["Yes."], **members)
     kept = [each for own in world.responses.kept.values() for each in own.values()]
     assert len(kept) > len(PLACES) // 2
     written = [json.loads(msgspec.json.encode([each.object, each.items])) for each in kept]
@@ -831,42 +861,42 @@ async def test_no_response_is_stored_with_a_secret(world: World, way: Way, mount
 async def test_no_administrator_reads_a_response(world: World) -> None:
     """An administrator's routes return no texts of responses."""
     world.responses.kept.clear()
-    ways_to_store = [way for way in ways() if way.responses]
-    for way in ways_to_store:
-        await world.asks(way, "report", [SECRET, AFTER], messages=[{"role": "user", "content": SECRET}])
+    storing_routes = [route for route in routes() if route.responses]
+    for route in storing_routes:
+        await world.ask(route, "report", [SECRET, AFTER], messages=[{"role": "user", "content": SECRET}])
     kept = [each for own in world.responses.kept.values() for each in own.values()]
-    assert [SECRET in str([each.object, each.items]) for each in kept] == [True] * len(ways_to_store)
+    assert [SECRET in str([each.object, each.items]) for each in kept] == [True] * len(storing_routes)
     transport = httpx.ASGITransport(world.app)
     async with httpx.AsyncClient(transport=transport, base_url="http://localhost") as client:
         listed = await client.get("/responses")
         shown = [await client.get(f"/responses/{each.id}") for each in kept]
     assert len(listed.json()["responses"]) == len(kept)
-    said = "".join(each.text for each in (listed, *shown))
-    assert [text for text in (SECRET, AFTER, PASSAGE.text) if text in said] == []
+    received = "".join(each.text for each in (listed, *shown))
+    assert [text for text in (SECRET, AFTER, PASSAGE.text) if text in received] == []
 
 
-@over([way for way in everywhere() if not way.text])
-async def test_unknown_roles_are_refused(world: World, way: Way) -> None:
+@over([route for route in all_routes() if not route.text])
+async def test_unknown_roles_are_refused(world: World, route: Route) -> None:
     """A message with an unknown role is refused."""
     for role in ("User", "human", "user "):
         world.generator.prompts.clear()
-        messages = [{"role": role, "content": SECRET}, *ASKED]
-        status, _ = await world.asks(way, "report", ["Yes."], messages=messages)
+        messages = [{"role": role, "content": SECRET}, *QUESTION]
+        status, _ = await world.ask(route, "report", ["Yes."], messages=messages)
         assert (status, world.generator.prompts) == (400, [])
 
 
-# --- the general property -----------------------------------------------------------------------------------------
+# --- random answers -----------------------------------------------------------------------------------------
 
 
-def invented(chance: random.Random) -> list[Any]:
-    """Return a random answer with secrets in random places and pieces."""
+def random_answer(rng: random.Random) -> list[Any]:
+    """Return the events of an answer with secrets in random places and pieces."""
     events: list[Any] = []
-    for _ in range(chance.randint(1, 5)):
-        secret = chance.choice([*SECRETS, "", "12", "3-45"])
-        text = chance.choice(["", "a ", "\n", "9", '"']) + secret + chance.choice(["", " b", "-6789", "."])
-        cuts = sorted(chance.randint(0, len(text)) for _ in range(chance.randint(0, 3)))
+    for _ in range(rng.randint(1, 5)):
+        secret = rng.choice([*SECRETS, "", "12", "3-45"])
+        text = rng.choice(["", "a ", "\n", "9", '"']) + secret + rng.choice(["", " b", "-6789", "."])
+        cuts = sorted(rng.randint(0, len(text)) for _ in range(rng.randint(0, 3)))
         pieces = [text[a:b] for a, b in itertools.pairwise([0, *cuts, len(text)])]
-        place = chance.choice(["text", "reasoning_content", "refusal", "arguments", "start", "member", "finish"])
+        place = rng.choice(["text", "reasoning_content", "refusal", "arguments", "start", "member", "finish"])
         if place == "text":
             events += [Delta(0, piece) for piece in pieces]
         elif place in ("reasoning_content", "refusal"):
@@ -877,13 +907,11 @@ def invented(chance: random.Random) -> list[Any]:
         elif place == "start":
             events.append(Start(json.dumps({"id": "x", "citations": pieces, "note": text}).encode()))
         elif place == "member":
-            events.append(Delta(0, chance.choice(["", "and "]), b"", json.dumps({"note": {"x": text}}).encode()))
-    finish = Finish(
-        0, "stop", json.dumps({"last": chance.choice(SECRETS)}).encode() if chance.random() < 0.3 else b""
-    )
+            events.append(Delta(0, rng.choice(["", "and "]), b"", json.dumps({"note": {"x": text}}).encode()))
+    finish = Finish(0, "stop", json.dumps({"last": rng.choice(SECRETS)}).encode() if rng.random() < 0.3 else b"")
     batches: list[Any] = [[START]]
     for event in [*events, finish, Usage(1, 1)]:
-        if chance.random() < 0.5:
+        if rng.random() < 0.5:
             batches.append([])
         batches[-1].append(event)
     return batches
@@ -900,11 +928,15 @@ async def test_no_detector_finds_anything_in_a_random_answer(world: World) -> No
         secrets(Limits()).make(b"{}"),
         ban_substrings(Limits()).make(b'{"substrings": ["project tern"]}'),
     ]
-    tried = [way for way in ways() if way.openai] if ALL else [way for way in ways() if way.path.startswith("/v1/")]
+    tested = (
+        [route for route in routes() if route.openai]
+        if ALL
+        else [route for route in routes() if route.path.startswith("/v1/")]
+    )
     for seed in range(1500 if ALL else 60):
-        chance = random.Random(seed)
-        way, mount = chance.choice(tried), chance.choice(["redact", "block"])
-        _, body = await world.answers(way, mount, invented(chance))
-        for text in readable(way, body):
+        rng = random.Random(seed)
+        route, mount = rng.choice(tested), rng.choice(["redact", "block"])
+        _, body = await world.ask_with_events(route, mount, random_answer(rng))
+        for text in readable(route, body):
             found = [each for one in made for each in cast("Any", one.detector).detect(text)]
-            assert found == [], (seed, way, mount, text, body)
+            assert found == [], (seed, route, mount, text, body)

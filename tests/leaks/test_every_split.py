@@ -1,9 +1,10 @@
-"""Secrets in every split of a text, with the real detectors and the gateway's guard in one process.
+"""The guard of the gateway releases no secret, for every split of a text into tokens. The detectors run in this
+process.
 
-The only exception from redaction is the cited name of a passage that the caller has received.
+The detectors do not redact the cited name of a passage that the caller has received.
 
-With CAUSEWAY_LEAKS=all, which `make test-leaks` sets, the tests try every split inside each secret of up to 16 code
-points (of longer ones every single and every double cut). Otherwise they try a sample.
+With CAUSEWAY_LEAKS=all, which `make test-leaks` sets, the tests use every split inside each secret of up to 16 code
+points, and every split with at most two cuts inside longer secrets. Otherwise they use a sample.
 """
 
 import asyncio
@@ -38,7 +39,7 @@ from hypothesis import strategies as st
 ALL = os.environ.get("CAUSEWAY_LEAKS") == "all"
 SAMPLE = 60
 MESSAGE = "Withheld."
-LIMITS = Limits(seconds=60)  # a busy machine does not fail the test
+LIMITS = Limits(seconds=60)  # so that the test does not fail on a busy machine
 BEFORE, AFTER = "Nothing of \U0001f511 note, then ", " and e\u0301 so on."
 SECRETS = {
     "ssn": "123-45-6789",
@@ -51,7 +52,7 @@ SECRETS = {
 
 @pytest.fixture(scope="module")
 def workers() -> Iterator[ThreadPool]:
-    """Start the thread that scans long texts."""
+    """Start a pool with one thread, which scans long texts."""
     started = ThreadPool(1)
     yield started
     started.close()
@@ -71,10 +72,10 @@ def rules(action: domain.Action) -> list[Rule]:
 
 
 class SessionWatch:
-    """Implement `ports.Watch` with the service's own session, without a network.
+    """Implements `ports.Watch` with the session of the guardrails service, without a network.
 
     Attributes:
-        cleared: The cleared position by choice.
+        cleared: The position up to which each choice is cleared.
     """
 
     def __init__(self, session: Session, workers: ThreadPool) -> None:
@@ -119,37 +120,37 @@ def _finding(finding: domain.Finding) -> Finding:
 
 
 async def guarded(
-    asked: Sequence[Rule],
+    rules_: Sequence[Rule],
     pieces: Sequence[str],
     workers: ThreadPool,
     chunking: Chunking | None = None,
     names: frozenset[str] = frozenset(),
 ) -> list[Event]:
-    """Return the events behind the guard, and check that no text is released before it is cleared."""
-    watch = SessionWatch(Session(asked, chunking=chunking), workers)
+    """Return the events that the guard releases, and check that it releases no text before the text is cleared."""
+    watch = SessionWatch(Session(rules_, chunking=chunking), workers)
 
     async def model() -> AsyncGenerator[Batch, None]:
         for piece in pieces:
             yield [Delta(0, piece)]
         yield [Finish(0, "stop")]
 
-    protected = any(rule.protects for rule in asked)
+    protected = any(rule.protects for rule in rules_)
     guard = OutputGuard(model(), watch, MESSAGE, protected=protected, chunked=chunking is not None, names=names)
     events: list[Event] = []
     async with contextlib.aclosing(guard.events()) as out:
         async for batch in out:
             events += batch
             if not any(isinstance(event, Detections) for event in events):
-                assert len(said(events).removesuffix(MESSAGE)) <= watch.cleared.get(0, 0)
+                assert len(text_of(events).removesuffix(MESSAGE)) <= watch.cleared.get(0, 0)
     return events
 
 
-def said(events: Sequence[Event]) -> str:
+def text_of(events: Sequence[Event]) -> str:
     return "".join(event.text for event in events if isinstance(event, Delta))
 
 
 def splits(secret: str) -> list[tuple[int, ...]]:
-    """Return the cuts inside a secret."""
+    """Return splits of a secret, each as the positions of its cuts."""
     inside = range(1, len(secret))
     counts = range(len(secret)) if len(secret) <= 16 else range(3)
     every = [cuts for count in counts for cuts in itertools.combinations(inside, count)]
@@ -167,12 +168,14 @@ def pieces_of(secret: str, cuts: tuple[int, ...]) -> list[str]:
 @pytest.mark.parametrize("name", SECRETS)
 @pytest.mark.parametrize("action", [domain.Action.REDACT, domain.Action.BLOCK, domain.Action.REPORT])
 @pytest.mark.timeout(900)
-async def test_no_split_lets_anything_out(name: str, action: domain.Action, workers: ThreadPool) -> None:
-    """In every split, no code point of the secret is released, and the text around it is."""
-    secret, asked = SECRETS[name], rules(action)
+async def test_no_split_releases_the_secret(name: str, action: domain.Action, workers: ThreadPool) -> None:
+    """For every split, no code point of the secret is released with the actions redact and block. The text around
+    it is released, with the action block only the text before it.
+    """
+    secret, rules_ = SECRETS[name], rules(action)
     for cuts in splits(secret):
-        events = await guarded(asked, pieces_of(secret, cuts), workers)
-        text = said(events)
+        events = await guarded(rules_, pieces_of(secret, cuts), workers)
+        text = text_of(events)
         if action is domain.Action.BLOCK:
             assert BEFORE.startswith(text.removesuffix(MESSAGE)), cuts
             assert text.endswith(MESSAGE), cuts
@@ -188,34 +191,34 @@ async def test_no_split_lets_anything_out(name: str, action: domain.Action, work
 @pytest.mark.parametrize("name", SECRETS)
 @pytest.mark.parametrize("action", [domain.Action.REDACT, domain.Action.BLOCK])
 @pytest.mark.timeout(900)
-async def test_a_cited_name_is_the_one_exception(name: str, action: domain.Action, workers: ThreadPool) -> None:
-    """In every split, a redaction leaves the citation of a passage that the caller has received, and nothing that
-    only looks like one. A block leaves nothing.
+async def test_a_cited_name_is_kept(name: str, action: domain.Action, workers: ThreadPool) -> None:
+    """For every split, a redaction keeps the citation of a passage that the caller has received, and redacts
+    similar texts that are no such citation. A block keeps no citation.
     """
-    secret, asked = SECRETS[name], rules(action)
+    secret, rules_ = SECRETS[name], rules(action)
     cited, names = f"[{secret}.pdf#page=2]", frozenset([f"{secret}.pdf#page=2"])
-    alike = [f"[{secret}]", f"[{secret}.pdf#page=3]", f"[{secret}.pdf#page=2", f"{secret}.pdf#page=2]"]
+    similar = [f"[{secret}]", f"[{secret}.pdf#page=3]", f"[{secret}.pdf#page=2", f"{secret}.pdf#page=2]"]
     for cuts in splits(secret):
         inside = [secret[a:b] for a, b in itertools.pairwise([0, *cuts, len(secret)])]
         pieces = [BEFORE + "[", *inside, ".pdf#pa", "ge=2]" + AFTER]
-        events = await guarded(asked, pieces, workers, names=names)
+        events = await guarded(rules_, pieces, workers, names=names)
         if action is domain.Action.BLOCK:
             assert events[-1] == Finish(0, "content_filter"), cuts
-            assert secret not in said(events), cuts
+            assert secret not in text_of(events), cuts
             continue
-        assert said(events) == BEFORE + cited + AFTER, cuts
+        assert text_of(events) == BEFORE + cited + AFTER, cuts
         found = [each for event in events if isinstance(event, Detections) for each in event.findings]
         assert {each.action for each in found} == {Action.REPORT}, cuts
     if action is domain.Action.REDACT:
-        for text in alike:
+        for text in similar:
             for step in (1, 3, 100):
                 pieces = [text[at : at + step] for at in range(0, len(text), step)]
-                events = await guarded(asked, [BEFORE, *pieces, AFTER], workers, names=names)
-                assert secret not in said(events), (text, step)
-                assert said(events).startswith(BEFORE), (text, step)
+                events = await guarded(rules_, [BEFORE, *pieces, AFTER], workers, names=names)
+                assert secret not in text_of(events), (text, step)
+                assert text_of(events).startswith(BEFORE), (text, step)
         both = f"{secret} {cited} {secret}"
-        events = await guarded(asked, list(BEFORE + both + AFTER), workers, names=names)
-        assert said(events) == f"{BEFORE}# {cited} #{AFTER}"
+        events = await guarded(rules_, list(BEFORE + both + AFTER), workers, names=names)
+        assert text_of(events) == f"{BEFORE}# {cited} #{AFTER}"
 
 
 PARTS = ["123-45-678", "4111 1111", "project ter", "ann@", "e\u0301", "\U0001f469\u200d\U0001f4bb"]
@@ -226,7 +229,7 @@ ACTIONS = st.sampled_from([domain.Action.REPORT, domain.Action.REDACT])
 
 @st.composite
 def mixes(draw: st.DrawFn) -> list[Rule]:
-    """Return detectors with different windows: patterns, sentences and the whole text."""
+    """Generate rules whose detectors have different windows: patterns, sentences and the whole text."""
     made: list[Detector | Judge] = [
         *detectors(),
         ScriptedJudge("zz"),
@@ -251,21 +254,24 @@ def is_subsequence(part: str, whole: str) -> bool:
 @example("zzzqq", [], [Rule("0", ScriptedDetector("zq"), domain.Action.REDACT, domain.OnError.BLOCK, "")], None)
 @settings(max_examples=400 if ALL else 60)
 def test_a_stream_equals_the_whole_text(
-    text: str, cuts: list[int], asked: list[Rule], chunking: Chunking | None
+    text: str, cuts: list[int], rules_: list[Rule], chunking: Chunking | None
 ) -> None:
-    """For any text, split and mix of windows, the released text and the findings are those of the whole text."""
+    """For every text, split and mix of windows, the released text and the findings equal those of a check of the
+    whole text.
+    """
     pieces = [
         text[a:b] for a, b in itertools.pairwise([0, *sorted(min(cut, len(text)) for cut in cuts), len(text)])
     ]
 
     async def run() -> None:
         workers = ThreadPool(1)
-        events = await guarded(asked, pieces, workers, chunking)
-        [verdict], _ = await judge([text], asked, domain.DetectionContext(), workers)
+        events = await guarded(rules_, pieces, workers, chunking)
+        [verdict], _ = await judge([text], rules_, domain.DetectionContext(), workers)
         workers.close()
-        assert said(events) == (verdict.redacted_text if verdict.action is domain.Action.REDACT else text)
+        assert text_of(events) == (verdict.redacted_text if verdict.action is domain.Action.REDACT else text)
         found = [each for event in events if isinstance(event, Detections) for each in event.findings]
-        # A finding in a text from which another one was removed has less text than its span.
+        # If another finding was removed from the span of a finding, the text of the finding is shorter than its
+        # span.
         assert all(is_subsequence(each.text, text[each.start : each.end]) for each in found)
         known = [(each.detection.start, each.detection.name, each.action.value) for each in verdict.findings]
         assert sorted(map(repr, known)) == sorted(repr((f.start, f.detection, f.action.value)) for f in found)

@@ -1,7 +1,7 @@
-"""The gateway's own detectors judge exactly as the guardrails service does.
+"""The detectors that run in the gateway give exactly the same results as the guardrails service.
 
-The same pieces go to the service over gRPC and to the detectors in this process. Clearances, verdicts and errors
-must be equal.
+The tests send the same pieces of text to the service over gRPC and to the detectors in the gateway. Clearances,
+verdicts and errors must be equal.
 """
 
 import asyncio
@@ -42,7 +42,7 @@ from servicekit.deadline import Deadline
 from servicekit.errors import CausewayError
 from servicekit.principal import LOCAL
 
-# Small, so that random texts exceed them.
+# The limits are small, so that random texts exceed them.
 LIMITS = JudgingLimits(6000, HoldLimits(24, 40), Limits(held=24, detections=6))
 BESIDE = 1 << 20
 MARKER = 100
@@ -74,8 +74,8 @@ _TEXTS = st.lists(_FRAGMENTS, max_size=4).map("".join)
 
 
 @dataclass(frozen=True)
-class Fed:
-    """A piece; pieces with the number `BESIDE` are beside the choices."""
+class Piece:
+    """A piece of text. A piece with the choice `BESIDE` is data beside the choices."""
 
     choice: int
     text: str
@@ -83,13 +83,13 @@ class Fed:
 
 
 _CHOICES, _LAST = st.sampled_from([0, 0, 0, 1, BESIDE]), st.sampled_from([False, False, True])
-_PIECES = st.lists(st.builds(Fed, _CHOICES, _TEXTS, _LAST), max_size=10)
+_PIECES = st.lists(st.builds(Piece, _CHOICES, _TEXTS, _LAST), max_size=10)
 _CHUNKINGS = st.sampled_from([None, Chunking.MINIMAL, Chunking.SENTENCE])
 
 
 @dataclass
 class Platform:
-    """The service over gRPC, and the gateway's own detectors beside it."""
+    """The guardrails service over gRPC, and the detectors of the gateway."""
 
     loop: asyncio.Runner
     service: GrpcGuardrails
@@ -98,12 +98,13 @@ class Platform:
     workers: ThreadPool
 
     async def prepare(self, detectors: Sequence[Detector]) -> None:
-        """Wait until the gateway can judge with the detectors."""
-        await eventually(lambda: self.shared.ready(detectors) is not None, what="the gateway's own detectors")
+        """Wait until the gateway can run these detectors itself."""
+        await eventually(lambda: self.shared.ready(detectors) is not None, what="the detectors of the gateway")
 
 
 @pytest.fixture(scope="module")
 def platform() -> Iterator[Platform]:
+    """Start the service, and prepare the detectors of the gateway."""
     stack = AsyncExitStack()
 
     async def opened() -> Platform:
@@ -131,7 +132,7 @@ def soon() -> Deadline:
     return Deadline.after(60)
 
 
-Told = Clearance | tuple[type, str, str | None]
+Outcome = Clearance | tuple[type, str, str | None]
 
 
 def _error(error: CausewayError) -> tuple[type, str, str | None]:
@@ -139,14 +140,15 @@ def _error(error: CausewayError) -> tuple[type, str, str | None]:
 
 
 async def clearances(
-    guardrails: Guardrails, detectors: Sequence[Detector], pieces: Sequence[Fed], chunking: Chunking | None
-) -> list[Told]:
+    guardrails: Guardrails, detectors: Sequence[Detector], pieces: Sequence[Piece], chunking: Chunking | None
+) -> list[Outcome]:
     """Return the clearances of each piece, and the error at the end.
 
-    After each piece comes a complete text with a number of its own. Its clearance says that the piece is judged:
-    the service judges pieces together if they arrive together.
+    After each piece, this function feeds a complete empty text with another choice number. When the clearance of
+    this text arrives, the piece before it has been judged. Without this, the service would judge several pieces
+    together.
     """
-    told: list[Told] = []
+    outcomes: list[Outcome] = []
     try:
         async with (
             guardrails.watch(LOCAL, detectors, soon(), chunking=chunking) as watch,
@@ -158,24 +160,24 @@ async def clearances(
                 got += await watch.feed(marker, "", last=True)
                 while not any(each.blocked or each.choice == marker for each in got):
                     got.append(await anext(later))
-                told += got
+                outcomes += got
                 if got[-1].blocked:
-                    return told
+                    return outcomes
             await watch.end()
-            told += [each async for each in later]
+            outcomes += [each async for each in later]
     except CausewayError as error:
-        told.append(_error(error))
-    return told
+        outcomes.append(_error(error))
+    return outcomes
 
 
 @given(st.sampled_from(_SETS), _PIECES, _CHUNKINGS)
 @settings(max_examples=120, deadline=None)
 def test_growing_texts(
-    platform: Platform, detectors: Sequence[Detector], pieces: list[Fed], chunking: Chunking | None
+    platform: Platform, detectors: Sequence[Detector], pieces: list[Piece], chunking: Chunking | None
 ) -> None:
-    """Clearances, blocks, failures and errors of growing texts are equal, piece by piece."""
+    """The clearances, blocks, failures and errors for growing texts are equal, piece by piece."""
 
-    async def both() -> tuple[list[Told], list[Told]]:
+    async def both() -> tuple[list[Outcome], list[Outcome]]:
         return (
             await clearances(platform.service, detectors, pieces, chunking),
             await clearances(platform.local, detectors, pieces, chunking),
@@ -189,7 +191,7 @@ async def answered(
     guardrails: Guardrails, detectors: Sequence[Detector], texts: Sequence[tuple[int, str]]
 ) -> tuple[dict[int, str], dict[int, list[object]], list[object]]:
     """Return the text, the findings and the finish of each choice of a guarded answer."""
-    said: dict[int, str] = {0: "", 1: ""}
+    texts_by_choice: dict[int, str] = {0: "", 1: ""}
     found: dict[int, list[object]] = {0: [], 1: []}
     finishes: list[object] = []
 
@@ -199,9 +201,9 @@ async def answered(
             await asyncio.sleep(0)
         yield [Finish(choice, "stop") for choice in sorted({choice for choice, _ in texts})]
 
-    def take(event: Event) -> None:
+    def record(event: Event) -> None:
         if isinstance(event, Delta):
-            said[event.choice] += event.text
+            texts_by_choice[event.choice] += event.text
         elif isinstance(event, Detections):
             found[event.item] += [*event.findings, *event.failures]
         else:
@@ -214,14 +216,14 @@ async def answered(
     ):
         async for batch in events:
             for event in batch:
-                take(event)
-    return said, found, finishes
+                record(event)
+    return texts_by_choice, found, finishes
 
 
 @given(st.sampled_from(_SETS[:3]), st.lists(st.tuples(st.sampled_from([0, 0, 1]), _TEXTS), min_size=1, max_size=8))
 @settings(max_examples=60, deadline=None)
 def test_answers(platform: Platform, detectors: Sequence[Detector], texts: list[tuple[int, str]]) -> None:
-    """A guarded answer has the same text, and without a block the same findings and finishes."""
+    """A guarded answer has the same finishes. If it is not blocked, it also has the same text and findings."""
 
     async def both() -> Any:
         return (
@@ -232,7 +234,7 @@ def test_answers(platform: Platform, detectors: Sequence[Detector], texts: list[
     (theirs, found, finishes), (ours, own_found, own_finishes) = platform.loop.run(both())
     assert own_finishes == finishes
     if finishes[0] == Finish(0, "content_filter") or finishes[0] == Finish(1, "content_filter"):
-        # How much of the other choice has left before the block depends on the time.
+        # The amount of text of the other choice that is released before the block depends on timing.
         assert all(text.endswith("Withheld.") for text in ours.values() if text)
     else:
         assert (ours, own_found) == (theirs, found)
@@ -243,7 +245,7 @@ def test_answers(platform: Platform, detectors: Sequence[Detector], texts: list[
 def test_whole_texts(
     platform: Platform, detectors: Sequence[Detector], texts: list[str], beside: bool, direction: Direction
 ) -> None:
-    """Verdicts and failures of whole texts are equal, in every direction."""
+    """The verdicts and failures for whole texts are equal, in every direction."""
 
     async def both() -> Any:
         return [
@@ -266,7 +268,7 @@ def test_whole_texts(
         ("late", _SETS[0]),
         ("short", (Detector("regex", Action.REDACT, params_json=b'{"regex":["("]}'),)),
         ("short", (Detector("regex", Action.REDACT, params_json=b'{"regexes":[]}'),)),
-        ("short", (Detector("nobody", Action.REDACT),)),
+        ("short", (Detector("unknown", Action.REDACT),)),
         ("short", ()),
         ("short", _SETS[0] * 17),
     ],
@@ -275,15 +277,15 @@ def test_whole_texts(
 def test_errors(platform: Platform, call: str, detectors: Sequence[Detector]) -> None:
     """Errors have the same class, message and field."""
 
-    async def tried(guardrails: Guardrails) -> list[Told]:
+    async def errors_of(guardrails: Guardrails) -> list[Outcome]:
         deadline = Deadline.after(-1 if call == "late" else 60)
         around = DetectionContext(("word " * 2000,)) if call == "long passages" else DetectionContext()
         texts = ["word " * 2000] if call == "long texts" else ["short"]
-        told: list[Told] = []
+        outcomes: list[Outcome] = []
         try:
             await guardrails.detect(LOCAL, Direction.OUTPUT, detectors, texts, deadline, around)
         except CausewayError as error:
-            told.append(_error(error))
+            outcomes.append(_error(error))
         pieces = {
             "long piece": [("word " * 2000, 0)],
             "complete choice": [("a", 0), ("b", 0)],
@@ -298,20 +300,20 @@ def test_errors(platform: Platform, call: str, detectors: Sequence[Detector]) ->
                     async for _ in later:
                         pass
         except CausewayError as error:
-            told.append(_error(error))
-        return told
+            outcomes.append(_error(error))
+        return outcomes
 
-    async def both() -> tuple[list[Told], list[Told]]:
-        return await tried(platform.service), await tried(platform.local)
+    async def both() -> tuple[list[Outcome], list[Outcome]]:
+        return await errors_of(platform.service), await errors_of(platform.local)
 
     theirs, ours = platform.loop.run(both())
     assert theirs
     assert ours == theirs
 
 
-@pytest.mark.parametrize("way", ["detect", "watch"])
-def test_a_watch_records_its_detectors(platform: Platform, way: Literal["detect", "watch"]) -> None:
-    """The metrics of a detector count what the gateway judges, also if the client leaves early."""
+@pytest.mark.parametrize("method", ["detect", "watch"])
+def test_the_gateway_records_its_detectors(platform: Platform, method: Literal["detect", "watch"]) -> None:
+    """The metrics of a detector count the calls in the gateway, also if the caller ends a watch early."""
     labels = {"causeway_detector": "ban_substrings", "causeway_outcome": "found"}
 
     def count() -> float:
@@ -319,7 +321,7 @@ def test_a_watch_records_its_detectors(platform: Platform, way: Literal["detect"
         return sum(value for found, value in samples if labels.items() <= found.items())
 
     async def judged() -> None:
-        if way == "detect":
+        if method == "detect":
             await platform.local.detect(LOCAL, Direction.INPUT, _SETS[2], ["a secret"], soon())
             return
         async with platform.local.watch(LOCAL, _SETS[2], soon()) as watch:
@@ -332,12 +334,12 @@ def test_a_watch_records_its_detectors(platform: Platform, way: Literal["detect"
 
 
 def test_long_pieces_leave_the_event_loop(platform: Platform, monkeypatch: pytest.MonkeyPatch) -> None:
-    """A piece that takes long is judged in a thread, and a short one at once."""
+    """A long piece is judged in a thread, and a short piece in the event loop."""
     inline: list[bool] = []
     run = ThreadPool.run
 
     async def counted(self: ThreadPool, at_once: bool, *arguments: Any) -> Any:
-        if arguments[0].__name__ == "feed":  # other threads may compile patterns meanwhile
+        if arguments[0].__name__ == "feed":  # the pool may also compile patterns
             inline.append(at_once)
         return await run(self, at_once, *arguments)
 

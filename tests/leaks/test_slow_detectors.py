@@ -1,4 +1,4 @@
-"""The gateway and the guardrails service with slow detectors: back-pressure and cancellation."""
+"""The pipeline of the gateway and the guardrails service with slow detectors: back-pressure and cancellation."""
 
 import asyncio
 import contextlib
@@ -45,7 +45,7 @@ SENTENCE = "All of this is very well said. "
 
 
 class DetectorFactory:
-    """Offer one judge as ``judge``."""
+    """A factory of one detector with the id ``judge``."""
 
     detector_id = "judge"
 
@@ -63,16 +63,16 @@ class DetectorFactory:
 
 
 class Endless(FakeGenerator):
-    """A model that never stops. It records how much was read, and whether it was stopped."""
+    """A model that never stops. It records the number of characters that were read, and whether it was stopped."""
 
-    taken = 0
+    characters = 0
 
     async def generate(self, prompt: Prompt, deadline: Deadline) -> AsyncGenerator[Batch, None]:
         self.prompts.append(prompt)
         yield [Start(b"{}")]
         try:
             while True:
-                self.taken += len(SENTENCE)
+                self.characters += len(SENTENCE)
                 yield [Delta(0, SENTENCE)]
                 await asyncio.sleep(0)
         finally:
@@ -106,7 +106,7 @@ class World:
                 self.events += batch
 
     @property
-    def said(self) -> str:
+    def text(self) -> str:
         return "".join(event.text for event in self.events if isinstance(event, Delta))
 
 
@@ -127,20 +127,20 @@ async def world(judge: ScriptedJudge, generator: FakeGenerator) -> AsyncIterator
 
 
 async def test_detectors_get_the_context_of_an_answer() -> None:
-    """A detector gets the passages of the prompt, the question, the conversation, and the permitted headers."""
+    """A detector receives the passages of the prompt, the question, the conversation, and the permitted headers."""
     judge = ScriptedJudge("secret", kind=DetectorKind.CONTEXT_DOC)
     async with world(judge, FakeGenerator.saying("At noon. ", "Yes.")) as it:
         await it.answer(it.turn(headers={"x-tenant": "harbour"}))
-    assert it.said == "At noon. Yes."
-    around = judge.context
-    assert around is not None
-    assert (around.passages, around.prompt) == (("It is at noon.",), "When?")
-    assert b'"content":"Hello!"' in around.messages
-    assert around.headers == {"x-tenant": "harbour"}
+    assert it.text == "At noon. Yes."
+    context = judge.context
+    assert context is not None
+    assert (context.passages, context.prompt) == (("It is at noon.",), "When?")
+    assert b'"content":"Hello!"' in context.messages
+    assert context.headers == {"x-tenant": "harbour"}
 
 
 async def test_tool_calls_reach_detectors_of_conversations() -> None:
-    """A detector of conversations gets the complete tool call although it arrives in pieces."""
+    """A detector of conversations receives the complete tool call, although the model sends it in pieces."""
     judge = ScriptedJudge("secret", kind=DetectorKind.CHAT, chunking=Chunking.WHOLE)
     calls = [b'{"tool_calls":[{"index":0,"function":{"arguments":"%b"}}]}' % piece for piece in (b"a", b"b")]
     script: list[Any] = [[Delta(0, "", call)] for call in calls]
@@ -153,29 +153,31 @@ async def test_tool_calls_reach_detectors_of_conversations() -> None:
 
 @pytest.mark.parametrize("chunking", list(Chunking))
 async def test_a_slow_detector_slows_the_model(chunking: Chunking) -> None:
-    """The model is read no further than the buffers hold, and no text is released meanwhile."""
+    """While a detector does not answer, the gateway reads no more from the model than its buffers hold, and
+    releases no text.
+    """
     judge, model = ScriptedJudge("secret", chunking=chunking), Endless()
     judge.gate.clear()
     async with world(judge, model) as it:
         answering = asyncio.create_task(it.answer(it.turn()))
-        await eventually(lambda: model.taken > 10_000)
-        taken = -1
-        while taken != model.taken and not answering.done():
-            taken = model.taken
+        await eventually(lambda: model.characters > 10_000)
+        previous = -1
+        while previous != model.characters and not answering.done():
+            previous = model.characters
             await asyncio.sleep(0.3)
         if chunking is Chunking.WHOLE:
-            # An endless text reaches the detector's limit.
+            # An endless text exceeds the text limit of the detector.
             await asyncio.wait_for(answering, 60)
-            assert it.said == MESSAGE
+            assert it.text == MESSAGE
         else:
-            assert taken < 200_000
-            assert it.said == ""
+            assert previous < 200_000
+            assert it.text == ""
         answering.cancel()
         await asyncio.wait([answering])
 
 
-async def test_a_client_that_leaves_stops_all() -> None:
-    """A client that leaves stops the model and cancels the detector's call."""
+async def test_a_client_that_disconnects_stops_the_model_and_the_detector() -> None:
+    """When the client disconnects, the model is stopped and the call of the detector is cancelled."""
     judge, model = ScriptedJudge("secret"), Endless()
     judge.gate.clear()
     async with world(judge, model) as it:
@@ -198,11 +200,13 @@ async def test_a_block_stops_the_model() -> None:
             it.events += batch
             if Finish(0, "content_filter") in it.events:
                 assert model.closed == 1
-    assert it.said == MESSAGE
+    assert it.text == MESSAGE
 
 
-async def test_a_detector_whose_time_is_over_releases_nothing() -> None:
-    """The time limit of a detector counts its own time only. After the limit ``on_error`` decides."""
+async def test_a_detector_that_times_out_releases_nothing() -> None:
+    """The time limit of a detector does not include the time of the model. After the limit, ``on_error`` determines
+    what happens.
+    """
     judge = ScriptedJudge("secret", seconds=0.2)
     gate = asyncio.Event()
     generator = FakeGenerator.saying("First sentence here. ", "Second sentence here. ", "And so on.")
@@ -214,4 +218,4 @@ async def test_a_detector_whose_time_is_over_releases_nothing() -> None:
         judge.gate.clear()
         gate.set()
         await asyncio.wait_for(answering, 60)
-    assert it.said == MESSAGE
+    assert it.text == MESSAGE

@@ -1,4 +1,4 @@
-"""A stack with a small language model and one document."""
+"""A stack with a small language model, and one document in its index."""
 
 import os
 import signal
@@ -19,19 +19,19 @@ START_SECONDS = 120.0
 
 @pytest.fixture(scope="session")
 def model_address() -> Iterator[str]:
-    """Give the URL of the model server's API."""
+    """Start the model server, and yield the URL of its API."""
     sys.path.insert(0, str(ROOT / "tools"))
     import up_llm
 
     python = Path(sys.prefix) / "llm" / "bin" / "python"
-    assert python.exists(), "the small model is not installed: make .venv/.llm"
+    assert python.exists(), "the small model is not installed: run `make .venv/.llm`"
     with up_llm.model_server(python) as address:
         yield address
 
 
 @pytest.fixture(scope="session")
 def http(model_address: str, tmp_path_factory: pytest.TempPathFactory) -> Iterator[httpx.Client]:
-    """Open a client of the gateway, whose index has the document."""
+    """Start a stack, ingest the document, and yield an HTTP client for the gateway."""
     import up_llm
 
     data = tmp_path_factory.mktemp("stack")

@@ -1,6 +1,6 @@
-"""Every feature with a model, tested with real tokens of a small model, which is often wrong.
+"""Every feature that needs a model, with a real small model.
 
-What it says is not judged. What the platform makes of it is.
+The model is often wrong. The tests do not check the content of its texts, only what the platform does with them.
 """
 
 import json
@@ -17,10 +17,12 @@ SECONDS = 60.0
 BRIEF = {"index": INDEX, "top": 2, "max_tokens": 60, "temperature": 0, "seed": 1}
 
 
-def chat(http: httpx.Client, *said: str, **overrides: Any) -> dict[str, Any]:
-    """Ask the RAG chat with messages of the user and the assistant in turns."""
+def chat(http: httpx.Client, *texts: str, **overrides: Any) -> dict[str, Any]:
+    """Send a conversation to the RAG chat, and return the answer. The texts are alternately of user and
+    assistant.
+    """
     roles = ("user", "assistant")
-    messages = [{"role": roles[number % 2], "content": text} for number, text in enumerate(said)]
+    messages = [{"role": roles[number % 2], "content": text} for number, text in enumerate(texts)]
     body = {"messages": messages, "context": {"overrides": {**BRIEF, **overrides}}}
     answer: dict[str, Any] = http.post("/2024-04/chat", json=body).raise_for_status().json()
     return answer
@@ -41,19 +43,21 @@ def text_of(chunks: list[dict[str, Any]]) -> str:
     return "".join(choice["delta"].get("content") or "" for chunk in chunks for choice in chunk["choices"])
 
 
-def test_an_answer_rests_on_what_was_found(http: httpx.Client) -> None:
-    """The answer has the model's text, the found source, and the model's number of tokens."""
+def test_an_answer_has_its_source(http: httpx.Client) -> None:
+    """The answer has the text of the model, the found source, and the number of tokens that the model server
+    counted.
+    """
     answer = chat(http, QUESTION)
     assert answer["message"]["content"].strip()
     assert answer["context"]["data_points"]["citations"] == ["fares-and-tickets.md"]
     props = [step.get("props") or {} for step in answer["context"]["thoughts"]]
     [usage] = [each["token_usage"] for each in props if "token_usage" in each]
-    assert usage["prompt_tokens"] > 300  # with two passages
+    assert usage["prompt_tokens"] > 300  # the prompt has two passages
     assert 0 < usage["completion_tokens"] <= 60
 
 
-def test_a_stream_is_the_same_answer_in_pieces(http: httpx.Client) -> None:
-    """The streamed tokens equal the unary answer, with a finish reason and the usage."""
+def test_a_streamed_answer_equals_the_unary_answer(http: httpx.Client) -> None:
+    """The joined tokens of a stream equal the unary answer, and so does the number of tokens in the usage."""
     whole = http.post("/v1/chat/completions", json=completion()).raise_for_status().json()
     body = completion(stream=True, stream_options={"include_usage": True})
     with http.stream("POST", "/v1/chat/completions", json=body) as response:
@@ -66,7 +70,7 @@ def test_a_stream_is_the_same_answer_in_pieces(http: httpx.Client) -> None:
 
 
 def test_the_chat_protocol_streams_the_answer(http: httpx.Client) -> None:
-    """The lines are JSON, the context first and then the text."""
+    """The lines are JSON. The context comes first, and then the text."""
     body = {
         "messages": [{"role": "user", "content": QUESTION}],
         "context": {"overrides": BRIEF},
@@ -79,7 +83,9 @@ def test_the_chat_protocol_streams_the_answer(http: httpx.Client) -> None:
 
 
 def test_an_answer_ends_before_a_stop_string(http: httpx.Client) -> None:
-    """An answer ends before a stop string with the reason stop. With a limit of tokens its reason is length."""
+    """An answer ends before a stop string, with the finish reason `stop`. At a token limit, the finish reason is
+    `length`.
+    """
     free = http.post("/v1/chat/completions", json=completion()).raise_for_status().json()
     text = free["choices"][0]["message"]["content"]
     stop = text[len(text) // 2 :].split()[0]
@@ -93,16 +99,18 @@ def test_an_answer_ends_before_a_stop_string(http: httpx.Client) -> None:
 
 
 def test_the_model_rewrites_a_query(http: httpx.Client) -> None:
-    """The model rewrites the query from the conversation. An answer and a step with the query follow, whatever it
-    writes.
+    """The model writes a search query from the conversation. For any query, there is an answer, and the thoughts
+    have a step with the query.
     """
     answer = chat(http, "What does a bicycle cost?", "Three pounds.", "And a dog?", query_rewriting=True)
     assert answer["message"]["content"].strip()
     assert "rewrit" in json.dumps(answer["context"]["thoughts"]).lower()
 
 
-def test_follow_up_questions_are_no_part_of_the_text(http: httpx.Client) -> None:
-    """The text contains no follow-up questions. There are a few, or none if the model does not follow the form."""
+def test_follow_up_questions_are_not_in_the_text(http: httpx.Client) -> None:
+    """The text contains no follow-up questions. The context has at most three, or none if the model does not use
+    the requested format.
+    """
     answer = chat(http, QUESTION, suggest_followup_questions=True)
     found = answer["context"].get("followup_questions") or []
     assert len(found) <= 3
@@ -110,8 +118,10 @@ def test_follow_up_questions_are_no_part_of_the_text(http: httpx.Client) -> None
     assert all(question.strip() for question in found)
 
 
-def test_a_client_that_leaves_frees_the_model(http: httpx.Client, model_address: str) -> None:
-    """More clients leave than the model has slots, and a later question is answered."""
+def test_a_client_that_disconnects_frees_the_model(http: httpx.Client, model_address: str) -> None:
+    """More clients disconnect than the model server has slots. Afterwards all slots are free, and a question is
+    answered.
+    """
     body = completion(stream=True, max_tokens=1500, temperature=1, ignore_eos=True)
     for _ in range(4):
         with http.stream("POST", "/v1/chat/completions", json=body) as response:

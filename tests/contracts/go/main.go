@@ -1,9 +1,9 @@
-// A chunker and a client of the retriever, written against the generated contracts alone.
+// A chunker and a client of the retriever, which use only the code generated from the contracts.
 //
 // Usage: example RETRIEVER
 //
-// It retrieves two passages from the address, prints one line of JSON with their texts and the port that its chunker
-// listens on, and serves until its standard input ends.
+// RETRIEVER is the address of a retriever. The program retrieves two passages, prints one line of JSON with their texts
+// and the port of its chunker, and serves the chunker until its standard input ends.
 package main
 
 import (
@@ -23,7 +23,7 @@ import (
 	"google.golang.org/grpc/credentials/insecure"
 )
 
-// lines ends a chunk behind each line.
+// lines is a chunker that ends a chunk after each line.
 type lines struct {
 	guardrails.UnimplementedChunkerServiceServer
 }
