@@ -7,7 +7,6 @@ from typing import Any
 import msgspec
 from servicekit.errors import CausewayError
 
-from gateway.dialects.answer import detections_block, directions_of, warnings_of
 from gateway.dialects.openai.render import source_node
 from gateway.dialects.responses import moderation, record
 from gateway.dialects.responses.conversation import Summary
@@ -345,10 +344,6 @@ class ResponsesExchange:
             response["completed_at"] = int(time.time())
         if self._has_source_nodes:
             response["source_nodes"] = self._source_nodes
-        if status not in RUNNING and self.checked.moderation:
-            response["moderation"] = moderation.results(self.checked.moderation, self._detections)
-        if status not in RUNNING and (named := directions_of(self.turn.detectors)):
-            response["detections"] = detections_block(self._detections, named)
-            if warnings := warnings_of(self._detections):
-                response["warnings"] = warnings
+        if status not in RUNNING:
+            response |= moderation.findings(self.checked.moderation, self.turn.detectors, self._detections)
         return response

@@ -3,8 +3,9 @@
 from collections.abc import Mapping, Sequence
 from typing import Any
 
+from gateway.dialects.answer import detections_block, directions_of, warnings_of
 from gateway.dialects.json_fields import Fields
-from gateway.domain import Detections, Direction
+from gateway.domain import Detections, Detectors, Direction
 
 _ACTIONS = {"": "report", "score": "report", "block": "block"}
 
@@ -29,17 +30,20 @@ def detectors(fields: Fields) -> dict[str, Any]:
     return block
 
 
-def results(model: str, detections: Sequence[Detections]) -> dict[str, Any]:
-    """Return the findings of a detector in the format of the API reference: categories and scores, but no text.
+def findings(model: str, detectors: Detectors, detections: Sequence[Detections]) -> dict[str, Any]:
+    """Return the members of a response that report findings and failures.
 
     Args:
-        model: The detector's name.
+        model: The name of the detector in ``moderation``; empty: the request has no ``moderation``.
+        detectors: The detectors of the turn.
         detections: The findings of all detectors.
     """
-    return {
-        direction.value: _result(model, [each for each in detections if each.direction is direction])
-        for direction in _DIRECTIONS
-    }
+    members: dict[str, Any] = {"moderation": _results(model, detections)} if model else {}
+    if directions := directions_of(detectors):
+        members["detections"] = detections_block(detections, directions)
+        if warnings := warnings_of(detections):
+            members["warnings"] = warnings
+    return members
 
 
 def without_findings(response: Mapping[str, Any]) -> dict[str, Any]:
@@ -49,6 +53,14 @@ def without_findings(response: Mapping[str, Any]) -> dict[str, Any]:
 
 _FINDING_MEMBERS = ("detections", "warnings")
 _DIRECTIONS = (Direction.INPUT, Direction.OUTPUT)
+
+
+def _results(model: str, detections: Sequence[Detections]) -> dict[str, Any]:
+    """Return the findings of a detector in the format of the API reference: categories and scores, but no text."""
+    return {
+        direction.value: _result(model, [each for each in detections if each.direction is direction])
+        for direction in _DIRECTIONS
+    }
 
 
 def _result(model: str, detections: Sequence[Detections]) -> dict[str, Any]:
