@@ -29,7 +29,7 @@ OURS = 'app_kubernetes_io_part_of="causeway"'
 CASES: list[dict[str, Any]] = [
     {**case, "file": path.stem}
     for path in sorted(Path(__file__).parent.glob("cases/*.yaml"))
-    # YAML would read 0x10 as sixteen, so that every scalar stays a string.
+    # Every scalar stays a string, because YAML would read 0x10 as sixteen.
     for case in yaml.load(path.read_text(), yaml.BaseLoader)
 ]
 

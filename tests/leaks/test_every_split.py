@@ -120,21 +120,21 @@ def _finding(finding: domain.Finding) -> Finding:
 
 
 async def guarded(
-    rules_: Sequence[Rule],
+    detector_rules: Sequence[Rule],
     pieces: Sequence[str],
     workers: ThreadPool,
     chunking: Chunking | None = None,
     names: frozenset[str] = frozenset(),
 ) -> list[Event]:
     """Return the events that the guard releases, and check that it releases no text before the text is cleared."""
-    watch = SessionWatch(Session(rules_, chunking=chunking), workers)
+    watch = SessionWatch(Session(detector_rules, chunking=chunking), workers)
 
     async def model() -> AsyncGenerator[Batch, None]:
         for piece in pieces:
             yield [Delta(0, piece)]
         yield [Finish(0, "stop")]
 
-    protected = any(rule.protects for rule in rules_)
+    protected = any(rule.protects for rule in detector_rules)
     guard = OutputGuard(model(), watch, MESSAGE, protected=protected, chunked=chunking is not None, names=names)
     events: list[Event] = []
     async with contextlib.aclosing(guard.events()) as out:
@@ -172,9 +172,9 @@ async def test_no_split_releases_the_secret(name: str, action: domain.Action, wo
     """For every split, no code point of the secret is released with the actions redact and block. The text around
     it is released, with the action block only the text before it.
     """
-    secret, rules_ = SECRETS[name], rules(action)
+    secret, detector_rules = SECRETS[name], rules(action)
     for cuts in splits(secret):
-        events = await guarded(rules_, pieces_of(secret, cuts), workers)
+        events = await guarded(detector_rules, pieces_of(secret, cuts), workers)
         text = text_of(events)
         if action is domain.Action.BLOCK:
             assert BEFORE.startswith(text.removesuffix(MESSAGE)), cuts
@@ -195,13 +195,13 @@ async def test_a_cited_name_is_kept(name: str, action: domain.Action, workers: T
     """For every split, a redaction keeps the citation of a passage that the caller has received, and redacts
     similar texts that are no such citation. A block keeps no citation.
     """
-    secret, rules_ = SECRETS[name], rules(action)
+    secret, detector_rules = SECRETS[name], rules(action)
     cited, names = f"[{secret}.pdf#page=2]", frozenset([f"{secret}.pdf#page=2"])
     similar = [f"[{secret}]", f"[{secret}.pdf#page=3]", f"[{secret}.pdf#page=2", f"{secret}.pdf#page=2]"]
     for cuts in splits(secret):
         inside = [secret[a:b] for a, b in itertools.pairwise([0, *cuts, len(secret)])]
         pieces = [BEFORE + "[", *inside, ".pdf#pa", "ge=2]" + AFTER]
-        events = await guarded(rules_, pieces, workers, names=names)
+        events = await guarded(detector_rules, pieces, workers, names=names)
         if action is domain.Action.BLOCK:
             assert events[-1] == Finish(0, "content_filter"), cuts
             assert secret not in text_of(events), cuts
@@ -213,11 +213,11 @@ async def test_a_cited_name_is_kept(name: str, action: domain.Action, workers: T
         for text in similar:
             for step in (1, 3, 100):
                 pieces = [text[at : at + step] for at in range(0, len(text), step)]
-                events = await guarded(rules_, [BEFORE, *pieces, AFTER], workers, names=names)
+                events = await guarded(detector_rules, [BEFORE, *pieces, AFTER], workers, names=names)
                 assert secret not in text_of(events), (text, step)
                 assert text_of(events).startswith(BEFORE), (text, step)
         both = f"{secret} {cited} {secret}"
-        events = await guarded(rules_, list(BEFORE + both + AFTER), workers, names=names)
+        events = await guarded(detector_rules, list(BEFORE + both + AFTER), workers, names=names)
         assert text_of(events) == f"{BEFORE}# {cited} #{AFTER}"
 
 
@@ -254,7 +254,7 @@ def is_subsequence(part: str, whole: str) -> bool:
 @example("zzzqq", [], [Rule("0", ScriptedDetector("zq"), domain.Action.REDACT, domain.OnError.BLOCK, "")], None)
 @settings(max_examples=400 if ALL else 60)
 def test_a_stream_equals_the_whole_text(
-    text: str, cuts: list[int], rules_: list[Rule], chunking: Chunking | None
+    text: str, cuts: list[int], detector_rules: list[Rule], chunking: Chunking | None
 ) -> None:
     """For every text, split and mix of windows, the released text and the findings equal those of a check of the
     whole text.
@@ -265,8 +265,8 @@ def test_a_stream_equals_the_whole_text(
 
     async def run() -> None:
         workers = ThreadPool(1)
-        events = await guarded(rules_, pieces, workers, chunking)
-        [verdict], _ = await judge([text], rules_, domain.DetectionContext(), workers)
+        events = await guarded(detector_rules, pieces, workers, chunking)
+        [verdict], _ = await judge([text], detector_rules, domain.DetectionContext(), workers)
         workers.close()
         assert text_of(events) == (verdict.redacted_text if verdict.action is domain.Action.REDACT else text)
         found = [each for event in events if isinstance(event, Detections) for each in event.findings]
