@@ -114,10 +114,9 @@ class GroupCommit:
             entry.done = True
 
     async def _commit(self, index: Index, group: Sequence[_Entry], marked: Collection[str]) -> None:
-        await self._indexes.publish(index)
         for entry in group:
             index.note_language(entry.whole.document.text_language)
-        await index.collection.sync()
+        await versions.make_durable(self._indexes, index)
         for document_id in marked:
             await index.settle(document_id)
 

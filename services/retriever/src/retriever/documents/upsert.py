@@ -126,6 +126,7 @@ class Upserts:
                 resource=document.document_id,
             )
         if versions.is_stored(stored, document, principal):
+            await self._indexes.shield.run(versions.make_durable(self._indexes, index))
             return Updated(changed=False, document=stored)
         updated = replace(
             stored,
@@ -142,6 +143,7 @@ class Upserts:
         document = begin.document
         stored = (await index.collection.records([document.document_id])).get(document.document_id)
         if stored is not None and versions.is_stored(stored, document, begin.principal):
+            await self._indexes.shield.run(versions.make_durable(self._indexes, index))
             return Upserted(Outcome.UNCHANGED, stored)
         first_steps = [await self._next(steps)]
         if isinstance(first_steps[0], Sequence):

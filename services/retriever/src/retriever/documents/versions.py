@@ -31,6 +31,8 @@ _log = structlog.get_logger(__name__)
 def is_stored(stored: Document, sent: Document, principal: Principal) -> bool:
     """Return whether the sent version is already stored. This happens if a message is delivered twice.
 
+    The stored version may not be durable yet (`make_durable`).
+
     Raises:
         StaleGeneration: A newer generation is stored.
         PermissionDenied: The document exists, and the caller may not see it.
@@ -49,6 +51,16 @@ def is_stored(stored: Document, sent: Document, principal: Principal) -> bool:
             details={"stored_generation": str(stored.generation)},
         )
     return same
+
+
+async def make_durable(indexes: Indexes, index: Index) -> None:
+    """Publish the index, and sync its previous writes to the disk.
+
+    A repeated message also needs this: the first attempt may have failed, or its process may have been killed,
+    between the write of the record and the sync.
+    """
+    await indexes.publish(index)
+    await index.collection.sync()
 
 
 async def put(
@@ -82,9 +94,8 @@ async def put(
 
 async def _commit(indexes: Indexes, index: Index, record: Document) -> None:
     await index.collection.put_record(record)
-    await indexes.publish(index)
     index.note_language(record.text_language)
-    await index.collection.sync()
+    await make_durable(indexes, index)
     await index.settle(record.document_id)
 
 
