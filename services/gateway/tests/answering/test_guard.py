@@ -815,3 +815,32 @@ async def test_a_whole_answer_keeps_its_other_bytes() -> None:
         {**call, "function": {"name": "f", "arguments": '{"a":"[REDACTED]"}'}}
     ]
     assert members["search"] == "[REDACTED]"
+
+
+@pytest.mark.parametrize(
+    "choices",
+    [
+        ["secret"],
+        {"secret": 1},
+        [{"message": "secret"}],
+        [{"message": {"content": {"text": "secret"}}}],
+        [{"message": {"content": "ok", "tool_calls": ["secret"]}}],
+        [{"text": ["secret"]}],
+        [{"index": "secret", "text": "ok"}],
+    ],
+)
+async def test_a_whole_answer_with_text_that_is_not_judged_is_refused(choices: Any) -> None:
+    """An answer is refused if a text in it has a type that the detectors do not judge."""
+    with pytest.raises(Unavailable, match="Check the model server"):
+        await redacted_output([Completion(encode({"choices": choices}))])
+
+
+async def test_a_text_beside_a_message_is_judged() -> None:
+    """The member `text` of a choice with a message is judged like other members."""
+    answer = {"choices": [{"index": 0, "message": {"content": "ok"}, "text": "secret"}]}
+    [completion] = [
+        each for each in await redacted_output([Completion(encode(answer))]) if isinstance(each, Completion)
+    ]
+    assert members_of(completion.raw_json)["choices"] == [
+        {"index": 0, "message": {"content": "ok"}, "text": "[REDACTED]"}
+    ]

@@ -13,10 +13,9 @@ from gateway.answering.hold_back import mark_withheld
 from gateway.answering.json_texts import Span, repeats_names, replaced
 from gateway.answering.other_texts import FIRST, OtherTexts, Piece, client_events
 from gateway.domain import Action, Detections, Direction, Event, Finding, Usage
-from gateway.domain.deltas import drop_indexes, members_of
+from gateway.domain.deltas import choices_of, drop_indexes, members_of
 from gateway.ports.answering import Clearance
 
-_CHOICE = ("index", "finish_reason", "message", "text")
 _GAP = "\n"
 """Separates the parts of a content that are judged separately."""
 
@@ -44,7 +43,8 @@ class _Choice:
                 members["content"] = [_without_text(part) for part in self.content]
             if members:
                 self.documents.append((self.message, Document(members, f"{path}message.")))
-            others = {name: value for name, value in choice.items() if name not in _CHOICE}
+            judged = ("index", "finish_reason", "text" if self.plain else "message")
+            others = {name: value for name, value in choice.items() if name not in judged}
             if others:
                 self.documents.append((choice, Document(others, path)))
 
@@ -138,8 +138,7 @@ class WholeAnswer:
         self._raw_json = raw_json
         self._protected = protected
         self._body = members_of(raw_json)
-        choices = self._body.get("choices")
-        items = [each for each in choices if isinstance(each, dict)] if isinstance(choices, list) else []
+        items = choices_of(self._body)
         self.choices = {
             choice.index: choice
             for choice in (_Choice(each, at, protected=protected) for at, each in enumerate(items))

@@ -168,12 +168,22 @@ def choices_of(completion: Mapping[str, Any]) -> list[dict[str, Any]]:
     """Return the choices of a complete (not streamed) answer of a model server; an empty list if it has none.
 
     Raises:
-        Unavailable: A choice, a message or a tool call is not a JSON object.
+        Unavailable: A choice, a message or a tool call is not a JSON object, or a text or an index has the wrong
+            type. Detectors would not judge such a text.
     """
     choices = _objects(completion.get("choices"), "choices")
     for message in _objects([choice.get("message") or {} for choice in choices], "messages"):
         _objects(message.get("tool_calls"), "tool calls")
+        _check_type(message, "content", (str, list))
+    for choice in choices:
+        _check_type(choice, "text", str)
+        _check_type(choice, "index", int)
     return choices
+
+
+def _check_type(members: Mapping[str, Any], name: str, types: type | tuple[type, ...]) -> None:
+    if members.get(name) is not None and not isinstance(members[name], types):
+        raise Unavailable(f"The model server sent a choice with an invalid {name}. Check the model server.")
 
 
 def _objects(values: Any, name: str) -> list[dict[str, Any]]:

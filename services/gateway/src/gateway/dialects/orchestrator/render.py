@@ -12,7 +12,7 @@ from gateway.dialects.orchestrator import detections, errors
 from gateway.dialects.orchestrator.choices import Form
 from gateway.dialects.orchestrator.stream import OrchestratorStream, sources
 from gateway.domain import Batch, Detections, Turn
-from gateway.domain.deltas import members_of
+from gateway.domain.deltas import choices_of, members_of
 from gateway.frontends.profiles import GuardrailsWire
 
 
@@ -120,9 +120,11 @@ class OrchestratorExchange:
         """Return for each choice whether it has content."""
         if not self._answer.completion:
             return {index: bool(choice.text) for index, choice in self._answer.choices.items()}
-        choices = members_of(self._answer.completion).get("choices")
-        items = [choice for choice in choices if isinstance(choice, dict)] if isinstance(choices, list) else []
-        return {choice.get("index", at): self._form.has_content(choice) for at, choice in enumerate(items)}
+        choices = choices_of(members_of(self._answer.completion))
+        return {
+            at if choice.get("index") is None else choice["index"]: self._form.has_content(choice)
+            for at, choice in enumerate(choices)
+        }
 
     def _warnings(self, unsuitable: bool) -> list[dict[str, str]]:
         warnings = []
