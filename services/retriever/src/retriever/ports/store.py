@@ -48,8 +48,9 @@ class ChunkPoint:
 class StoredChunk:
     """A chunk as read from the store, without its vectors.
 
-    ``generation`` is the generation of its document, or None if the store never shows several. ``analysis`` is the
-    document's language, or None if the chunk does not have it.
+    ``generation`` is the generation of its document, or None if the store never returns chunks of several
+    generations of a document. ``analysis`` is the language in which the text was indexed
+    (`Document.text_language`), or None if the store does not keep it with the chunk.
     """
 
     id: str

@@ -1,4 +1,4 @@
-"""The searches of each index, by cosine and by BM25."""
+"""Searches one or several indexes by cosine, by BM25 or by both."""
 
 import asyncio
 from collections.abc import Mapping, Sequence
@@ -56,10 +56,10 @@ class Request:
 
 @dataclass(frozen=True, slots=True)
 class IndexResults:
-    """The results of the searches of one index, at one of its revisions.
+    """The results of the searches of one index.
 
     Attributes:
-        revision: The revision of the index.
+        revision: The revision of the index when the searches began.
         dense: The highest cosines, by chunk id.
         sparse: The highest BM25 scores, by chunk id.
         scored: The missing scores and the chunks. None if each search was a separate call.
@@ -105,7 +105,7 @@ async def _search(index: Index, request: Request, timer: StepTimer) -> IndexResu
 
 
 def with_similarities(vector: QueryVector, scored: Scored) -> Scored:
-    """Return the result of a remote search with its cosines scaled as by `QueryVector.similarities`."""
+    """Return the result of a remote search with its cosines scaled by `QueryVector.similarities`."""
     if not vector.model.cosine_floor:
         return scored
     return replace(scored, dense=vector.similarities(scored.dense), cosines=vector.similarities(scored.cosines))

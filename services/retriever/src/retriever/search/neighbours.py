@@ -1,6 +1,6 @@
-"""Extension of passages by their neighbours: chunks before and after them on the same page, in the same section.
+"""Extends passages by their neighbours: the chunks before and after them on the same page and in the same section.
 
-Neighbours belong to the same version of the document. So a caller that may see the passage may see them.
+Neighbours belong to the same version of the document. So a caller that may see a passage may see its neighbours.
 """
 
 from collections.abc import Mapping, Sequence
@@ -58,7 +58,7 @@ async def _read_ahead(
 ) -> dict[str, list[StoredChunk]]:
     """Read the neighbours in remote stores concurrently.
 
-    Some may not be needed, because a passage may be part of a better passage.
+    Some neighbours may not be needed, because a passage may be part of a better passage.
     """
     ahead = [each for each in passages if indexes[each.index].collection.remote is not None][:_MAX_READ_AHEAD]
     return dict(

@@ -1,9 +1,9 @@
 """The payloads of points in Qdrant, both embedded and on a server.
 
-Points have three kinds: ``chunk`` (vectors ``dense`` and ``bm25``), ``document`` (a record, no vector) and ``mark``
-(no vector). Conditions use two payload fields. ``facts`` has each field and value as one keyword (``kind:chunk``,
-``reader:*``, ``metadata.year:2024``). ``numbers`` has the numeric fields as objects. So a few payload indexes serve
-all metadata keys.
+There are three kinds of points: ``chunk`` (vectors ``dense`` and ``bm25``), ``document`` (a record, no vector) and
+``mark`` (no vector). Conditions use two payload fields. ``facts`` has each field and value as one keyword
+(``kind:chunk``, ``reader:*``, ``metadata.year:2024``). ``numbers`` has each numeric field as an object with ``key``
+and ``value``, for conditions on ranges. So a few payload indexes serve all metadata keys.
 """
 
 import hashlib
@@ -99,7 +99,8 @@ def stored_chunk(
     )
 
 
-# These facts cannot collide with facts of fields: conditions cannot name such fields (`domain.filter.is_field`).
+# The facts with the prefixes `kind:`, `version:` and `reader:` cannot collide with facts of fields, because
+# conditions cannot name fields of these names (`domain.filter.is_field`).
 
 
 def kind(name: str) -> str:

@@ -79,7 +79,7 @@ class MemoryCollection:
         self._marks: set[str] = set()
 
     def outdated(self, document_id: str | None = None) -> None:
-        """Return whether the revision has changed."""
+        """Change the revision."""
         del document_id  # nothing is applied late
         self.revision += 1
 

@@ -49,8 +49,8 @@ def config(dimension: int, storage: VectorStorage, exact_up_to: int | None = Non
 def config_without_graph(dimension: int) -> edge.EdgeConfig:
     """Return the configuration to create a shard without a graph.
 
-    The engine reads the vectors when a search needs them. Otherwise each opening of the shard would read a file of
-    32 MiB. In a small shard, most of this file is a hole.
+    The engine reads vectors from the disk only when a search needs them. Otherwise it would read a file of 32 MiB
+    each time that it opens the shard. This file is sparse: in a small shard, most of it is empty.
     """
     return config(dimension, VectorStorage(on_disk=True))
 
@@ -74,7 +74,8 @@ def rescored(storage: VectorStorage) -> edge.SearchParams | None:
 
 
 def _hnsw() -> edge.HnswIndexConfig:
-    # One thread, because searches need the others. If few points match a filter, they are compared one by one.
+    # One thread builds the graph, because searches need the others. If few points match a filter, the engine
+    # compares them one by one instead of using the graph.
     return edge.HnswIndexConfig(m=16, ef_construct=128, full_scan_threshold=10_000, max_indexing_threads=1)
 
 
@@ -84,7 +85,7 @@ def chunk_points(document: Document, points: Iterable[ChunkPoint]) -> list[edge.
     result = []
     for point in points:
         vectors: dict[str, Any] = {DENSE: list(point.chunk.vector)}
-        if point.terms.indices:  # a text without terms does not count for term frequencies
+        if point.terms.indices:  # without a sparse vector, the IDF does not count the chunk
             vectors[SPARSE] = edge.SparseVector(list(point.terms.indices), list(point.terms.weights))
         result.append(edge.Point(point.id, vectors, payloads.of(point.chunk)))
     return result
@@ -103,7 +104,7 @@ def mark_point(id_: uuid.UUID, document_id: str) -> edge.Point:
 def whole_documents(
     collection: str, documents: Iterable[WholeDocument], marked: Collection[str]
 ) -> list[edge.Point]:
-    """Return documents with all their chunks as points, with marks for the documents with these ids."""
+    """Return the points of whole documents: chunks, records, and marks of the documents with ids in ``marked``."""
     points = []
     for each in documents:
         id_ = each.document.document_id
@@ -133,7 +134,7 @@ def chunk_point(point: edge.Record) -> ChunkPoint:
 
 
 def copied(point: edge.Record) -> edge.Point:
-    """Return a point that was read as a point to write to another shard."""
+    """Convert a point that was read into a point to write to another shard."""
     return edge.Point(point.id, point.vector or {}, point.payload)
 
 
@@ -149,7 +150,8 @@ def within(
         scope: The scope.
         kind: The kind of the points.
         ids: Limits the filter to these points.
-        unsettled: Documents with their visible generation; None: no chunk is visible.
+        unsettled: The ids of the marked documents, each with the generation whose chunks are visible. None instead
+            of a generation: no chunk is visible.
     """
     must: list[edge.ConditionType] = []
     if kind is not None:
@@ -164,7 +166,10 @@ def within(
 
 
 def counted_in(scope: Scope, unsettled: Mapping[str, int | None]) -> edge.SearchParams | None:
-    """Return the search parameters that count terms in the scope's corpus; None: in the whole collection."""
+    """Return the search parameters that compute the IDF from the scope's corpus.
+
+    Return None if the corpus is the whole collection, which is the engine's default.
+    """
     if scope.corpus is None:
         return None
     return edge.SearchParams(idf=edge.IdfParams(within(scope.corpus, unsettled=unsettled)))

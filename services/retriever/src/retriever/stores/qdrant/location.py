@@ -125,7 +125,7 @@ class Location:
         return _spec.decode(content["spec"]) if content else None
 
     async def until(self) -> float:
-        """Return the end of the lease as a Unix time, or 0 if there was no lease.
+        """Return the expiry of the lease as a Unix time, or 0 if there was no lease.
 
         Raises:
             Missing: The collection does not exist.

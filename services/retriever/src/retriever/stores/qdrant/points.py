@@ -51,7 +51,7 @@ class Points:
             return await self._location.copies.payloads_of_any(filter_, fields)
 
     async def whole(self, filter_: models.Filter, size: int) -> AsyncIterator[list[models.Record]]:
-        """Yield all points that match a filter with their vectors, in pages."""
+        """Yield all points that match a filter, with their vectors, in pages."""
         with self.translated_errors():
             async for points in self._location.copies.all(filter_, fields=True, with_vectors=True, size=size):
                 yield points
@@ -90,7 +90,8 @@ class Points:
         Args:
             point: The record.
             lease: The lease on the document. The record is written only if the stored record has the generation of
-                the lease. Without a generation, it is written only if no record is stored. None: no condition.
+                the lease. If the lease has no generation, the record is written only if no record is stored. If
+                there is no lease, the record is always written.
         """
         mode, condition = models.UpdateMode.UPSERT, None
         if lease is not None and lease.generation is None:
@@ -105,7 +106,10 @@ class Points:
         return None
 
     async def remove_if_incomplete(self, id_: Any, document: Document) -> None:
-        """Remove a record that was written late, if another process has removed chunks of its version meanwhile."""
+        """Remove a record if chunks of its version are missing.
+
+        The server may have written the record late, after another process had removed chunks of this version.
+        """
         chunks = await self.payloads_of_any(schema.has(payload.version(document.version)), fields=())
         if len(chunks) < document.chunk_count:
             await self.delete_where(str(id_), schema.has(schema.names(document.generation)))

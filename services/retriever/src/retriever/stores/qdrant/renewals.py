@@ -1,8 +1,9 @@
 """Observation of leases of other processes.
 
-The end of a lease is a time of its holder's clock. This clock may be behind the clock of this process, so an end in
-the past does not prove that the holder has terminated. A holder renews its leases regularly. A lease is abandoned
-if it has ended and this process has not read a renewal for longer than the interval of renewals.
+The holder of a lease sets its expiry by the holder's own clock. This clock may be behind the clock of this process,
+so an expiry in the past does not prove that the holder has terminated. A holder renews its leases regularly. A
+lease is abandoned if it has expired and this process has not read a renewal for longer than the interval of
+renewals.
 """
 
 import time
@@ -17,7 +18,7 @@ _SILENCE = 0.4
 
 
 class Renewals:
-    """The ends of leases that this process has read.
+    """The expiries of leases that this process has read.
 
     Args:
         lease_seconds: Duration of a lease.
@@ -28,13 +29,13 @@ class Renewals:
         self._seen: dict[str, tuple[float, float]] = {}
 
     def see(self, key: str, until: float) -> None:
-        """Record the end of a lease."""
+        """Record the expiry of a lease."""
         known = self._seen.get(key)
         if known is None or known[0] != until:
             self._seen[key] = until, time.monotonic()
 
     def is_abandoned(self, key: str, until: float) -> bool:
-        """Return whether a lease has ended, and its holder has given it up or no longer renews it."""
+        """Return whether a lease has expired, and its holder has given it up or no longer renews it."""
         self.see(key, until)
         _, since = self._seen[key]
         silent = until <= schema.GIVEN_UP or time.monotonic() >= since + self._silence

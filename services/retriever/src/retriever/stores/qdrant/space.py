@@ -51,7 +51,7 @@ class StoredIncarnation(NamedTuple):
     Attributes:
         incarnation: The id.
         spec: The specification of the index.
-        until: The end of its lease as a Unix time.
+        until: The expiry of its lease as a Unix time.
         beside: Whether it will replace another incarnation.
     """
 
