@@ -46,7 +46,7 @@ class Document:
     text_language: str = ""
 
     @property
-    def analysis(self) -> str:
+    def analysis_language(self) -> str:
         """The language whose tokenizer and stemmer apply to its chunks."""
         return self.text_language or LEGACY
 

@@ -64,10 +64,11 @@ class Index:
         return self.collection.revision
 
     async def languages(self) -> Mapping[str, int]:
-        """Return the number of documents in each language of text search, at most a few seconds old.
+        """Return the number of documents in each language of text search.
 
-        For a local store, a search counts again only after a change. For a remote store, a search uses counts
-        that are up to a minute old, and starts a recount in the background.
+        The counts of a local store are at most a few seconds old; a search counts again only after a change. The
+        counts of a remote store can be a minute old. If they are older than a few seconds, a search uses them and
+        starts a recount in the background.
         """
         now = asyncio.get_running_loop().time()
         if self.collection.remote is None:
@@ -89,7 +90,7 @@ class Index:
                 known = sorted(LANGUAGES)
                 until, collection = self._languages_until, self.collection
                 revision = collection.revision
-                counts = await together(*(collection.count_documents(_in(each)) for each in known))
+                counts = await together(*(collection.count_documents(_language_scope(each)) for each in known))
                 self._languages = {each: count for each, count in zip(known, counts, strict=True) if count}
                 self._counted = collection, revision
                 if self._languages_until == until:
@@ -144,5 +145,5 @@ class Index:
         return settled
 
 
-def _in(language: str) -> Scope:
+def _language_scope(language: str) -> Scope:
     return Scope(Filter(must=(MatchAny(TEXT_LANGUAGE, (language,)),)))

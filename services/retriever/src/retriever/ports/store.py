@@ -49,8 +49,8 @@ class StoredChunk:
     """A chunk as read from the store, without its vectors.
 
     ``generation`` is the generation of its document, or None if the store never returns chunks of several
-    generations of a document. ``analysis`` is the language in which the text was indexed
-    (`Document.text_language`), or None if the store does not keep it with the chunk.
+    generations of a document. ``analysis_language`` is `Document.analysis_language`, or None
+    if the store does not keep it with the chunk.
     """
 
     id: str
@@ -62,7 +62,7 @@ class StoredChunk:
     text: str
     overlap: int
     separator: str | None
-    analysis: str | None = None
+    analysis_language: str | None = None
 
     @property
     def continuation(self) -> str:

@@ -148,7 +148,9 @@ class Candidates:
         with self._timer.time("expand"):
             await self._read_chunks(best)
             # If a chunk has no language, its document's record has it.
-            await self._read_records(id_ for id_ in best if id_ in self._chunks and not self._chunks[id_].analysis)
+            await self._read_records(
+                id_ for id_ in best if id_ in self._chunks and not self._chunks[id_].analysis_language
+            )
             feedback = self._terms_of(best)
             terms = {each: expansion.expanded(own, feedback) for each, own in self._request.terms.items()}
             bm25: dict[str, float] = {}
@@ -190,7 +192,7 @@ class Candidates:
     def _terms_of(self, ids: Iterable[str]) -> list[Terms]:
         """Return the terms of the candidates that were read and whose language the encoder supports."""
         found = [
-            (self._chunks[id_].text, self._chunks[id_].analysis or self._documents[id_].analysis)
+            (self._chunks[id_].text, self._chunks[id_].analysis_language or self._documents[id_].analysis_language)
             for id_ in ids
             if id_ in self._chunks
         ]

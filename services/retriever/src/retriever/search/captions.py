@@ -22,7 +22,7 @@ def captioned(terms: Terms, passages: Sequence[Passage], encoder: TermEncoder) -
     """
     split = [() if passage.captions else _sentences(passage.text) for passage in passages]
     words = [
-        encoder.passages(each, passage.document.analysis) if each else []
+        encoder.passages(each, passage.document.analysis_language) if each else []
         for passage, each in zip(passages, split, strict=True)
     ]
     all_sentences = [each for group in words for each in group]

@@ -136,7 +136,7 @@ class Retrieval:
             # Passages that the reranker did not receive have no comparable score.
             comparable = [each for each in passages if each.reranker_score is not None] or passages
             scores = [_relevance(passage) for passage in comparable]
-            terms = [self._encoder.passages([each.text], each.document.analysis)[0] for each in comparable]
+            terms = [self._encoder.passages([each.text], each.document.analysis_language)[0] for each in comparable]
             chosen = diversity.diverse(scores, terms, query.diversity, top)
             return [comparable[at] for at in chosen]
 

@@ -82,7 +82,7 @@ def record(payload: Payload) -> Document:
 
 
 def stored_chunk(
-    id_: str, payload: Payload, generation: int | None = None, analysis: str | None = None
+    id_: str, payload: Payload, generation: int | None = None, analysis_language: str | None = None
 ) -> StoredChunk:
     """Return the chunk in a payload."""
     return StoredChunk(
@@ -95,7 +95,7 @@ def stored_chunk(
         payload["text"],
         payload.get("overlap", 0),
         payload.get("separator"),
-        analysis,
+        analysis_language,
     )
 
 

@@ -143,7 +143,7 @@ async def test_a_lost_response(shared: bool) -> None:
 
 @pytest.mark.parametrize("shared", [False, True], ids=["own", "shared"])
 async def test_a_late_change_finds_its_collection(shared: bool) -> None:
-    """A collection whose publication is undecided is kept until its lease ends. A late change finds it complete."""
+    """A collection whose publication is undecided is kept until its lease expires. A late change finds it whole."""
     async with served(shared=shared) as (server, bench):
         old, made = await published_collection(bench), await replacement_of(bench)
         consensus = Consensus(server)

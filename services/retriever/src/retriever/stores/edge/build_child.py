@@ -70,7 +70,9 @@ def compact(job: Job) -> Done:
     """Build a new shard with the points of an existing shard."""
     source = edge.EdgeShard.load(job.source, schema.config(job.spec.dimension, job.vectors))
     points = (schema.copied(record) for record in _records(source, edge.Filter()))
-    done = _build(job, points, source.count(edge.CountRequest(filter=schema.within(EVERYTHING, payload.CHUNK))))
+    done = _build(
+        job, points, source.count(edge.CountRequest(filter=schema.scope_filter(EVERYTHING, payload.CHUNK)))
+    )
     source.close()
     return done
 
@@ -80,7 +82,7 @@ def persist(job: Job) -> Done:
     shard = edge.EdgeShard.load(job.source, schema.config(job.spec.dimension, job.vectors))
     documents: dict[str, Document] = {}
     with snapshot_writer.Writer(Path(job.target), job.spec) as writer:
-        for point in _records(shard, schema.within(EVERYTHING, payload.DOCUMENT), with_vector=False):
+        for point in _records(shard, schema.scope_filter(EVERYTHING, payload.DOCUMENT), with_vector=False):
             document = payload.record(point.payload or {})
             documents[document.document_id] = document
             writer.record(document)
@@ -126,7 +128,7 @@ def _build(job: Job, points: Iterable[edge.Point], chunks: int) -> Done:
     shard.flush()
     count = shard.info().points_count
     documents, chunks = [
-        shard.count(edge.CountRequest(filter=schema.within(EVERYTHING, kind)))
+        shard.count(edge.CountRequest(filter=schema.scope_filter(EVERYTHING, kind)))
         for kind in (payload.DOCUMENT, payload.CHUNK)
     ]
     shard.close()

@@ -112,7 +112,7 @@ class EdgeCollection:
     ) -> dict[str, float]:
         """Return the highest cosines."""
         query = edge.Query.Nearest(list(vector), using=payload.DENSE)
-        return self._search(query, limit, scope, ids, schema.rescored(self._live.current().vectors))
+        return self._search(query, limit, scope, ids, schema.rescoring_params(self._live.current().vectors))
 
     async def sparse(
         self, terms: Terms, limit: int, scope: Scope, ids: Sequence[str] | None = None
@@ -121,7 +121,7 @@ class EdgeCollection:
         if not terms.indices:
             return {}
         vector = edge.SparseVector(list(terms.indices), list(terms.weights))
-        corpus = schema.counted_in(scope, self._marks.visible_generations)
+        corpus = schema.idf_params(scope, self._marks.visible_generations)
         return self._search(edge.Query.Nearest(vector, using=payload.SPARSE), limit, scope, ids, corpus)
 
     def _search(
@@ -135,7 +135,7 @@ class EdgeCollection:
         request = edge.QueryRequest(
             limit=limit,
             query=query,
-            filter=schema.within(scope, ids=ids, unsettled=self._marks.visible_generations),
+            filter=schema.scope_filter(scope, ids=ids, unsettled=self._marks.visible_generations),
             params=params,
             with_payload=False,
         )
@@ -158,7 +158,7 @@ class EdgeCollection:
             points, _ = self._shard.scroll(
                 edge.ScrollRequest(
                     limit=count,
-                    filter=schema.numbered(version, first, count),
+                    filter=schema.chunk_range(version, first, count),
                     with_payload=payload.STORED_CHUNK_FIELDS,
                 )
             )
@@ -182,7 +182,7 @@ class EdgeCollection:
 
     async def count_chunks(self, scope: Scope) -> int:
         """Return the number of chunks in scope."""
-        filter_ = schema.within(scope, payload.CHUNK, unsettled=self._marks.visible_generations)
+        filter_ = schema.scope_filter(scope, payload.CHUNK, unsettled=self._marks.visible_generations)
         return self._shard.count(edge.CountRequest(filter=filter_))
 
     async def add_chunks(self, document: Document, points: Sequence[ChunkPoint]) -> None:
@@ -257,11 +257,11 @@ class EdgeCollection:
 
     async def document_ids(self, scope: Scope) -> list[str]:
         """Return the ids of records, read in slices."""
-        return await self._ids(schema.within(scope, payload.DOCUMENT))
+        return await self._ids(schema.scope_filter(scope, payload.DOCUMENT))
 
     async def count_documents(self, scope: Scope) -> int:
         """Return the number of records in scope."""
-        return self._shard.count(edge.CountRequest(filter=schema.within(scope, payload.DOCUMENT)))
+        return self._shard.count(edge.CountRequest(filter=schema.scope_filter(scope, payload.DOCUMENT)))
 
     async def mark(self, document_id: str) -> None:
         """Mark a document."""

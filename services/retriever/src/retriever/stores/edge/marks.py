@@ -69,7 +69,7 @@ def _marked(shard: edge.EdgeShard) -> list[str]:
         request = edge.ScrollRequest(
             offset=offset,
             limit=_SLICE,
-            filter=schema.within(EVERYTHING, payload.MARK),
+            filter=schema.scope_filter(EVERYTHING, payload.MARK),
             with_payload=["document_id"],
         )
         points, offset = shard.scroll(request)

@@ -24,7 +24,7 @@ async def replay(
         scheduler: Makes bulk work wait for searches.
     """
     async with scheduler.slice():
-        target.update(edge.UpdateOperation.delete_points_by_filter(schema.all_of(document_id)))
+        target.update(edge.UpdateOperation.delete_points_by_filter(schema.points_of_document(document_id)))
     mark = keys.mark_point_id(name, document_id)
     async with scheduler.slice():
         if source().retrieve([mark], with_payload=False, with_vector=False):
@@ -38,7 +38,7 @@ async def replay(
                 edge.ScrollRequest(
                     offset=offset,
                     limit=_SLICE,
-                    filter=schema.all_of(document_id),
+                    filter=schema.points_of_document(document_id),
                     with_payload=True,
                     with_vector=True,
                 )

@@ -65,7 +65,7 @@ def _quantized(storage: VectorStorage) -> edge.ScalarQuantizationConfig | edge.B
             return edge.BinaryQuantizationConfig(memory=edge.Memory.Pinned)
 
 
-def rescored(storage: VectorStorage) -> edge.SearchParams | None:
+def rescoring_params(storage: VectorStorage) -> edge.SearchParams | None:
     """Return the search parameters that rescore quantized candidates, or None for full vectors."""
     if storage.oversampling is None:
         return None
@@ -138,7 +138,7 @@ def copied(point: edge.Record) -> edge.Point:
     return edge.Point(point.id, point.vector or {}, point.payload)
 
 
-def within(
+def scope_filter(
     scope: Scope,
     kind: str | None = None,
     ids: Sequence[str] | None = None,
@@ -162,20 +162,20 @@ def within(
         must.append(_filter(scope.filter))
     if ids is not None:
         must.append(edge.HasIdCondition({point_id(each) for each in ids}))
-    return edge.Filter(must=must, must_not=[_others(unsettled)] if unsettled else None)
+    return edge.Filter(must=must, must_not=[_hidden_chunks(unsettled)] if unsettled else None)
 
 
-def counted_in(scope: Scope, unsettled: Mapping[str, int | None]) -> edge.SearchParams | None:
+def idf_params(scope: Scope, unsettled: Mapping[str, int | None]) -> edge.SearchParams | None:
     """Return the search parameters that compute the IDF from the scope's corpus.
 
     Return None if the corpus is the whole collection, which is the engine's default.
     """
     if scope.corpus is None:
         return None
-    return edge.SearchParams(idf=edge.IdfParams(within(scope.corpus, unsettled=unsettled)))
+    return edge.SearchParams(idf=edge.IdfParams(scope_filter(scope.corpus, unsettled=unsettled)))
 
 
-def _others(unsettled: Mapping[str, int | None]) -> edge.Filter:
+def _hidden_chunks(unsettled: Mapping[str, int | None]) -> edge.Filter:
     """Return the filter for chunks of unsettled documents, except the chunks of the visible generations."""
     document_facts = [payload.fact("document_id", each) for each in unsettled]
     visible = [payload.version(Version(id_, each)) for id_, each in unsettled.items() if each is not None]
@@ -194,13 +194,13 @@ def version_of(version: Version) -> edge.Filter:
     return edge.Filter(must=[_any([payload.version(version)])])
 
 
-def numbered(version: Version, first: int, count: int) -> edge.Filter:
+def chunk_range(version: Version, first: int, count: int) -> edge.Filter:
     """Return the filter for some chunks of one version, by their numbers."""
     numbers = edge.FieldCondition("number", range=edge.RangeFloat(gte=first, lt=first + count))
     return edge.Filter(must=[_any([payload.version(version)]), numbers])
 
 
-def all_of(document_id: str) -> edge.Filter:
+def points_of_document(document_id: str) -> edge.Filter:
     """Return the filter for a document's record and its chunks of all generations."""
     return edge.Filter(must=[_any([payload.fact("document_id", document_id)])])
 

@@ -160,7 +160,7 @@ class QdrantCollection:
         """Return some chunks of a version, in order."""
         points, _ = await self._points.read(
             AsyncQdrantClient.scroll,
-            scroll_filter=schema.numbered(version, first, count),
+            scroll_filter=schema.chunk_range(version, first, count),
             limit=count,
             with_payload=schema.STORED_CHUNK_FIELDS,
         )
@@ -176,7 +176,7 @@ class QdrantCollection:
     async def count_chunks(self, scope: Scope) -> int:
         """Return the number of chunks in scope."""
         unsettled = await self._unsettled.refresh()
-        return await self._points.count(schema.within(scope, payload.CHUNK, unsettled=unsettled))
+        return await self._points.count(schema.scope_filter(scope, payload.CHUNK, unsettled=unsettled))
 
     async def add_chunks(self, document: Document, points: Sequence[ChunkPoint]) -> None:
         """Store chunks."""
@@ -234,11 +234,14 @@ class QdrantCollection:
 
     async def document_ids(self, scope: Scope) -> list[str]:
         """Return the ids of records."""
-        return [each["document_id"] async for each in self._points.payloads(schema.within(scope, payload.DOCUMENT))]
+        return [
+            each["document_id"]
+            async for each in self._points.payloads(schema.scope_filter(scope, payload.DOCUMENT))
+        ]
 
     async def count_documents(self, scope: Scope) -> int:
         """Return the number of records in scope."""
-        return await self._points.count(schema.within(scope, payload.DOCUMENT))
+        return await self._points.count(schema.scope_filter(scope, payload.DOCUMENT))
 
     async def versions(self) -> Mapping[str, int]:
         """Return the generation of every record."""

@@ -28,10 +28,10 @@ OLDEST_SERVER = (1, 19)
 count terms in hidden documents."""
 
 _AGREEMENT_SECONDS = 0.5
-"""Pause before a failed write is repeated. Meanwhile all nodes learn which node is excluded, and do not wait for it
-again."""
+"""Pause before a failed write is repeated. During the pause, all nodes learn which node the cluster has
+excluded, so the second attempt does not wait for this node."""
 
-_PATIENCE = 0.25
+_PATIENCE_FACTOR = 0.25
 """When enough nodes have responded, `Connection.read_each` waits a little longer for the others: this factor
 times the longer of `try_seconds` and the time until enough nodes had responded."""
 
@@ -197,7 +197,7 @@ class Connection:
                 done |= more
             if pending:
                 # A slow node must not delay every search.
-                patience = max(self._try_seconds, time.monotonic() - began) * _PATIENCE
+                patience = max(self._try_seconds, time.monotonic() - began) * _PATIENCE_FACTOR
                 more, pending = await asyncio.wait(pending, timeout=patience)
                 done |= more
             for task in pending:
@@ -257,11 +257,11 @@ class Connection:
                 if failure.is_response and options.get("consistency") is CONSISTENCY:
                     # The node may have no connection to the others. Then it does not detect that its copy is old.
                     node.failed("it does not reach enough copies")
-                is_again = is_write and failure.is_response and tried.count(node) == 1
-                following = node if is_again else self._next(tried)
+                repeats_here = is_write and failure.is_response and tried.count(node) == 1
+                following = node if repeats_here else self._next(tried)
                 if following is None or deadline.at <= time.monotonic():
                     raise failure.error from failure
-                if is_again and self.is_cluster:
+                if repeats_here and self.is_cluster:
                     await asyncio.sleep(min(_AGREEMENT_SECONDS, max(0.0, deadline.at - time.monotonic())))
         raise AssertionError("unreachable: the last attempt returns or raises")
 

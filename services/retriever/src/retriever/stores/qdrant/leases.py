@@ -1,9 +1,9 @@
 """Leases on a Qdrant server: locks between processes.
 
-A lease is a point with its holder and its end. A process takes a lease by a conditional write: the server changes
-the point only if the process holds the lease already or the lease has expired. The process then reads the point
-back. The holder renews the lease long before its end. The lease of a terminated process expires, and another
-process takes it over. The clocks of the processes must agree within a few seconds, as any time service ensures.
+A lease is a point with its holder and its expiry. A process takes a lease by a conditional write: the server
+changes the point only if the process holds the lease already or the lease has expired. The process then reads the
+point back. The holder renews the lease long before it expires. The lease of a terminated process expires, and
+another process takes it over. The clocks of the processes must agree within a few seconds, as NTP ensures.
 """
 
 import asyncio
@@ -38,7 +38,7 @@ class Lease:
         id: The id of the point.
         content: The payload of the point, except the holder.
         facts: The facts of the point for filters.
-        until: The end on the monotonic clock.
+        until: The expiry on the monotonic clock.
         generation: For a mark: the generation in the document's record that this process read or wrote last.
         committing: For a mark: whether the record is about to change.
     """
@@ -101,7 +101,7 @@ class Leases:
             Missing: The collection does not exist.
             Unavailable: The server does not respond.
         """
-        began, until = time.monotonic(), self._end()
+        began, until = time.monotonic(), self._expiry()
         # The read below shows whether the write was applied.
         with contextlib.suppress(DeadlineExceeded, Unavailable):
             await self._write([lease], schema.free_for(self.holder, time.time()), until, models.UpdateMode.UPSERT)
@@ -172,7 +172,7 @@ class Leases:
         if not leases:
             return
         async with self._renewing:
-            began, until = time.monotonic(), self._end()
+            began, until = time.monotonic(), self._expiry()
             # Do not restore leases that were given up meanwhile.
             held = [lease for lease in leases if self._held.get(lease.id) is lease]
             holder = schema.has(schema.held_by(self.holder))
@@ -203,8 +203,8 @@ class Leases:
             update_mode=mode,
         )
 
-    def _end(self) -> float:
-        """Return the end of a lease that is taken now, as a Unix time."""
+    def _expiry(self) -> float:
+        """Return the expiry of a lease that is taken now, as a Unix time."""
         return time.time() + self.seconds
 
     async def _held_ids(self, ids: list[str], until: float) -> set[str]:

@@ -46,7 +46,10 @@ def chunk_points(document: Document, points: Iterable[ChunkPoint]) -> list[model
             indices, weights = list(point.terms.indices), list(point.terms.weights)
             vector[SPARSE] = models.SparseVector(indices=indices, values=weights)
         # The generation is text, because integers of the server have 63 bits.
-        content = payloads.of(point.chunk) | {GENERATION: str(document.generation), ANALYSIS: document.analysis}
+        content = payloads.of(point.chunk) | {
+            GENERATION: str(document.generation),
+            ANALYSIS: document.analysis_language,
+        }
         result.append(models.PointStruct(id=point.id, vector=vector, payload=content))
     return result
 
@@ -152,7 +155,7 @@ def chunk_point(point: models.Record) -> ChunkPoint:
     return ChunkPoint(stored.id, chunk, Terms(sparse.indices, sparse.values) if sparse else Terms((), ()))
 
 
-def within(
+def scope_filter(
     scope: Scope,
     kind: str,
     ids: Sequence[str] | None = None,
@@ -173,18 +176,18 @@ def within(
         must.append(_filter(scope.filter))
     if ids is not None:
         must.append(models.HasIdCondition(has_id=list(ids)))
-    return models.Filter(must=must, must_not=[_others(unsettled)] if unsettled else None)
+    return models.Filter(must=must, must_not=[_hidden_chunks(unsettled)] if unsettled else None)
 
 
-def counted_in(scope: Scope, unsettled: Mapping[str, int | None]) -> models.SearchParams | None:
+def idf_params(scope: Scope, unsettled: Mapping[str, int | None]) -> models.SearchParams | None:
     """Return the search parameters that count terms in the scope's corpus; None: in the whole collection."""
     if scope.corpus is None:
         return None
-    corpus = within(scope.corpus, payload.CHUNK, unsettled=unsettled)
+    corpus = scope_filter(scope.corpus, payload.CHUNK, unsettled=unsettled)
     return models.SearchParams(idf=models.IdfCorpusParams(corpus=corpus))
 
 
-def _others(unsettled: Mapping[str, int | None]) -> models.Filter:
+def _hidden_chunks(unsettled: Mapping[str, int | None]) -> models.Filter:
     """Return the filter for chunks of unsettled documents, except the chunks of the visible generations."""
     document_facts = [payload.fact("document_id", each) for each in unsettled]
     visible = [payload.version(Version(id_, each)) for id_, each in unsettled.items() if each is not None]
@@ -207,7 +210,7 @@ def chunks_of(document_id: str, keep: int | None) -> models.Filter:
     )
 
 
-def numbered(version: Version, first: int, count: int) -> models.Filter:
+def chunk_range(version: Version, first: int, count: int) -> models.Filter:
     """Return the filter for some chunks of one version, by their numbers."""
     numbers = models.FieldCondition(key="number", range=models.Range(gte=first, lt=first + count))
     return models.Filter(must=[_any([payload.version(version)]), numbers])

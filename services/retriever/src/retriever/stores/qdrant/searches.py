@@ -113,7 +113,7 @@ class QdrantSearches:
             query=models.NearestQuery.model_construct(nearest=list(vector)),
             using=payload.DENSE,
             limit=limit,
-            filter=schema.within(scope, payload.CHUNK, ids, marked),
+            filter=schema.scope_filter(scope, payload.CHUNK, ids, marked),
             params=self._location.collection.layout.search,
             with_payload=False,
         )
@@ -126,8 +126,8 @@ class QdrantSearches:
             query=models.NearestQuery.model_construct(nearest=vector),
             using=payload.SPARSE,
             limit=limit,
-            filter=schema.within(scope, payload.CHUNK, ids, marked),
-            params=schema.counted_in(scope, marked),
+            filter=schema.scope_filter(scope, payload.CHUNK, ids, marked),
+            params=schema.idf_params(scope, marked),
             with_payload=False,
         )
 

@@ -78,8 +78,8 @@ class SharedLocation(Location):
     async def remove(self) -> None:
         """Remove the index at once. The next `tidy` removes its points."""
         try:
-            # The lease ends first, so that a new index of the same name does not continue this incarnation.
-            await self._end(schema.GIVEN_UP)
+            # The lease expires first, so that a new index of the same name does not continue this incarnation.
+            await self._set_expiry(schema.GIVEN_UP)
         except Missing:
             return
         if self.alias in (await self.aliases.read_each()).names:
@@ -101,14 +101,14 @@ class SharedLocation(Location):
         The cluster may point the alias here late. So this method reads the aliases after it has set the mark.
 
         Args:
-            until: The end of the lease of the incarnation.
+            until: The expiry of the lease of the incarnation.
         """
         if until == schema.CLEARING:
             return True
-        await self._end(schema.CLEARING)
+        await self._set_expiry(schema.CLEARING)
         if self.alias not in (await self.aliases.read_each()).names:
             return True
-        await self._end(schema.GIVEN_UP)
+        await self._set_expiry(schema.GIVEN_UP)
         return False
 
     async def clear(self, limit: int) -> bool:
@@ -133,8 +133,8 @@ class SharedLocation(Location):
         content = await super()._payload()
         return {} if content.get(schema.UNTIL) == schema.CLEARING else content
 
-    async def _end(self, until: float) -> None:
-        """Set the end of the lease."""
+    async def _set_expiry(self, until: float) -> None:
+        """Set the expiry of the lease."""
         await self.calls.write(
             AsyncQdrantClient.set_payload,
             self.name,
