@@ -23,7 +23,7 @@ class Scope:
 
     @property
     def corpus(self) -> "Scope | None":
-        """The scope in which term frequencies are counted; None: the whole collection.
+        """The scope in which document frequencies are counted; None: the whole collection.
 
         The corpus contains all documents that the caller may see, even if the filter is narrower. So a BM25 score
         reveals nothing about hidden documents, and does not depend on the filter.

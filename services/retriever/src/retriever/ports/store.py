@@ -49,8 +49,8 @@ class StoredChunk:
     """A chunk as read from the store, without its vectors.
 
     ``generation`` is the generation of its document, or None if the store never returns chunks of several
-    generations of a document. ``analysis_language`` is `Document.analysis_language`, or None
-    if the store does not keep it with the chunk.
+    generations of a document. ``analysis_language`` is `Document.analysis_language`, or None if the store does not
+    keep it with the chunk.
     """
 
     id: str
@@ -133,7 +133,7 @@ class Collection(Protocol):
     ) -> dict[str, float]:
         """Return the highest BM25 scores by chunk id. Chunks without a term of the query have no score.
 
-        Term frequencies are counted in ``scope.corpus``.
+        Document frequencies (IDF) are counted in ``scope.corpus``.
         """
         ...
 

@@ -24,8 +24,8 @@ from retriever.stores.qdrant.server_certificate import ServerCertificates
 T = TypeVar("T")
 
 OLDEST_SERVER = (1, 19)
-"""The first version of the server that counts terms only in documents that the caller may see. Older versions also
-count terms in hidden documents."""
+"""The first version of the server that can compute the IDF only from documents that the caller may see. Older
+versions also count hidden documents."""
 
 _AGREEMENT_SECONDS = 0.5
 """Pause before a failed write is repeated. During the pause, all nodes learn which node the cluster has

@@ -115,7 +115,7 @@ class Incarnation:
         )
 
     def _counted(self, using: str | None, params: models.SearchParams | None) -> models.SearchParams | None:
-        """Return search parameters that count terms in the incarnation, or in a part of it."""
+        """Return search parameters that compute the IDF from the incarnation, or from a part of it."""
         if using != payload.SPARSE:
             return params
         params = params or models.SearchParams()

@@ -42,7 +42,7 @@ def chunk_points(document: Document, points: Iterable[ChunkPoint]) -> list[model
     result = []
     for point in points:
         vector: dict[str, Any] = {DENSE: list(point.chunk.vector)}
-        if point.terms.indices:  # a text without terms does not count for term frequencies
+        if point.terms.indices:  # without a sparse vector, the IDF does not count the chunk
             indices, weights = list(point.terms.indices), list(point.terms.weights)
             vector[SPARSE] = models.SparseVector(indices=indices, values=weights)
         # The generation is text, because integers of the server have 63 bits.
@@ -167,7 +167,8 @@ def scope_filter(
         scope: The scope.
         kind: The kind of the points.
         ids: Limits the filter to these points.
-        unsettled: Documents with their visible generation; None: no chunk is visible.
+        unsettled: The ids of the marked documents, each with the generation whose chunks are visible. None instead
+            of a generation: no chunk is visible.
     """
     must: list[models.Condition] = [_any([payload.kind(kind)])]
     if scope.readers is not None:
@@ -180,7 +181,10 @@ def scope_filter(
 
 
 def idf_params(scope: Scope, unsettled: Mapping[str, int | None]) -> models.SearchParams | None:
-    """Return the search parameters that count terms in the scope's corpus; None: in the whole collection."""
+    """Return the search parameters that compute the IDF from the scope's corpus.
+
+    Return None if the corpus is the whole collection, which is the server's default.
+    """
     if scope.corpus is None:
         return None
     corpus = scope_filter(scope.corpus, payload.CHUNK, unsettled=unsettled)
