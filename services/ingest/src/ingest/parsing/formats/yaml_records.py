@@ -13,11 +13,12 @@ from ingest.parsing.text.decode import text_of
 from ingest.parsing.text.outline import Outline
 
 _MOST_NODES = 1_000_000
+"""Maximum number of mappings, sequences and scalars (also keys), with all aliases expanded."""
 _NULL = "tag:yaml.org,2002:null"
 
 
 def parse(request: Request) -> Iterator[Head | Page]:
-    """Yield the head and the one page. Invalid YAML, for example a template, is read as plain text.
+    """Yield the head and the only page. Invalid YAML, for example a template, is read as plain text.
 
     Raises:
         Unreadable: The document has no text.
@@ -60,7 +61,7 @@ class _Nodes:
             TooLarge: There are too many nodes, or too many characters.
         """
         self._nodes -= 1
-        if not self._nodes:
+        if self._nodes < 0:
             raise TooLarge(f"The document has more than {_MOST_NODES} values when its aliases are expanded.")
         match node:
             case yaml.MappingNode():
