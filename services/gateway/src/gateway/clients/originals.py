@@ -69,4 +69,4 @@ class CachedOriginals:
         try:
             await call_nats(self._store.remove(name), Deadline.after(_REMOVE_SECONDS), _TARGET)
         except Unavailable as error:
-            _log.warning("an original is left behind", name=name, error=error.message)
+            _log.warning("cannot remove an unused original", name=name, error=error.message)
