@@ -117,7 +117,9 @@ async def test_concurrent_processes_get_the_same_streams(nats_url: str) -> None:
 
 
 async def test_the_limits_are_as_configured(client: Client) -> None:
-    """Jobs stay until they are done, and are refused if there is no room. States expire. Everything is on disk."""
+    """Jobs stay until they are done, and are refused if there is no room. Old dead letters make room for new ones.
+    States expire. Everything is on disk.
+    """
     jetstream = (await ingest_transport(client, history_days=7)).jetstream
 
     jobs = (await jetstream.stream_info(keys.INGEST_STREAM)).config
@@ -127,7 +129,8 @@ async def test_the_limits_are_as_configured(client: Client) -> None:
 
     dead = (await jetstream.stream_info(keys.INGEST_DEAD_STREAM)).config
     assert dead.subjects == ["causeway.ingest.dead.>"]
-    assert (dead.retention, dead.storage, dead.max_bytes) == (RetentionPolicy.LIMITS, StorageType.FILE, GIB // 4)
+    assert (dead.retention, dead.discard) == (RetentionPolicy.LIMITS, DiscardPolicy.OLD)
+    assert (dead.storage, dead.max_bytes) == (StorageType.FILE, GIB // 4)
 
     for lane in range(keys.INGEST_LANES):
         consumer = (await jetstream.consumer_info(keys.INGEST_STREAM, keys.ingest_consumer(lane))).config

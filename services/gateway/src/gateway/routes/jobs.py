@@ -98,7 +98,7 @@ def router(ingest: Ingest, jobs: Jobs, draining: asyncio.Event, *, timeout: floa
     async def list_dead(request: Request, limit: _Count = 50, page_token: _Token = "") -> Response:
         """Return the jobs that failed repeatedly for reasons other than their documents, newest first.
 
-        They are stored until they are replayed.
+        A job is stored until it is replayed. If the storage is full, the oldest jobs are dropped.
         """
         deadline = Deadline.after(timeout)
         page = await jobs.dead(state_of(request.scope).principal, count=limit, token=page_token, deadline=deadline)
