@@ -59,7 +59,7 @@ class Compaction:
             InvalidRequest: The turn requests only a summary, and its model cannot follow instructions.
         """
         options = turn.compaction
-        if options is None or not (options.summary_only or _replaceable(turn)):
+        if options is None or not (options.summary_only or _replaceable_messages(turn)):
             return False
         tools = [turn.original.tools_json.decode()] if turn.original.tools_json else []
         messages = prompts.compose(turn, ())
@@ -71,8 +71,8 @@ class Compaction:
                 )
             return False
         threshold = int(counts.context_window * WINDOW_SHARE) if options.threshold is None else options.threshold
-        is_known = options.threshold is not None or bool(counts.context_window)
-        return options.summary_only or (is_known and counts.messages + sum(counts.texts) > threshold)
+        has_threshold = options.threshold is not None or bool(counts.context_window)
+        return options.summary_only or (has_threshold and counts.messages + sum(counts.texts) > threshold)
 
     async def events(
         self,
@@ -87,7 +87,7 @@ class Compaction:
         uses the whole conversation.
 
         Args:
-            turn: The turn after the detectors.
+            turn: The turn, after the detectors have judged it.
             answer: Yields the events of the answer to a turn.
             timeline: Records the steps.
             deadline: The time by which the work must end.
@@ -103,7 +103,7 @@ class Compaction:
             self._generation.events(_prompt(summary_turn), summary_turn, timeline, deadline)
         ) as batches:
             async for batch in batches:
-                opening: list[Event] = [] if begun else [CompactionBegun()]
+                emitted: list[Event] = [] if begun else [CompactionBegun()]
                 begun = True
                 for event in batch:
                     if type(event) is Delta:
@@ -113,9 +113,9 @@ class Compaction:
                     elif type(event) is Usage:
                         summary_usage = event
                     elif type(event) in (Start, Detections):
-                        opening.append(event)
-                if opening:
-                    yield opening
+                        emitted.append(event)
+                if emitted:
+                    yield emitted
         summary = "".join(pieces).strip()
         if finish.reason != "content_filter":
             if not summary:
@@ -137,11 +137,11 @@ def _prompt(turn: Turn) -> Prompt:
 
 
 def compacted(turn: Turn, summary: str) -> Turn:
-    """Return a turn with a summary in place of the messages before the question."""
-    at = len(turn.history) - len(_question_messages(turn))
-    instructions = tuple(message for message in turn.history[:at] if message.role == "system")
+    """Return the turn with a summary in place of the messages before the question. System messages stay."""
+    question_start = len(turn.history) - len(_question_messages(turn))
+    instructions = tuple(message for message in turn.history[:question_start] if message.role == "system")
     summary_message = Message("system", prompts.summary(summary))
-    return replace(turn, history=(*instructions, summary_message, *turn.history[at:]))
+    return replace(turn, history=(*instructions, summary_message, *turn.history[question_start:]))
 
 
 def _question_messages(turn: Turn) -> tuple[Message, ...]:
@@ -151,13 +151,13 @@ def _question_messages(turn: Turn) -> tuple[Message, ...]:
     user message.
     """
     boundary_roles = ("assistant", "tool") if turn.question else ("user",)
-    for number in range(len(turn.history) - 1, -1, -1):
-        if turn.history[number].role in boundary_roles:
-            return turn.history[number + (1 if turn.question else 0) :]
+    for index in range(len(turn.history) - 1, -1, -1):
+        if turn.history[index].role in boundary_roles:
+            return turn.history[index + (1 if turn.question else 0) :]
     return turn.history
 
 
-def _replaceable(turn: Turn) -> tuple[Message, ...]:
+def _replaceable_messages(turn: Turn) -> tuple[Message, ...]:
     """Return the messages that a summary can replace."""
     before = turn.history[: len(turn.history) - len(_question_messages(turn))]
     return tuple(message for message in before if message.role != "system")
