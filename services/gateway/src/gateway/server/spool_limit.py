@@ -5,12 +5,12 @@ from starlette.types import ASGIApp, Receive, Scope, Send
 
 from gateway.server.request_state import state_of
 
-_FILES = 2  # the upload itself, and one file made from it (a batch of texts, or the response)
+_FILES_PER_UPLOAD = 2  # the upload itself, and one file made from it (a batch of texts, or the response)
 _RETRY_SECONDS = 5.0
 
 
 class SpoolLimit:
-    """Refuses an upload if the gateway does not have enough free disk space for it.
+    """Refuses an upload if concurrent uploads have already reserved too much disk space.
 
     The gateway keeps forms and batches in temporary files without a name. These files do not count towards the size
     limit of a Kubernetes `emptyDir`. Therefore this layer reserves space for each upload before the gateway reads
@@ -39,7 +39,7 @@ class SpoolLimit:
             return
         length = dict(scope["headers"]).get(b"content-length", b"")
         # `BodyLimit` refuses an invalid length, or one that is too large.
-        reserved = _FILES * min(int(length) if length.isdigit() else self._max_upload, self._max_upload)
+        reserved = _FILES_PER_UPLOAD * min(int(length) if length.isdigit() else self._max_upload, self._max_upload)
         if reserved > self._free_bytes:
             raise RateLimited("Too many uploads are in progress. Try again later.", retry_after=_RETRY_SECONDS)
         self._free_bytes -= reserved
