@@ -62,7 +62,7 @@ def router(catalogue: Catalogue, originals: Originals, *, timeout: float) -> API
             206: {"description": "The requested ranges"},
             304: {"description": "If-None-Match contains the current version"},
             403: {"description": "A signed link is invalid or has expired"},
-            404: {"description": "The document does not exist for the caller"},
+            404: {"description": "The document does not exist, or the caller may not see it"},
             416: {"description": "The range is beyond the end of the document"},
         },
     )

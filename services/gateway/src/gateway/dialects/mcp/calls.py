@@ -126,7 +126,7 @@ class Calls:
             fields: The arguments, which may select the part.
 
         Raises:
-            CausewayError: The document does not exist for the caller, or a detector blocks it.
+            CausewayError: The document does not exist, the caller may not see it, or a detector blocks it.
         """
         index, document_id = links.parse_name(name, fields.path("id"))
         agent.indexes(index, fields.path("id"))

@@ -28,7 +28,7 @@ class Resources:
     """Lists documents and reads their texts.
 
     Args:
-        calls: Reads documents. The tool ``fetch`` uses the same object.
+        calls: Reads documents, also for the tool ``fetch``.
         catalogue: Lists the documents of an index.
         indexes: Lists the indexes.
     """
@@ -59,7 +59,9 @@ class Resources:
         """
         index, token = _from_cursor(cursor) if cursor else ("", "")
         summaries = await self._indexes.summaries(agent.principal, agent.deadline)
-        names = sorted(each.name for each in summaries if agent.offers(each.name) and each.name >= index)
+        names = sorted(
+            summary.name for summary in summaries if agent.offers(summary.name) and summary.name >= index
+        )
         listed: list[types.Resource] = []
         for name in names:
             page_token = token if name == index else ""
@@ -68,12 +70,12 @@ class Resources:
             )
             listed += [
                 types.Resource(
-                    name=links.document_name(name, each.document_id),
-                    title=each.sourcefile,
-                    uri=links.uri(name, each.document_id),
+                    name=links.document_name(name, document.document_id),
+                    title=document.sourcefile,
+                    uri=links.uri(name, document.document_id),
                     mime_type=_TEXT,
                 )
-                for each in page.documents
+                for document in page.documents
             ]
             if page.next_token:
                 return listed, _to_cursor(name, page.next_token)
@@ -82,10 +84,10 @@ class Resources:
         return listed, ""
 
     async def read(self, agent: AgentRequest, uri: str) -> types.TextResourceContents:
-        """Return a part of a document's text. Its ``_meta`` has the offset of the next part.
+        """Return a part of a document's text. Its ``_meta`` contains the offset of the next part.
 
         Raises:
-            CausewayError: The document does not exist for the caller, or a detector blocks it.
+            CausewayError: The document does not exist, the caller may not see it, or a detector blocks it.
         """
         name, numbers = links.parse_uri(uri)
         agent.log["tool"] = "resource"
