@@ -14,15 +14,18 @@ Raw = dict[str, msgspec.Raw]
 
 _SEARCHABLE_ROLES = ("system", "user", "assistant", "developer")
 _KNOWN_ROLES = ("system", "developer", "user", "assistant", "tool", "function")
-"""The roles of OpenAI's protocol. A policy forbids other roles, which model servers interpret differently."""
+"""The roles of OpenAI's protocol. If a policy applies, the gateway refuses other roles, because each model server
+interprets them in its own way."""
 
 _JUDGED_ROLES = ("user", "tool", "function")
+"""The roles whose messages all detectors judge. The detectors of a policy judge the messages of all roles."""
+
 _INVALID = "Invalid request format"
 _messages_decoder = msgspec.json.Decoder(list[dict[str, msgspec.Raw]])
 
 
 class UnknownRole(InvalidRequest):
-    """A message has a role that detectors do not support. The status is 400 in each dialect."""
+    """A policy applies, and a message has a role outside OpenAI's protocol. The status is 400 in each dialect."""
 
 
 def messages(raw: Raw) -> list[Message]:
@@ -60,11 +63,11 @@ def _message(item: Raw, path: str) -> Message:
         texts = [part["text"] for part in content if _is_text(part)]
         if len(texts) < len(content):
             return Message(role, "", bytes(item["content"]), extra)
-        return Message(role, "\n".join(texts), b"", extra, _breaks(texts))
+        return Message(role, "\n".join(texts), b"", extra, _line_breaks(texts))
     return Message(role, content or "", b"", extra)
 
 
-def _breaks(texts: Sequence[str]) -> tuple[int, ...]:
+def _line_breaks(texts: Sequence[str]) -> tuple[int, ...]:
     """Return the positions of the line breaks that join these texts."""
     ends = list(itertools.accumulate(map(len, texts)))[:-1]
     return tuple(end + at for at, end in enumerate(ends))
@@ -93,13 +96,13 @@ def split(messages: list[Message]) -> tuple[list[int], list[int]]:
 
 
 def common_extra(questions: list[Message]) -> bytes:
-    """Return the members of the messages other than the text, or empty bytes if the messages differ in them."""
+    """Return the `extra_json` that all these messages share, or empty bytes if the messages differ in it."""
     first = questions[0].extra_json
     return first if all(message.extra_json == first for message in questions) else b""
 
 
 def gaps(question: Sequence[Message]) -> tuple[int, ...]:
-    """Convert the `gaps` of messages to positions in the question, which joins the texts of the messages."""
+    """Convert the `gaps` of the messages to positions in the question: their texts, joined by `PART_BREAK`."""
     positions: list[int] = []
     begin = 0
     for message in question:
@@ -109,7 +112,7 @@ def gaps(question: Sequence[Message]) -> tuple[int, ...]:
 
 
 def check_names(body: bytes) -> None:
-    """Check that no JSON object has a duplicate name. Detectors would judge only one of the values.
+    """Check that no JSON object has a duplicate name. Detectors would judge only one of its values.
 
     Raises:
         InvalidRequest: An object has a duplicate name.
