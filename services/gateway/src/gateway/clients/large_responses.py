@@ -1,8 +1,8 @@
 """Store responses that exceed the size of one NATS message, in pieces in a bucket of NATS' object store.
 
-The key-value entry of a response contains the location of its pieces. The entry replaces the object store's usual
-record of an object, so that one write replaces a response of any size. The subjects of the pieces contain the
-owner's key.
+The key-value entry of a response contains the location of its pieces. The pieces have no metadata message in the
+object store, so one write of the entry replaces a response of any size. The subject of the pieces contains the
+response's key, which begins with tenant and owner. Therefore one purge can delete all pieces of a user's responses.
 """
 
 import secrets
@@ -20,7 +20,7 @@ from gateway.clients.nats_calls import call_nats
 
 _TARGET = "The store of large responses"
 _STREAM = f"OBJ_{response_keys.LARGE_RESPONSES_BUCKET}"
-_PIECE = 512 * 1024
+_PIECE_BYTES = 512 * 1024
 _MAX_BYTES = 16 * 1024 * 1024
 
 T = TypeVar("T")
@@ -45,7 +45,7 @@ class LargeResponses:
     """Writes, reads and deletes the pieces of large responses.
 
     Args:
-        bucket: Returns the JetStream context that writes to the bucket, and creates a missing bucket; raises
+        bucket: Creates the bucket if it is missing, and returns the JetStream context for calls. Raises
             `Unavailable` while NATS is unavailable.
     """
 
@@ -63,24 +63,24 @@ class LargeResponses:
             raise PayloadTooLarge("The response is too large to be stored. Set store to false.", field="store")
         jetstream, name = await self._bucket(), secrets.token_hex(8)
         subject, first = response_keys.large_response(key, name), 0
-        for begin in range(0, len(data), _PIECE):
-            sent = jetstream.publish(subject, data[begin : begin + _PIECE], stream=_STREAM)
-            ack = await call_nats(sent, deadline, _TARGET)
+        for begin in range(0, len(data), _PIECE_BYTES):
+            publication = jetstream.publish(subject, data[begin : begin + _PIECE_BYTES], stream=_STREAM)
+            ack = await call_nats(publication, deadline, _TARGET)
             first = first or ack.seq
         return Pieces(name, len(data), first)
 
     async def read(self, jetstream: JetStreamContext, key: str, pieces: Pieces, deadline: Deadline) -> bytes | None:
         """Return a version of a response, or None if some of its pieces no longer exist."""
-        found, position = bytearray(), pieces.first
+        content, position = bytearray(), pieces.first
         subject = response_keys.large_response(key, pieces.name)
-        while len(found) < pieces.size:
+        while len(content) < pieces.size:
             request = jetstream.get_msg(_STREAM, seq=position, subject=subject, next=True)
-            message = await call_nats(_found(request), deadline, _TARGET)
+            message = await call_nats(_none_if_missing(request), deadline, _TARGET)
             if message is None:
                 return None
-            found += message.data or b""
+            content += message.data or b""
             position = (message.seq or position) + 1
-        return bytes(found)
+        return bytes(content)
 
     async def delete(
         self,
@@ -99,11 +99,11 @@ class LargeResponses:
             version: The name of the version to delete, or `*` for all versions.
             before: The position of the first piece to keep. None deletes all pieces.
         """
-        purged = jetstream.purge_stream(_STREAM, seq=before, subject=response_keys.large_response(key, version))
-        await call_nats(_found(purged), deadline, _TARGET)
+        purge = jetstream.purge_stream(_STREAM, seq=before, subject=response_keys.large_response(key, version))
+        await call_nats(_none_if_missing(purge), deadline, _TARGET)
 
 
-async def _found(call: Coroutine[Any, Any, T]) -> T | None:
+async def _none_if_missing(call: Coroutine[Any, Any, T]) -> T | None:
     """Return the result of a call, or None if the piece or the bucket does not exist."""
     try:
         return await call
