@@ -1,4 +1,7 @@
-"""Validates the request bodies of the guardrails orchestrator's API, with the messages of this API."""
+"""Validate the request bodies of the guardrails orchestrator's API.
+
+The error messages are those of the reference implementation.
+"""
 
 from collections.abc import Collection, Iterable, Sequence
 from typing import Any
@@ -13,6 +16,7 @@ from gateway.domain import Action, Detector, DetectorKind, Detectors
 Raw = dict[str, msgspec.Raw]
 
 CONTENTS = frozenset((DetectorKind.CONTENTS,))
+"""The kinds of the detectors that judge a text alone, without a conversation, a prompt or a document."""
 
 # The reference implementation joins at most two names by "or".
 _MAX_OR_NAMES = 2
@@ -130,7 +134,7 @@ def choice(raw: Raw, name: str, allowed: Collection[str]) -> str:
 
 
 def detectors(raw: Raw, name: str = "detectors") -> tuple[Detector, ...]:
-    """Return the detectors of a detection-only route, parsed from ``{id: parameters}``. They only report.
+    """Return the detectors of a detection-only route, parsed from ``{id: parameters}``. They only report findings.
 
     Raises:
         Unprocessable: The member is missing, empty or invalid.
