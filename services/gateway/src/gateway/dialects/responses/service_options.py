@@ -20,13 +20,13 @@ _ABSENT: dict[str, Any] = {
 """The members of a response to a request that has none of these options."""
 
 _CACHE_MODES = ("implicit", "explicit")
-_CACHE_TIMES = ("30m", "12h")
+_CACHE_TTLS = ("30m", "12h")
 _COMPRESSIONS = ("auto", "enabled", "disabled")
 _PROGRAMS = ("standard", "daybreak_blue", "daybreak_red")
 
 
 def forwarded(fields: Fields) -> dict[str, Any]:
-    """Return the options that the model server gets.
+    """Return the options to send to the model server.
 
     Raises:
         InvalidRequest: A member is invalid.
@@ -48,15 +48,15 @@ def shown(fields: Fields) -> dict[str, Any]:
     if fields.names().isdisjoint(READ):
         return _ABSENT
     options = _cache_options(fields)
-    compared = fields.object("prompt_cache_options").text("comparison_response_id")
+    comparison_id = fields.object("prompt_cache_options").text("comparison_response_id")
     cache = {"mode": "implicit", "ttl": "30m"} | options if options else None
-    if cache and compared:
-        cache["comparison_response_id"] = compared
+    if cache and comparison_id:
+        cache["comparison_response_id"] = comparison_id
     return _ABSENT | {
         "access_programs": _programs(fields),
         "image": _image(fields),
         "prompt": _prompt(fields),
-        "prompt_cache_diagnostics": {"type": "unavailable"} if compared else None,
+        "prompt_cache_diagnostics": {"type": "unavailable"} if comparison_id else None,
         "prompt_cache_options": cache,
         **{name: fields.text(name) or None for name in FORWARDED},
     }
@@ -88,11 +88,11 @@ def _prompt(fields: Fields) -> dict[str, Any] | None:
 
 
 def _cache_options(fields: Fields) -> dict[str, Any]:
-    """Return the cache options for the model server, without the response to compare with."""
+    """Return the cache options for the model server, without ``comparison_response_id``."""
     options = fields.object("prompt_cache_options")
     if options.flag("prewarm"):
-        raise options.wrong("prewarm", "is not supported: the gateway answers each request")
-    members = {"mode": options.one_of("mode", _CACHE_MODES), "ttl": options.one_of("ttl", _CACHE_TIMES)}
+        raise options.wrong("prewarm", "is not supported: the gateway cannot fill the cache without an answer")
+    members = {"mode": options.one_of("mode", _CACHE_MODES), "ttl": options.one_of("ttl", _CACHE_TTLS)}
     return {name: value for name, value in members.items() if value}
 
 
