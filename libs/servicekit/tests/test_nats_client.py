@@ -8,6 +8,7 @@ from typing import Any
 import pytest
 from causeway_testing.servers import eventually, free_ports
 from nats.aio.client import Client
+from servicekit import nats_client
 from servicekit.broker import Broker
 from servicekit.nats import connect
 from servicekit.tasks import ended
@@ -75,6 +76,30 @@ async def test_closing_ends_the_task_that_reconnects(server: tuple[asyncio.subpr
     async with asyncio.timeout(60):
         await client.close()
     assert task.done()
+
+
+async def test_closing_does_not_wait_for_a_task_that_ignores_cancellation(
+    server: tuple[asyncio.subprocess.Process, Client], log: Any, monkeypatch: pytest.MonkeyPatch
+) -> None:
+    """Closing ends at its time limit, even if an attempt to reconnect loses every cancellation."""
+    monkeypatch.setattr(nats_client, "_CLOSE_SECONDS", 0.5)
+    _, client = server
+    released = asyncio.Event()
+
+    async def reconnecting() -> None:
+        while not released.is_set():
+            with contextlib.suppress(asyncio.CancelledError):
+                await released.wait()
+
+    task = client._reconnection_task = asyncio.create_task(reconnecting())
+    await asyncio.sleep(0.01)
+    closing = asyncio.create_task(client.close())
+    await asyncio.wait([closing], timeout=60)
+    in_time, still_reconnecting = closing.done(), not task.done()
+    released.set()
+    await asyncio.gather(closing, task)
+    assert (in_time, still_reconnecting, client.is_closed) == (True, True, True)
+    assert log[-1]["event"] == "the attempt to reconnect to nats has not ended"
 
 
 async def test_a_server_that_has_died_is_no_error(

@@ -10,8 +10,10 @@ from servicekit.tasks import ended
 
 _log = structlog.get_logger(__name__)
 
-_CLOSE_SECONDS = 2.0
-_LOST = (OSError, RuntimeError, TimeoutError)  # RuntimeError: the event loop's, for a closed transport
+_CLOSE_SECONDS = 4.0
+_FLUSH_SECONDS = 2.0
+# The event loop raises RuntimeError for a closed transport.
+_CONNECTION_ERRORS = (OSError, RuntimeError, TimeoutError)
 
 
 class ClosingClient(Client):
@@ -21,7 +23,7 @@ class ClosingClient(Client):
     never returns. If the server has just died, the method raises an error that would end the process.
     """
 
-    async def flush(self, timeout: int = DEFAULT_FLUSH_TIMEOUT) -> None:  # noqa: ASYNC109  # as the library's
+    async def flush(self, timeout: int = DEFAULT_FLUSH_TIMEOUT) -> None:  # noqa: ASYNC109  # the library's signature
         """Return when the server has processed all earlier messages, including subscriptions.
 
         The library sends its ping before buffered messages, so this method sends the buffer first.
@@ -31,18 +33,23 @@ class ClosingClient(Client):
 
     async def close(self) -> None:
         """Close the connection within four seconds; messages that the server has not received are lost."""
+        deadline = asyncio.get_running_loop().time() + _CLOSE_SECONDS
         reconnecting = self._reconnection_task
         error = await self._flush_error() if self.is_connected else None
         try:
-            async with asyncio.timeout(_CLOSE_SECONDS):
+            async with asyncio.timeout_at(deadline):
                 await super().close()
-        except _LOST as closing:
+        except _CONNECTION_ERRORS as closing:
             error = closing
         if error is not None:
             _log.warning("messages to nats were lost", error=str(error) or type(error).__name__)
         # The library cancels this task once, and can lose the cancellation: see `servicekit.tasks`.
         if reconnecting is not None and reconnecting is not asyncio.current_task():
-            await ended(reconnecting)
+            try:
+                async with asyncio.timeout_at(deadline):
+                    await ended(reconnecting)
+            except TimeoutError:
+                _log.warning("the attempt to reconnect to nats has not ended")
 
     async def __aexit__(self, *exc_info: object) -> None:
         """Close the connection; see `close`."""
@@ -54,8 +61,8 @@ class ClosingClient(Client):
         The kernel resets a socket that is closed with unread data. The server would then lose messages.
         """
         try:
-            async with asyncio.timeout(_CLOSE_SECONDS):
+            async with asyncio.timeout(_FLUSH_SECONDS):
                 await self.flush()
-        except (Error, *_LOST) as error:
+        except (Error, *_CONNECTION_ERRORS) as error:
             return error
         return None
