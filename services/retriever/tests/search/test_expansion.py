@@ -1,4 +1,4 @@
-"""The expansion of a query with further words."""
+"""Query expansion with words of the best passages."""
 
 from hypothesis import given
 from hypothesis import strategies as st

@@ -72,7 +72,7 @@ DenseWeight = Annotated[
 ]
 Expand = Annotated[
     bool | None,
-    typer.Option("--expand/--no-expand", help="Add further words to the queries of searches by default."),
+    typer.Option("--expand/--no-expand", help="Use query expansion in searches by default."),
 ]
 OcrOption = Annotated[Ocr | None, typer.Option("--ocr", help="Recognise text in images. Applies to new documents.")]
 Unset = Annotated[
