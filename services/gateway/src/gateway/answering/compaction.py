@@ -83,8 +83,8 @@ class Compaction:
     ) -> AsyncGenerator[Batch, None]:
         """Yield the events of a summary, then the events of the answer to the shorter conversation.
 
-        The token counts of the answer include those of the summary. If a detector stops the summary, the answer
-        uses the whole conversation.
+        If the turn requests only a summary, no answer follows. The token counts of the answer include those of the
+        summary. If a detector stops the summary, the answer uses the whole conversation.
 
         Args:
             turn: The turn, after the detectors have judged it.

@@ -24,6 +24,7 @@ from gateway.clients.nats_calls import NATS_FAILURES
 _log = structlog.get_logger(__name__)
 T = TypeVar("T")
 _LINK_KEY_HOURS, _CONTENT_KEY_HOURS = 48, 430 * 24
+"""Hours after which NATS deletes a key: more than the time for which `LinkKeys` and `ContentKeys` use it."""
 
 
 class NatsLink:
@@ -148,7 +149,7 @@ class NatsLink:
         return await transport.quotas_bucket(client, replicas=self._replicas)
 
     async def link_keys(self) -> KeyValue:
-        """Return the bucket of the keys of signed links. Create it at the first use.
+        """Return the bucket of the keys that sign links. Create it at the first use.
 
         Raises:
             Unavailable: NATS cannot be reached.
@@ -156,7 +157,7 @@ class NatsLink:
         return await self._period_keys(keys.LINK_KEYS_BUCKET, _LINK_KEY_HOURS)
 
     async def content_keys(self) -> KeyValue:
-        """Return the bucket of the keys of encrypted contents. Create it at the first use.
+        """Return the bucket of the keys that encrypt contents. Create it at the first use.
 
         Raises:
             Unavailable: NATS cannot be reached.
@@ -299,7 +300,7 @@ class NatsLink:
 
 
 async def _created(target: str, creation: Awaitable[T]) -> T:
-    """Return a created stream or bucket.
+    """Create a stream or bucket and return it.
 
     Raises:
         Unavailable: NATS did not create the stream or bucket.

@@ -12,8 +12,8 @@ _RETRY_SECONDS = 5.0
 class SpoolLimit:
     """Refuses an upload if concurrent uploads have already reserved too much disk space.
 
-    The gateway keeps forms and batches in temporary files without a name. These files do not count towards the size
-    limit of a Kubernetes `emptyDir`. Therefore this layer reserves space for each upload before the gateway reads
+    The gateway keeps forms and batches in unnamed temporary files. These files do not count towards the size limit
+    of a Kubernetes `emptyDir`. Therefore this middleware reserves space for each upload before the gateway reads
     it: twice its length, or twice the maximum length if the length is unknown.
 
     Args:

@@ -16,6 +16,7 @@ from gateway.domain import Action, Detector, DetectorKind, Detectors
 Raw = dict[str, msgspec.Raw]
 
 CONTENTS = frozenset((DetectorKind.CONTENTS,))
+"""The kinds of detectors that judge a single text."""
 """The kinds of the detectors that judge a text alone, without a conversation, a prompt or a document."""
 
 # The reference implementation joins at most two names by "or".
@@ -96,7 +97,7 @@ def texts(raw: Raw, name: str) -> tuple[str, ...]:
         Unprocessable: The value is missing, empty or of another type.
     """
     value = _value(raw, name)
-    if not isinstance(value, list) or not all(isinstance(each, str) for each in value):
+    if not isinstance(value, list) or not all(isinstance(item, str) for item in value):
         raise invalid(f"`{name}` must be a list of strings", name)
     if not value:
         raise invalid(f"`{name}` must not be empty", name)
@@ -112,7 +113,7 @@ def objects(raw: Raw, name: str, *, empty: bool = False) -> list[dict[str, Any]]
     if name not in raw:
         raise missing(name)
     value = _value(raw, name)
-    if not isinstance(value, list) or not all(isinstance(each, dict) for each in value):
+    if not isinstance(value, list) or not all(isinstance(item, dict) for item in value):
         raise invalid(f"`{name}` must be a list of objects", name)
     if not value and not empty:
         raise invalid(f"`{name}` must not be empty", name)
@@ -129,7 +130,7 @@ def choice(raw: Raw, name: str, allowed: Collection[str]) -> str:
     if value is None:
         return ""
     if value not in allowed:
-        raise invalid(f"`{name}` must be one of {', '.join(f'`{each}`' for each in allowed)}", name)
+        raise invalid(f"`{name}` must be one of {', '.join(f'`{word}`' for word in allowed)}", name)
     return str(value)
 
 

@@ -1,4 +1,4 @@
-"""Options of the service and of the model server in a request: the user, caches, access programs, prompts."""
+"""Read a request's options for the service and the model server: user, caches, access programs, prompt, image."""
 
 from typing import Any
 
@@ -12,7 +12,7 @@ READ = ("access_programs", "image", "prompt", "prompt_cache_options", *FORWARDED
 
 _ABSENT: dict[str, Any] = {
     **dict.fromkeys(READ),
-    # The gateway changes no input item. It refuses an item that it does not support, or names it in a header.
+    # The gateway changes no input item. It refuses an unsupported item, or drops it and names it in a header.
     "input_transformations": [],
     "moderation": None,
     "prompt_cache_diagnostics": None,
