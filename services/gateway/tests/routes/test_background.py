@@ -150,7 +150,7 @@ async def test_a_request_counts_once_in_the_quotas(fakes: Any, settings: Setting
         assert len(fakes.response_jobs.jobs) == 1
         await work(fakes, runs)
         assert (await client.get(f"{PATH}/{waiting.id}")).json()["status"] == "completed"
-    [tally] = fakes.ledger._tallies.values()
+    [tally] = fakes.ledger._tallies["tenant"].values()
     used = {measure: meter.total(time.time()) for measure, meter in tally.meters.items() if not meter.empty}
     assert used == {Measure.REQUESTS: 1, Measure.TOKENS: 10}
 
