@@ -16,8 +16,8 @@ def exempt_marks(findings: Iterable[Finding], marks: Sequence[tuple[int, int]]) 
         marks: The positions of the citation marks in the text.
     """
     return tuple(
-        replace(each, action=Action.REPORT, replacement="") if _is_within(each, marks) else each
-        for each in findings
+        replace(finding, action=Action.REPORT, replacement="") if _is_within(finding, marks) else finding
+        for finding in findings
     )
 
 
@@ -76,8 +76,8 @@ class CitedNames:
     @property
     def _waits(self) -> bool:
         return self._scanner.holds and any(
-            each.action is Action.REDACT and each.start is not None and each.start >= self._decided
-            for each in self._waiting
+            finding.action is Action.REDACT and finding.start is not None and finding.start >= self._decided
+            for finding in self._waiting
         )
 
     def _place(self, stretches: Iterable[tuple[str, bool]]) -> None:

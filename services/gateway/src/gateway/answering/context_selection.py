@@ -131,19 +131,21 @@ def labelled(passages: Sequence[Passage]) -> Sequence[Passage]:
     digits or more.
     """
     unnamed = {
-        each.document_id
-        for each in passages
-        if each.sourcefile == each.document_id and _DIGEST.fullmatch(each.document_id)
+        passage.document_id
+        for passage in passages
+        if passage.sourcefile == passage.document_id and _DIGEST.fullmatch(passage.document_id)
     }
     if not unnamed:
         return passages
     named = {each.sourcepage for each in passages if each.document_id not in unnamed}
     labels = {digest: _label(digest, named | unnamed - {digest}) for digest in unnamed}
     return [
-        replace(each, sourcepage=labels[each.document_id] + each.sourcepage.removeprefix(each.document_id))
-        if each.document_id in labels
-        else each
-        for each in passages
+        replace(
+            passage, sourcepage=labels[passage.document_id] + passage.sourcepage.removeprefix(passage.document_id)
+        )
+        if passage.document_id in labels
+        else passage
+        for passage in passages
     ]
 
 

@@ -107,9 +107,9 @@ def _redacted(text: str, findings: list[Finding], start: int, end: int) -> str:
         Blocked: A finding has no span, so the gateway cannot redact the text.
     """
     spans = []
-    for each in findings:
-        if each.start is None or each.end is None:
+    for finding in findings:
+        if finding.start is None or finding.end is None:
             raise Blocked("The document was stopped by the guardrails.")
-        if each.end > start and each.start < end:
-            spans.append((max(each.start, start) - start, min(each.end, end) - start, each.replacement))
+        if finding.end > start and finding.start < end:
+            spans.append((max(finding.start, start) - start, min(finding.end, end) - start, finding.replacement))
     return replaced(text[start:end], spans)

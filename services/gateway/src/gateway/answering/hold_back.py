@@ -271,8 +271,10 @@ def mark_withheld(findings: tuple[Finding, ...], redacted: list[tuple[int, int]]
     if not redacted:
         return findings
     return tuple(
-        replace(each, withheld=True) if each.action is Action.REPORT and _overlaps(each, redacted) else each
-        for each in findings
+        replace(finding, withheld=True)
+        if finding.action is Action.REPORT and _overlaps(finding, redacted)
+        else finding
+        for finding in findings
     )
 
 

@@ -20,13 +20,13 @@ def in_request(turn: Turn, found: Sequence[Detections]) -> tuple[Detections, ...
         return tuple(found)
     history, question = places[: len(turn.history)], places[len(turn.history) :]
     out: list[Detections] = []
-    for each in found:
-        if each.item < len(history):
-            out.append(replace(each, item=history[each.item]))
+    for detections in found:
+        if detections.item < len(history):
+            out.append(replace(detections, item=history[detections.item]))
         elif len(question) == 1:
-            out.append(replace(each, item=question[0]))
+            out.append(replace(detections, item=question[0]))
         else:
-            out += _in_parts(turn, question, each)
+            out += _in_parts(turn, question, detections)
     return tuple(out)
 
 
@@ -37,7 +37,7 @@ def _in_parts(turn: Turn, places: Sequence[int], found: Detections) -> list[Dete
         last = place == places[-1]
         end = begin + len(turn.original.messages[place].text)
         findings = tuple(
-            part for each in found.findings if (part := _in_part(each, begin, end, whole=last)) is not None
+            part for finding in found.findings if (part := _in_part(finding, begin, end, whole=last)) is not None
         )
         failures = found.failures if last else ()
         if findings or failures:

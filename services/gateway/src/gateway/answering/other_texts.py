@@ -198,9 +198,9 @@ class OtherTexts:
             left_out = ()
             question.judged = question.judged or clearance.judged
             spans = [
-                (each.start, each.end, each.replacement)
-                for each in clearance.findings
-                if each.action is Action.REDACT and each.start is not None and each.end is not None
+                (finding.start, finding.end, finding.replacement)
+                for finding in clearance.findings
+                if finding.action is Action.REDACT and finding.start is not None and finding.end is not None
             ]
             question.spans += spans
             findings = mark_withheld(clearance.findings, [(begin, end) for begin, end, _ in question.spans])

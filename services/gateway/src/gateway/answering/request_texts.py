@@ -155,8 +155,8 @@ def _replacing(verdict: Verdict) -> Verdict:
     if not any(each.action is Action.BLOCK for each in verdict.findings):
         return verdict  # a detector failed
     findings = tuple(
-        replace(each, action=Action.REDACT, replacement=WITHHELD) if each.action is Action.BLOCK else each
-        for each in verdict.findings
+        replace(finding, action=Action.REDACT, replacement=WITHHELD) if finding.action is Action.BLOCK else finding
+        for finding in verdict.findings
     )
     return replace(verdict, action=Action.REDACT, findings=findings)
 
@@ -169,14 +169,14 @@ def crossing(verdict: Verdict, gaps: Gaps) -> list[Finding]:
         gaps: The positions of the gaps.
     """
     found = []
-    for each in verdict.findings:
-        if each.start is None or each.end is None or each.action is Action.REPORT:
+    for finding in verdict.findings:
+        if finding.start is None or finding.end is None or finding.action is Action.REPORT:
             continue
         # Add the gaps before the position.
-        start = each.start + sum(gap - at <= each.start for at, gap in enumerate(gaps))
-        end = each.end + sum(gap - at < each.end for at, gap in enumerate(gaps))
-        if end - start > each.end - each.start:
-            found.append(replace(each, start=start, end=end, text=""))
+        start = finding.start + sum(gap - at <= finding.start for at, gap in enumerate(gaps))
+        end = finding.end + sum(gap - at < finding.end for at, gap in enumerate(gaps))
+        if end - start > finding.end - finding.start:
+            found.append(replace(finding, start=start, end=end, text=""))
     return found
 
 

@@ -77,9 +77,9 @@ class _Choice:
             gap: The number of characters between parts in the judged text.
         """
         spans = [
-            (each.start, each.end, each.replacement)
-            for each in findings
-            if each.action is Action.REDACT and each.start is not None and each.end is not None
+            (finding.start, finding.end, finding.replacement)
+            for finding in findings
+            if finding.action is Action.REDACT and finding.start is not None and finding.end is not None
         ]
         at = 0
         for part, own in zip([part["text"] for part in self.parts] or [self.text], self.spans, strict=True):
@@ -193,9 +193,9 @@ class WholeAnswer:
             findings = exempt_marks(findings, spans_of(choice.text, self._names))
         choice.take(findings)
         redacted = [
-            (each.start, each.end)
-            for each in findings
-            if each.action is Action.REDACT and each.start is not None and each.end is not None
+            (finding.start, finding.end)
+            for finding in findings
+            if finding.action is Action.REDACT and finding.start is not None and finding.end is not None
         ]
         findings = mark_withheld(findings, redacted)
         if not (findings or clearance.failures):

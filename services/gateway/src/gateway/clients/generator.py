@@ -127,8 +127,10 @@ class GrpcGenerator:
         request = generator_pb2.ListModelsRequest(principal=principal.to_proto())
         response: generator_pb2.ListModelsResponse = await rpc.unary(self._stub.ListModels, request, deadline)
         return tuple(
-            Model(each.name, each.context_window, each.owned_by, each.created, each.ready, each.takes_pictures)
-            for each in response.models
+            Model(
+                model.name, model.context_window, model.owned_by, model.created, model.ready, model.takes_pictures
+            )
+            for model in response.models
         )
 
 

@@ -40,8 +40,8 @@ class GrpcIndexes:
         request = retriever_pb2.ListIndexesRequest(principal=principal.to_proto())
         response: retriever_pb2.ListIndexesResponse = await rpc.unary(self._stub.ListIndexes, request, deadline)
         return tuple(
-            IndexSummary(each.name, _settings(each.settings), each.document_count, each.chunk_count)
-            for each in response.indexes
+            IndexSummary(index.name, _settings(index.settings), index.document_count, index.chunk_count)
+            for index in response.indexes
         )
 
     async def summary(self, principal: Principal, index: str, deadline: Deadline) -> IndexSummary:
@@ -150,14 +150,14 @@ class GrpcIndexes:
         response: retriever_pb2.ListSnapshotsResponse = await rpc.unary(self._stub.ListSnapshots, request, deadline)
         return tuple(
             StoredSnapshot(
-                each.path,
-                each.index,
-                each.document_count,
-                each.chunk_count,
-                each.size_bytes,
-                each.created_at.ToJsonString(),
+                snapshot.path,
+                snapshot.index,
+                snapshot.document_count,
+                snapshot.chunk_count,
+                snapshot.size_bytes,
+                snapshot.created_at.ToJsonString(),
             )
-            for each in response.snapshots
+            for snapshot in response.snapshots
         )
 
     async def delete_snapshot(self, principal: Principal, path: str, deadline: Deadline) -> None:

@@ -150,8 +150,8 @@ class GrpcRetriever:
         )
         response: retriever_pb2.ListChunksResponse = await rpc.unary(self._stub.ListChunks, request, deadline)
         passages = tuple(
-            StoredPassage(each.id, each.number, each.page, tuple(each.headings), each.text, each.sourcepage)
-            for each in response.chunks
+            StoredPassage(chunk.id, chunk.number, chunk.page, tuple(chunk.headings), chunk.text, chunk.sourcepage)
+            for chunk in response.chunks
         )
         return PassagePage(_stored(response.document), passages, response.document.chunk_count)
 

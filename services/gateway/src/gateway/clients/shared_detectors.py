@@ -57,8 +57,8 @@ class SharedDetectors:
 
     def ready(self, detectors: Sequence[Detector]) -> "LocalDetectors | None":
         """Return the detectors if this process can run all of them now. Otherwise return None and prepare them."""
-        for each in detectors:
-            if each.requested:
+        for detector in detectors:
+            if detector.requested:
                 return None
         policy = tuple(detectors)
         if policy in self._made:

@@ -68,8 +68,13 @@ def router(history: History, memory: Memory, *, timeout: float) -> APIRouter:
         principal = state_of(request.scope).principal
         page = await history.page(principal, count, camel or snake, Deadline.after(timeout))
         listed = [
-            {"id": each.id, "entra_oid": principal.user, "title": each.title, "timestamp": each.timestamp}
-            for each in page.conversations
+            {
+                "id": conversation.id,
+                "entra_oid": principal.user,
+                "title": conversation.title,
+                "timestamp": conversation.timestamp,
+            }
+            for conversation in page.conversations
         ]
         return json_answer({"sessions": listed, "continuation_token": page.next_token or None})
 

@@ -77,9 +77,9 @@ def router(generator: Generator, embedder: Embedder, *, timeout: float) -> APIRo
                 if not chat.ready:
                     raise Unavailable(f"The model '{model}' cannot be reached. Try again.", resource=model)
                 return json_answer(_chat(chat))
-        for each in embeddings:
-            if each.name == model:
-                return json_answer(_embedding(each))
+        for embedding_model in embeddings:
+            if embedding_model.name == model:
+                return json_answer(_embedding(embedding_model))
         raise NotFound(f"No such model: '{model}'.", field="model", resource=model)
 
     return routes

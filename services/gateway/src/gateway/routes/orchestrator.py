@@ -36,11 +36,11 @@ def router(guardrails: Guardrails, *, timeout: float, passed_headers: frozenset[
     async def findings(request: Request, detection: text_detection.DetectionRequest) -> Response:
         principal, deadline = state_of(request.scope).principal, Deadline.after(timeout)
         kinds = {info.detector_id: info.kind for info in await guardrails.detectors(principal, deadline)}
-        for each in detection.detectors:
-            if each.detector_id not in kinds:
-                raise NotFound(f"detector `{each.detector_id}` not found", resource=each.detector_id)
-            if kinds[each.detector_id] is not detection.kind:
-                raise unsupported(each.detector_id)
+        for detector in detection.detectors:
+            if detector.detector_id not in kinds:
+                raise NotFound(f"detector `{detector.detector_id}` not found", resource=detector.detector_id)
+            if kinds[detector.detector_id] is not detection.kind:
+                raise unsupported(detector.detector_id)
         [verdict], failures = await guardrails.detect(
             principal,
             detection.direction,

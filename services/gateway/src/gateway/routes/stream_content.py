@@ -83,11 +83,13 @@ class StreamContent:
             try:
                 detectors, content = text_detection.first_line(first)
                 known = {info.detector_id: info for info in await self._guardrails.detectors(principal, deadline)}
-                for each in detectors:
-                    info = known.get(each.detector_id)
+                for detector in detectors:
+                    info = known.get(detector.detector_id)
                     if info is None:
-                        raise NotFound(f"detector `{each.detector_id}` not found", resource=each.detector_id)
-                    _check(each, info.kind, streaming=info.streaming)
+                        raise NotFound(
+                            f"detector `{detector.detector_id}` not found", resource=detector.detector_id
+                        )
+                    _check(detector, info.kind, streaming=info.streaming)
                 # This call reports invalid parameters with an HTTP status before the client sends more text.
                 await self._guardrails.detect(principal, Direction.INPUT, detectors, [""], deadline, context)
             except CausewayError:

@@ -160,9 +160,9 @@ def route_table(
         console: Whether the gateway serves the console.
     """
     routes = [
-        replace(each, role=_OPEN) if metrics_open and each.path == METRICS else each
-        for each in ROUTES
-        if console or each.path not in _CONSOLE
+        replace(route, role=_OPEN) if metrics_open and route.path == METRICS else route
+        for route in ROUTES
+        if console or route.path not in _CONSOLE
     ]
     below = dict.fromkeys(_FRONT_END_PREFIXES, _front_end_error)
     for dialect in dialects:

@@ -176,9 +176,9 @@ class Calls:
         defaults = agent.frontend.indexes_for((), "index")
         summaries = await self._indexes.summaries(agent.principal, agent.deadline)
         listed = [
-            {"name": each.name, "documents": each.documents, "default": each.name in defaults}
-            for each in summaries
-            if agent.offers(each.name)
+            {"name": summary.name, "documents": summary.documents, "default": summary.name in defaults}
+            for summary in summaries
+            if agent.offers(summary.name)
         ]
         return _structured({"indexes": listed})
 
@@ -199,10 +199,12 @@ def client_message(error: Exception, agent: AgentRequest) -> str:
 
 def _fields(name: str, arguments: Mapping[str, Any]) -> Fields:
     schema = tools.input_schema(name) or {}
-    for each in arguments:
-        if each not in schema["properties"]:
+    for argument in arguments:
+        if argument not in schema["properties"]:
             known = ", ".join(schema["properties"]) or "none"
-            raise InvalidRequest(f"{name} has no argument {each[:200]!r}; its arguments are {known}.", field=each)
+            raise InvalidRequest(
+                f"{name} has no argument {argument[:200]!r}; its arguments are {known}.", field=argument
+            )
     try:
         msgspec.json.encode(arguments)
     except (UnicodeEncodeError, OverflowError, RecursionError, TypeError):

@@ -110,19 +110,19 @@ class _Handlers:
         return types.ListPromptsResult(
             prompts=[
                 types.Prompt(
-                    name=each.name,
-                    title=each.title or None,
-                    description=each.description or None,
+                    name=prompt.name,
+                    title=prompt.title or None,
+                    description=prompt.description or None,
                     arguments=[
                         types.PromptArgument(
                             name=argument.name,
                             description=argument.description or None,
                             required=argument.required,
                         )
-                        for argument in each.arguments
+                        for argument in prompt.arguments
                     ],
                 )
-                for each in prompts.values()
+                for prompt in prompts.values()
             ]
         )
 

@@ -135,9 +135,9 @@ def thoughts(
 def _finding_lines(event: Detections) -> list[str]:
     """Return one line for each finding, without its text, which may be redacted."""
     return [
-        f"{event.direction.value}: {each.detection or each.detector_id}"
-        for each in event.findings
-        if not each.withheld
+        f"{event.direction.value}: {finding.detection or finding.detector_id}"
+        for finding in event.findings
+        if not finding.withheld
     ]
 
 

@@ -19,8 +19,8 @@ Documents of several indexes may have the same mark.
 
 def add_files(files: Files, passages: Iterable[Passage]) -> None:
     """Add the files of passages to the files that an answer can cite."""
-    for each in passages:
-        files.setdefault(each.sourcepage, {})[file_id(each)] = each.sourcefile
+    for passage in passages:
+        files.setdefault(passage.sourcepage, {})[file_id(passage)] = passage.sourcefile
 
 
 class Citations:
