@@ -59,6 +59,8 @@ class Gateway:
                 return httpx.Response(401, json=error)
             case "broken":
                 return httpx.Response(502, text="<html>")
+            case "not UTF-8":
+                return httpx.Response(502, content=b"<html>\xff")
             case "away":
                 raise httpx.ConnectError("refused")
             case "notifications/initialized":
@@ -133,6 +135,7 @@ async def test_each_event_is_a_line() -> None:
     [
         ("refused", "No key."),
         ("broken", "The gateway answers with status 502."),
+        ("not UTF-8", "The gateway answers with status 502."),
         ("away", "http://gateway/mcp does not answer: refused"),
         ("cut", "http://gateway/mcp ended the stream without a result."),
     ],

@@ -14,11 +14,11 @@ import httpx
 
 _VERSION = "mcp-protocol-version"
 _SESSION = "mcp-session-id"
-_MODERN = "io.modelcontextprotocol/protocolVersion"
+_VERSION_IN_META = "io.modelcontextprotocol/protocolVersion"
 _CANCELLED = "notifications/cancelled"
 _INTERNAL_ERROR = -32603
 _PARSE_ERROR = -32700
-_MOST_AT_ONCE = 64
+_MAX_CONCURRENT = 64
 _TIMEOUT = httpx.Timeout(connect=5, read=None, write=60, pool=None)  # the gateway sends comments on silent streams
 
 Message = dict[str, Any]
@@ -42,7 +42,7 @@ class Bridge:
         self._write = write
         self._headers: dict[str, str] = {}
         self._running: dict[str, asyncio.Task[None]] = {}
-        self._slots = asyncio.Semaphore(_MOST_AT_ONCE)
+        self._slots = asyncio.Semaphore(_MAX_CONCURRENT)
 
     async def serve(self, lines: AsyncIterator[bytes]) -> None:
         """Handle messages until the input ends; then cancel the running requests."""
@@ -99,7 +99,8 @@ class Bridge:
                         self._store_version(message, text)
                         await self._write(text)
                 else:
-                    await self._forward(message, (await response.aread()).decode(), response)
+                    await response.aread()
+                    await self._forward(message, response.text, response)
                     answered = True
             if not answered and _request_key(message) is not None:
                 await self._fail(message["id"], _INTERNAL_ERROR, f"{self._url} ended the stream without a result.")
@@ -109,7 +110,11 @@ class Bridge:
                 await self._fail(message["id"], _INTERNAL_ERROR, f"{self._url} does not answer: {cause}")
 
     async def _forward(self, message: Any, text: str, response: httpx.Response) -> None:
-        """Write the response of a request. If an error has no id, add the id of the request."""
+        """Write the response of a request.
+
+        An error without an id gets the id of the request. A response that is not JSON-RPC becomes an error with the
+        HTTP status.
+        """
         if not text:
             return
         try:
@@ -135,7 +140,7 @@ class Bridge:
         params = message.get("params") if isinstance(message, dict) else None
         params = params if isinstance(params, dict) else {}
         meta = params.get("_meta")
-        if isinstance(meta, dict) and isinstance(version := meta.get(_MODERN), str):
+        if isinstance(meta, dict) and isinstance(version := meta.get(_VERSION_IN_META), str):
             headers |= {_VERSION: version, "mcp-method": str(message.get("method"))}
             name = params.get("name", params.get("uri"))
             if isinstance(name, str):
@@ -202,5 +207,5 @@ def bridge_client(api_key: str, host: str) -> httpx.AsyncClient:
         headers={"authorization": f"Bearer {api_key}"} if api_key else None,
         # Requests to this machine do not use a proxy from the environment.
         trust_env=host not in {"127.0.0.1", "::1", "localhost"},
-        limits=httpx.Limits(max_connections=_MOST_AT_ONCE),
+        limits=httpx.Limits(max_connections=_MAX_CONCURRENT),
     )
