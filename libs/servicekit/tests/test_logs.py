@@ -215,7 +215,7 @@ def test_configuring_twice_logs_once(monkeypatch: pytest.MonkeyPatch) -> None:
 def test_a_command_logs_nothing(capfd: pytest.CaptureFixture[str]) -> None:
     """Neither output stream gets a line during the command. Afterwards the earlier logging is restored."""
     before = structlog.get_config()
-    with logs.nothing_is_logged():
+    with logs.logging_disabled():
         structlog.get_logger("nats").warning("nats", error="refused")
     assert capfd.readouterr() == ("", "")
     assert structlog.get_config() == before

@@ -18,7 +18,7 @@ _TIMEOUT = httpx.Timeout(connect=5, read=120, write=60, pool=None)
 _PROBE_TIMEOUT = httpx.Timeout(10, connect=2)
 _ATTEMPTS = 6
 _FIRST_WAIT = 0.5
-_LONGEST_WAIT = 60.0
+_MAX_WAIT = 60.0
 _BUSY = frozenset({429, 503})
 _KEYS = "The commands read a key from CAUSEWAY_API_KEY; `causeway keys create --name me` creates a key."
 
@@ -173,10 +173,10 @@ class Client:
             else:
                 self._answered = True
                 retry_after = http_headers.retry_after(response.headers)
-                if response.status_code not in _BUSY or attempt == _ATTEMPTS or (retry_after or 0) > _LONGEST_WAIT:
+                if response.status_code not in _BUSY or attempt == _ATTEMPTS or (retry_after or 0) > _MAX_WAIT:
                     return _checked(response)
             await asyncio.sleep(wait if retry_after is None else retry_after)
-            wait = min(wait * 2, _LONGEST_WAIT)
+            wait = min(wait * 2, _MAX_WAIT)
         raise AssertionError("the last attempt returns or raises")
 
     @contextlib.contextmanager

@@ -13,12 +13,12 @@ _POLL_SECONDS = 2.0
 _QUIET_MILLISECONDS = 400
 
 Stamp = tuple[int, int]
-"""A file's length and its modification time in nanoseconds. Equal stamps mean equal content."""
+"""A file's length and its modification time in nanoseconds. A file with an unchanged stamp counts as unchanged."""
 
 
 @dataclass(frozen=True, slots=True)
 class Snapshot:
-    """The files at one time, by name."""
+    """The files at one point in time, by name."""
 
     sources: Mapping[str, Source]
     stamps: Mapping[str, Stamp]

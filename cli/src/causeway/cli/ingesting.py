@@ -17,7 +17,7 @@ from causeway.cli.library import Library
 from servicekit import keys
 
 _FIRST_POLL = 0.1
-_LONGEST_POLL = 1.0
+_MAX_POLL_SECONDS = 1.0
 
 
 @dataclass(frozen=True, slots=True)
@@ -189,5 +189,5 @@ async def followed(
         elif time.monotonic() - changed_at > patience:
             raise CommandError(f"job {job.id} is {job.state} and has made no progress for {patience:g} s")
         else:
-            poll = min(poll * 1.5, _LONGEST_POLL)
+            poll = min(poll * 1.5, _MAX_POLL_SECONDS)
     return job

@@ -12,7 +12,7 @@ from pydantic import ValidationError
 from servicekit import key_value
 from servicekit.api_keys import ApiKey, id_of
 from servicekit.errors import CausewayError
-from servicekit.logs import nothing_is_logged
+from servicekit.logs import logging_disabled
 from servicekit.nats import api_keys_bucket, connect
 from servicekit.settings import ServiceSettings
 from servicekit.tls import Certificates
@@ -92,10 +92,10 @@ async def opened(url: str, replicas: int, certificates: Certificates | None = No
     """
     try:
         async with asyncio.timeout(_SECONDS):
-            with nothing_is_logged():
+            with logging_disabled():
                 client = await connect(url, "causeway-keys", certificates=certificates)
     except (OSError, TimeoutError, nats.errors.Error) as error:
-        raise no_nats(url, error) from error
+        raise nats_unreachable(url, error) from error
     try:
         yield KeyStore(await api_keys_bucket(client, replicas=replicas))
     except (TimeoutError, nats.errors.Error, nats.js.errors.Error) as error:
@@ -106,7 +106,7 @@ async def opened(url: str, replicas: int, certificates: Certificates | None = No
         await client.close()
 
 
-def no_nats(url: str, error: Exception) -> Unreachable:
+def nats_unreachable(url: str, error: Exception) -> Unreachable:
     """Return the error for a NATS server that does not answer."""
     server = url.rpartition("@")[2]  # without the password
     return Unreachable(

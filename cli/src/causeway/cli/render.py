@@ -16,7 +16,7 @@ from rich.text import Text
 _CONTROLS = re.compile(r"[\x00-\x08\x0b-\x1f\x7f-\x9f]")
 _BAR_WIDTH = 30
 _PLAIN_WIDTH = 1000
-_SHORTEST_MS = 0.05  # shorter times would be shown as 0.0
+_MIN_SHOWN_MS = 0.05  # shorter times would be shown as 0.0
 
 
 def console(*, stderr: bool = False) -> Console:
@@ -99,7 +99,7 @@ def _flat(steps: Iterable[Step], depth: int = 1) -> Iterator[tuple[int, Step]]:
 
 def time_line(out: Console, answer: Answer) -> None:
     """Print the steps of an answer as bars on one scale, and the locally measured times."""
-    steps = [step for step in answer.steps if step.milliseconds >= _SHORTEST_MS]
+    steps = [step for step in answer.steps if step.milliseconds >= _MIN_SHOWN_MS]
     if answer.first_ms is not None:
         steps.append(Step("first text, measured here", answer.first_ms))
     steps.append(Step("whole answer, measured here", answer.total_ms))

@@ -13,7 +13,7 @@ from causeway.cli.errors import CommandError, InUse
 
 HOST = "127.0.0.1"
 _LAST_PORT = 65535
-_LONGEST_SOCKET = 100
+_MAX_SOCKET_PATH_BYTES = 100
 """The maximum length of a socket's path in bytes. Linux allows 107 bytes, macOS 103."""
 _SHORT = "/tmp"  # noqa: S108  # only the owner may enter the directory that is created there
 
@@ -101,9 +101,9 @@ def sockets(data_dir: Path, names: Collection[str]) -> dict[str, Path]:
     directory = data_dir / "sockets"
     longest = max(len(f"/{name}.sock") for name in names)
     try:
-        if len(os.fsencode(directory)) + longest > _LONGEST_SOCKET:
+        if len(os.fsencode(directory)) + longest > _MAX_SOCKET_PATH_BYTES:
             temporary = tempfile.gettempdir()
-            is_long = len(os.fsencode(temporary)) + len("/causeway-12345678") + longest > _LONGEST_SOCKET
+            is_long = len(os.fsencode(temporary)) + len("/causeway-12345678") + longest > _MAX_SOCKET_PATH_BYTES
             directory = Path(tempfile.mkdtemp(prefix="causeway-", dir=_SHORT if is_long else temporary))
         directory.mkdir(exist_ok=True)
         directory.chmod(0o700)

@@ -33,7 +33,7 @@ _DRAIN_SECONDS = 8.0
 _GRACE_SECONDS = 10.0
 _POLL_SECONDS = 0.2
 _REWRITE_SECONDS = 1.0
-_LEAST_STREAM = 1024 * 1024
+_MIN_STREAM_BYTES = 1024 * 1024
 _DISK_SHARE = 8
 
 
@@ -149,7 +149,7 @@ class Stack:
         # Imported here, because the import of the client of NATS takes longer than most commands.
         from servicekit.stream_room import STREAM_BYTES
 
-        return max(_LEAST_STREAM, min(STREAM_BYTES, shutil.disk_usage(self.data_dir).free // _DISK_SHARE))
+        return max(_MIN_STREAM_BYTES, min(STREAM_BYTES, shutil.disk_usage(self.data_dir).free // _DISK_SHARE))
 
     def description(self) -> dict[str, object]:
         """Return the content of ``stack.json``: the public part, and the URL of NATS with its password."""

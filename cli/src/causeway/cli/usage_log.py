@@ -8,16 +8,16 @@ from typing import Any
 
 import nats.errors
 from causeway.cli.errors import CommandError
-from causeway.cli.key_store import certificates_of_the_environment, no_nats
+from causeway.cli.key_store import certificates_of_the_environment, nats_unreachable
 from nats.js.api import AckPolicy, ConsumerConfig, DeliverPolicy
 from nats.js.errors import NotFoundError
 from servicekit import keys
-from servicekit.logs import nothing_is_logged
+from servicekit.logs import logging_disabled
 from servicekit.nats import connect
 
-_AT_ONCE = 500
-_SECONDS = 10.0
-_ERRORS = 400
+_BATCH = 500
+_TIMEOUT_SECONDS = 10.0
+_FIRST_ERROR_STATUS = 400
 
 
 @dataclass(slots=True)
@@ -43,7 +43,7 @@ class Sum:
     def add(self, record: dict[str, Any]) -> None:
         """Add one record."""
         self.requests += 1
-        self.failed += int(record.get("status") or 0) >= _ERRORS
+        self.failed += int(record.get("status") or 0) >= _FIRST_ERROR_STATUS
         self.input_tokens += int(record.get("input_tokens") or 0)
         self.output_tokens += int(record.get("output_tokens") or 0)
         self.ingested_bytes += int(record.get("ingested_bytes") or 0)
@@ -70,25 +70,25 @@ async def sums(
         UsageError: The certificates of the environment are invalid.
         CommandError: The records cannot be read.
     """
-    found: dict[tuple[str, ...], Sum] = {}
+    groups: dict[tuple[str, ...], Sum] = {}
     async for record in _records(url, tenant, since):
         at = datetime.fromisoformat(str(record["time"]))
         if until is not None and at.timestamp() >= until:
             continue
         record["day"] = at.astimezone(UTC).date().isoformat()
         group = tuple(str(record.get(name) or "") for name in by)
-        found.setdefault(group, Sum()).add(record)
-    return dict(sorted(found.items()))
+        groups.setdefault(group, Sum()).add(record)
+    return dict(sorted(groups.items()))
 
 
 async def _records(url: str, tenant: str, since: float) -> AsyncIterator[dict[str, Any]]:
     try:
-        with nothing_is_logged():
+        with logging_disabled():
             client = await connect(url, "operator", certificates=certificates_of_the_environment())
     except (OSError, nats.errors.Error) as error:
-        raise no_nats(url, error) from None
+        raise nats_unreachable(url, error) from None
     try:
-        jetstream = client.jetstream(timeout=_SECONDS)
+        jetstream = client.jetstream(timeout=_TIMEOUT_SECONDS)
         subject = keys.usage_subject(tenant) if tenant else keys.USAGE_SUBJECTS
         begin = datetime.fromtimestamp(since, UTC)
         try:
@@ -103,10 +103,10 @@ async def _records(url: str, tenant: str, since: float) -> AsyncIterator[dict[st
             )
         except NotFoundError:
             return  # there are no records
-        waiting = (await subscription.consumer_info()).num_pending or 0
-        while waiting > 0:
-            messages = await subscription.fetch(min(_AT_ONCE, waiting), timeout=_SECONDS)
-            waiting -= len(messages)
+        pending = (await subscription.consumer_info()).num_pending or 0
+        while pending > 0:
+            messages = await subscription.fetch(min(_BATCH, pending), timeout=_TIMEOUT_SECONDS)
+            pending -= len(messages)
             for message in messages:
                 yield json.loads(message.data)
     except nats.errors.Error as error:

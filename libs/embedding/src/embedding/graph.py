@@ -1,4 +1,4 @@
-"""Writes a model as an ONNX graph from its weights.
+"""Builds the ONNX graph of a model from its weights.
 
 The architecture is BERT's encoder (Devlin et al. 2018, https://arxiv.org/abs/1810.04805), then the mean over all
 tokens and L2 normalization, as in sentence-transformers/all-MiniLM-L6-v2 and intfloat/multilingual-e5-small.
@@ -36,7 +36,7 @@ IR_VERSION = 11
 
 Weights = Mapping[str, npt.NDArray[Any]]
 Damping = Mapping[str, npt.NDArray[np.float32]]
-"""The divisors of the channels of input tensors of matrix multiplications, by the tensor's name."""
+"""For each damped input of a matrix multiplication, by its name: a divisor for each channel. See `quantization`."""
 
 
 class _Graph:
@@ -85,8 +85,8 @@ def write_graph(weights: Weights, damping: Damping | None = None) -> onnx.ModelP
     Args:
         weights: The tensors by their names in the original safetensors file, or word vectors as `BLOCKS` and
             `SCALES`.
-        damping: The divisors of channels before a multiplication. The weights compensate for the division, so that
-            the vectors do not change.
+        damping: The inputs to divide before a multiplication. The weights compensate for the division, so that the
+            embedding does not change.
 
     Raises:
         KeyError: A tensor is missing.
@@ -117,14 +117,16 @@ def write_graph(weights: Weights, damping: Damping | None = None) -> onnx.ModelP
 
 
 def _embeddings(graph: _Graph) -> str:
-    """Add the vectors of word, position and token type. The positions include the vector of the only type, 0."""
-    kind = graph.weights["embeddings.token_type_embeddings.weight"][0]
-    places = graph.constant("positions", graph.weights["embeddings.position_embeddings.weight"] + kind)
+    """Add the vectors of word, position and token type. The position vectors include that of the only
+    token type, 0.
+    """
+    token_type = graph.weights["embeddings.token_type_embeddings.weight"][0]
+    positions = graph.constant("positions", graph.weights["embeddings.position_embeddings.weight"] + token_type)
     length = graph.node("Shape", INPUT, name="length", start=1, end=2)
     start = graph.constant("start", np.array([0]))
     return graph.add_normalized(
         _words(graph),
-        graph.node("Slice", places, start, length, name="position"),
+        graph.node("Slice", positions, start, length, name="position"),
         "embeddings.LayerNorm",
     )
 

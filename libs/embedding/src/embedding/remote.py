@@ -19,7 +19,7 @@ from embedding.tokenizer import ApproximateTokenizer, FileTokenizer
 _log = structlog.get_logger(__name__)
 _FIRST_PAUSE = 0.1
 # If a server requests a longer pause, the call fails, and its caller may wait.
-_LONGEST_PAUSE = 20.0
+_MAX_PAUSE = 20.0
 
 Vectors = npt.NDArray[np.float32]
 
@@ -120,7 +120,7 @@ class RemoteEmbedder:
                 raise
             except (RateLimited, Unavailable) as error:
                 pause = _pause(error, attempt)
-                if attempt == self._config.tries or pause > _LONGEST_PAUSE:
+                if attempt == self._config.tries or pause > _MAX_PAUSE:
                     raise
                 _log.info("retrying the embedding server", model=self.model, error=error.message, pause=pause)
             await asyncio.sleep(pause)

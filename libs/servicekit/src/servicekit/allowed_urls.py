@@ -15,7 +15,7 @@ from pydantic import AfterValidator
 
 from servicekit.errors import InvalidRequest, PermissionDenied
 
-_LONGEST = 512
+_MAX_LENGTH = 512
 _PORTS = {"http": 80, "https": 443}
 _NAME = re.compile(r"(?!-)[a-z0-9-]{1,63}(\.[a-z0-9-]{1,63})*")
 _ADDRESS = re.compile(r"[0-9a-f:.]+")
@@ -113,9 +113,9 @@ def _parsed(pattern: str) -> _Hosts:
 
 def _parts(url: str, field: str | None) -> tuple[str, str, int, str]:
     """Return the scheme, the host, the port and the rest of a URL."""
-    shown = url[:_LONGEST]
-    if len(url) > _LONGEST:
-        raise InvalidRequest(f"A URL has at most {_LONGEST} characters.", field=field)
+    shown = url[:_MAX_LENGTH]
+    if len(url) > _MAX_LENGTH:
+        raise InvalidRequest(f"A URL has at most {_MAX_LENGTH} characters.", field=field)
     if not url.isascii():
         url = quote(url, safe="%" + "".join(map(chr, range(33, 127)))) if _ascii_host(url) else url
     wrong = InvalidRequest(f"{shown!r} is not an http or https URL.", field=field)

@@ -45,7 +45,7 @@ PART_OF_ID = "part_of_id"
 """Metadata of a file within a file, for example an attachment: name and id of the outer file."""
 
 _INDEX_NAME = re.compile(r"[A-Za-z0-9][A-Za-z0-9_.-]{0,127}")
-_LONGEST_NAME = 64  # bytes; the token of a longer name is its hash
+_MAX_NAME_BYTES = 64  # bytes; the token of a longer name is its hash
 _OWN = "own:"
 _ISSUED = "oidc:"
 _POINTS = uuid.UUID("6f0e9b4c-8d0e-5d43-9a55-0c5f9a4b1f11")
@@ -59,7 +59,7 @@ def token(text: str) -> str:
     and NATS closes the connection for a subject of more than 4 KiB.
     """
     raw = text.encode(errors="surrogatepass")
-    if len(raw) > _LONGEST_NAME:
+    if len(raw) > _MAX_NAME_BYTES:
         return "=" + _base64url(hashlib.sha256(raw).digest())
     return _base64url(raw) or "-"
 

@@ -57,7 +57,7 @@ def configure(service: str, settings: ServiceSettings) -> None:
 
 
 @contextlib.contextmanager
-def nothing_is_logged() -> Iterator[None]:
+def logging_disabled() -> Iterator[None]:
     """Disable logging in the block, for a command that reports errors to its user itself."""
     before = structlog.get_config()
     structlog.configure(logger_factory=structlog.ReturnLoggerFactory())

@@ -1,7 +1,7 @@
 """OpenAI's tokenizers: count the tokens of texts of any length.
 
-A package that uses this module needs the extra ``openai-tokens``. An encoding's tables need 80 MB of memory, so the
-first use loads them.
+A package that uses this module needs the extra ``openai-tokens``. The tables of an encoding need 80 MB of memory,
+so this module loads them only when the encoding is first used.
 """
 
 import functools
@@ -11,8 +11,8 @@ from collections.abc import Iterator
 from typing import Any
 
 # The library refuses a text of more than 200,000 tokens. A token has at least one byte, a character at most four.
-_MOST_ASCII = 200_000
-_MOST_CHARACTERS = 50_000
+_MAX_ASCII_CHARACTERS = 200_000
+_MAX_CHARACTERS = 50_000
 # Both encodings first split a text with a pattern, and no token crosses a split. After a letter or a digit, the
 # pattern splits before each of these characters. A cut at such a place does not change the other splits.
 _CUTS = re.compile(r"(?<=[^\W_])[ \n\t.,;:!?()\u3001\u3002\uff01\uff0c\uff1a\uff1b\uff1f]")
@@ -26,7 +26,7 @@ def count(encoding_name: str, text: str) -> int:
         text: The text.
     """
     encode = encoding(encoding_name).encode_ordinary
-    most = _MOST_ASCII if text.isascii() else _MOST_CHARACTERS
+    most = _MAX_ASCII_CHARACTERS if text.isascii() else _MAX_CHARACTERS
     return sum(len(encode(piece)) for piece in pieces(text, most))
 
 

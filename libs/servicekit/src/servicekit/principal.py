@@ -21,7 +21,8 @@ class Principal:
 
     Attributes:
         issuer: The provider of the user's token; empty if the user belongs to a key, or is unknown.
-        has_former_name: Whether data that earlier versions stored under the bare name belongs to this user.
+        has_former_name: Whether data that earlier versions stored under ``user``, without the issuer, belongs to
+            this user.
     """
 
     tenant: str
@@ -39,7 +40,7 @@ class Principal:
 
     @property
     def owners(self) -> tuple[str, ...]:
-        """The names of the stored data: the current name, and the name in earlier versions."""
+        """The names under which the user's data may be stored: the current name, and that of earlier versions."""
         return (self.owner, self.user) if self.has_former_name else (self.owner,)
 
     @property

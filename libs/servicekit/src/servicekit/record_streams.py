@@ -23,7 +23,7 @@ RECORD_STREAMS = tuple(_SUBJECTS)
 _FULL, _TRIMMED = 0.9, 0.8
 """The share of its limit at which a stream is trimmed, and the share that remains."""
 _CHECK_SECONDS = 15.0
-_LEAST_SHARE = 0.1
+_MIN_SHARE = 0.1
 """The least share of its limit that a stream must contain for an estimate of its retention."""
 
 
@@ -55,7 +55,7 @@ async def record_streams(
         with space_reserved(name, size, setting):
             info = await _ensure(jetstream, name, days * 86400, size, replicas)
         seconds = await horizon(jetstream, info)
-        if seconds < days * 86400 and info.state.bytes >= _LEAST_SHARE * size:
+        if seconds < days * 86400 and info.state.bytes >= _MIN_SHARE * size:
             _log.warning(
                 "records are dropped before their maximum age",
                 stream=name,

@@ -58,7 +58,9 @@ class Reloadable(Generic[T]):
         except OSError as error:
             if str(error) != self._problem:
                 self._problem = str(error)
-                _log.warning("configuration file cannot be read; keeping the old one", error=self._problem)
+                _log.warning(
+                    "configuration file cannot be read; keeping the old configuration", error=self._problem
+                )
             return False
         self._problem = ""
         if raw == self._raw:
@@ -67,10 +69,16 @@ class Reloadable(Generic[T]):
         try:
             self._current = self._parse(raw)
         except ValueError as error:
-            _log.error("configuration file is wrong; keeping the old one", path=str(self._path), error=str(error))
+            _log.error(
+                "configuration file is invalid; keeping the old configuration",
+                path=str(self._path),
+                error=str(error),
+            )
             return False
         except Exception:  # a defect of the parser must not end the watch; the log has the stack
-            _log.exception("configuration file cannot be parsed; keeping the old one", path=str(self._path))
+            _log.exception(
+                "configuration file cannot be parsed; keeping the old configuration", path=str(self._path)
+            )
             return False
         _log.info("configuration reloaded", path=str(self._path))
         return True

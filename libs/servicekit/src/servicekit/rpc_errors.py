@@ -21,8 +21,8 @@ LONGEST_MESSAGE = 4096
 """Limit of a message, in bytes."""
 LONGEST_FACT = 8192
 """Limit of one fact (a field's path, a model server's response), in bytes."""
-_LONGEST_FACTS = 16 * 1024
-_LONGEST_PLAIN = 1024  # gRPC's own message, for peers that do not read the details
+_MAX_FACTS_BYTES = 16 * 1024
+_MAX_PLAIN_BYTES = 1024  # gRPC's own message, for peers that do not read the details
 _TRAILER = "grpc-status-details-bin"
 
 
@@ -30,7 +30,7 @@ def pack(error: CausewayError) -> tuple[grpc.StatusCode, str, tuple[tuple[str, b
     """Return the code, the message and the trailing metadata for ``context.abort``."""
     row = errors.row_of(error)
     info = error_details_pb2.ErrorInfo(reason=row.reason, domain=DOMAIN)
-    left = _LONGEST_FACTS
+    left = _MAX_FACTS_BYTES
     for name, value in errors.facts_of(error).items():
         left -= len(name)
         if left <= 0:
@@ -41,7 +41,7 @@ def pack(error: CausewayError) -> tuple[grpc.StatusCode, str, tuple[tuple[str, b
     message = bounded(error.message, LONGEST_MESSAGE)
     status = status_pb2.Status(code=row.code.value[0], message=message)
     status.details.add().Pack(info)
-    return row.code, bounded(message, _LONGEST_PLAIN), ((_TRAILER, status.SerializeToString()),)
+    return row.code, bounded(message, _MAX_PLAIN_BYTES), ((_TRAILER, status.SerializeToString()),)
 
 
 def bounded(text: str, most: int) -> str:

@@ -40,7 +40,7 @@ _PIECE = 1024 * 1024
 _RESPONSE_SECONDS = 30
 _RETRY_SECONDS = 2.0
 _RENEW_SECONDS = 60
-_LONGEST_FACTS = 1536
+_MAX_FACTS_BYTES = 1536
 """Limit of the encoded facts in bytes. A store allows 2 KB of metadata. A missing fact may cost a download."""
 _NO_BUCKET = "NoSuchBucket"
 _NOT_TRUSTED = "InvalidCertificate("  # the error of rustls, the TLS library of obstore
@@ -250,7 +250,7 @@ def _sha256(source: BinaryIO) -> str:
 def _encoded(facts: Mapping[str, str] | None) -> str:
     """Return the facts as an ASCII header value. If the value is too long, the longest facts are omitted."""
     kept = sorted((facts or {}).items(), key=lambda fact: len(fact[1]))
-    while len(text := base64.urlsafe_b64encode(json.dumps(dict(kept)).encode()).decode()) > _LONGEST_FACTS:
+    while len(text := base64.urlsafe_b64encode(json.dumps(dict(kept)).encode()).decode()) > _MAX_FACTS_BYTES:
         kept.pop()
     return text
 

@@ -9,7 +9,7 @@ from grpc.aio import Channel
 
 from servicekit.tls import Certificates, Material
 
-_LONGEST_CALL = 600.0
+_MAX_CALL_SECONDS = 600.0
 
 
 class ServiceChannel(Channel):
@@ -36,7 +36,7 @@ class ServiceChannel(Channel):
     def current(self) -> Channel:
         """Return the channel for the next call."""
         if self._certificates and (material := self._certificates.current()) is not self._material:
-            closing = asyncio.ensure_future(self._channel.close(_LONGEST_CALL))
+            closing = asyncio.ensure_future(self._channel.close(_MAX_CALL_SECONDS))
             self._closing.add(closing)
             closing.add_done_callback(self._closing.discard)
             self._material, self._channel = material, self._open(material)

@@ -10,25 +10,26 @@ from nats.js.errors import APIError, NotFoundError
 from servicekit.errors import Unavailable
 
 MEMORY_BYTES = 64 * 1024 * 1024
-"""Size limit of the stored sessions; a full bucket drops the oldest."""
+"""Size limit of the bucket of stored sessions; a full bucket drops the oldest."""
 
 RESPONSE_BYTES = 256 * 1024 * 1024
-"""Size limit of stored responses and conversations; a full bucket drops the oldest."""
+"""Size limit of the bucket of stored responses and conversations; a full bucket drops the oldest."""
 
 RESPONSE_LOG_BYTES = 256 * 1024 * 1024
-"""Size limit of the events of stored responses; a full stream drops the oldest."""
+"""Size limit of the stream of the events of stored responses; a full stream drops the oldest."""
 
 RESPONSE_JOB_BYTES = 64 * 1024 * 1024
-"""Size limit of the waiting requests of background responses; a full queue refuses further requests."""
+"""Size limit of the queue of requests for background responses; a full queue refuses further requests."""
 
 STREAM_BYTES = 1024 * 1024 * 1024
 """Default size limit of a stream."""
 STREAM_SETTING = "CAUSEWAY_NATS_STREAM_BYTES"
 """The setting that changes the default."""
-_NO_ROOM = 10047
-_FULL = (10002, 10023, _NO_ROOM)
+_STORAGE_EXCEEDED = 10047
+_FULL = (10002, 10023, _STORAGE_EXCEEDED)
 """Error codes for no space: in the account, in the server, on the disk (server/errors.json of nats-server)."""
 _NOT_STORED = 10077
+"""Error code of a message that the server did not store, for any reason."""
 
 
 @contextlib.contextmanager
@@ -46,7 +47,7 @@ def space_reserved(name: str, size: int, setting: str = STREAM_SETTING) -> Itera
     try:
         yield
     except APIError as error:
-        if error.err_code != _NO_ROOM:
+        if error.err_code != _STORAGE_EXCEEDED:
             raise
         raise Unavailable(
             f"NATS has no space for {name}, which reserves {size} bytes. Give JetStream more space "

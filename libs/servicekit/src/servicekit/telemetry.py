@@ -1,4 +1,4 @@
-"""Traces: one provider for each process, W3C trace context in HTTP headers, gRPC metadata and NATS headers."""
+"""Traces: one tracer provider per process, W3C trace context in HTTP headers, gRPC metadata and NATS headers."""
 
 import threading
 from collections.abc import Mapping, MutableMapping
@@ -24,19 +24,19 @@ _PROPAGATOR = TraceContextTextMapPropagator()
 
 
 def configure(service: str, settings: ServiceSettings) -> TracerProvider:
-    """Create the provider of all spans of the process."""
+    """Create the tracer provider of the process."""
     provider = provider_for(service, settings)
     trace.set_tracer_provider(provider)
     return provider
 
 
 def provider_for(service: str, settings: ServiceSettings) -> TracerProvider:
-    """Return a provider of spans.
+    """Return a tracer provider.
 
-    Without an endpoint, a span is recorded only if the caller's trace is recorded. Other spans have only ids.
+    Without an OTLP endpoint, a span is recorded only if the caller's trace is recorded. Other spans have only ids.
     """
     provider = TracerProvider(
-        resource=Resource.create(_described(f"causeway-{service}"), SCHEMA),
+        resource=Resource.create(_resource_attributes(f"causeway-{service}"), SCHEMA),
         sampler=ParentBasedTraceIdRatio(settings.trace_sample_ratio if settings.otlp_endpoint else 0.0),
         shutdown_on_exit=False,
     )
@@ -51,7 +51,7 @@ def provider_for(service: str, settings: ServiceSettings) -> TracerProvider:
     return provider
 
 
-def _described(name: str) -> dict[str, str]:
+def _resource_attributes(name: str) -> dict[str, str]:
     try:
         return {SERVICE_NAME: name, SERVICE_VERSION: version(name)}
     except PackageNotFoundError:
@@ -59,7 +59,7 @@ def _described(name: str) -> dict[str, str]:
 
 
 def shut_down(provider: TracerProvider, *, within: float = 2.0) -> None:
-    """Send the last spans; drop spans that the collector has not accepted in time.
+    """Send the last spans; drop those that the collector has not accepted after ``within`` seconds.
 
     The provider itself would retry each batch for ten seconds if the collector is unavailable.
     """

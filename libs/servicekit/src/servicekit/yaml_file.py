@@ -12,7 +12,7 @@ from servicekit.errors import InvalidRequest
 
 M = TypeVar("M", bound=BaseModel)
 Key = tuple[str | int, ...]
-_MOST_PROBLEMS = 10
+_MAX_PROBLEMS = 10
 
 
 class BadFile(ValueError):
@@ -104,8 +104,8 @@ class Document:
             # `BadFile` is raised outside this block, because a cause would contain the values.
             problems = error.errors(include_url=False, include_input=False)
         messages = [f"{self._place(problem['loc'], problem['type'])}: {_message(problem)}" for problem in problems]
-        more = len(messages) - _MOST_PROBLEMS
-        raise BadFile("; ".join(messages[:_MOST_PROBLEMS]) + (f"; and {more} more" if more > 0 else ""))
+        more = len(messages) - _MAX_PROBLEMS
+        raise BadFile("; ".join(messages[:_MAX_PROBLEMS]) + (f"; and {more} more" if more > 0 else ""))
 
     def wrong(self, key: Key, message: str) -> BadFile:
         """Return the error for a key."""

@@ -16,7 +16,7 @@ from causeway.retriever.v1 import backup_pb2
 from nats.aio.client import Client
 from servicekit.channel import open_channel
 from servicekit.errors import CausewayError
-from servicekit.logs import nothing_is_logged
+from servicekit.logs import logging_disabled
 from servicekit.nats import connect
 
 _START_SECONDS = 120.0
@@ -69,10 +69,10 @@ async def _connected(nats_url: str, target: str, *, may_have_workers: bool) -> A
     certificates = key_store.certificates_of_the_environment()
     service = backup_pb2.DESCRIPTOR.services_by_name["BackupService"]
     try:
-        with nothing_is_logged():
+        with logging_disabled():
             client = await connect(nats_url, "operator", certificates=certificates)
     except (OSError, TimeoutError, nats.errors.Error) as error:
-        raise key_store.no_nats(nats_url, error) from error
+        raise key_store.nats_unreachable(nats_url, error) from error
     try:
         async with open_channel(target, [service], certificates) as channel:
             yield Installation(client, RetrieverIndexes(channel), may_have_workers)

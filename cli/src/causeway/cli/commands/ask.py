@@ -43,7 +43,7 @@ Top = Annotated[
     ),
 ]
 
-_MOST_INDEXES = 20
+_MAX_LISTED_INDEXES = 20
 
 EXAMPLES = (
     'causeway ask "How many leave days may be carried over?" --index skerry',
@@ -101,7 +101,7 @@ async def _listing_indexes(client: Client) -> AsyncIterator[None]:
             found = [str(name) for name in await client.call("GET", "/indexes")]
         except CommandError:  # a failed listing must not hide the first error
             raise error from None
-        known = f"Existing indexes: {', '.join(found[:_MOST_INDEXES])}." if found else "No index exists."
+        known = f"Existing indexes: {', '.join(found[:_MAX_LISTED_INDEXES])}." if found else "No index exists."
         remedy = "Choose one with --index" if found else "`causeway ingest FILES --index NAME` creates an index"
         raise RequestRefused(
             f"{error.message} {known} {remedy}.", status=error.status, trace_id=error.trace_id

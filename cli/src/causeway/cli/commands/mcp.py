@@ -18,7 +18,7 @@ FrontEnd = Annotated[
     ),
 ]
 
-_LONGEST_LINE = 4 * 1024 * 1024
+_MAX_LINE_BYTES = 4 * 1024 * 1024
 
 EXAMPLES = (
     "causeway mcp",
@@ -58,11 +58,11 @@ def _print(line: str) -> None:
 
 
 async def _lines() -> AsyncIterator[bytes]:
-    reader = asyncio.StreamReader(limit=_LONGEST_LINE)
+    reader = asyncio.StreamReader(limit=_MAX_LINE_BYTES)
     loop = asyncio.get_running_loop()
     await loop.connect_read_pipe(lambda: asyncio.StreamReaderProtocol(reader), sys.stdin.buffer)
     try:
         while line := await reader.readline():
             yield line
     except ValueError as error:
-        raise CommandError(f"a message is longer than {_LONGEST_LINE} bytes") from error
+        raise CommandError(f"a message is longer than {_MAX_LINE_BYTES} bytes") from error

@@ -16,9 +16,9 @@ from detection.detectors.patterns.engine import Unsupported
 from detection.detectors.patterns.matching import Limits, Matcher, Pattern, preceding
 from detection.detectors.patterns.view import readable
 
-_MOST_SUBSTRINGS = 1000
-_LONGEST_SUBSTRING = 500
-_MOST_CHARACTERS = 20_000
+_MAX_SUBSTRINGS = 1000
+_MAX_SUBSTRING_LENGTH = 500
+_MAX_CHARACTERS = 20_000
 _NO_WORD = r"(?:[^\pL\pM\pN_]|$)"
 
 
@@ -26,8 +26,8 @@ class BanSubstringsParams(Params, frozen=True, kw_only=True):
     """Parameters of the detector."""
 
     substrings: Annotated[
-        list[Annotated[str, msgspec.Meta(min_length=1, max_length=_LONGEST_SUBSTRING)]],
-        msgspec.Meta(min_length=1, max_length=_MOST_SUBSTRINGS, description="The banned phrases."),
+        list[Annotated[str, msgspec.Meta(min_length=1, max_length=_MAX_SUBSTRING_LENGTH)]],
+        msgspec.Meta(min_length=1, max_length=_MAX_SUBSTRINGS, description="The banned phrases."),
     ]
     case_sensitive: Annotated[bool, msgspec.Meta(description="Whether upper and lower case differ.")] = False
     match_type: Annotated[
@@ -44,8 +44,8 @@ def ban_substrings(limits: Limits) -> BuiltIn[BanSubstringsParams]:
     """
 
     def build(params: BanSubstringsParams) -> PatternDetector:
-        if sum(map(len, params.substrings)) > _MOST_CHARACTERS:
-            raise BadParam("substrings", f"more than {_MOST_CHARACTERS} characters in total")
+        if sum(map(len, params.substrings)) > _MAX_CHARACTERS:
+            raise BadParam("substrings", f"more than {_MAX_CHARACTERS} characters in total")
         whole_words = params.match_type == "word"
         spellings = [spelling for substring in params.substrings for spelling in _spellings(substring)]
         words = spellings if params.case_sensitive else map(_folded, spellings)

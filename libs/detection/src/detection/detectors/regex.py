@@ -11,8 +11,8 @@ from detection.detectors.patterns.engine import Unsupported
 from detection.detectors.patterns.matching import Limits, Matcher, Pattern
 from detection.detectors.patterns.named import NAMED
 
-_MOST_PATTERNS = 32
-_LONGEST_PATTERN = 1000
+_MAX_PATTERNS = 32
+_MAX_PATTERN_LENGTH = 1000
 _LARGEST = 10_000  # the maximum number of instructions of all patterns of a caller
 _NAMES = ", ".join(f"`{name}`" for name in NAMED)
 
@@ -21,10 +21,10 @@ class RegexParams(Params, frozen=True, kw_only=True):
     """Parameters of the detector."""
 
     regex: Annotated[
-        list[Annotated[str, msgspec.Meta(min_length=1, max_length=_LONGEST_PATTERN)]],
+        list[Annotated[str, msgspec.Meta(min_length=1, max_length=_MAX_PATTERN_LENGTH)]],
         msgspec.Meta(
             min_length=1,
-            max_length=_MOST_PATTERNS,
+            max_length=_MAX_PATTERNS,
             description=f"The patterns to find: {_NAMES}, or a regular expression in RE2's syntax.",
         ),
     ]

@@ -14,24 +14,25 @@ from detection.moderation.rules import Rule
 _MAX_RULES = 32
 
 
-def _none() -> Sequence[DetectorFactory]:
+def _no_remote_detectors() -> Sequence[DetectorFactory]:
     return ()
 
 
 class Catalogue:
-    """Returns the detectors of requests. It caches recently used detectors, because compiling patterns takes time.
+    """Builds the rules of requests. It caches recently used detectors, because compiling patterns takes time.
 
     Args:
-        factories: The built-in detectors.
+        factories: The factories of the built-in detectors.
         size: The maximum number of cached detectors.
-        remote: Returns the current remote detectors; a built-in detector with the same id takes precedence.
+        remote: Returns the factories of the current remote detectors; a built-in detector with the same id takes
+            precedence.
     """
 
     def __init__(
         self,
         factories: Sequence[DetectorFactory],
         size: int = 64,
-        remote: Callable[[], Sequence[DetectorFactory]] = _none,
+        remote: Callable[[], Sequence[DetectorFactory]] = _no_remote_detectors,
     ) -> None:
         self._built_in = {factory.detector_id: factory for factory in factories}
         self._remote = remote

@@ -111,7 +111,7 @@ def with_merged_replacements(findings: Sequence[Finding]) -> tuple[Finding, ...]
     Args:
         findings: Findings in the order of `sort_key`, with all findings of each group of overlapping spans.
     """
-    arranged_findings = []
+    result = []
     replaced = -1
     for finding in findings:
         start, end = finding.detection.start, finding.detection.end
@@ -119,8 +119,8 @@ def with_merged_replacements(findings: Sequence[Finding]) -> tuple[Finding, ...]
             if start < replaced:
                 finding = replace(finding, replacement="")
             replaced = max(replaced, end)
-        arranged_findings.append(finding)
-    return tuple(arranged_findings)
+        result.append(finding)
+    return tuple(result)
 
 
 def redacted(text: str, findings: Sequence[Finding], joint: str = "_") -> str:

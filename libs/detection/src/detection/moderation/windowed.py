@@ -10,7 +10,7 @@ from detection.domain import Detection, DetectionContext, DetectorKind
 from detection.moderation.judge_calls import call_judge
 from detection.moderation.rules import Rule
 
-_MOST_WINDOWS = 32  # windows in one call of the detector
+_MAX_WINDOWS = 32  # windows in one call of the detector
 
 
 class Windowed:
@@ -113,7 +113,7 @@ class Windowed:
 
     def _call_judge(self) -> None:
         if self._queue and self._task is None:
-            self._judging, self._queue = self._queue[:_MOST_WINDOWS], self._queue[_MOST_WINDOWS:]
+            self._judging, self._queue = self._queue[:_MAX_WINDOWS], self._queue[_MAX_WINDOWS:]
             self._task = asyncio.create_task(call_judge(self.rule, self._judging, self._context))
             self._task.add_done_callback(self._finished)
 

@@ -21,8 +21,8 @@ class Search:
     checks (for example of a card number's check digit) run when a match is certain. Until then, its text is held
     back.
 
-    Each piece causes one search of the held-back and the new text for all patterns together. If this search finds a
-    certain match, separate searches for each pattern follow.
+    Each piece causes one search of the held-back and the new text for all patterns together. Separate searches for
+    each pattern follow if this search finds a certain match, or would hold back more than 512 bytes.
 
     Args:
         matchers: The patterns.
@@ -50,7 +50,7 @@ class Search:
 
     @property
     def kept(self) -> tuple[int, str]:
-        """The position of the kept text in code points, and the text."""
+        """The text that later searches may still read: its position in code points, and its content."""
         return self._origin, self._text.decode()
 
     def copy(self) -> "Search":
@@ -61,9 +61,10 @@ class Search:
 
     def continues_like(self, other: "Search") -> bool:
         """Return whether both searches will find the same matches in further text."""
-        return self._text == other._text and self._places() == other._places()
+        return self._text == other._text and self._distances() == other._distances()
 
-    def _places(self) -> tuple[int, ...]:
+    def _distances(self) -> tuple[int, ...]:
+        """Return the number of bytes from the position of each pattern to the end of the text."""
         end = self._base + len(self._text)
         return tuple(end - max(start, self._start) for start in self._starts)
 
