@@ -10,19 +10,20 @@ from ingest.parsing.text import grids, tables
 from ingest.parsing.text.lines import HYPHEN, Line, consecutive_rows, merged
 from ingest.parsing.text.outline import Outline
 
-_FARTHEST = 3.5
+_MAX_ROW_DISTANCE = 3.5
 """Maximum distance between two rows of a table, as a multiple of the font size."""
-_NEAR = 2.5
+_MAX_CELL_DISTANCE = 2.5
 """Maximum distance between a row with a single cell and the row above it, as a multiple of the font size."""
-_CLOSE = 1.7
-"""The same for a single cell in the first column, which may be a paragraph below the table. Also the maximum
-distance between two lines of a cell.
+_MAX_LINE_DISTANCE = 1.7
+"""Maximum distance between two lines of a cell, as a multiple of the font size. Also the maximum distance between a
+row with a single cell in the first column and the row above it. A row that is farther away is a paragraph below the
+table.
 """
-_ROW_GAP = 1.08
+_MIN_ROW_GAP_RATIO = 1.08
 """Minimum ratio of the distance between rows to the distance between lines of a cell, if gaps separate rows."""
-_WRAPPED = 0.85
+_MAX_LINE_GAP_RATIO = 0.85
 """Maximum ratio of the distance between lines of a cell to the distance between rows."""
-_LEAST = 2
+_MIN_COUNT = 2
 """Minimum number of rows, and of columns, of a table."""
 
 
@@ -62,29 +63,30 @@ def with_tables(lines: Sequence[Line]) -> Iterator[Line | Table]:
 
 def _may_continue(run: Sequence[Sequence[Line]], row: Sequence[Line]) -> bool:
     """Return whether a row may continue the table that the consecutive rows of ``run`` may form."""
-    before = run[-1]
-    down = before[0].baseline - row[0].baseline
-    if not 0 < down <= _FARTHEST * row[0].size:
+    above = run[-1]
+    distance = above[0].baseline - row[0].baseline
+    if not 0 < distance <= _MAX_ROW_DISTANCE * row[0].size:
         return False
-    if len(run) == 1 and len(before) == 1:
+    if len(run) == 1 and len(above) == 1:
         return False
     columns = _columns(run)
     columns_of_row = [_column_of(columns, line) for line in row]
     if None in columns_of_row:
         # A row may have cells in new columns.
         return len(row) > 1 and len([column for column in columns_of_row if column is not None]) > 1
-    return len(row) > 1 or down <= (_CLOSE if columns_of_row[0] == 0 else _NEAR) * row[0].size
+    limit = _MAX_LINE_DISTANCE if columns_of_row[0] == 0 else _MAX_CELL_DISTANCE
+    return len(row) > 1 or distance <= limit * row[0].size
 
 
 def _table_or_lines(rows: Sequence[Sequence[Line]]) -> Iterator[Line | Table]:
-    """Yield consecutive rows as a table and the lines below it; as lines only if they do not form a table."""
+    """Yield the table that consecutive rows form, then the lines below it. Without a table, yield only lines."""
     run = _with_split_header(rows) if rows else ()
     last = max((number for number, row in enumerate(run) if len(row) > 1), default=-1)
-    columns = _columns(run[: last + 1]) if sum(len(row) > 1 for row in run) >= _LEAST else []
+    columns = _columns(run[: last + 1]) if sum(len(row) > 1 for row in run) >= _MIN_COUNT else []
     # Single cells below the last row with several cells continue this row. But a single line that is in the first
     # column, or not in exactly one column, begins a paragraph.
     end = next((at for at in range(last + 1, len(run)) if _column_of(columns, run[at][0]) in (0, None)), len(run))
-    if len(columns) < _LEAST:
+    if len(columns) < _MIN_COUNT:
         yield from map(merged, rows)
         return
     cells = _cells(columns, run[:end])
@@ -95,16 +97,17 @@ def _table_or_lines(rows: Sequence[Sequence[Line]]) -> Iterator[Line | Table]:
 def _cells(columns: Sequence[tuple[float, float]], run: Sequence[Sequence[Line]]) -> list[list[str]]:
     """Return the cells of the table's rows, with the lines of each cell joined.
 
-    A row may have several lines. The line with its first column may be below the first lines of other cells.
+    A row of the table may consist of several rows of lines in ``run``. Its first cell may begin below its other
+    cells.
     """
     texts = [_texts(columns, row) for row in run]
     bounds = _row_bounds(run, texts)
     if bounds is not None:
         return [functools.reduce(_joined, texts[first:last]) for first, last in itertools.pairwise(bounds)]
     cells: list[list[str]] = []
-    above: list[str] | None = None  # lines of the next row that are above the line with its first column
+    above: list[str] | None = None  # lines of the table's next row, above its first cell
     for number, row in enumerate(texts):
-        if row[0] or (len(run[number]) > 1 and _distance(run, number - 1) > _WRAPPED * _pitch(run)):
+        if row[0] or (len(run[number]) > 1 and _distance(run, number - 1) > _MAX_LINE_GAP_RATIO * _pitch(run)):
             cells.append(row if above is None else _joined(above, row))
             above = None
         elif not cells or (
@@ -117,23 +120,23 @@ def _cells(columns: Sequence[tuple[float, float]], run: Sequence[Sequence[Line]]
 
 
 def _row_bounds(run: Sequence[Sequence[Line]], texts: Sequence[Sequence[str]]) -> list[int] | None:
-    """Return the indexes of the lines at which the table's rows begin, and the number of lines.
+    """Return the indexes in ``run`` at which the table's rows begin, and the length of ``run``.
 
-    Returns None if the gaps between the lines do not separate rows with multi-line cells.
+    Returns None if the gaps between the rows of lines do not separate rows with multi-line cells.
     """
-    heights: dict[int, float] = {}
+    baselines: dict[int, float] = {}
     leading = float("inf")
     for row, cells in zip(run, texts, strict=True):
         for column, text in enumerate(cells):
             if text:
-                leading = min(leading, heights.get(column, float("inf")) - row[0].baseline)
-                heights[column] = row[0].baseline
+                leading = min(leading, baselines.get(column, float("inf")) - row[0].baseline)
+                baselines[column] = row[0].baseline
     bounds = [
         0,
-        *(number for number in range(1, len(run)) if _distance(run, number - 1) > _ROW_GAP * leading),
+        *(number for number in range(1, len(run)) if _distance(run, number - 1) > _MIN_ROW_GAP_RATIO * leading),
         len(run),
     ]
-    if leading > _CLOSE * run[0][0].size or len(bounds) < 3:
+    if leading > _MAX_LINE_DISTANCE * run[0][0].size or len(bounds) < 3:
         return None
     for first, last in itertools.pairwise(bounds):
         for one, other in itertools.combinations(texts[first:last], 2):
@@ -171,9 +174,10 @@ def _columns(run: Sequence[Sequence[Line]]) -> list[tuple[float, float]]:
 
     Rows with at most half of the maximum number of cells are ignored, because their cells may span several columns.
     """
-    most = max(len(row) for row in run)
+    max_cells = max(len(row) for row in run)
+    lines = [line for row in run if 2 * len(row) > max_cells for line in row]
     edges: list[tuple[float, float]] = []
-    for line in sorted((line for row in run if 2 * len(row) > most for line in row), key=lambda line: line.left):
+    for line in sorted(lines, key=lambda line: line.left):
         if edges and line.left < edges[-1][1]:
             edges[-1] = (edges[-1][0], max(edges[-1][1], line.right))
         else:
@@ -183,12 +187,12 @@ def _columns(run: Sequence[Sequence[Line]]) -> list[tuple[float, float]]:
 
 def _column_of(columns: Sequence[tuple[float, float]], line: Line) -> int | None:
     """Return the column of a line, or None if it is in no column or in several."""
-    found = [column for column, (left, right) in enumerate(columns) if line.left < right and left < line.right]
-    return found[0] if len(found) == 1 else None
+    matches = [column for column, (left, right) in enumerate(columns) if line.left < right and left < line.right]
+    return matches[0] if len(matches) == 1 else None
 
 
 def _with_split_header(run: Sequence[Sequence[Line]]) -> Sequence[Sequence[Line]]:
-    """Return the rows. The header is split at narrow gaps if it then has the maximum number of cells of a row."""
+    """Return the rows. Split the first one at narrow gaps if it then has as many cells as the longest other row."""
     header = [part for line in run[0] for part in line.parts or (line,)]
     return [header, *run[1:]] if len(run[0]) < len(header) == max(map(len, run[1:]), default=0) else run
 
@@ -204,23 +208,23 @@ def _texts(columns: Sequence[tuple[float, float]], row: Sequence[Line]) -> list[
 
 def _pitch(run: Sequence[Sequence[Line]]) -> float:
     """Return the median distance between rows that have a cell in the first column."""
-    first = min(row[0].left for row in run)
-    begun = [row[0] for row in run if row[0].left < first + row[0].size]
-    distances = [one.baseline - other.baseline for one, other in itertools.pairwise(begun)]
+    left = min(row[0].left for row in run)
+    first_cells = [row[0] for row in run if row[0].left < left + row[0].size]
+    distances = [one.baseline - other.baseline for one, other in itertools.pairwise(first_cells)]
     return statistics.median(distances) if distances else 0.0
 
 
 def _has_header(run: Sequence[Sequence[Line]], cells: Sequence[Sequence[str]]) -> bool:
     """Return whether the first row is a header.
 
-    It is bold above other text, or has words above a column of numbers, or has words in a table of at least three
-    rows and three columns.
+    A header can name the columns (see `grids.names_columns`). In addition, it is bold and other rows are not, or a
+    column below it has a digit in each cell, or the table has at least three rows and three columns.
     """
-    if len(cells) < _LEAST or not grids.names_columns(cells[0], cells[1]):
+    if len(cells) < _MIN_COUNT or not grids.names_columns(cells[0], cells[1]):
         return False
     bold = [all(line.is_bold for line in row) for row in run]
     if bold[0] and not all(bold):
         return True
     body = [[cell for cell in column if cell] for column in zip(*cells[1:], strict=True)]
     numeric = any(column and all(map(_has_digit, column)) for column in body)
-    return numeric or min(len(cells), len(cells[0])) > _LEAST
+    return numeric or min(len(cells), len(cells[0])) > _MIN_COUNT
