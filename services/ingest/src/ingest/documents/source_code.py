@@ -22,7 +22,9 @@ _BREAK = re.compile(rf"{LINE_BREAK.pattern}|\n")
 
 
 async def text_sections(text: str, suffix: str, parser: Parser) -> list[TextSection]:
-    """Return the sections of a text by its syntax, or one section of whole lines if it cannot be parsed.
+    """Divide a text into sections by its syntax.
+
+    A text that cannot be parsed is one section, which is split only between lines.
 
     Args:
         text: The source code.
@@ -46,27 +48,33 @@ async def text_sections(text: str, suffix: str, parser: Parser) -> list[TextSect
 
 
 def _placed(text: str, sections: Sequence[Section]) -> list[TextSection]:
-    """Return the spans in ``text`` of sections of the cleaned text. Both texts have the same non-blank lines."""
+    """Return the sections with their spans in ``text``; one section with the whole text if the sections do not fit.
+
+    Args:
+        text: The text as it was submitted.
+        sections: The sections of the cleaned text, which has the same non-blank lines.
+    """
     lines = [span for span in _lines(text) if clean(text[slice(*span)]).strip()]
-    counts = [_count(section.text) for section in sections]
+    counts = [_count_lines(section.text) for section in sections]
     if sum(counts) != len(lines) or not all(counts):
         return [TextSection(0, len(text), (), ((0, len(text)),))]
     placed: list[TextSection] = []
     ends = itertools.accumulate(counts)
     for section, count, end in zip(sections, counts, ends, strict=True):
-        own = lines[end - count : end]
-        start = own[0][0]
+        section_lines = lines[end - count : end]
+        start = section_lines[0][0]
         whole: list[tuple[int, int]] = []
         for begin, stop in section.whole:
-            first = _count(section.text[:begin])
-            last = first + _count(section.text[begin:stop]) - 1
+            first = _count_lines(section.text[:begin])
+            last = first + _count_lines(section.text[begin:stop]) - 1
             if first <= last < count:
-                whole.append((own[first][0] - start, own[last][1] - start))
-        placed.append(TextSection(start, own[-1][1], section.headings, tuple(whole)))
+                whole.append((section_lines[first][0] - start, section_lines[last][1] - start))
+        placed.append(TextSection(start, section_lines[-1][1], section.headings, tuple(whole)))
     return placed
 
 
-def _count(text: str) -> int:
+def _count_lines(text: str) -> int:
+    """Return the number of non-blank lines."""
     return sum(1 for line in text.split("\n") if line.strip())
 
 
