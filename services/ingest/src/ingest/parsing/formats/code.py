@@ -20,7 +20,7 @@ from ingest.parsing.registry import format_named
 from ingest.parsing.text.clean import clean
 from ingest.parsing.text.decode import text_of
 
-# For each grammar: its module and the function that returns it. C is parsed as C++, JavaScript as TypeScript.
+# For each grammar: its module and the function that returns it. C is parsed as C++, JavaScript as TSX.
 _GRAMMARS = {
     "c++": ("tree_sitter_cpp", "language"),
     "c#": ("tree_sitter_c_sharp", "language"),
@@ -104,7 +104,7 @@ def recognises(_path: Path, head: bytes) -> bool:
 
 
 def grammar(suffix: str, text: str) -> Language | None:
-    """Return the grammar for a file, by its suffix or by the interpreter in its first line; None if it has none."""
+    """Return the grammar for a file, by its suffix or the interpreter in its first line; None for other files."""
     language = _BY_SUFFIX.get(suffix, "")
     if format_named(suffix) is None:
         shebang = _SHEBANG.match(text)
@@ -116,7 +116,7 @@ def grammar(suffix: str, text: str) -> Language | None:
 
 
 def parse(request: Request) -> Iterator[Head | Page]:
-    """Yield the head and the one page of a source file.
+    """Yield the head and the single page of a source file.
 
     Raises:
         Unreadable: The file has no text.
@@ -229,7 +229,10 @@ def _name(node: Node, lines: Sequence[str]) -> str:
 
 
 def _section(path: tuple[str, ...], lines: Sequence[str]) -> Section | None:
-    """Return a section of whole lines, with the spans that should not be split; None if the lines are blank."""
+    """Return a section of whole lines, with the spans that should not be split; None if the lines are blank.
+
+    A span begins at an unindented line after a blank line, unless the line closes a bracket.
+    """
     lines = [line.rstrip() for line in lines]
     while lines and not lines[-1]:
         lines.pop()
@@ -239,7 +242,7 @@ def _section(path: tuple[str, ...], lines: Sequence[str]) -> Section | None:
     whole: list[tuple[int, int]] = []
     begin = end = position = 0
     for line in lines:
-        if position - end > 1 and line and not line[0].isspace() and line[0] not in ")}]":  # after a blank line
+        if position - end > 1 and line and not line[0].isspace() and line[0] not in ")}]":
             whole.append((begin, end))
             begin = position
         position += len(line)

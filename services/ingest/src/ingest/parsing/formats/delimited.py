@@ -15,17 +15,18 @@ from ingest.parsing.text.outline import Outline
 
 _DELIMITERS = ",;\t|"
 _SAMPLE = 50
+"""Number of non-blank lines that determine the delimiter."""
 
 
 def parse(request: Request) -> Iterator[Head | Page]:
-    """Yield the head and the one page of a table.
+    """Yield the head and the single page of a table.
 
     Raises:
         Unreadable: The file has no text.
     """
     text = text_of(request)
     yield Head("text/csv")
-    csv.field_size_limit(max(len(text), csv.field_size_limit()))  # the text limits the length of a cell
+    csv.field_size_limit(max(len(text), csv.field_size_limit()))  # a cell may be as long as the text
     lines = clean(text).split("\n")
     outline = Outline()
     reader = csv.reader((line + "\n" for line in lines), delimiter=_delimiter(lines))

@@ -57,7 +57,7 @@ def _source(data: bytes) -> str:
 
 
 def parse(request: Request) -> Iterator[Head | Page]:
-    """Yield the head and the one page of an HTML document.
+    """Yield the head and the single page of an HTML document.
 
     Raises:
         Unreadable: The document has no text.

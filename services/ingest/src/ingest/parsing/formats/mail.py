@@ -38,7 +38,7 @@ def recognises(_path: Path, head: bytes) -> bool:
 
 
 def parse(request: Request) -> Iterator[Part]:
-    """Yield the head and the one page of a mail, then its attachments.
+    """Yield the head and the single page of a mail, then its attachments.
 
     Raises:
         Unreadable: The mail is damaged or encrypted.

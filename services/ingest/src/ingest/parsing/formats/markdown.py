@@ -15,14 +15,14 @@ from ingest.parsing.text.tables import rows
 
 _FRONT_MATTER = re.compile(r"\A---[ \t]*\n(.*?\n)(?:---|\.\.\.)[ \t]*(?:\n|\Z)", re.DOTALL)
 _DEEPEST = 10_000
-"""Maximum nesting depth of the parser, which silently drops deeper text. The limit is so high that the parser first
-raises `RecursionError`, and the document is refused.
+"""Maximum nesting depth of the parser, which silently drops deeper text. The limit is so high that the parser
+raises `RecursionError` before it drops text. Then the document is refused.
 """
 _TAG = re.compile(r"<!--.*?-->|</?[A-Za-z][^<>]*>", re.DOTALL)
 
 
 def parse(request: Request) -> Iterator[Head | Page]:
-    """Yield the head and the one page of a Markdown text."""
+    """Yield the head and the single page of a Markdown text."""
     text = clean(text_of(request))
     yield Head("text/markdown")
     outline = Outline()

@@ -26,7 +26,7 @@ def recognises(_path: Path, head: bytes) -> bool:
 
 
 def parse(request: Request) -> Iterator[Head | Page | Omission]:
-    """Yield the head and the one page of a notebook, and an omission if outputs are cut.
+    """Yield the head and the single page of a notebook, and an omission if outputs are cut.
 
     Raises:
         Unreadable: The notebook is damaged, or has no text.

@@ -16,12 +16,12 @@ _PROSE_SUFFIXES = ("", ".txt", ".text")
 
 
 def parse(request: Request) -> Iterator[Head | Page]:
-    """Yield the head and the one page of a text. Only the lines of prose (``.txt``) are joined."""
+    """Yield the head and the single page of a text. Only the lines of prose (``.txt``) are joined."""
     yield from parts(text_of(request), request.suffix)
 
 
 def parts(text: str, suffix: str) -> tuple[Head, Page]:
-    """Return the head and the one page of a decoded text."""
+    """Return the head and the single page of a decoded text."""
     outline = Outline()
     fill(outline, text, is_prose=suffix.lower() in _PROSE_SUFFIXES)
     return Head("text/plain"), Page(0, outline.end_page())

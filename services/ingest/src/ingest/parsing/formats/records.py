@@ -27,7 +27,7 @@ def recognises(_path: Path, head: bytes) -> bool:
 
 
 def parse(request: Request) -> Iterator[Head | Page]:
-    """Yield the head and the one page of JSON or JSON Lines.
+    """Yield the head and the single page of JSON or JSON Lines.
 
     A file that begins like JSON but is invalid is read as plain text, unless its name has a known suffix.
 

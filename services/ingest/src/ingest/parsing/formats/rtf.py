@@ -23,7 +23,7 @@ def recognises(_path: Path, head: bytes) -> bool:
 
 
 def parse(request: Request) -> Iterator[Head | Page]:
-    """Yield the head and the one page of a document.
+    """Yield the head and the single page of a document.
 
     Raises:
         Unreadable: The document is damaged, is not RTF, or has no text.

@@ -1,4 +1,4 @@
-"""Subtitles (SubRip, WebVTT): one line for each subtitle, after its time."""
+"""Subtitles (SubRip, WebVTT): each subtitle becomes a line that begins with its start time."""
 
 import re
 from collections.abc import Iterator
@@ -22,12 +22,12 @@ _PARAGRAPH = 2_000
 
 
 def recognises(_path: Path, head: bytes) -> bool:
-    """Return whether a text begins with WebVTT's signature, or with a number and a time like SubRip."""
+    """Return whether a text begins with WebVTT's signature, or with a number and two times, as in SubRip."""
     return _VTT.match(head) is not None or _SRT.match(head) is not None
 
 
 def parse(request: Request) -> Iterator[Head | Page]:
-    """Yield the head and the one page of subtitles.
+    """Yield the head and the single page of subtitles.
 
     Raises:
         Unreadable: The file has no subtitles.

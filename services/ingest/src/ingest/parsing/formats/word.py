@@ -55,7 +55,7 @@ def recognises(path: Path, head: bytes) -> bool:
 
 
 def parse(request: Request) -> Iterator[Part]:
-    """Yield the head and the one page of a Word document, then its pictures.
+    """Yield the head and the single page of a Word document, then its pictures.
 
     Raises:
         Unreadable: The document is damaged, or has no text.

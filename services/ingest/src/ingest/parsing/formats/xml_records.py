@@ -14,7 +14,7 @@ from ingest.parsing.text.decode import data_of
 from ingest.parsing.text.outline import Outline
 
 _MOST_CHARACTERS = 800
-"""Maximum number of characters of a record. A longer element is split into sections."""
+"""Maximum number of characters of a record. A longer element becomes a section with a heading."""
 _LONGEST_FIELD = 120
 """Maximum number of characters of a field. A longer text becomes a paragraph, without the name of its element."""
 _TITLES = ("title", "head", "heading", "caption", "name", "label")
@@ -28,7 +28,7 @@ def recognises(_path: Path, head: bytes) -> bool:
 
 
 def parse(request: Request) -> Iterator[Head | Page]:
-    """Yield the head and the one page of a document; references to declared entities are left out.
+    """Yield the head and the single page of a document. References to declared entities are left out.
 
     Raises:
         Unreadable: The document is damaged, or has no text.
@@ -39,7 +39,7 @@ def parse(request: Request) -> Iterator[Head | Page]:
             resolve_entities=False, no_network=True, load_dtd=False, remove_comments=True, remove_pis=True
         )
         root = etree.fromstring(data, parser)
-    etree.strip_tags(root, etree.Entity)  # references to entities are nodes that are not elements
+    etree.strip_tags(root, etree.Entity)  # references to entities are nodes, but not elements
     language = root.get(_LANGUAGE, "")
     yield Head("application/xml", language=language if language.replace("-", "").isalnum() else "")
     outline = Outline()
@@ -51,7 +51,7 @@ def parse(request: Request) -> Iterator[Head | Page]:
 
 
 def _fill(outline: Outline, element: etree._Element, level: int) -> None:
-    """Add the content of an element to an outline. Its outermost headings have this level."""
+    """Add the content of an element to an outline, with headings of the given level and below."""
     if _is_text(element):
         outline.block(_text(element))
         return

@@ -18,7 +18,7 @@ _NULL = "tag:yaml.org,2002:null"
 
 
 def parse(request: Request) -> Iterator[Head | Page]:
-    """Yield the head and the only page. Invalid YAML, for example a template, is read as plain text.
+    """Yield the head and the single page. Invalid YAML, for example a template, is read as plain text.
 
     Raises:
         Unreadable: The document has no text.

@@ -17,12 +17,13 @@ Row = Sequence[str]
 def fill(outline: Outline, rows: Iterable[Row]) -> None:
     """Add a grid to an outline, row by row, with the names of the columns in each row.
 
-    The first row with several words is the header. A single cell above the header is a title. After blank rows,
-    another table begins if its first row looks like a header.
+    A row with a single cell above other rows is a title. The first row, or the first one after a title, is the
+    header if it can name the columns (see `names_columns`). After blank rows, another table begins if the next row
+    is a title or a header.
 
     Args:
         outline: The outline.
-        rows: The rows, whose cells are flat text, empty for blank cells.
+        rows: The rows. The text of a cell has no line breaks, and is empty for a blank cell.
     """
     header: Row | None = None
     used: set[int] = set()  # columns of the header that have a value in some row
@@ -60,7 +61,7 @@ def names_columns(cells: Row, following: Row, before: Row | None = None) -> bool
     Args:
         cells: The row.
         following: The next row.
-        before: The current header, which is empty for a table without a header; None if a table must begin here.
+        before: The header of the current table, empty if it has no header; None if no table has begun.
     """
     filled = [cell for cell in cells if cell]
     if len(filled) < 2 or len(set(filled)) < len(filled) or any(cell.endswith(":") for cell in filled):
