@@ -20,7 +20,7 @@ class FileReport:
         self.remaining = remaining
         self._report = report
         self._progress = Progress()
-        self._documents = (0, 1)
+        self._documents = (0, 1)  # how many are done, and how many are known
         self._warnings: list[JobWarning] = []
         report.warn(())
 
@@ -30,7 +30,10 @@ class FileReport:
         await self._report_progress()
 
     async def chunked(self, chunks: int, *, outermost: bool) -> None:
-        """Report that a document was read and split into this number of chunks."""
+        """Report that a document was read and split into this number of chunks.
+
+        If it is the outermost document, the state of the job becomes INDEXING.
+        """
         self._progress = replace(self._progress, chunks_total=self._progress.chunks_total + chunks)
         await self._report_progress(State.INDEXING if outermost else None)
 
@@ -44,7 +47,7 @@ class FileReport:
         await self._report.commit()
 
     def found_member(self, size: int) -> None:
-        """Count an unpacked file, and subtract the file and its bytes from the remaining limits."""
+        """Count an unpacked file, and reduce the limits for further files by the file and its bytes."""
         self.remaining = MemberLimits(max(0, self.remaining.count - 1), max(0, self.remaining.bytes - size))
         done, total = self._documents
         self._documents = (done, total + 1)
