@@ -5,7 +5,7 @@ from typing import Any
 import grpc
 from grpc_health.v1 import health_pb2
 
-_SECONDS = 1.0
+_TIMEOUT_SECONDS = 1.0
 
 
 async def problem(target: str) -> str | None:
@@ -22,7 +22,7 @@ async def problem(target: str) -> str | None:
             health_pb2.HealthCheckResponse.FromString,
         )
         try:
-            response = await check(health_pb2.HealthCheckRequest(), timeout=_SECONDS)
+            response = await check(health_pb2.HealthCheckRequest(), timeout=_TIMEOUT_SECONDS)
         except grpc.aio.AioRpcError as error:
             return str(error.code().name.lower().replace("_", " "))
     if response.status == health_pb2.HealthCheckResponse.SERVING:

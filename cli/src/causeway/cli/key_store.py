@@ -17,7 +17,7 @@ from servicekit.nats import api_keys_bucket, connect
 from servicekit.settings import ServiceSettings
 from servicekit.tls import Certificates
 
-_SECONDS = 10.0
+_TIMEOUT_SECONDS = 10.0
 
 
 class KeyStore:
@@ -91,7 +91,7 @@ async def opened(url: str, replicas: int, certificates: Certificates | None = No
         CommandError: A request to the server failed within the block.
     """
     try:
-        async with asyncio.timeout(_SECONDS):
+        async with asyncio.timeout(_TIMEOUT_SECONDS):
             with logging_disabled():
                 client = await connect(url, "causeway-keys", certificates=certificates)
     except (OSError, TimeoutError, nats.errors.Error) as error:

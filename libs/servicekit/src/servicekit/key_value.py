@@ -11,7 +11,7 @@ from nats.js.kv import KeyValue, StopIterSentinel
 
 Entry = KeyValue.Entry
 Watcher = KeyValue.KeyWatcher
-_SECONDS = 5.0
+_TIMEOUT_SECONDS = 5.0
 """Time-out for each expected entry."""
 
 
@@ -42,7 +42,7 @@ async def watched(
         count = info.delivered.consumer_seq + info.num_pending
         entries: list[Entry] = []
         while len(entries) < count:
-            if (entry := await update(watcher, _SECONDS)) is not None:
+            if (entry := await update(watcher, _TIMEOUT_SECONDS)) is not None:
                 entries.append(entry)
         yield entries, watcher
     finally:
