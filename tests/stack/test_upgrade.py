@@ -34,7 +34,7 @@ async def answer_to(
 
 async def test_data_of_the_first_version(start_stack: Any, tmp_path: Path) -> None:
     """Documents of the first version can be searched, a waiting job succeeds, and the index can be changed and
-    rebuilt. The first version did not store originals. A document gets its original at its next upload.
+    rebuilt. An original cannot be opened until the next upload, because that version did not record its location.
     """
     data = tmp_path / "data"
     stored = unpack("first", data)
