@@ -19,11 +19,11 @@ from generator.ports import Model
 from generator.routing.models import Catalogue
 from generator.routing.route import Route
 
-_OWN_MEMBERS = ("messages", "model", "stream")
+_RESERVED_PARAMETERS = ("messages", "model", "stream")  # the generator sets these members itself
 _Context = grpc.aio.ServicerContext[Any, Any]
 
 _object = msgspec.json.Decoder(dict[str, msgspec.Raw])
-# These are decoded completely, because chat templates read all members of a message.
+# These two decode all nested values, because chat templates read all members of a message.
 _parts = msgspec.json.Decoder(list[Any])
 _values = msgspec.json.Decoder(dict[str, Any])
 
@@ -86,7 +86,7 @@ class GeneratorServicer(generator_pb2_grpc.GeneratorServiceServicer):
         request: pb.ListModelsRequest,
         context: _Context,  # noqa: ARG002  # gRPC's signature
     ) -> pb.ListModelsResponse:
-        """Return all models; check concurrently whether they are ready."""
+        """Return all models. Check concurrently whether they are ready."""
         Principal.from_proto(request.principal)
         with self._catalogue.lease() as models:
             return pb.ListModelsResponse(models=await asyncio.gather(*(_entry(model) for model in models)))
@@ -114,7 +114,7 @@ def _prompt(request: pb.GenerateRequest) -> Prompt:
     if kind == "conversation":
         return _conversation(request.conversation)
     if kind == "openai_request_json":
-        _parsed(_object, request.openai_request_json, "openai_request_json", "an object")
+        _parsed(_object, request.openai_request_json, "openai_request_json", "object")
         return OpenAIRequest(request.openai_request_json)
     raise InvalidRequest("The request has no prompt.", field="prompt")
 
@@ -126,8 +126,9 @@ def _conversation(message: pb.Conversation) -> Conversation:
         raise InvalidRequest("A plain conversation must have exactly one message.", field="conversation.messages")
     parameters = message.parameters_json or b"{}"
     field = "conversation.parameters_json"
-    for name in _OWN_MEMBERS:
-        if name in _parsed(_object, parameters, field, "an object"):
+    members = _parsed(_object, parameters, field, "object")
+    for name in _RESERVED_PARAMETERS:
+        if name in members:
             raise InvalidRequest(f"'{name}' is not allowed among the parameters.", field=f"{field}.{name}")
     return Conversation(
         messages=tuple(_message(each, f"conversation.messages[{at}]") for at, each in enumerate(message.messages)),
@@ -149,11 +150,11 @@ def _message(message: pb.ChatMessage, field: str) -> ChatMessage:
     if not message.role:
         raise InvalidRequest("A message must have a role.", field=f"{field}.role")
     if message.content_json:
-        _parsed(_parts, message.content_json, f"{field}.content_json", "an array")
+        _parsed(_parts, message.content_json, f"{field}.content_json", "array")
         if message.text:
             raise InvalidRequest("A message must not have both text and parts.", field=f"{field}.text")
     if message.extra_json:
-        _parsed(_values, message.extra_json, f"{field}.extra_json", "an object")
+        _parsed(_values, message.extra_json, f"{field}.extra_json", "object")
     return ChatMessage(message.role, message.text, message.content_json, message.extra_json)
 
 
@@ -162,7 +163,7 @@ def _parsed(decoder: "msgspec.json.Decoder[Any]", value: bytes, field: str, kind
         value.decode()  # the decoder does not check the encoding of members that it skips
         return decoder.decode(value)
     except (ValueError, RecursionError) as error:
-        raise InvalidRequest(f"The value is not {kind} in JSON: {error}.", field=field) from error
+        raise InvalidRequest(f"The value is not a JSON {kind}: {error}.", field=field) from error
 
 
 def _response(batch: list[Event]) -> pb.GenerateResponse:

@@ -75,7 +75,7 @@ class DeploymentEntry(_Entry):
     """A model on a server.
 
     Attributes:
-        model: The server's name of the model; empty: the public one.
+        model: The name of the model on the server; empty: the public name.
         weight: The share of requests within the tier.
         tier: The deployments of the lowest tier are used first.
         max_concurrency: The maximum number of concurrent answers.

@@ -14,7 +14,7 @@ class Endpoint:
     Attributes:
         base_url: The base of the paths. Requests keep the query of this URL.
         bearer: The key for ``Authorization: Bearer``; None: no such header.
-        chat_path: The path of chat completions; ``{model}`` is replaced by the server's name of the model.
+        chat_path: The path of chat completions; the name of the model on the server replaces ``{model}``.
         text_path: The path of text completions, in the same format.
         models_path: The path of the list of models.
         headers: The headers of every request.

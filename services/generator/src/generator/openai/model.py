@@ -20,7 +20,7 @@ class OpenAIModel:
     Args:
         name: The public name of the model.
         server: The server; other models may share it.
-        server_name: The server's name of the model.
+        server_name: The name of the model on the server.
         tokens: Counts the tokens of the model.
         window: The context window in tokens; None: as the server reports.
         headers: Headers in addition to the server's headers.

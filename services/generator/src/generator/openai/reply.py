@@ -24,8 +24,8 @@ class Limits:
 
     Attributes:
         connect: The maximum number of seconds for the connection.
-        first_byte: The maximum number of seconds until the body begins. Some servers send the headers immediately.
-            The body of an answer in one piece begins when the answer is complete.
+        first_byte: The maximum number of seconds until the body begins. The headers do not count, because some
+            servers send them immediately. The body of a non-streamed answer begins when the answer is complete.
         idle: The maximum number of seconds between two pieces of a stream.
         most_bytes: The maximum number of bytes of an answer in one piece, and of one event of a stream.
     """
@@ -39,8 +39,8 @@ class Limits:
 class Reply:
     """The body of a model server's response.
 
-    It reads only when the caller requests data, so that a slow caller slows the server down. Callers
-    read a stream token by token. One timer per response therefore replaces a time-out around each read.
+    It reads only when the caller requests data, so that a slow caller slows the server down. One timer per response
+    replaces a time-out around each read, because callers read a stream token by token.
 
     Args:
         response: The response with the unread body.
@@ -88,7 +88,7 @@ class Reply:
             piece = await self._content.readany()
         except CONNECTION_ERRORS as error:
             if not self._read_timer.exceeded:
-                raise ended_early("broke off its answer") from error
+                raise ended_early("closed the connection before its answer was complete") from error
             if self._begun:
                 raise too_slow(self._limits.idle, "sent nothing further") from error
             raise too_slow(self._limits.first_byte, "did not begin to answer") from error
@@ -167,7 +167,7 @@ class Reply:
         """Release the connection for reuse if the body was read to its end, else close the connection."""
         self._read_timer.close()
         if self.done and not self._content.is_eof():
-            # The connection can be reused only after the few bytes behind the last event are read.
+            # The connection can be reused only after the few bytes after the last event are read.
             with contextlib.suppress(*CONNECTION_ERRORS, TimeoutError):
                 async with asyncio.timeout(_DRAIN_SECONDS):
                     while await self._content.readany():

@@ -1,4 +1,4 @@
-"""Renders a conversation as a chat completion request, and a text to continue as a text completion request."""
+"""Renders a conversation as a chat completion request, and a plain prompt as a text completion request."""
 
 from typing import Any
 
@@ -17,11 +17,11 @@ def request_body(prompt: Conversation, model: str, reasoning: str = "") -> bytes
     """Return the body of the request, with the caller's parameters unchanged.
 
     If the prompt is neither ``in_one_piece`` nor ``unary``, the request asks for a stream with usage at its end.
-    It keeps the other ``stream_options`` of the caller.
+    The request keeps the caller's other ``stream_options``.
 
     Args:
         prompt: The conversation.
-        model: The server's name of the model.
+        model: The name of the model on the server.
         reasoning: The name of the message member for the model's earlier reasoning; empty: omit the reasoning.
     """
     parameters = _object.decode(prompt.parameters_json)
@@ -41,9 +41,9 @@ def _messages(prompt: Conversation, reasoning: str) -> dict[str, Any]:
 
 def _message(message: ChatMessage, reasoning: str) -> dict[str, object]:
     extra = _object.decode(message.extra_json) if message.extra_json else {}
-    thought = extra.pop(keys.EARLIER_REASONING, None)
-    if thought is not None and reasoning:
-        extra[reasoning] = thought
+    earlier_reasoning = extra.pop(keys.EARLIER_REASONING, None)
+    if earlier_reasoning is not None and reasoning:
+        extra[reasoning] = earlier_reasoning
     content: object = message.text
     if message.content_json:
         content = Raw(message.content_json)

@@ -90,7 +90,7 @@ class ModelServer:
 
         Args:
             body: The body of the request.
-            model: The server's name of the model, for paths that contain this name.
+            model: The name of the model on the server, for paths that contain this name.
             headers: Headers in addition to the server's headers.
             plain: Send a text completion request instead.
 

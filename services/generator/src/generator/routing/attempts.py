@@ -1,4 +1,4 @@
-"""The attempts of one request: selects the deployment of each attempt, and the error if all attempts fail."""
+"""Selects the deployment for each attempt of a request, and the error if all attempts fail."""
 
 import random
 import time
@@ -40,9 +40,10 @@ class Retries:
 
 
 def least_busy(targets: Iterable[Target], rng: random.Random) -> Target | None:
-    """Return the best target, or None without targets.
+    """Return the best target; None if there is no target.
 
-    The order is: the lowest tier, a free slot, the least load per weight. The choice among equal targets is random.
+    The criteria, in this order: the lowest tier, a free slot, the least load per weight. The choice among equal
+    targets is random.
     """
     ranked = [
         ((each.tier, not slots.free, (slots.busy + slots.waiting) / each.weight), each)
@@ -103,7 +104,7 @@ class Attempts:
                 if not late and pause < self._deadline.remaining():
                     self._retried += 1
                     return again.deployment, pause
-        raise self._outcome()
+        raise self._final_error()
 
     def note_failure(self, deployment: Deployment, error: CausewayError, *, admitted: bool) -> bool:
         """Note a failure; return whether another attempt may succeed.
@@ -130,10 +131,10 @@ class Attempts:
         # Jitter spreads the retries of requests that failed at the same time.
         return self._rng.uniform(longest / 2, longest) + (requested or 0.0)
 
-    def _outcome(self) -> CausewayError:
+    def _final_error(self) -> CausewayError:
         """Return the error of the failed request.
 
-        It is a server's status 429, else the last failure, else the reason why no deployment admitted the request.
+        It is a status 429 of a server, else the last failure, else the reason why no deployment admits it.
         """
         overloaded = [error for error in self._errors.values() if _is_too_many(error)]
         if overloaded:

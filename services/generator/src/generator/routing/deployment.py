@@ -20,7 +20,7 @@ class Deployment:
     """A model on a server, with a concurrency limit and a circuit breaker.
 
     Attributes:
-        name: The names of server and model, for the log.
+        name: The names of the server and the model, for the log.
         model: The model.
         slots: The concurrency limit; `ConcurrencyLimiter.busy` and `ConcurrencyLimiter.waiting` are its load.
         circuit: The circuit breaker; `CircuitBreaker.state` is its health.
@@ -44,7 +44,7 @@ class Deployment:
 
         Args:
             deadline: Until when the attempt may wait for a slot.
-            request: Identifies the request that the attempt belongs to; None: a request of its own.
+            request: Identifies the request that the attempt belongs to; None: a separate request.
 
         Raises:
             RateLimited, DeadlineExceeded: As in `ConcurrencyLimiter.acquire`.

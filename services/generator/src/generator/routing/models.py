@@ -31,7 +31,7 @@ class Models:
         return iter(self._by_name.values())
 
     def get(self, name: str) -> Route:
-        """Return the model of a name; the default model for an empty name.
+        """Return the model with this name, or the default model for an empty name.
 
         Raises:
             NotFound: The model does not exist.

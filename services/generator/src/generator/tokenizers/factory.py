@@ -31,7 +31,7 @@ class TokenizerSpec:
             - ``cl100k_base``, ``o200k_base``: OpenAI's encodings;
             - a path: a ``tokenizer.json`` of Hugging Face, or a directory with this file;
             - ``vllm+http://host:8000``, ``llamacpp+http://host:8080`` (or https): the model server counts.
-        model: The server's name of the model.
+        model: The name of the model on the server.
         chat_template: The chat template, in the format of `generator.tokenizers.templates.load_template`; only for
             a path. Empty: the template beside the ``tokenizer.json``, else the tokens of OpenAI's template.
         api_key: The key for a model server that counts.

@@ -52,11 +52,11 @@ class Tensor:
     """An input tensor of a model.
 
     Attributes:
-        name: The server's name of the input.
-        datatype: Triton's name of the type, ``BYTES``, ``FP32``, ….
+        name: The name of the input on the server.
+        datatype: The type in Triton's notation, for example ``BYTES`` or ``FP32``.
         shape: The dimensions.
         values: The elements.
-        parameter: The client's name of the parameter.
+        parameter: The name of the parameter in the client's request, for errors.
     """
 
     name: str
@@ -79,7 +79,7 @@ class Piece:
 
     Attributes:
         text: The next piece of the answer.
-        reason: The finish reason with its name in the OpenAI API; empty if the response has no reason.
+        reason: The finish reason, as the OpenAI API names it; empty if the response has no reason.
         prompt_tokens: The number of tokens of the prompt; None if unknown.
         answer_tokens: The number of tokens of this piece; None if unknown.
     """
@@ -116,7 +116,7 @@ class ModelContract:
             )
             return [*tensors, self._tensor(_SAMPLING, [document.decode()], _SAMPLING)]
         for parameter, value in sampling.given.items():
-            name = self._first(_TENSORS[parameter])
+            name = self._input_name(_TENSORS[parameter])
             if name is not None:
                 tensors.append(self._tensor(name, [value], parameter))
             elif not sampling.is_neutral(parameter):
@@ -125,17 +125,19 @@ class ModelContract:
         return tensors + self._words(_BAD_WORDS, (), "bad_words")
 
     def _words(self, names: Sequence[str], words: Sequence[str], parameter: str) -> list[Tensor]:
-        """Return the tensor of a list of words; no tensor if the model does not have this input.
+        """Return the tensor of a list of words.
 
-        Older ensembles require this input even for an empty list. For a model without stop words, the generator
-        cuts the answer at a stop sequence.
+        Return no tensor if the model does not have this input, or if the list is empty and the input is optional.
+        Older ensembles require the input even for an empty list. If a model does not have an input for stop words,
+        the generator itself ends the answer at a stop sequence.
         """
-        name = self._first(names)
+        name = self._input_name(names)
         if name is None or (not words and self.inputs[name].optional):
             return []
         return [self._tensor(name, list(words) or [""], parameter)]
 
-    def _first(self, names: Sequence[str]) -> str | None:
+    def _input_name(self, names: Sequence[str]) -> str | None:
+        """Return the first of these names that the model declares; None if it declares none of them."""
         return next((name for name in names if name in self.inputs), None)
 
     def _tensor(self, name: str, values: Sequence[Any], parameter: str) -> Tensor:
@@ -188,7 +190,7 @@ def _tokens(counts: Sequence[int]) -> int | None:
 
 
 def _datatype(declared: Any) -> str:
-    """Return the name of an input's type on the wire; ``TYPE_STRING`` of a configuration is ``BYTES``."""
+    """Return the type of an input in requests; the configuration's ``TYPE_STRING`` is ``BYTES`` there."""
     from tritonclient.grpc.model_config_pb2 import DataType
 
     name = str(DataType.Name(declared.data_type)).removeprefix("TYPE_")

@@ -33,7 +33,7 @@ def failure(code: grpc.StatusCode | None, message: str, model: str, *, begun: bo
         code: The gRPC status; None if the server sent only a message.
         message: The server's message. The client gets messages about its request and about a failed model. The log
             gets all messages.
-        model: The server's name of the model.
+        model: The name of the model on the server.
         begun: Whether the answer had begun. If so, the request was valid, and the failure is the server's.
     """
     _log.warning(
@@ -41,7 +41,7 @@ def failure(code: grpc.StatusCode | None, message: str, model: str, *, begun: bo
     )
     kind = _CODES.get(code) if code else None
     if begun and kind is not DeadlineExceeded:
-        return Unavailable("The model server broke off its answer.")
+        return Unavailable("The model server failed before its answer was complete.")
     if kind is InvalidRequest:
         return InvalidRequest(f"The model refused the request: {message[:_MAX_MESSAGE_LENGTH]}")
     if code is grpc.StatusCode.NOT_FOUND or (code is None and "unknown model" in message):

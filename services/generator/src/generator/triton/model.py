@@ -19,16 +19,16 @@ from generator.triton.server import TritonServer
 
 
 class TritonModel:
-    """A model behind Triton's gRPC streams; the first call connects.
+    """A model on a Triton server, with one gRPC stream for each answer; the first call connects.
 
-    The server accepts one text, so a chat template renders the messages. The model refuses pictures, tools and
-    several choices with an error that names the parameter. A request of the OpenAI API gets an answer in the format
-    of that API.
+    The server accepts one text, so a chat template combines the messages into one text. The model refuses pictures,
+    tools and several choices with an error that names the parameter. A request of the OpenAI API gets an answer in
+    the format of that API.
 
     Args:
         name: The public name.
         config: The configuration of the deployment.
-        tokens: Counts the tokens of the model.
+        tokens: Counts tokens as the model does.
 
     Raises:
         ValueError: The chat template cannot be read.
@@ -44,7 +44,7 @@ class TritonModel:
         self._server = TritonServer(config)
 
     async def generate(self, prompt: Prompt) -> AsyncGenerator[Event, None]:
-        """Yield the events of the answer, one TEXT event per response; see `generator.ports.Model.generate`."""
+        """Yield the answer's events, at most one TEXT event per response; see `generator.ports.Model.generate`."""
         if isinstance(prompt, OpenAIRequest):
             request = openai_emulation.parse(prompt.body)
             writer = openai_emulation.Writer(self.name, f"chatcmpl-{uuid.uuid4().hex}", int(time.time()))
@@ -80,15 +80,15 @@ class TritonModel:
         yield Event(EventKind.USAGE, usage=usage)
 
     async def _usage(self, prompt: Conversation, answer: Answer) -> Usage:
-        """Return the server's token counts; count the tokens here if the server does not."""
+        """Return the server's token counts. Count the tokens here if the server does not report them."""
         if answer.prompt_tokens is not None and answer.answer_tokens is not None:
             return Usage(answer.prompt_tokens, answer.answer_tokens, exact=True)
-        prompt_tokens, piece = await asyncio.to_thread(
+        prompt_tokens, answer_tokens = await asyncio.to_thread(
             lambda: (self._count(prompt), self.tokens.count(answer.text))
         )
         return Usage(
             prompt_tokens if answer.prompt_tokens is None else answer.prompt_tokens,
-            piece if answer.answer_tokens is None else answer.answer_tokens,
+            answer_tokens if answer.answer_tokens is None else answer.answer_tokens,
             exact=False,
         )
 

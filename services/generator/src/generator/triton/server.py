@@ -57,7 +57,7 @@ class TritonServer:
         return self._contract
 
     async def stream(self, inputs: Sequence[Tensor]) -> AsyncGenerator[dict[str, list[Any]], None]:
-        """Yield the model's responses to these inputs, each as the elements of each output by its name.
+        """Yield the model's responses to these inputs; each response maps an output's name to its elements.
 
         The client reads the stream only as fast as the caller requests responses. Closing the generator cancels the
         request.
@@ -74,8 +74,8 @@ class TritonServer:
         timeout, what = self._config.first_byte, "did not begin to answer"
         responses = self._client.stream_infer(
             request_of(self._config.model, self._config.version, inputs),
-            # This header requests failures as gRPC statuses. A failure then discards responses that are not sent
-            # yet.
+            # This header makes the server report a failure as a gRPC status. The server then discards responses
+            # that it has not sent yet.
             headers={**self._address.headers(), "triton_grpc_error": "true"},
         )
         try:
@@ -91,11 +91,11 @@ class TritonServer:
                     raise error
                 begun, timeout, what = True, self._config.idle, "sent nothing further"
                 yield elements(result.get_response())
+        # After a failure, request the contract again: the server may have loaded another model under the same name.
         except CausewayError:
             self._contract = None
             raise
         except Exception as error:
-            # The server may have loaded another model under the same name.
             self._contract = None
             raise self._failure(error, begun=begun) from error
         finally:

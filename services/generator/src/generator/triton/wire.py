@@ -38,41 +38,41 @@ def _input(tensor: Tensor) -> InferInput:
         array = np.array(values, triton_to_np_dtype(tensor.datatype)).reshape(tensor.shape)
     except (OverflowError, ValueError, TypeError) as error:
         raise InvalidRequest(f"'{tensor.parameter}' is out of range.", field=tensor.parameter) from error
-    made = InferInput(tensor.name, list(tensor.shape), tensor.datatype)
-    made.set_data_from_numpy(array)
-    return made
+    infer_input = InferInput(tensor.name, list(tensor.shape), tensor.datatype)
+    infer_input.set_data_from_numpy(array)
+    return infer_input
 
 
 def elements(response: Any) -> dict[str, list[Any]]:
-    """Return the elements of each output of a response: strings as bytes, and integers.
+    """Return the elements of each output of a response, by the name of the output: bytes or integers.
 
-    Ignore the shapes, and outputs of other types.
+    The result has no shapes, and no outputs of other types.
 
     Raises:
         Unavailable: The bytes are invalid.
     """
     raw = response.raw_output_contents
-    read: dict[str, list[Any]] = {}
+    by_name: dict[str, list[Any]] = {}
     try:
-        for at, output in enumerate(response.outputs):
-            kind = output.datatype
-            if kind == "BYTES":
-                read[output.name] = _strings(raw[at])
-            elif kind in _NUMBERS:  # numpy would take five times as long for one element
-                read[output.name] = memoryview(raw[at]).cast(_NUMBERS[kind]).tolist()
+        for index, output in enumerate(response.outputs):
+            datatype = output.datatype
+            if datatype == "BYTES":
+                by_name[output.name] = _strings(raw[index])
+            elif datatype in _NUMBERS:  # numpy would take five times as long for one element
+                by_name[output.name] = memoryview(raw[index]).cast(_NUMBERS[datatype]).tolist()
     except (struct.error, ValueError, TypeError, IndexError) as error:
         raise unreadable() from error
-    return read
+    return by_name
 
 
 def _strings(raw: bytes) -> list[bytes]:
-    """Decode strings; each one follows its length, which has four bytes in little-endian order."""
-    strings, at = [], 0
-    while at < len(raw):
-        (length,) = _LENGTH.unpack_from(raw, at)
-        at += _LENGTH.size
-        strings.append(raw[at : at + length])
-        at += length
-    if at > len(raw):
+    """Return the decoded strings. The length of each string precedes it, as four little-endian bytes."""
+    strings, offset = [], 0
+    while offset < len(raw):
+        (length,) = _LENGTH.unpack_from(raw, offset)
+        offset += _LENGTH.size
+        strings.append(raw[offset : offset + length])
+        offset += length
+    if offset > len(raw):
         raise ValueError("a string is longer than the data")
     return strings
