@@ -1,4 +1,4 @@
-"""The policy file of the RAG engine's output guardrails: ``action``, ``blockMessage``, ``scanners``.
+"""The policy file for output guardrails in the format of KAITO's RAG engine.
 
 Each scanner corresponds to detectors of this service. The parser refuses an option without a counterpart, with an
 error that names the key. If it ignored the option, the policy would protect less than it states.
@@ -34,7 +34,7 @@ class Policy:
 NO_POLICY = Policy((), "")
 
 
-Requested = list[tuple[str, dict[str, Any]]]
+DetectorRequests = list[tuple[str, dict[str, Any]]]
 """The ids of detectors with their parameters."""
 
 
@@ -54,7 +54,7 @@ class Scanner(BaseModel):
         return {_normalised(key): each for key, each in value.items()} if isinstance(value, dict) else value
 
     @abstractmethod
-    def requested(self) -> Requested:
+    def detector_requests(self) -> DetectorRequests:
         """Return the detectors that correspond to the scanner."""
 
 
@@ -65,8 +65,8 @@ class RegexScanner(Scanner):
     is_blocked: Literal[True] = True
     match_type: Literal["search", "all", "fullmatch"] = "search"
 
-    def requested(self) -> Requested:
-        """See `Scanner.requested`."""
+    def detector_requests(self) -> DetectorRequests:
+        """See `Scanner.detector_requests`."""
         whole = self.match_type == "fullmatch"
         patterns = [rf"\A(?:{pattern})\z" if whole else pattern for pattern in self.patterns]
         return [("regex", {"regex": patterns})]
@@ -80,8 +80,8 @@ class BanSubstringsScanner(Scanner):
     case_sensitive: bool = False
     contains_all: Literal[False] = False
 
-    def requested(self) -> Requested:
-        """See `Scanner.requested`."""
+    def detector_requests(self) -> DetectorRequests:
+        """See `Scanner.detector_requests`."""
         options = {"substrings", "match_type", "case_sensitive"}
         return [("ban_substrings", self.model_dump(include=options))]
 
@@ -91,8 +91,8 @@ class SecretsScanner(Scanner):
 
     redact_mode: Literal["all", "partial", "hash"] = "all"
 
-    def requested(self) -> Requested:
-        """See `Scanner.requested`."""
+    def detector_requests(self) -> DetectorRequests:
+        """See `Scanner.detector_requests`."""
         return [("secrets", {})]
 
 
@@ -100,14 +100,14 @@ _SENSITIVE = {"email": "email", "phone": "phone-number", "credit_card": "credit-
 
 
 class SensitiveScanner(Scanner):
-    """``sensitive``: personal data. Its kind replaces each finding, for example ``<EMAIL>``."""
+    """``sensitive``: personal data is a finding. The kind of the data replaces it, for example ``<EMAIL>``."""
 
     detectors: list[Literal["email", "phone", "credit_card", "ip_address"]] = Field(
         ["email", "phone", "credit_card", "ip_address"], min_length=1
     )
 
-    def requested(self) -> Requested:
-        """See `Scanner.requested`."""
+    def detector_requests(self) -> DetectorRequests:
+        """See `Scanner.detector_requests`."""
         return [
             ("regex", {"regex": [_SENSITIVE[name]], "replacement": f"<{name.upper()}>"})
             for name in dict.fromkeys(self.detectors)
@@ -117,8 +117,8 @@ class SensitiveScanner(Scanner):
 class InvisibleTextScanner(Scanner):
     """``invisible_text``: each run of invisible characters is a finding. The scanner has no options."""
 
-    def requested(self) -> Requested:
-        """See `Scanner.requested`."""
+    def detector_requests(self) -> DetectorRequests:
+        """See `Scanner.detector_requests`."""
         return [("invisible_text", {})]
 
 
@@ -128,8 +128,8 @@ class JsonScanner(Scanner):
     required_elements: int = Field(0, ge=0)
     repair: bool = True
 
-    def requested(self) -> Requested:
-        """See `Scanner.requested`."""
+    def detector_requests(self) -> DetectorRequests:
+        """See `Scanner.detector_requests`."""
         return [("file_type", {"file_type": ["json-within"], "required_elements": self.required_elements})]
 
 
@@ -139,8 +139,8 @@ class TokenLimitScanner(Scanner):
     limit: int = Field(4096, ge=1)
     encoding_name: Literal["cl100k_base", "o200k_base"] = "cl100k_base"
 
-    def requested(self) -> Requested:
-        """See `Scanner.requested`."""
+    def detector_requests(self) -> DetectorRequests:
+        """See `Scanner.detector_requests`."""
         return [("token_limit", {"limit": self.limit, "encoding": self.encoding_name})]
 
 
@@ -150,8 +150,8 @@ class ReadingTimeScanner(Scanner):
     max_time: float = Field(gt=0)
     truncate: bool = False
 
-    def requested(self) -> Requested:
-        """See `Scanner.requested`."""
+    def detector_requests(self) -> DetectorRequests:
+        """See `Scanner.detector_requests`."""
         return [("reading_time", {"max_time": self.max_time})]
 
 
@@ -212,7 +212,7 @@ def parse(raw: bytes, name: str, check: Callable[[Sequence[DetectorSpec]], objec
         action = Action[(scanner.action or file.action).upper()]
         specs_of_scanner = [
             DetectorSpec(detector_id, action, params=msgspec.json.encode(params))
-            for detector_id, params in scanner.requested()
+            for detector_id, params in scanner.detector_requests()
         ]
         try:
             check(specs_of_scanner)

@@ -58,5 +58,6 @@ class Settings(GrpcServiceSettings):
         description="Port of the detector API, for other systems; unset: the API is disabled.",
     )
     guardrails_policy_file: Path | None = Field(
-        None, description="YAML file of the RAG engine's output guardrails; reloaded when it changes."
+        None,
+        description="YAML file of output guardrails, as for KAITO's RAG engine; reloaded when it changes.",
     )

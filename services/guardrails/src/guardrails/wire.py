@@ -63,7 +63,7 @@ def specs(detectors: Sequence[pb.DetectorConfig]) -> list[DetectorSpec]:
     """Return the detectors of a request.
 
     Raises:
-        InvalidRequest: An action is unknown; the error names the field.
+        InvalidRequest: An ``action`` or ``on_error`` is unknown; the error names the field.
     """
     result = []
     for index, detector in enumerate(detectors):
@@ -85,7 +85,7 @@ def verdict_message(verdict: Verdict) -> pb.Verdict:
 
 
 def progress_message(progress: Progress) -> pb.DetectResponse:
-    """Return the message of a step of a growing text."""
+    """Return the message of the progress of a growing text."""
     return pb.DetectResponse(
         choice=progress.choice,
         cleared_until=progress.cleared_until,
@@ -183,8 +183,8 @@ def detection_context(
     """
     _check_json(message.messages_json, "surroundings.messages_json", list)
     _check_json(message.tools_json, "surroundings.tools_json", list)
-    for at, reply in enumerate(replies):
-        _check_json(reply, f"replies_json[{at}]", dict)
+    for index, reply in enumerate(replies):
+        _check_json(reply, f"replies_json[{index}]", dict)
     return DetectionContext(
         _DIRECTIONS.get(direction, Direction.OUTPUT),  # type: ignore[call-overload]  # an int on the wire
         (*passages, *message.passages),
@@ -198,7 +198,7 @@ def detection_context(
 
 
 def check_reply(reply: bytes) -> bytes:
-    """Check a reply and return it unchanged.
+    """Check a reply (the members of an answer's message besides the content) and return it unchanged.
 
     Raises:
         InvalidRequest: The reply is not a JSON object.

@@ -1,4 +1,4 @@
-"""Child processes that check texts."""
+"""Child processes that run detectors."""
 
 from collections.abc import Mapping, Sequence
 

@@ -66,7 +66,7 @@ class CountingDetector:
 
     Args:
         count: Counts a text. The counts of parts cut at `_CUT` add up to the count of the whole text.
-        bound: Returns an upper bound of the count quickly.
+        bound: Returns an upper bound of the count, and is faster than ``count``.
         limit: The maximum count.
         detection: The detection for a count above the limit.
     """
@@ -88,7 +88,10 @@ class CountingDetector:
 
 
 class CountingStream:
-    """Counts a growing text once its upper bound exceeds the limit; holds back text that may exceed the limit."""
+    """Holds back the part of a growing text that may exceed the limit.
+
+    The stream counts exactly only after the upper bound of the count has exceeded the limit.
+    """
 
     def __init__(self, count: Count, bound: Count, limit: float, detection: Detection) -> None:
         self._count = count

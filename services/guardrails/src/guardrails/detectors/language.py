@@ -38,13 +38,13 @@ def language(limit: int) -> BuiltIn[LanguageParams]:
     """Return the factory of the detector.
 
     Args:
-        limit: The maximum number of held-back code points of a growing text.
+        limit: The maximum number of code points of a growing text that the detector may hold back.
     """
 
     def build(params: LanguageParams) -> WholeTextDetector:
         known = _identifier().labels
-        for index, each in enumerate(params.languages):
-            if each not in known:
+        for index, code in enumerate(params.languages):
+            if code not in known:
                 known_languages = ", ".join(sorted(known))
                 raise BadParam(f"languages[{index}]", f"unknown language; use one of: {known_languages}")
 
@@ -52,10 +52,10 @@ def language(limit: int) -> BuiltIn[LanguageParams]:
             sample = text[:_SAMPLE]
             if sum(map(str.isalpha, sample)) < params.shortest:
                 return []
-            found, score = _identifier().classify(sample)
-            if found in params.languages:
+            code, score = _identifier().classify(sample)
+            if code in params.languages:
                 return []
-            return [Detection("language", str(found), score=float(score))]
+            return [Detection("language", str(code), score=float(score))]
 
         return WholeTextDetector(judge, limit, _INLINE)
 

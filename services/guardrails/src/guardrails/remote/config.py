@@ -12,7 +12,7 @@ from pydantic import BaseModel, ConfigDict, Field, StringConstraints, field_vali
 from servicekit.yaml_file import Document, Key
 from yarl import URL
 
-# Headers of the connection, of the body or of the detector API, which are not passed on.
+# The service does not pass on these headers: they belong to the connection, to the body or to the detector API.
 # fmt: off
 _FORBIDDEN_HEADERS = frozenset((
     "host", "connection", "content-length", "content-type", "content-encoding", "transfer-encoding", "te",
@@ -31,7 +31,7 @@ class ChunkerConfig:
     Attributes:
         name: The name in the file.
         target: The gRPC target of the server.
-        chunker_id: The server's name of the chunker; empty if the server has only one chunker.
+        chunker_id: The name of the chunker on the server; empty if the server has only one chunker.
         seconds: The time limit for each piece of a text.
         credentials: For TLS: the authorities' certificates, the client's certificate and its key, each PEM or None.
             None: the connection does not use TLS.
@@ -58,9 +58,9 @@ class RemoteConfig:
         chunking: The kind of windows.
         threshold: The default threshold; the detector ignores detections with a lower score.
         concurrency: The maximum number of concurrent calls; further calls wait.
-        tls: The TLS settings for ``https``; None: the system's authorities.
-        headers: The caller's headers that the server gets, in lower case.
-        cross_choice: See `Judge`.
+        tls: The TLS settings for ``https``; None: trust the system's certificate authorities.
+        headers: The names of the caller's headers that the service passes on to the server, in lower case.
+        cross_choice: Whether one call judges all choices of an answer; ``across_choices`` in the file.
         chunker: The remote chunker; None: a built-in chunker.
         description: The purpose of the detector.
     """
@@ -190,7 +190,9 @@ def parse(raw: bytes, name: str, reserved: Collection[str] = ()) -> tuple[Remote
             raise document.wrong((*place, "chunker"), "a text_chat detector needs the chunker whole_doc")
         contents = detector.kind == "text_contents"
         if detector.across_choices and not contents:
-            raise document.wrong((*place, "across_choices"), "only text_contents detectors can judge several texts")
+            raise document.wrong(
+                (*place, "across_choices"), "only a text_contents detector can judge all choices in one call"
+            )
         try:
             tls = detector.tls.context() if detector.tls is not None else None
         except (OSError, ValueError) as error:

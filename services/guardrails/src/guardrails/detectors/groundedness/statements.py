@@ -80,7 +80,7 @@ class Fact:
 
 @dataclass(frozen=True, slots=True)
 class Token:
-    """A word, a fact or a break between clauses."""
+    """A word, a fact or a break between two clauses."""
 
     word: str
     fact: Fact | None = None
@@ -153,10 +153,14 @@ def statement(text: str, names: Container[str] = ()) -> Statement:
     return Statement(tuple(_tokens(text, names)))
 
 
-def names_of(texts: Sequence[str]) -> frozenset[str]:
-    """Return the names in texts, in lower case: capitalised words that do not begin a sentence."""
+def names_of(sentences: Sequence[str]) -> frozenset[str]:
+    """Return the names in sentences, in lower case.
+
+    Names are codes such as ``A-320``, and capitalised words. A capitalised word at the beginning of a sentence is a
+    name only if the next word also has a capital letter.
+    """
     return frozenset(
-        key for text in texts for fact in statement(text).facts if fact.kind is Kind.NAME for key in fact.keys
+        key for each in sentences for fact in statement(each).facts if fact.kind is Kind.NAME for key in fact.keys
     )
 
 

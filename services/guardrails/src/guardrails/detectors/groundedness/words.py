@@ -152,7 +152,7 @@ _PAIRS = (
     ("true", "false"),
     ("success succeeded", "failure failed"),
 )
-_SHORT = 3  # a negating prefix is not reliable if at most this number of letters follows
+_SHORT = 3  # if at most this number of letters follows, a prefix such as "un" may not be a negation: "under"
 _PREFIXES = ("un", "in", "im", "ir", "non", "dis")
 
 
@@ -170,7 +170,7 @@ _OPPOSITES = _opposites()
 
 
 def has_opposite(word: str, others: AbstractSet[str]) -> bool:
-    """Return whether other words include the opposite of a word; all words are in lower case."""
+    """Return whether ``others`` contains an opposite of the word; all words are in lower case."""
     if not others.isdisjoint(_OPPOSITES.get(word, ())):
         return True
     if len(word) > _SHORT and any(prefix + word in others for prefix in _PREFIXES):

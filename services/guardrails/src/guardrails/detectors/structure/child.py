@@ -1,8 +1,8 @@
-"""The child process that checks texts. It exchanges frames over stdin and stdout.
+"""The child process that checks the format of texts (JSON, YAML, XML). It exchanges frames over stdin and stdout.
 
 ``python -m guardrails.detectors.structure.child`` starts it. The process loads the parsers once and forks for each
-text. A fork is quick, has new resource limits, and ends after its text. If a signal kills a fork, the process
-reports this to its parent.
+text. A fork starts fast, sets its own resource limits, and exits after it has checked one text. If a signal kills a
+fork, the process reports this to its parent.
 """
 
 import signal
@@ -22,7 +22,7 @@ class Request(msgspec.Struct):
 
     Attributes:
         text: The text.
-        kinds: The formats; the text must be valid in each of them.
+        kinds: The formats to check, as in `formats.reason`.
         required: The minimum number of JSON objects in the text, for ``json-within``.
         seconds: The maximum CPU time of the check.
         memory: The maximum number of bytes that the check may add to the address space.
@@ -36,7 +36,7 @@ class Request(msgspec.Struct):
 
 
 class Answer(msgspec.Struct, tag=True):
-    """Why the text is invalid in each format; empty for a format in which it is valid."""
+    """The reason why the text is invalid, for each format; empty for a format in which the text is valid."""
 
     reasons: list[str]
 

@@ -1,4 +1,4 @@
-"""The client of the child processes that check texts."""
+"""The client of the child processes that check the format of texts."""
 
 import sys
 from collections.abc import Sequence
@@ -42,7 +42,7 @@ class CheckProcesses:
         self._processes = ChildProcesses(command, limits.seconds, limits.processes)
 
     async def reasons(self, text: str, kinds: Sequence[str], required: int) -> list[str]:
-        """Return, for each format, why the text is invalid; empty if the text is valid.
+        """Return for each format the reason why the text is invalid, or an empty string if the text is valid.
 
         Args:
             text: The text.
