@@ -47,7 +47,7 @@ class Choice:
     Attributes:
         texts: The pieces of the content.
         delta: The other members of the message in OpenAI's format, merged from their pieces.
-        members: The members beside the message (log probabilities), merged from their pieces.
+        members: The members of the choice next to the message (log probabilities), merged from their pieces.
         finish_reason: The reason why the model stopped, or empty if it is not known.
     """
 

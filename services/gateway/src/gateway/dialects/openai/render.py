@@ -70,7 +70,7 @@ class OpenAiExchange:
         self.streaming = streaming
         self._include_usage = include_usage
         self._answer = Answer()
-        # The members beside the choices. The model server's values replace these.
+        # The members of a chunk other than the choices. The model server's values replace these.
         self._envelope: dict[str, Any] = {
             "id": f"{self.prefix}{uuid.uuid4().hex}",
             "object": self.chunk if streaming else self.whole,
@@ -82,7 +82,7 @@ class OpenAiExchange:
         self._started: set[int] = set()
         self._finish: Finish | None = None
         self._usage: Usage | None = None
-        # The members beside the choice in the next chunk.
+        # The members to add to the next chunk.
         self._extra: dict[str, Any] = {"source_nodes": None} if sources else {}
         self._pending_detections: list[Detections] = []
         self._pending_directions = list(directions_of(turn.detectors))

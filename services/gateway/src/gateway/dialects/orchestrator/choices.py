@@ -31,7 +31,7 @@ class Form(Protocol):
 
         Args:
             text: The content, or None if the choice has no content.
-            members: The members beside the content.
+            members: The members of the choice other than the content.
             role: Whether to add the role.
         """
         ...

@@ -42,7 +42,7 @@ class OrchestratorStream:
         turn: The turn.
         form: The format of the completion.
         wire: The wire format of the API.
-        envelope: The members beside the choices.
+        envelope: The members of a chunk other than the choices.
         include_usage: Whether the last event has the token counts.
         continuous_usage: Whether every event has the token counts.
     """
@@ -227,7 +227,7 @@ class OrchestratorStream:
             out.append(_event(_encode(event)))
 
     def _next_members(self, output: list[dict[str, Any]] | None) -> dict[str, Any]:
-        """Return the members beside the choices. The first event has the input findings."""
+        """Return the members of a chunk other than the choices. The first event has the input findings."""
         block: dict[str, Any] = {}
         if not self._has_sent_event:
             self._has_sent_event = True

@@ -178,10 +178,10 @@ class ResponsesExchange:
         choice = next(iter(choices_of(completion)), {})
         message = {name: value for name, value in (choice.get("message") or {}).items() if value is not None}
         text = message.pop("content", "")
-        beside = _encode({"logprobs": choice["logprobs"]}) if choice.get("logprobs") else b""
+        extra_json = _encode({"logprobs": choice["logprobs"]}) if choice.get("logprobs") else b""
         thought = {name: message.pop(name) for name in _THOUGHTS if name in message}
         self._output.take(Delta(0, "", _encode(thought)))
-        self._output.take(Delta(0, text if isinstance(text, str) else "", b"", beside))
+        self._output.take(Delta(0, text if isinstance(text, str) else "", b"", extra_json))
         self._output.take(Delta(0, "", _encode(message)))
         reason = choice.get("finish_reason")
         self._finish_reason = reason if isinstance(reason, str) else ""
