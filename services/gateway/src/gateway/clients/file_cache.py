@@ -43,7 +43,7 @@ class FileCache:
             fetch: The function that writes a missing file. The cache passes its error on, and then keeps no file.
 
         Raises:
-            Unavailable: The files in use leave no room in the cache, or the disk is full.
+            Unavailable: The files in use leave no space in the cache, or the disk is full.
         """
         entry = self._enter(name, size)
         try:
@@ -79,7 +79,7 @@ class FileCache:
         """Remove unused files until ``size`` more bytes fit the limit.
 
         Raises:
-            Unavailable: The files in use leave no room.
+            Unavailable: The files in use leave no space.
         """
         used = sum(entry.size for entry in self._entries.values())
         for name, entry in list(self._entries.items()):

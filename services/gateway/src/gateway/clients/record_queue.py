@@ -8,8 +8,8 @@ from gateway.ports.records import Record
 class RecordQueue:
     """Waiting records by tenant. The records of each tenant keep their order.
 
-    A tenant may use as much room as is free at that moment: one tenant can use half of the queue, and two tenants
-    can use a third each. A further tenant therefore always has some room, and the queue never drops an accepted
+    A tenant may use at most as much space as is still free: one tenant can use half of the queue, and two tenants
+    can use a third each. Therefore space is always left for another tenant, and the queue never drops an accepted
     record. The queue returns records round-robin: between two records of one tenant there is at most one record of
     each other tenant.
 
@@ -31,7 +31,7 @@ class RecordQueue:
         return self._count
 
     def add(self, record: Record) -> bool:
-        """Add a record. Return False if the tenant has no room."""
+        """Add a record. Return False if no space is left for the tenant."""
         lane = self._waiting.get(record.tenant) or _Lane()
         length = len(record.payload)
         if lane.count >= self._limit - self._count or lane.size + length > self._size - self._bytes:
@@ -48,7 +48,7 @@ class RecordQueue:
         return min(records, (self._size - self._bytes - lane.size) / self._size) / 2
 
     def take(self, limit: int) -> list[Record]:
-        """Take the next records, one tenant after the other. They use room until `done` or `put_back`."""
+        """Take the next records, one tenant after the other. They use space until `done` or `put_back`."""
         taken: list[Record] = []
         while len(taken) < limit:
             tenant = next((name for name, lane in self._waiting.items() if lane.records), None)
@@ -59,7 +59,7 @@ class RecordQueue:
         return taken
 
     def done(self, record: Record) -> None:
-        """Release the room of a taken record."""
+        """Release the space of a taken record."""
         lane = self._waiting[record.tenant]
         self._count_record(lane, -1, -len(record.payload))
         if not lane.count:

@@ -182,13 +182,13 @@ class Ledger:
         return RateLimited(
             f"{holder} is over its quota of {limit} {words}.",
             resource=measure.value,
-            # If the limit has room, only this replica's share is exhausted. A new share begins within a second.
+            # If the limit is not reached, only this replica's share is used up. A new share begins within a second.
             retry_after=max(1.0, wait),
             details={"quota": holder.kind, "limit": str(limit), **self._headers(limited, self._now())},
         )
 
     def _headers(self, limited: list[tuple[Tally, Limits]], now: float) -> dict[str, str]:
-        """Return the rate limit headers. Of several limits, they describe the one with the least remaining room."""
+        """Return the rate limit headers. They describe the limit with the smallest unused amount."""
         headers: dict[str, str] = {}
         for measure, name in _HEADERS:
             candidates = [

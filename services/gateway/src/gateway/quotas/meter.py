@@ -1,4 +1,4 @@
-"""Counts one measure of one holder: local usage, the usage of other replicas, and the remaining room."""
+"""Counts one measure of one holder: local usage, the usage of other replicas, and the unused part of the limit."""
 
 from collections.abc import Iterable, Mapping
 
@@ -13,10 +13,10 @@ _MINIMUM_WEIGHT = 0.2
 class Meter:
     """Counts one measure.
 
-    No replica waits for another replica. Each replica may use an equal share of the remaining room before the other
-    replicas receive this usage. All replicas together remain within the limit if the usage arrives before the next
-    share begins. A replica begins a new share when it receives its own message: then all earlier messages have
-    arrived.
+    No replica waits for another replica. Each replica may use an equal share of the unused part of the limit before
+    the other replicas receive this usage. All replicas together remain within the limit if the usage arrives before
+    the next share begins. A replica begins a new share when it receives its own message: then all earlier messages
+    have arrived.
 
     Args:
         measure: The measure.
@@ -48,7 +48,7 @@ class Meter:
         return total
 
     def has_room(self, amount: int, limit: int, now: float, replicas: int, *, disconnected: bool) -> bool:
-        """Return whether this replica may use a further amount.
+        """Return whether this replica may use an additional amount.
 
         Args:
             amount: The amount. An amount above the limit counts as the limit; otherwise it would never fit.

@@ -129,7 +129,9 @@ class Admission:
         """
         if kind is AdmissionClass.BATCH:
             if self._waiting or self._running >= self._batch_slots:
-                raise _refusal("batch", "The gateway has no room for batch requests now.", self._mean_seconds)
+                raise _refusal(
+                    "batch", "The gateway has no free slot for batch requests. Try again later.", self._mean_seconds
+                )
             self._running += 1
             return
         if self._running < self._slots and not self._waiting:
