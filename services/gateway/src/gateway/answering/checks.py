@@ -245,7 +245,7 @@ def _judged(turn: Turn, detectors: tuple[Detector, ...]) -> list[tuple[tuple[Det
     if (last := _last(turn)) is not None:
         positions = [last]
     of_policy = tuple(each for each in detectors if not each.requested)
-    # A policy judges all messages that a request sends to a model, also the assistant's messages.
+    # A policy judges all messages that a request sends to a model, including the assistant's messages.
     judged = [(of_policy, [at for at in range(len(roles)) if at not in positions]), (detectors, positions)]
     return [(chosen, places) for chosen, places in judged if chosen and places]
 

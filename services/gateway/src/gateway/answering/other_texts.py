@@ -166,7 +166,7 @@ class OtherTexts:
             self._usage = None
             if not (self._protected and event.raw_json):
                 return event
-            # Decoding removes duplicate names, of which only one value is judged.
+            # The detectors judge only one value of each duplicate name. Decoding removes the other values.
             return replace(event, raw_json=_encode(members_of(event.raw_json)))
         self._usage = event, Document({"usage": members_of(event.raw_json)}, "")
         return Usage(event.prompt_tokens, event.completion_tokens)

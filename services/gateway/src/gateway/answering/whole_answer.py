@@ -223,7 +223,7 @@ class WholeAnswer:
         if self._others is not None and self._others.changed:
             _put(self._body, self._others)
             changed.append(True)
-        # Encoding removes duplicate names, of which the detectors judged only one value.
+        # The detectors judged only one value of each duplicate name. Encoding removes the other values.
         reencode = any(changed) or (self._protected and repeats_names(self._raw_json))
         return _encode(self._body) if reencode else self._raw_json
 

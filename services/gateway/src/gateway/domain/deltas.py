@@ -24,7 +24,7 @@ class ToolCall:
 
     Attributes:
         index: The number of the call in the choice. The pieces of one call have the same number. None means the
-            legacy ``function_call``, of which a choice has at most one.
+            legacy ``function_call``. A choice has at most one.
         id: The id of the call, or empty in later pieces.
         name: The name of the function, or empty in later pieces.
         arguments: The arguments of the function as JSON text, or the next piece of this text.
