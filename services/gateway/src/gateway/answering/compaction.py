@@ -151,9 +151,9 @@ def _question_messages(turn: Turn) -> tuple[Message, ...]:
     user message.
     """
     boundary_roles = ("assistant", "tool") if turn.question else ("user",)
-    for index in range(len(turn.history) - 1, -1, -1):
-        if turn.history[index].role in boundary_roles:
-            return turn.history[index + (1 if turn.question else 0) :]
+    for position in range(len(turn.history) - 1, -1, -1):
+        if turn.history[position].role in boundary_roles:
+            return turn.history[position + (1 if turn.question else 0) :]
     return turn.history
 
 

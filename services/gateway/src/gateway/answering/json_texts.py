@@ -264,12 +264,12 @@ def _walk(value: Any, visit: _Visit, embedded: _Visit, depth: int = 0, *, embeds
 def _sizes(value: Any) -> Iterator[int]:
     """Yield the number of leaves of each string, name and number in an embedded value."""
     if isinstance(value, dict):
-        for each in value.values():
+        for member in value.values():
             yield 1
-            yield from _sizes(each)
+            yield from _sizes(member)
     elif isinstance(value, list):
-        for each in value:
-            yield from _sizes(each)
+        for element in value:
+            yield from _sizes(element)
     elif isinstance(value, str) and (inner := _json_inside(value)) is not None:
         yield sum(_sizes(inner))
     elif isinstance(value, str | int | float) and not isinstance(value, bool):

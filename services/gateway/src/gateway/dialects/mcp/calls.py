@@ -94,9 +94,9 @@ class Calls:
         top = fields.integer("top", 1, MAX_PASSAGES) or turn.retrieval.top or DEFAULT_PASSAGES
         passages = await self._reader.search(turn, top, agent.timeline, agent.deadline)
         agent.sources = passages
-        results = [_result(agent, each) | {"score": each.relevance} for each in passages]
-        for result, each in zip(results, passages, strict=True):
-            result["metadata"] = links.metadata(each.metadata_json)
+        results = [_result(agent, passage) | {"score": passage.relevance} for passage in passages]
+        for result, passage in zip(results, passages, strict=True):
+            result["metadata"] = links.metadata(passage.metadata_json)
         return _structured({"results": results})
 
     async def _fetch(self, agent: AgentRequest, fields: Fields, _progress: Progress) -> types.CallToolResult:
@@ -163,10 +163,10 @@ class Calls:
         text = choice.text if choice is not None else ""
         passages = answer.context.passages if answer.context else ()
         cited = _cited(text, passages)
-        citations = [{"label": each.sourcepage, **_result(agent, each)} for each in cited]
+        citations = [{"label": passage.sourcepage, **_result(agent, passage)} for passage in cited]
         content = [types.TextContent(text=text)]
         if citations:
-            sources = "\n".join(f"[{each['label']}] {each['url']}" for each in citations)
+            sources = "\n".join(f"[{citation['label']}] {citation['url']}" for citation in citations)
             content.append(types.TextContent(text=f"Sources:\n{sources}"))
         return types.CallToolResult(content=[*content], structured_content={"answer": text, "citations": citations})
 
@@ -250,12 +250,12 @@ def _progress_message(batch: Sequence[Any]) -> str:
 
 
 def _cited(text: str, passages: Sequence[Passage]) -> list[Passage]:
-    """Return the passages that an answer cites in square brackets, in order.
+    """Return the passages that an answer cites in square brackets, in the order of the citations.
 
     Documents of several indexes may have the same name. Such a name cites the first passage of each document.
     """
     by_label: dict[str, dict[tuple[str, str], Passage]] = {}
-    for each in passages:
-        by_label.setdefault(each.sourcepage, {}).setdefault((each.index, each.document_id), each)
+    for passage in passages:
+        by_label.setdefault(passage.sourcepage, {}).setdefault((passage.index, passage.document_id), passage)
     named = dict.fromkeys(_CITATION.findall(text))
     return [passage for label in named for passage in by_label.get(label, {}).values()]

@@ -66,7 +66,7 @@ class _Handlers:
     ) -> types.ListToolsResult:
         """Return the tools that the profile offers."""
         offered = self._agent_request_of(ctx.request).frontend.agents.tools
-        return types.ListToolsResult(tools=[each for each in tools.DEFINITIONS if each.name in offered])
+        return types.ListToolsResult(tools=[tool for tool in tools.DEFINITIONS if tool.name in offered])
 
     async def call_tool(self, ctx: _Context, params: types.CallToolRequestParams) -> types.CallToolResult:
         """Call a tool."""
