@@ -29,7 +29,7 @@ HELD_CHARACTERS = 64 * 1024
 """The maximum number of held characters of a choice. At this limit the guard stops reading from the model."""
 
 MAX_PIECE_LENGTH = 16 * 1024
-"""The maximum number of characters in one call of the detectors."""
+"""The maximum number of characters in one call to the detectors."""
 
 
 class OutputGuard:

@@ -1,4 +1,4 @@
-"""Run the steps that answer a turn, independent of protocols and transports."""
+"""Run the steps that answer a turn, independently of protocols and transports."""
 
 import asyncio
 from collections.abc import AsyncGenerator
@@ -157,7 +157,7 @@ class Pipeline:
                         if opening is None:
                             yield batch
                         else:
-                            # Detectors that only report delay the first output, but not the call of the model.
+                            # Detectors that only report delay the first output, but not the call to the model.
                             yield [*opening, *await reports, *batch]
                             opening = None
             except BlockedQuestion as blocked:

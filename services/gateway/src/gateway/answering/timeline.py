@@ -48,7 +48,7 @@ class Timeline:
 
     @contextlib.contextmanager
     def step(self, name: str) -> Iterator[None]:
-        """Time the block, even if it fails. In the trace, calls of services are children of the step."""
+        """Time the block, even if it fails. In the trace, calls to services are children of the step."""
         with self.streamed(name) as span, as_current_span(span):
             yield
 

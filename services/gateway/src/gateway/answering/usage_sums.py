@@ -1,4 +1,4 @@
-"""Add token counts of answers that need several calls of a model."""
+"""Add token counts of answers that need several calls to a model."""
 
 from typing import Any
 

@@ -149,7 +149,7 @@ class NatsLink:
         return await transport.quotas_bucket(client, replicas=self._replicas)
 
     async def link_keys(self) -> KeyValue:
-        """Return the bucket of the keys that sign links. Create it at the first use.
+        """Return the bucket of the keys that sign links. Create it on first use.
 
         Raises:
             Unavailable: NATS cannot be reached.
@@ -157,7 +157,7 @@ class NatsLink:
         return await self._period_keys(keys.LINK_KEYS_BUCKET, _LINK_KEY_HOURS)
 
     async def content_keys(self) -> KeyValue:
-        """Return the bucket of the keys that encrypt contents. Create it at the first use.
+        """Return the bucket of the keys that encrypt contents. Create it on first use.
 
         Raises:
             Unavailable: NATS cannot be reached.
@@ -169,7 +169,7 @@ class NatsLink:
         return await bounded_buckets.period_keys_bucket(client, bucket, replicas=self._replicas, hours=hours)
 
     async def memory(self) -> KeyValue:
-        """Return the bucket of the sessions. Create it at the first use.
+        """Return the bucket of the sessions. Create it on first use.
 
         Raises:
             Unavailable: NATS cannot be reached.
@@ -182,7 +182,7 @@ class NatsLink:
         return self._memory
 
     async def responses(self) -> KeyValue:
-        """Return the bucket of the responses. Create it at the first use.
+        """Return the bucket of the responses. Create it on first use.
 
         Raises:
             Unavailable: NATS cannot be reached.
@@ -197,7 +197,7 @@ class NatsLink:
         return self._responses
 
     async def large_responses(self) -> JetStreamContext:
-        """Return the object store of large responses. Create it at the first use.
+        """Return the object store of large responses. Create it on first use.
 
         Raises:
             Unavailable: NATS cannot be reached.
@@ -212,7 +212,7 @@ class NatsLink:
         return self._large_responses
 
     async def response_log(self) -> JetStreamContext:
-        """Return the stream of the logs of responses. Create it at the first use.
+        """Return the stream of the logs of responses. Create it on first use.
 
         Raises:
             Unavailable: NATS cannot be reached.
@@ -227,7 +227,7 @@ class NatsLink:
         return self._response_log
 
     async def response_jobs(self) -> JetStreamContext:
-        """Return the queue of the background responses. Create it at the first use.
+        """Return the queue of the background responses. Create it on first use.
 
         Raises:
             Unavailable: NATS cannot be reached.

@@ -105,7 +105,7 @@ class Fields:
 
     def text(self, name: str) -> str:
         """Return a string; the empty string if absent."""
-        # Most members are absent, and this look-up is faster than a call of `_typed`.
+        # Most members are absent, and this look-up is faster than a call to `_typed`.
         return "" if self._members.get(name) is None else self._typed(name, str)
 
     def flag(self, name: str) -> bool:

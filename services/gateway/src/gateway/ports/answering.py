@@ -163,7 +163,7 @@ class Watch(Protocol):
         ...
 
     async def end(self) -> None:
-        """End the input. No call of `feed` follows."""
+        """End the input. No call to `feed` follows."""
         ...
 
     def clearances(self) -> AsyncGenerator[Clearance, None]:

@@ -241,7 +241,7 @@ def _page(items: Sequence[Item], *, after: str = "", limit: int = _MAX_ITEMS_AT_
 
 
 def _listed(item: Item) -> Item:
-    """Return an item in the format of conversations, in which calls of custom tools have no status."""
+    """Return an item in the format of conversations, in which calls to custom tools have no status."""
     fields = listed(item)
     if fields["type"] in _CUSTOM:
         return {name: value for name, value in fields.items() if name != "status"}

@@ -238,7 +238,7 @@ class Thinking:
 
 
 class Call:
-    """A call of a function or of a custom tool. The input of a custom tool is the argument of a function."""
+    """A call to a function or to a custom tool. The input of a custom tool is the argument of a function."""
 
     def __init__(self, events: Events, at: int, item_id: str, call_id: str, tool: Offered) -> None:
         self._events, self._at, self._custom = events, at, tool.custom
