@@ -95,7 +95,7 @@ WRONG = [
     (
         "default: e5",
         "default: e6",
-        r"line 2, default: there is no model 'e6'; there are: all-minilm-l6-v2, e5, words",
+        r"line 2, default: there is no model 'e6'; use one of: all-minilm-l6-v2, e5, words",
     ),
     (GOOD, "models: []", r"line 1, models"),
     (GOOD, "", r"models: this is missing"),

@@ -182,7 +182,7 @@ async def test_an_invalid_models_file_prevents_the_start(tmp_path: Path, text: s
             {"CAUSEWAY_MODELS_FILE": "x.yaml", "CAUSEWAY_OPENAI_BASE_URL": "http://a"},
             "CAUSEWAY_MODELS_FILE cannot be combined with CAUSEWAY_OPENAI_BASE_URL",
         ),
-        ({"CAUSEWAY_MODEL": "unknown"}, "there is no model 'unknown'; there are: extractive"),
+        ({"CAUSEWAY_MODEL": "unknown"}, "there is no model 'unknown'; use one of: extractive"),
         ({"CAUSEWAY_OPENAI_MODELS": "a"}, "CAUSEWAY_OPENAI_MODELS needs CAUSEWAY_OPENAI_BASE_URL"),
     ],
 )

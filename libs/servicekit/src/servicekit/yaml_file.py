@@ -128,7 +128,7 @@ class Document:
                 raise self.wrong((key, at), f"there are two {what}s '{name}'")
         if default and default not in names:
             known = ", ".join(sorted(names))
-            raise self.wrong(("default",), f"there is no {what} '{default}'; there are: {known}")
+            raise self.wrong(("default",), f"there is no {what} '{default}'; use one of: {known}")
 
     def _place(self, key: Key, kind: str) -> str:
         """Return the file, line and path of a key without parts that only pydantic adds."""

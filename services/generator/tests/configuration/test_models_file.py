@@ -97,7 +97,7 @@ def test_each_model_has_its_counter(tmp_path: Path) -> None:
         (
             "server: vllm,",
             "server: vlm,",
-            "line 19, models[0].deployments[0].server: there is no server 'vlm'; there are: ",
+            "line 19, models[0].deployments[0].server: there is no server 'vlm'; use one of: ",
         ),
         ("- name: extractive", "- name: assistant", "line 22, models[1].name: there are two models 'assistant'"),
         ("server: triton, tier", "server: vllm, model: org/llm, tier", "line 21, models[0].deployments[2]: "),

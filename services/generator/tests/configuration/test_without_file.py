@@ -39,7 +39,7 @@ def test_each_model_of_the_server_has_a_deployment() -> None:
     ("members", "message"),
     [
         ({"names": [("a", "a")]}, "CAUSEWAY_OPENAI_MODELS needs CAUSEWAY_OPENAI_BASE_URL"),
-        ({"default": "unknown"}, "there is no model 'unknown'; there are: extractive"),
+        ({"default": "unknown"}, "there is no model 'unknown'; use one of: extractive"),
         (
             {"base_url": "http://a", "names": [("extractive", "a")]},
             "the name 'extractive' belongs to the built-in model",

@@ -90,7 +90,7 @@ class Reader:
             server = file.servers.get(entry.server)
             if server is None:
                 known = ", ".join(sorted(file.servers))
-                raise document.wrong((*key, "server"), f"there is no server '{entry.server}'; there are: {known}")
+                raise document.wrong((*key, "server"), f"there is no server '{entry.server}'; use one of: {known}")
             if (entry.server, entry.model) in places:
                 raise document.wrong(
                     key, f"another deployment of this model uses '{entry.model or model.name}' on '{entry.server}'"

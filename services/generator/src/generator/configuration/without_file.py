@@ -67,7 +67,7 @@ def simple_configuration(
         )
     if default and default not in known:
         raise InvalidRequest(
-            f"CAUSEWAY_MODEL: there is no model '{default}'; there are: {', '.join(known)}.", field="model"
+            f"CAUSEWAY_MODEL: there is no model '{default}'; use one of: {', '.join(known)}.", field="model"
         )
     file = ModelsFile(servers=servers, models=tuple(models))
     load_adapters(servers.values())
