@@ -27,7 +27,7 @@ from generator.triton.model import TritonModel
 from servicekit.principal import LOCAL
 
 DESCRIPTOR = pb.DESCRIPTOR.services_by_name["GeneratorService"]
-LIMITS = Limits(connect=20, first_byte=20, idle=20, most_bytes=1024 * 1024)
+LIMITS = Limits(connect=20, first_byte=20, idle=20, max_bytes=1024 * 1024)
 
 
 @pytest.fixture(autouse=True, scope="session")
@@ -79,8 +79,8 @@ def serve() -> Serve:
     """Return a function that serves models over gRPC with the interceptor of production, and yields a stub."""
 
     @contextlib.asynccontextmanager
-    async def run(*models: Model, most_events: int = 256, most_bytes: int = 65536) -> AsyncIterator[Any]:
-        servicer = GeneratorServicer(FakeCatalogue(*models), most_events=most_events, most_bytes=most_bytes)
+    async def run(*models: Model, max_events: int = 256, max_bytes: int = 65536) -> AsyncIterator[Any]:
+        servicer = GeneratorServicer(FakeCatalogue(*models), max_events=max_events, max_bytes=max_bytes)
 
         def add(server: grpc.aio.Server) -> None:
             generator_pb2_grpc.add_GeneratorServiceServicer_to_server(servicer, server)

@@ -35,14 +35,14 @@ async def source(steps: Sequence[Event | None]) -> AsyncGenerator[Event, None]:
     st.integers(1, 120),
 )
 def test_all_events_arrive_in_order_within_the_bounds(
-    steps: list[Event | None], pauses: list[int], most_events: int, most_bytes: int
+    steps: list[Event | None], pauses: list[int], max_events: int, max_bytes: int
 ) -> None:
     """All events arrive once and in order, in batches within the limits, for any timing of model and reader."""
 
     async def run() -> list[list[Event]]:
         batches = []
         waits = iter(pauses)
-        async for batch in batched(source(steps), most_events=most_events, most_bytes=most_bytes):
+        async for batch in batched(source(steps), max_events=max_events, max_bytes=max_bytes):
             batches.append(batch)
             for _ in range(next(waits, 0)):
                 await asyncio.sleep(0)
@@ -51,8 +51,8 @@ def test_all_events_arrive_in_order_within_the_bounds(
     batches = asyncio.run(run())
     assert [event for batch in batches for event in batch] == [step for step in steps if step is not None]
     for batch in batches:
-        assert 0 < len(batch) <= most_events
-        assert len(batch) == 1 or sum(len(event.text) for event in batch) <= most_bytes
+        assert 0 < len(batch) <= max_events
+        assert len(batch) == 1 or sum(len(event.text) for event in batch) <= max_bytes
 
 
 async def test_events_that_arrive_together_are_one_batch() -> None:
@@ -69,16 +69,14 @@ async def test_events_that_arrive_together_are_one_batch() -> None:
     ]
     batches = [
         "".join(event.text for event in batch)
-        async for batch in batched(FakeModel(script=steps).generate(PROMPT), most_events=99, most_bytes=MANY)
+        async for batch in batched(FakeModel(script=steps).generate(PROMPT), max_events=99, max_bytes=MANY)
     ]
     assert batches == ["abc", "d", "ef"]
 
 
 async def test_the_first_event_does_not_wait() -> None:
     """The first event is sent before the model yields the second."""
-    answer = batched(
-        FakeModel(script=[text("a"), 30.0, text("b")]).generate(PROMPT), most_events=99, most_bytes=MANY
-    )
+    answer = batched(FakeModel(script=[text("a"), 30.0, text("b")]).generate(PROMPT), max_events=99, max_bytes=MANY)
     async with contextlib.aclosing(answer), asyncio.timeout(1):
         assert await anext(answer) == [text("a")]
 
@@ -86,7 +84,7 @@ async def test_the_first_event_does_not_wait() -> None:
 async def test_a_reader_that_stops_pauses_the_model() -> None:
     """After the reader stops, the model yields at most one more batch."""
     model = FakeModel(script=[text("x")] * 1000)
-    answer = batched(model.generate(PROMPT), most_events=10, most_bytes=MANY)
+    answer = batched(model.generate(PROMPT), max_events=10, max_bytes=MANY)
     async with contextlib.aclosing(answer):
         assert len(await anext(answer)) == 10
         await asyncio.sleep(0.02)
@@ -98,7 +96,7 @@ async def test_a_batch_has_a_limit_of_bytes() -> None:
     model = FakeModel(script=[text("x" * 400)] * 3 + [text("y" * 5000), text("z")])
     sizes = [
         sum(len(event.text) for event in batch)
-        async for batch in batched(model.generate(PROMPT), most_events=99, most_bytes=1000)
+        async for batch in batched(model.generate(PROMPT), max_events=99, max_bytes=1000)
     ]
     assert sizes == [800, 400, 5000, 1]
 
@@ -107,8 +105,8 @@ async def test_a_failure_is_raised_after_the_earlier_events() -> None:
     """The failure is raised after the earlier events."""
     answer = batched(
         FakeModel(script=[text("a"), text("b"), ValueError("broken")]).generate(PROMPT),
-        most_events=99,
-        most_bytes=MANY,
+        max_events=99,
+        max_bytes=MANY,
     )
     assert await anext(answer) == [text("a"), text("b")]
     with pytest.raises(ValueError, match="broken"):
@@ -118,7 +116,7 @@ async def test_a_failure_is_raised_after_the_earlier_events() -> None:
 async def test_a_failure_of_a_full_buffer_is_not_lost() -> None:
     """A failure after a full buffer is raised after the waiting batches."""
     script: list[Event | Exception | float] = [text("a"), text("b"), text("c"), ValueError("broken")]
-    answer = batched(FakeModel(script=script).generate(PROMPT), most_events=1, most_bytes=MANY)
+    answer = batched(FakeModel(script=script).generate(PROMPT), max_events=1, max_bytes=MANY)
     for letter in "abc":
         assert await anext(answer) == [text(letter)]
     with pytest.raises(ValueError, match="broken"):
@@ -129,7 +127,7 @@ async def test_a_failure_of_a_full_buffer_is_not_lost() -> None:
 async def test_closing_returns_after_the_model_has_stopped(count: int) -> None:
     """Closing returns after the model has stopped, if it had started."""
     model = FakeModel(script=[text("a"), 0.0, text("b"), 30.0, text("c")])
-    answer = batched(model.generate(PROMPT), most_events=1, most_bytes=MANY)
+    answer = batched(model.generate(PROMPT), max_events=1, max_bytes=MANY)
     for _ in range(count):
         await anext(answer)
     await answer.aclose()
@@ -141,7 +139,7 @@ async def test_a_cancelled_reader_stops_the_model() -> None:
     model = FakeModel(script=[text("a"), 30.0])
 
     async def read() -> None:
-        async with contextlib.aclosing(batched(model.generate(PROMPT), most_events=9, most_bytes=MANY)) as answer:
+        async with contextlib.aclosing(batched(model.generate(PROMPT), max_events=9, max_bytes=MANY)) as answer:
             async for _ in answer:
                 pass
 

@@ -221,7 +221,7 @@ async def test_events_that_arrive_together_are_one_message(serve: Serve, convers
         assert [len(batch.events) for batch in await batches_of(generator, conversation())] == [3, 1]
 
 
-@pytest.mark.parametrize("most", [{"most_events": 10}, {"most_bytes": 400}])
+@pytest.mark.parametrize("most", [{"max_events": 10}, {"max_bytes": 400}])
 async def test_messages_have_a_limited_size(serve: Serve, conversation: Make, most: dict[str, int]) -> None:
     """Messages are limited in number of events and bytes, and no event is lost."""
     script = [Event(EventKind.TEXT, text=f"word {number}") for number in range(200)]
@@ -259,7 +259,7 @@ async def test_a_fault_of_the_model_server_ends_the_call_and_its_connection(
     busy.
     """
     seconds = 0.5 if "hang" in fault else 20  # the other faults appear at once, even on a busy machine
-    limits = Limits(connect=20, first_byte=seconds, idle=seconds, most_bytes=1024 * 1024)
+    limits = Limits(connect=20, first_byte=seconds, idle=seconds, max_bytes=1024 * 1024)
     async with serve(openai_model(fault, limits=limits)) as generator:
         with pytest.raises(error) as caught:
             await events_of(generator, conversation(), seconds=30)

@@ -17,9 +17,9 @@ class _Buffer:
     The first event always fits, so that an event of any size passes.
     """
 
-    def __init__(self, most_events: int, most_bytes: int) -> None:
-        self._most_events = most_events
-        self._most_bytes = most_bytes
+    def __init__(self, max_events: int, max_bytes: int) -> None:
+        self._max_events = max_events
+        self._max_bytes = max_bytes
         self._events: list[Event] = []
         self._bytes = 0
         self._not_empty = asyncio.Event()
@@ -38,7 +38,7 @@ class _Buffer:
                     # The number of characters approximates the bytes; the bound need not be exact.
                     size = len(event.text) + len(event.raw_json) + _EVENT_OVERHEAD
                     while self._events and (
-                        len(self._events) >= self._most_events or self._bytes + size > self._most_bytes
+                        len(self._events) >= self._max_events or self._bytes + size > self._max_bytes
                     ):
                         self._not_full.clear()
                         await self._not_full.wait()
@@ -58,7 +58,7 @@ class _Buffer:
 
 
 async def batched(
-    events: AsyncGenerator[Event, None], *, most_events: int, most_bytes: int
+    events: AsyncGenerator[Event, None], *, max_events: int, max_bytes: int
 ) -> AsyncGenerator[list[Event], None]:
     """Yield a model's events in order; each batch has all events that have arrived since the last batch.
 
@@ -68,10 +68,10 @@ async def batched(
 
     Args:
         events: The events of the model's answer. This generator closes the source at the end.
-        most_events: The maximum number of events in a batch.
-        most_bytes: The approximate maximum size of a batch in bytes. A larger event forms its own batch.
+        max_events: The maximum number of events in a batch.
+        max_bytes: The approximate maximum size of a batch in bytes. A larger event forms its own batch.
     """
-    buffer = _Buffer(most_events, most_bytes)
+    buffer = _Buffer(max_events, max_bytes)
     producer = asyncio.create_task(buffer.fill(events))
     try:
         while not producer.done() or buffer.waiting:

@@ -33,14 +33,14 @@ class GeneratorServicer(generator_pb2_grpc.GeneratorServiceServicer):
 
     Args:
         catalogue: The current models.
-        most_events: The maximum number of events in a gRPC message.
-        most_bytes: The approximate maximum size of a gRPC message in bytes.
+        max_events: The maximum number of events in a gRPC message.
+        max_bytes: The approximate maximum size of a gRPC message in bytes.
     """
 
-    def __init__(self, catalogue: Catalogue, *, most_events: int = 256, most_bytes: int = 64 * 1024) -> None:
+    def __init__(self, catalogue: Catalogue, *, max_events: int = 256, max_bytes: int = 64 * 1024) -> None:
         self._catalogue = catalogue
-        self._most_events = most_events
-        self._most_bytes = most_bytes
+        self._max_events = max_events
+        self._max_bytes = max_bytes
 
     async def Generate(  # noqa: N802  # the contract's name
         self,
@@ -51,7 +51,7 @@ class GeneratorServicer(generator_pb2_grpc.GeneratorServiceServicer):
         Principal.from_proto(request.principal)
         with self._catalogue.lease() as models:
             events = models.get(request.model).generate(_prompt(request), Deadline.of(context))
-            batches = batched(events, most_events=self._most_events, most_bytes=self._most_bytes)
+            batches = batched(events, max_events=self._max_events, max_bytes=self._max_bytes)
             async with contextlib.aclosing(batches):
                 async for batch in batches:
                     yield _response(batch)

@@ -28,7 +28,7 @@ from generator.openai.server import ModelServer
 from pydantic import SecretStr
 from servicekit.errors import DeadlineExceeded, Unavailable, UpstreamRejected
 
-LIMITS = Limits(connect=1.0, first_byte=0.3, idle=0.3, most_bytes=100_000)
+LIMITS = Limits(connect=1.0, first_byte=0.3, idle=0.3, max_bytes=100_000)
 BODY = b'{"stream":true}'
 
 

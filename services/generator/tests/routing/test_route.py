@@ -307,7 +307,7 @@ async def test_no_slot_and_no_connection_stays_busy(
     stub: Stub, other: Stub, route: MakeRoute, deployment: MakeDeployment
 ) -> None:
     """After any mix of answers, faults and cancellations, no slot and no connection is busy."""
-    limits = Limits(connect=1.0, first_byte=0.1, idle=0.1, most_bytes=100_000)
+    limits = Limits(connect=1.0, first_byte=0.1, idle=0.1, max_bytes=100_000)
     names = ["stub", *(name for name in FAULTS if "huge" not in name)]
     first = [deployment(stub, name, limits=limits, most=2, queue=1, failures=3, seconds=1) for name in names]
     last = deployment(other, limits=limits, most=3, queue=2)

@@ -17,8 +17,8 @@ def test_given_parameters_keep_their_names() -> None:
     assert read().given == {"max_tokens": 100}
     given = {"temperature": 0.5, "top_k": 3, "seed": 7, "max_tokens": 5, "repetition_penalty": 1.1}
     assert read(**given, max_completion_tokens=None).given == given
-    assert read(max_tokens=5, max_completion_tokens=9).most == 9
-    assert read(max_tokens=9, max_completion_tokens=5).most == 5
+    assert read(max_tokens=5, max_completion_tokens=9).max_tokens == 9
+    assert read(max_tokens=9, max_completion_tokens=5).max_tokens == 5
     assert (read(stop="a").stops, read(stop=["a", "b"]).stops, read(stop=None).stops) == (["a"], ["a", "b"], [])
 
 

@@ -285,4 +285,4 @@ async def test_a_response_above_the_limit_is_refused(recording: Any) -> None:
     servicer, make = recording
     servicer.words = [b"x" * 200_000]
     with pytest.raises(CausewayError):
-        await answered(make(most_bytes=100_000))
+        await answered(make(max_bytes=100_000))

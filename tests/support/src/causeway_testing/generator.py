@@ -42,7 +42,7 @@ def limits_for(fault: str) -> Limits:
     Only a model server that hangs needs a short limit. The other replies may be late on a busy machine.
     """
     seconds = 1 if "hang" in fault else 20
-    return Limits(connect=20, first_byte=seconds, idle=seconds, most_bytes=1024 * 1024)
+    return Limits(connect=20, first_byte=seconds, idle=seconds, max_bytes=1024 * 1024)
 
 
 CONVERSATION_EVENTS = (

@@ -50,7 +50,7 @@ class Defaults:
         first_token: The maximum number of seconds until a streamed answer begins.
         whole: The maximum number of seconds until an answer in one piece is complete.
         idle: The maximum number of seconds between two pieces of a stream.
-        most_bytes: The maximum number of bytes of an answer in one piece, and of a piece of a stream.
+        max_bytes: The maximum number of bytes of an answer in one piece, and of a piece of a stream.
         gathering: Decides when to pause the streams of OpenAI servers; None: never.
     """
 
@@ -58,7 +58,7 @@ class Defaults:
     first_token: float = 60.0
     whole: float = 100.0
     idle: float = 60.0
-    most_bytes: int = 8 * 1024 * 1024
+    max_bytes: int = 8 * 1024 * 1024
     gathering: Gathering | None = None
 
 
@@ -84,7 +84,7 @@ def open_server(entry: ServerEntry, defaults: Defaults) -> Owner | None:
     connect, whole, idle = _timeouts(entry.timeouts, defaults)
     return ModelServer(
         endpoint,
-        Limits(connect=connect, first_byte=whole, idle=idle, most_bytes=defaults.most_bytes),
+        Limits(connect=connect, first_byte=whole, idle=idle, max_bytes=defaults.max_bytes),
         defaults.gathering,
     )
 
@@ -154,7 +154,7 @@ def triton_config(
         connect=connect,
         first_byte=whole,
         idle=idle,
-        most_bytes=defaults.most_bytes,
+        max_bytes=defaults.max_bytes,
     )
     if deployment.answer_tokens is not None:
         config = replace(config, answer_tokens=deployment.answer_tokens)

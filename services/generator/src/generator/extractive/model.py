@@ -17,7 +17,7 @@ from generator.domain import ChatMessage, Conversation, Event, EventKind, OpenAI
 from generator.extractive.answer import answer
 from generator.tokenizers.word_tokens import PieceCounter, pieces, text_of
 
-_MOST_CHOICES = 128
+_MAX_CHOICES = 128
 _WINDOW = 32_768
 # https://platform.openai.com/docs/api-reference/chat/create: `function` is the deprecated form of `tool`.
 _ROLES = ("developer", "system", "user", "assistant", "tool", "function")
@@ -38,8 +38,8 @@ class Parameters(AnswerLimits, kw_only=True):
             InvalidRequest: A value is out of range, or requires a call of a tool. The error names the parameter.
         """
         AnswerLimits.check(self)
-        if self.n is not None and not 1 <= self.n <= _MOST_CHOICES:
-            raise InvalidRequest(f"'n' must be between 1 and {_MOST_CHOICES}.", field="n")
+        if self.n is not None and not 1 <= self.n <= _MAX_CHOICES:
+            raise InvalidRequest(f"'n' must be between 1 and {_MAX_CHOICES}.", field="n")
         for name, choice in (("tool_choice", self.tool_choice), ("function_call", self.function_call)):
             if not _allows_text(choice):
                 raise InvalidRequest(f"'{name}' must be 'auto' or 'none': the model calls no tools.", field=name)

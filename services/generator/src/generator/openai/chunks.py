@@ -19,8 +19,8 @@ _NULL = Raw(b"null")
 _READ_OF_CHUNK = frozenset(("choices", "usage", "obfuscation", "error"))
 _READ_OF_CHOICE = frozenset(("index", "delta", "message", "finish_reason"))
 _READ_OF_PLAIN_CHOICE = frozenset(("index", "text", "finish_reason"))
-_MOST_CHOICES = 1 << 16
-_MOST_TOKENS = (1 << 32) - 1
+_MAX_CHOICES = 1 << 16
+_MAX_TOKENS = (1 << 32) - 1
 _REFUSALS = range(400, 600)
 _BAD_GATEWAY = 502
 
@@ -281,7 +281,7 @@ def _with_value(members: Members) -> Members:
 
 
 def _index(index: int) -> int:
-    if not 0 <= index < _MOST_CHOICES:
+    if not 0 <= index < _MAX_CHOICES:
         raise ended_early(f"sent a choice numbered {index}")
     return index
 
@@ -289,7 +289,7 @@ def _index(index: int) -> int:
 def _usage_event(raw: Raw) -> Event:
     counts = _usage.decode(raw)
     prompt, answer = (
-        min(max(count or 0, 0), _MOST_TOKENS) for count in (counts.prompt_tokens, counts.completion_tokens)
+        min(max(count or 0, 0), _MAX_TOKENS) for count in (counts.prompt_tokens, counts.completion_tokens)
     )
     return Event(EventKind.USAGE, raw_json=bytes(raw), usage=Usage(prompt, answer, exact=True))
 

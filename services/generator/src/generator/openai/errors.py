@@ -8,7 +8,7 @@ from servicekit.http_headers import retry_after
 from generator.ports import too_slow
 
 # This is enough for a JSON error. A longer body is usually a page of HTML.
-MOST_ERROR_BYTES = 64 * 1024
+MAX_ERROR_BYTES = 64 * 1024
 
 
 def ended_early(what: str) -> Unavailable:

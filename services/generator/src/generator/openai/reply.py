@@ -27,13 +27,13 @@ class Limits:
         first_byte: The maximum number of seconds until the body begins. The headers do not count, because some
             servers send them immediately. The body of a non-streamed answer begins when the answer is complete.
         idle: The maximum number of seconds between two pieces of a stream.
-        most_bytes: The maximum number of bytes of an answer in one piece, and of one event of a stream.
+        max_bytes: The maximum number of bytes of an answer in one piece, and of one event of a stream.
     """
 
     connect: float = 5.0
     first_byte: float = 120.0
     idle: float = 60.0
-    most_bytes: int = 8 * 1024 * 1024
+    max_bytes: int = 8 * 1024 * 1024
 
 
 class Reply:
@@ -64,7 +64,7 @@ class Reply:
         self._pauses_from = math.inf
         self._content = response.content
         self._limits = limits
-        self._parser = SseParser(limits.most_bytes)
+        self._parser = SseParser(limits.max_bytes)
         self._read_timer = _ReadTimer(response, begin_timeout)
         self._loop = asyncio.get_running_loop()
         self._begun = False
@@ -159,8 +159,8 @@ class Reply:
         while piece := await self.read():
             read.append(piece)
             size += len(piece)
-            if size > self._limits.most_bytes:
-                raise ended_early(f"sent an answer of more than {self._limits.most_bytes} bytes")
+            if size > self._limits.max_bytes:
+                raise ended_early(f"sent an answer of more than {self._limits.max_bytes} bytes")
         return b"".join(read)
 
     async def aclose(self) -> None:

@@ -18,7 +18,7 @@ from yarl import URL
 
 from generator.gathering import Gathering
 from generator.openai.endpoint import Endpoint
-from generator.openai.errors import MOST_ERROR_BYTES, ended_early, redirected, refused, unreachable
+from generator.openai.errors import MAX_ERROR_BYTES, ended_early, redirected, refused, unreachable
 from generator.openai.reply import CONNECTION_ERRORS, Limits, Reply
 from generator.ports import too_slow
 
@@ -27,11 +27,11 @@ _REFUSED = 400
 _SERVER_FAULT = 500
 # The names of a model's context window in the lists of vLLM and SGLang, OpenRouter, Groq, and Mistral.
 _WINDOW_MEMBERS = ("max_model_len", "context_length", "context_window", "max_context_length")
-_MOST_CONNECTIONS = 1000
+_MAX_CONNECTIONS = 1000
 _KEEPALIVE_SECONDS = 3.0
 _CHECK_SECONDS = 2.0
 _CHECK_INTERVAL_SECONDS = 5.0
-_MOST_NUMBER = 2**32 - 1
+_MAX_NUMBER = 2**32 - 1
 
 
 class _Listed(NamedTuple):
@@ -143,7 +143,7 @@ class ModelServer:
             self._session = aiohttp.ClientSession(
                 # Many servers close a connection that was idle for five seconds. The client closes it earlier, so
                 # that it never sends a request over a connection that the server is closing.
-                connector=aiohttp.TCPConnector(limit=_MOST_CONNECTIONS, keepalive_timeout=_KEEPALIVE_SECONDS),
+                connector=aiohttp.TCPConnector(limit=_MAX_CONNECTIONS, keepalive_timeout=_KEEPALIVE_SECONDS),
                 timeout=aiohttp.ClientTimeout(total=None, sock_connect=self._limits.connect),
                 cookie_jar=aiohttp.DummyCookieJar(),
                 proxy=_proxy(self._base_url),
@@ -239,9 +239,9 @@ async def _refuse(response: aiohttp.ClientResponse, reply: Reply) -> None:
     with contextlib.suppress(Unavailable):
         while piece := await reply.read():
             body += piece
-            if len(body) > MOST_ERROR_BYTES:
+            if len(body) > MAX_ERROR_BYTES:
                 break
-    raise refused(response.status, response.headers, bytes(body[:MOST_ERROR_BYTES]))
+    raise refused(response.status, response.headers, bytes(body[:MAX_ERROR_BYTES]))
 
 
 def _parse_models(document: bytes) -> dict[str, _Listed]:
@@ -258,4 +258,4 @@ def _parse_models(document: bytes) -> dict[str, _Listed]:
 
 def _number(entry: Mapping[str, Any], *members: str) -> int:
     found = (entry[name] for name in members if type(entry.get(name)) is int)
-    return next((number for number in found if 0 < number <= _MOST_NUMBER), 0)
+    return next((number for number in found if 0 < number <= _MAX_NUMBER), 0)

@@ -19,9 +19,9 @@ class SseParser:
     joins several ``data`` lines of one event with LF.
 
     Args:
-        most_bytes: The maximum number of bytes of an event.
+        max_bytes: The maximum number of bytes of an event.
 
-    >>> parser = SseParser(most_bytes=1024)
+    >>> parser = SseParser(max_bytes=1024)
     >>> parser.feed(b'data: {"n": 1}\n')  # the blank line that ends the event is missing
     []
     >>> parser.feed(b": a comment\n\ndata: [DO")
@@ -30,8 +30,8 @@ class SseParser:
     [b'[DONE]']
     """
 
-    def __init__(self, most_bytes: int) -> None:
-        self._most_bytes = most_bytes
+    def __init__(self, max_bytes: int) -> None:
+        self._max_bytes = max_bytes
         self._line: list[bytes] = []  # pieces of an unfinished line
         self._data: list[bytes] = []  # data lines of an unfinished event
         self._line_size = 0
@@ -99,5 +99,5 @@ class SseParser:
             self._check()
 
     def _check(self) -> None:
-        if self._line_size + self._data_size > self._most_bytes:
-            raise ended_early(f"sent an event of more than {self._most_bytes} bytes")
+        if self._line_size + self._data_size > self._max_bytes:
+            raise ended_early(f"sent an event of more than {self._max_bytes} bytes")

@@ -66,7 +66,7 @@ class Answer:
         if self._reason:
             return _REASONS.get(self._reason, self._reason)
         # TensorRT-LLM sends no reason, but one response per token.
-        return "length" if max(counted, self.responses) >= self._sampling.most else "stop"
+        return "length" if max(counted, self.responses) >= self._sampling.max_tokens else "stop"
 
     def _released(self, text: str) -> str:
         if text:

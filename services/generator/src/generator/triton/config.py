@@ -24,7 +24,7 @@ class TritonConfig:
         connect: The maximum number of seconds until the server has connected and described the model.
         first_byte: The maximum number of seconds until the answer begins.
         idle: The maximum number of seconds between two pieces of an answer.
-        most_bytes: The maximum number of bytes of a piece of an answer.
+        max_bytes: The maximum number of bytes of a piece of an answer.
     """
 
     address: str
@@ -39,4 +39,4 @@ class TritonConfig:
     connect: float = 5.0
     first_byte: float = 120.0
     idle: float = 60.0
-    most_bytes: int = 8 * 1024 * 1024
+    max_bytes: int = 8 * 1024 * 1024

@@ -44,7 +44,7 @@ _TENSORS = {
 }
 _STOPS = ("stop_words",)
 _BAD_WORDS = ("bad_words",)
-_MOST_TOKENS = 1 << 31  # a larger number is not a valid token count
+_MAX_TOKENS = 1 << 31  # a larger number is not a valid token count
 
 
 @dataclass(frozen=True, slots=True)
@@ -186,7 +186,7 @@ def piece(outputs: Mapping[str, list[Any]]) -> Piece:
 
 def _tokens(counts: Sequence[int]) -> int | None:
     total = sum(counts)
-    return total if counts and 0 <= total <= _MOST_TOKENS else None
+    return total if counts and 0 <= total <= _MAX_TOKENS else None
 
 
 def _datatype(declared: Any) -> str:

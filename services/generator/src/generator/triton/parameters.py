@@ -81,7 +81,7 @@ class Sampling:
     stops: Sequence[str]
 
     @property
-    def most(self) -> int:
+    def max_tokens(self) -> int:
         """Return the maximum number of tokens of the answer."""
         return int(self.given["max_tokens"])
 
@@ -90,12 +90,12 @@ class Sampling:
         return parameter in _NEUTRAL and self.given[parameter] == _NEUTRAL[parameter]
 
 
-def sampling(parameters_json: bytes, most: int) -> Sampling:
+def sampling(parameters_json: bytes, default_max_tokens: int) -> Sampling:
     """Parse the parameters of a request.
 
     Args:
         parameters_json: A JSON object.
-        most: The default of ``max_tokens``.
+        default_max_tokens: The default of ``max_tokens``.
 
     Raises:
         InvalidRequest: A parameter has the wrong type, is out of range, or is not supported. The error names the
@@ -118,5 +118,5 @@ def sampling(parameters_json: bytes, most: int) -> Sampling:
         for name in _Parameters.__struct_fields__
         if name not in _NOT_SAMPLING and (value := getattr(read, name)) is not None
     }
-    given["max_tokens"] = read.token_limit or most
+    given["max_tokens"] = read.token_limit or default_max_tokens
     return Sampling(given, read.stops)

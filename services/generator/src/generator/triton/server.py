@@ -139,7 +139,7 @@ class TritonServer:
         if self._connection is None:
             self._connection = self._address.connect(
                 *WINDOW_OPTIONS,
-                ("grpc.max_receive_message_length", self._config.most_bytes),
+                ("grpc.max_receive_message_length", self._config.max_bytes),
                 # Pings detect a lost host. Triton disconnects a client that sends a ping more often than every five
                 # minutes.
                 ("grpc.keepalive_time_ms", 310_000),

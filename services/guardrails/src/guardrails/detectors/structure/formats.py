@@ -19,7 +19,7 @@ SCHEMA = "-with-schema:"
 
 _DEEPEST = 200
 _TOO_DEEP = f"nested deeper than {_DEEPEST} levels"
-_MOST_ALIASES = 100  # an alias in YAML can repeat all earlier content
+_MAX_ALIASES = 100  # an alias in YAML can repeat all earlier content
 _PATTERN_BYTES = 1024 * 1024  # the maximum size of one compiled pattern of a schema
 _OBJECT = re.compile(r"""\{\s*(?:"|\})""")  # the beginning of an object
 _BRACKET_OR_STRING = re.compile(r'"(?:[^"\\]|\\.)*+"|[\[\]{}]', re.DOTALL)
@@ -87,8 +87,8 @@ def _yaml(text: str) -> Any:
         aliases += isinstance(event, yaml.AliasEvent)
         if depth > _DEEPEST:
             raise ValueError(_TOO_DEEP)
-    if aliases > _MOST_ALIASES:
-        raise ValueError(f"more than {_MOST_ALIASES} aliases")
+    if aliases > _MAX_ALIASES:
+        raise ValueError(f"more than {_MAX_ALIASES} aliases")
     value = yaml.load(text, yaml.CSafeLoader)
     if not isinstance(value, dict | list):
         # Any sentence would be a valid YAML scalar.
