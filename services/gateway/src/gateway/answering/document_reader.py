@@ -69,7 +69,7 @@ class DocumentReader:
 
         Raises:
             Blocked: A detector blocks the part.
-            NotFound: The index or the document does not exist for the principal.
+            NotFound: The index or the document does not exist, or the principal may not see it.
         """
         protected = turn.detectors.context or turn.detectors.output
         before = min(part.offset, MARGIN) if protected else 0

@@ -87,7 +87,7 @@ class Catalogue(Protocol):
         """Return a document with a part of its text.
 
         Raises:
-            NotFound: The index or the document does not exist for the principal.
+            NotFound: The index or the document does not exist, or the principal may not see it.
             InvalidRequest: The part is too long.
         """
         ...
@@ -98,7 +98,7 @@ class Catalogue(Protocol):
         """Return a document with at most ``count`` of its passages, from the number ``first`` on. The limit is 100.
 
         Raises:
-            NotFound: The index or the document does not exist for the principal.
+            NotFound: The index or the document does not exist, or the principal may not see it.
         """
         ...
 

@@ -82,7 +82,7 @@ def resolved(body: bytes, before: ContinuedData) -> bytes:
     """Return a request in which the stored items replace their references.
 
     Raises:
-        NotFound: A referenced item does not exist for this user.
+        NotFound: A referenced item does not exist, or belongs to another user.
     """
     if _REFERENCE not in body:
         return body
