@@ -20,7 +20,7 @@ from ingest.parsing.content import NO_MEMBERS, Head, Member, MemberLimits, Omiss
 from ingest.parsing.process import refusal
 from ingest.ports import Parser, Pictures
 
-_MOST_RECOGNISED = 1000
+_MAX_RECOGNISED_PAGES = 1000
 """Maximum number of pages with recognised text in a document's metadata."""
 _MAX_DEPTH = 3
 """Maximum depth of files within files. Deeper files are not unpacked."""
@@ -168,7 +168,7 @@ def _recognised(document: Document, pages: Sequence[Page]) -> Document:
     found = [{"page": page.number, "confidence": page.confidence} for page in pages if page.confidence is not None]
     if not found:
         return document
-    return replace(document, metadata_json=with_facts(document.metadata_json, {OCR: found[:_MOST_RECOGNISED]}))
+    return replace(document, metadata_json=with_facts(document.metadata_json, {OCR: found[:_MAX_RECOGNISED_PAGES]}))
 
 
 def _with_head(document: Document, head: Head) -> Document:

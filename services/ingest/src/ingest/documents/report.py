@@ -19,10 +19,10 @@ _INTERVAL = 0.2
 _TRIES = 10
 _COMMIT_SECONDS = 20.0
 _COMMIT_PAUSE = 0.25
-_MOST_WARNINGS = 50
+_MAX_WARNINGS = 50
 """Maximum number of recorded warnings, because each record contains them all. Further warnings are only counted."""
-_LONGEST_WARNING = 500
-_LONGEST_PART = 200
+_MAX_WARNING_CHARACTERS = 500
+_MAX_PART_CHARACTERS = 200
 
 
 class Settled(Exception):
@@ -118,8 +118,10 @@ class Report:
     def warn(self, warnings: Sequence[JobWarning]) -> None:
         """Replace the warnings. The next record of progress contains them."""
         kept = tuple(
-            replace(warning, message=warning.message[:_LONGEST_WARNING], part=warning.part[:_LONGEST_PART])
-            for warning in warnings[:_MOST_WARNINGS]
+            replace(
+                warning, message=warning.message[:_MAX_WARNING_CHARACTERS], part=warning.part[:_MAX_PART_CHARACTERS]
+            )
+            for warning in warnings[:_MAX_WARNINGS]
         )
         self._status = replace(self._status, warnings=kept, warning_count=len(warnings))
 

@@ -38,7 +38,7 @@ _log = structlog.get_logger(__name__)
 
 _PERMANENT = (InvalidRequest, Conflict, NotFound, NotSupported, PermissionDenied, Unauthenticated)
 """Permanent errors: another attempt would fail in the same way."""
-_LONGEST_BACKOFF = 60.0
+_MAX_BACKOFF = 60.0
 _GIVE_BACK_SECONDS = 2.0
 _CANCEL_SECONDS = _GIVE_BACK_SECONDS + 1
 """Seconds in which cancelled jobs return to the queue. After that, a job that lost its cancellation is cancelled
@@ -248,7 +248,7 @@ class Worker:
         return isinstance(error, Unavailable | RateLimited)
 
     def _pause(self, delivery: Delivery) -> float:
-        return min(self._backoff * 2.0 ** min(delivery.attempt - 1, 10), _LONGEST_BACKOFF)
+        return min(self._backoff * 2.0 ** min(delivery.attempt - 1, 10), _MAX_BACKOFF)
 
     async def _give_up(self, delivery: Delivery, report: Report, failure: Failure) -> None:
         fields = metrics.ended(delivery.job, report, metrics.DEAD)

@@ -10,7 +10,7 @@ from servicekit.errors import Unavailable
 
 _log = structlog.get_logger(__name__)
 _CHILD = Path(__file__).with_name("child.py")
-_LONGEST = 16 * 1024**2
+_MAX_MESSAGE_BYTES = 16 * 1024**2
 
 Corner = tuple[float, float]
 
@@ -52,7 +52,7 @@ class Recogniser:
         self._processes = ChildProcesses(
             (str(python), "-I", str(_CHILD), child_program.__file__),
             {"OMP_NUM_THREADS": "1", "OPENBLAS_NUM_THREADS": "1"},
-            longest=_LONGEST,
+            longest=_MAX_MESSAGE_BYTES,
             processes=1,
         )
 

@@ -11,7 +11,7 @@ from ingest.parsing.refusals import Refusal, TooLarge, Unreadable
 from ingest.parsing.text.names import MemberNames
 from ingest.parsing.text.outline import Outline
 
-_MOST_ENTRIES = 100_000
+_MAX_ENTRIES = 100_000
 _RATIO = 100
 _SMALL = 16 * 1024 * 1024
 """Bytes. The compression ratio of an archive is limited only if it unpacks to more than this."""
@@ -53,8 +53,8 @@ def unpack(request: Request, media_type: str, entries: Iterator[Entry]) -> Itera
         allowed -= entry.size
         if allowed < 0:
             raise TooLarge(f"The archive unpacks to more than {_RATIO} times its size.")
-        if number == _MOST_ENTRIES:
-            raise TooLarge(f"The archive has more than {_MOST_ENTRIES} entries.")
+        if number == _MAX_ENTRIES:
+            raise TooLarge(f"The archive has more than {_MAX_ENTRIES} entries.")
         if _is_hidden(entry.name):
             continue
         name = names.of(entry.name)

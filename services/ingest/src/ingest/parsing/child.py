@@ -26,7 +26,7 @@ from ingest.parsing.readers import READERS
 from ingest.parsing.refusals import Refusal, TooLarge, Unreadable
 from ingest.parsing.short_text import is_short_text
 
-_LONGEST_STACK = 8000
+_MAX_STACK_CHARACTERS = 8000
 _OPEN_FILES = 64
 
 
@@ -83,7 +83,7 @@ def _respond(parser: Callable[[Request], Iterator[Part]], request: Request, out:
         last = Refused(type(refusal).__name__, str(refusal))
     except OSError as error:
         if error.errno not in (errno.EMFILE, errno.EFBIG):
-            last = Defect(traceback.format_exc()[-_LONGEST_STACK:])
+            last = Defect(traceback.format_exc()[-_MAX_STACK_CHARACTERS:])
         else:
             last = Refused(TooLarge.__name__, "The document needs more open files, or larger files, than allowed.")
     except MemoryError:
@@ -91,7 +91,7 @@ def _respond(parser: Callable[[Request], Iterator[Part]], request: Request, out:
     except RecursionError:
         last = Refused(Unreadable.__name__, "The document is nested too deeply.")
     except Exception:  # the outermost handler: the stack goes to the worker's log
-        last = Defect(traceback.format_exc()[-_LONGEST_STACK:])
+        last = Defect(traceback.format_exc()[-_MAX_STACK_CHARACTERS:])
     out.write(frames.encode(last))
     out.flush()
 

@@ -10,11 +10,11 @@ import pypdfium2.raw as raw  # type: ignore[import-untyped]  # ships no types
 from ingest.parsing.content import Omission
 from ingest.parsing.text.clean import flat
 
-_MOST_ANNOTATIONS = 10_000
+_MAX_ANNOTATIONS = 10_000
 """Maximum number of annotations of a page that are examined; each field is an annotation."""
-_LONGEST = 100_000
+_MAX_CHARACTERS = 100_000
 """Maximum number of characters of a name or a value."""
-_MOST_BYTES = 2 * _LONGEST + 2
+_MAX_BYTES = 2 * _MAX_CHARACTERS + 2
 """The size of a name or a value in UTF-16, with the final zero."""
 _CHECKED = (raw.FPDF_FORMFIELD_CHECKBOX, raw.FPDF_FORMFIELD_RADIOBUTTON)
 _UNREAD = (raw.FPDF_FORMFIELD_PUSHBUTTON, raw.FPDF_FORMFIELD_SIGNATURE, raw.FPDF_FORMFIELD_UNKNOWN)
@@ -32,15 +32,15 @@ def fields(document: pdfium.PdfDocument, number: int) -> Iterator[str | Omission
     page = document[number]
     try:
         count = raw.FPDFPage_GetAnnotCount(page)
-        for index in range(min(count, _MOST_ANNOTATIONS)):
+        for index in range(min(count, _MAX_ANNOTATIONS)):
             annotation = raw.FPDFPage_GetAnnot(page, index)
             try:
                 if raw.FPDFAnnot_GetSubtype(annotation) == raw.FPDF_ANNOT_WIDGET:
                     yield from _field(document.formenv, annotation, number + 1)
             finally:
                 raw.FPDFPage_CloseAnnot(annotation)
-        if count > _MOST_ANNOTATIONS:
-            limit = f"The limit is {_MOST_ANNOTATIONS} fields, links and other annotations of a page."
+        if count > _MAX_ANNOTATIONS:
+            limit = f"The limit is {_MAX_ANNOTATIONS} fields, links and other annotations of a page."
             yield Omission("TooLarge", f"Further form fields on the page were not read. {limit}", number + 1)
     finally:
         page.close()
@@ -57,8 +57,8 @@ def _field(form: Any, annotation: Any, page: int) -> Iterator[str | Omission]:
         value = ""
         if raw.FPDFAnnot_IsChecked(form, annotation):
             value = _text(raw.FPDFAnnot_GetFormFieldExportValue, form, annotation) or "yes"
-    elif raw.FPDFAnnot_GetFormFieldValue(form, annotation, None, 0) > _MOST_BYTES:
-        limit = f"The limit is {_LONGEST} characters for each field."
+    elif raw.FPDFAnnot_GetFormFieldValue(form, annotation, None, 0) > _MAX_BYTES:
+        limit = f"The limit is {_MAX_CHARACTERS} characters for each field."
         yield Omission("TooLarge", f"A form field on the page was not read. {limit}", page)
         return
     else:
@@ -69,7 +69,7 @@ def _field(form: Any, annotation: Any, page: int) -> Iterator[str | Omission]:
 
 def _text(get: Callable[[Any, Any, Any, int], int], form: Any, annotation: Any) -> str:
     length = get(form, annotation, None, 0)
-    if not 2 < length <= _MOST_BYTES:
+    if not 2 < length <= _MAX_BYTES:
         return ""
     buffer = ctypes.create_string_buffer(length)
     get(form, annotation, ctypes.cast(buffer, ctypes.POINTER(raw.FPDF_WCHAR)), length)

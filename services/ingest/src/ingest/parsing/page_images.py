@@ -16,12 +16,12 @@ _LARGE = 1 / 10
 """Minimum fraction of the page that an image covers if it is read."""
 _SMALL = 1 / 50
 """Images that cover a smaller fraction of the page count as symbols, which are ignored."""
-_MOST_LETTERS = 20
+_MAX_LETTERS = 20
 """Maximum number of letters over an image that is read. With more, it is a background or a scan with a text layer.
 """
-_MOST = 500
+_MAX_IMAGES = 500
 """Maximum number of different images of a document that are read."""
-_MOST_OBJECTS = 1000
+_MAX_OBJECTS = 1000
 """Maximum number of objects of a page that are examined, of any kind."""
 
 Box = tuple[float, float, float, float]
@@ -51,7 +51,7 @@ class PageImages:
         if self._scans is Scans.OFF or self._reported_limit:
             return
         small = left_out = 0
-        examined = 0 if len(self._seen) >= _MOST else _MOST_OBJECTS
+        examined = 0 if len(self._seen) >= _MAX_IMAGES else _MAX_OBJECTS
         large: list[Box] = []
         page = self._document[number]
         try:
@@ -75,11 +75,11 @@ class PageImages:
             reason = " too small to be read." if self._scans is Scans.READ else f" not read.{self._scans.advice}"
             yield Omission("Unreadable", subject + reason, number + 1)
         if left_out and examined:
-            limit = f"Images are searched among the first {_MOST_OBJECTS} objects of a page."
+            limit = f"Images are searched among the first {_MAX_OBJECTS} objects of a page."
             yield Omission("TooLarge", f"Large images on the page were not read: {left_out}. {limit}", number + 1)
         elif left_out:
             self._reported_limit = True
-            limit = f"The limit is {_MOST} images of a document."
+            limit = f"The limit is {_MAX_IMAGES} images of a document."
             yield Omission("TooLarge", f"Images on this page and on later pages were not read. {limit}", number + 1)
 
     def _new(self, page: pdfium.PdfPage, most: int) -> Iterator[Box]:
@@ -94,7 +94,7 @@ class PageImages:
             for box, image in _images(page, 0, min(raw.FPDFPage_CountObjects(page), most)):
                 digest = _digest(image)
                 letters = "".join(text.get_text_bounded(*box).split())
-                if digest not in self._seen and len(letters) <= _MOST_LETTERS:
+                if digest not in self._seen and len(letters) <= _MAX_LETTERS:
                     self._seen.add(digest)
                     yield box
         finally:

@@ -10,8 +10,8 @@ from ingest.parsing.refusals import TooLarge, Unreadable
 
 LONGEST_SIDE = 2000
 """Longest side in pixels of a picture for text recognition. This is A4 at 170 dots per inch."""
-_MOST_PIXELS = 100_000_000
-_LEAST = (200, 50)
+_MAX_PIXELS = 100_000_000
+_MIN_SIZE = (200, 50)
 """Minimum width and height in pixels of a picture that may contain text. Smaller pictures count as symbols."""
 
 
@@ -50,14 +50,14 @@ def opened(source: object) -> Image.Image:
         raise TooLarge("The picture has too many pixels. The limit is 100 million.") from error
     except (UnidentifiedImageError, OSError, ValueError, SyntaxError) as error:
         raise Unreadable("The picture is damaged.") from error
-    if picture.width * picture.height > _MOST_PIXELS:
+    if picture.width * picture.height > _MAX_PIXELS:
         raise TooLarge(f"The picture has {picture.width} by {picture.height} pixels. The limit is 100 million.")
     return picture
 
 
 def is_small(picture: Image.Image) -> bool:
     """Return whether a picture is too small to contain text."""
-    return picture.width < _LEAST[0] or picture.height < _LEAST[1]
+    return picture.width < _MIN_SIZE[0] or picture.height < _MIN_SIZE[1]
 
 
 def encoded(picture: Image.Image) -> bytes:

@@ -31,10 +31,10 @@ from ingest.parsing.registry import READABLE, SUFFIXES
 from ingest.web.addresses import is_public
 
 _log = structlog.get_logger(__name__)
-_MOST_REDIRECTS = 5
+_MAX_REDIRECTS = 5
 _REDIRECTS = (301, 302, 303, 307, 308)
 _PIECE = 256 * 1024
-_LONGEST_VALIDATOR = 256
+_MAX_VALIDATOR_CHARACTERS = 256
 _CONNECT_SECONDS = 10.0
 _READ_SECONDS = 20.0
 
@@ -88,7 +88,7 @@ class WebFetcher:
             headers["if-none-match"] = known.etag
         if known is not None and known.last_modified:
             headers["if-modified-since"] = known.last_modified
-        for _ in range(_MOST_REDIRECTS + 1):
+        for _ in range(_MAX_REDIRECTS + 1):
             url = self._allowed.checked(url)
             parsed = URL(url, encoded=True)
             self._check_literal(parsed.host or "")
@@ -103,7 +103,7 @@ class WebFetcher:
                     return None
                 _check_status(response.status)
                 return await self._download(response, parsed, target)
-        raise UnreadableDocument(f"The URL redirects more than {_MOST_REDIRECTS} times.")
+        raise UnreadableDocument(f"The URL redirects more than {_MAX_REDIRECTS} times.")
 
     async def _download(self, response: aiohttp.ClientResponse, parsed: URL, target: Path) -> Fetched:
         if response.headers.get("content-encoding", "identity").lower() != "identity":
@@ -207,7 +207,7 @@ def _check_status(status: int) -> None:
 
 def _validator(response: aiohttp.ClientResponse, name: str) -> str:
     value = response.headers.get(name, "")
-    return value if len(value) <= _LONGEST_VALIDATOR and value.isascii() and value.isprintable() else ""
+    return value if len(value) <= _MAX_VALIDATOR_CHARACTERS and value.isascii() and value.isprintable() else ""
 
 
 def suffix_of(content_type: str, ending: str) -> str:

@@ -149,7 +149,7 @@ def test_fields_of_forms_are_read(read: Read) -> None:
 def test_fields_after_the_limit(read_parts: Callable[..., list[Part]], monkeypatch: pytest.MonkeyPatch) -> None:
     """Fields after the limit cause an omission for their page."""
     assert len(read_parts(form(), "form.pdf")) == 2
-    monkeypatch.setattr(forms, "_MOST_ANNOTATIONS", 2)
+    monkeypatch.setattr(forms, "_MAX_ANNOTATIONS", 2)
     _, page, omission = read_parts(form(), "form.pdf")
     assert isinstance(page, Page)
     assert page.sections[0].text == "Its name: Petrel"
@@ -190,11 +190,11 @@ def test_a_scanned_page_among_others_is_an_omission(read_parts: Callable[..., li
     ("limit", "value", "omissions"),
     [
         (
-            "_MOST_OBJECTS",
+            "_MAX_OBJECTS",
             2,
             [(1, "Large images on the page were not read: 1."), (2, "Large images on the page were")],
         ),
-        ("_MOST", 1, [(2, "Images on this page and on later pages were not read. The limit is 1 images")]),
+        ("_MAX_IMAGES", 1, [(2, "Images on this page and on later pages were not read. The limit is 1 images")]),
     ],
 )
 def test_images_after_a_limit(
@@ -207,7 +207,7 @@ def test_images_after_a_limit(
     for shade in (0, 100, 200):
         document.add_page()
         document.cell(text="Text.", new_x="LMARGIN", new_y="NEXT")
-        if shade < 200 or limit == "_MOST":
+        if shade < 200 or limit == "_MAX_IMAGES":
             document.image(Image.new("RGB", (300, 200), (shade, 255, 255)), w=100)
             document.image(Image.new("RGB", (300, 200), (shade, 0, 0)), w=100)
     (tmp_path / "a.pdf").write_bytes(bytes(document.output()))

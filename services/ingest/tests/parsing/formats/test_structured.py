@@ -83,7 +83,7 @@ def test_aliases_are_bounded() -> None:
 
 def test_the_maximum_number_of_yaml_values(monkeypatch: pytest.MonkeyPatch) -> None:
     """A document may have exactly the maximum number of values, but no more."""
-    monkeypatch.setattr(yaml_records, "_MOST_NODES", 3)
+    monkeypatch.setattr(yaml_records, "_MAX_NODES", 3)
     assert sections(yaml_records, "[a, b]")[0].text == "a, b"
     with pytest.raises(TooLarge, match="more than 3 values"):
         sections(yaml_records, "[a, b, c]")

@@ -10,7 +10,7 @@ from ingest.parsing.scans import Scans
 from PIL import Image
 
 
-@pytest.mark.parametrize(("limit", "value", "omitted"), [("_MOST", 1, 2), ("_LARGEST", 1000, 1)])
+@pytest.mark.parametrize(("limit", "value", "omitted"), [("_MAX_COUNT", 1, 2), ("_MAX_BYTES", 1000, 1)])
 def test_pictures_after_a_limit(monkeypatch: pytest.MonkeyPatch, limit: str, value: int, omitted: int) -> None:
     """Pictures that exceed the limit of their number or of their size cause one omission. Symbols do not count."""
     monkeypatch.setattr(pictures, limit, value)

@@ -50,10 +50,10 @@ _SHEBANG = re.compile(r"#!.*?\b(python|ruby|node|php)[\d.]*\b")
 _BY_INTERPRETER = {"python": "python", "ruby": "ruby", "node": "tsx", "php": "php"}
 
 _INTERPRETED = re.compile(rb"(?:\xef\xbb\xbf)?\s*#!")
-_SMALL = 800
+_MAX_WHOLE_TYPE_CHARACTERS = 800
 """A type with at most this many characters is one section, including its methods."""
-_LONGEST_NAME = 100
-_DEEPEST = 50
+_MAX_NAME_CHARACTERS = 100
+_MAX_DEPTH = 50
 """Maximum nesting depth of types that are split into sections. A deeper type is one section."""
 _WORD = re.compile(r"\w")
 # fmt: off
@@ -158,7 +158,7 @@ def _sections(
         yield _section(path, lines[position : definition.first])
         inner = (*path, definition.name) if definition.name else path
         size = sum(map(len, lines[definition.first : definition.last]))
-        if definition.is_function or size <= _SMALL or len(path) > _DEEPEST:
+        if definition.is_function or size <= _MAX_WHOLE_TYPE_CHARACTERS or len(path) > _MAX_DEPTH:
             yield _section(inner, lines[definition.first : definition.last])
         else:
             yield from _sections(definition.node, lines, definition.first, definition.last, inner)
@@ -225,7 +225,7 @@ def _name(node: Node, lines: Sequence[str]) -> str:
     text = named.text.decode(errors="replace") if named is not None and named.text else ""
     if not text:
         text = lines[node.start_point.row].strip().rstrip("{:( ")
-    return " ".join(text.split())[:_LONGEST_NAME]
+    return " ".join(text.split())[:_MAX_NAME_CHARACTERS]
 
 
 def _section(path: tuple[str, ...], lines: Sequence[str]) -> Section | None:

@@ -34,7 +34,7 @@ _BLOCKS = frozenset((
     "table", "tbody", "td", "th", "thead", "tr", "ul",
 ))
 # fmt: on
-_LONGEST_SPAN = 1000
+_MAX_SPAN = 1000
 """HTML Living Standard 4.9.11: the limit for ``colspan``; this module applies it to ``rowspan``, too."""
 _LISTS = frozenset(("ul", "ol", "menu"))
 _HEADINGS = {f"h{level}": level for level in range(1, 7)}
@@ -229,7 +229,7 @@ def _texts(
 
 def _span(cell: LexborNode, name: str) -> int:
     value = cell.attributes.get(name) or ""
-    return min(max(int(value), 1), _LONGEST_SPAN) if value.isascii() and value.isdigit() and len(value) < 6 else 1
+    return min(max(int(value), 1), _MAX_SPAN) if value.isascii() and value.isdigit() and len(value) < 6 else 1
 
 
 def _is_data(table: LexborNode) -> bool:

@@ -14,7 +14,7 @@ from ingest.parsing.text.outline import Outline
 from ingest.parsing.text.tables import rows
 
 _FRONT_MATTER = re.compile(r"\A---[ \t]*\n(.*?\n)(?:---|\.\.\.)[ \t]*(?:\n|\Z)", re.DOTALL)
-_DEEPEST = 10_000
+_MAX_DEPTH = 10_000
 """Maximum nesting depth of the parser, which silently drops deeper text. The limit is so high that the parser
 raises `RecursionError` before it drops text. Then the document is refused.
 """
@@ -36,7 +36,7 @@ def parse(request: Request) -> Iterator[Head | Page]:
 
 def fill(outline: Outline, text: str) -> None:
     """Add a Markdown text to an outline."""
-    _fill(outline, MarkdownIt("commonmark", {"maxNesting": _DEEPEST}).enable("table").parse(text))
+    _fill(outline, MarkdownIt("commonmark", {"maxNesting": _MAX_DEPTH}).enable("table").parse(text))
 
 
 def _fill(outline: Outline, tokens: Sequence[Token]) -> None:

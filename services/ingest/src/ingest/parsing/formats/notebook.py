@@ -16,7 +16,7 @@ from ingest.parsing.text.decode import text_of
 from ingest.parsing.text.outline import Outline
 
 _ESCAPE = re.compile(r"\x1b\[[0-9;]*[A-Za-z]")
-_LONGEST_OUTPUT = 10_000
+_MAX_OUTPUT = 10_000
 """Maximum number of characters of an output. A longer output is cut."""
 
 
@@ -49,15 +49,15 @@ def parse(request: Request) -> Iterator[Head | Page | Omission]:
         else:
             outline.block(source, whole=True)
             for output in outputs:
-                outline.block(f"Output:\n{output[:_LONGEST_OUTPUT]}", whole=True)
-                cut += len(output) > _LONGEST_OUTPUT
+                outline.block(f"Output:\n{output[:_MAX_OUTPUT]}", whole=True)
+                cut += len(output) > _MAX_OUTPUT
     sections = outline.end_page()
     if not sections:
         raise Unreadable("The notebook has no text.")
     yield Page(0, sections)
     if cut:
         subject = "An output was" if cut == 1 else f"{cut} outputs were"
-        yield Omission("TooLarge", f"{subject} cut. The limit is {_LONGEST_OUTPUT} characters for each output.")
+        yield Omission("TooLarge", f"{subject} cut. The limit is {_MAX_OUTPUT} characters for each output.")
 
 
 def _source(cell: dict[str, Any]) -> str:

@@ -16,9 +16,9 @@ from ingest.parsing.text.decode import text_of
 from ingest.parsing.text.outline import Outline
 
 _JSON = re.compile(rb"(?:\xef\xbb\xbf)?\s*(?:\{\s*(?:\"|\})|\[\s*(?:[\[{\"\d\]-]|true|false|null))")
-_MOST_CHARACTERS = 800
+_MAX_CHARACTERS = 800
 """Maximum number of characters of a record. A longer object is split into sections."""
-_DEEPEST_HEADING = 5
+_MAX_HEADING_LEVEL = 5
 
 
 def recognises(_path: Path, head: bytes) -> bool:
@@ -92,7 +92,7 @@ def fill(outline: Outline, value: Any, level: int = 1) -> None:
             outline.block(_record(item), whole=True)
         return
     record = _record(value)
-    if not isinstance(value, tuple) or len(record) <= _MOST_CHARACTERS or level > _DEEPEST_HEADING:
+    if not isinstance(value, tuple) or len(record) <= _MAX_CHARACTERS or level > _MAX_HEADING_LEVEL:
         outline.block(record, whole=True)
         return
     outline.block(_record(tuple((name, item) for name, item in value if not _is_deep(item))), whole=True)

@@ -13,9 +13,9 @@ from ingest.parsing.text.clean import flat
 from ingest.parsing.text.decode import data_of
 from ingest.parsing.text.outline import Outline
 
-_MOST_CHARACTERS = 800
+_MAX_CHARACTERS = 800
 """Maximum number of characters of a record. A longer element becomes a section with a heading."""
-_LONGEST_FIELD = 120
+_MAX_FIELD_CHARACTERS = 120
 """Maximum number of characters of a field. A longer text becomes a paragraph, without the name of its element."""
 _TITLES = ("title", "head", "heading", "caption", "name", "label")
 _PARAGRAPHS = ("p", "para", "simpara", "paragraph")
@@ -66,7 +66,7 @@ def _fill(outline: Outline, element: etree._Element, level: int) -> None:
             outline.block(_text(child))
         elif _is_text(child):
             lines += child_lines
-        elif sum(map(len, child_lines)) <= _MOST_CHARACTERS:
+        elif sum(map(len, child_lines)) <= _MAX_CHARACTERS:
             _flush(outline, lines)
             outline.block("\n".join(child_lines), whole=True)
         else:
@@ -84,7 +84,7 @@ def _title(element: etree._Element) -> etree._Element | None:
 def _is_paragraph(element: etree._Element) -> bool:
     if not _is_text(element):
         return False
-    return _name(element) in _PARAGRAPHS or len(element) > 0 or len(_text(element)) > _LONGEST_FIELD
+    return _name(element) in _PARAGRAPHS or len(element) > 0 or len(_text(element)) > _MAX_FIELD_CHARACTERS
 
 
 def _flush(outline: Outline, lines: list[str]) -> None:

@@ -12,7 +12,7 @@ from ingest.parsing.refusals import TooLarge, Unreadable
 from ingest.parsing.text.decode import text_of
 from ingest.parsing.text.outline import Outline
 
-_MOST_NODES = 1_000_000
+_MAX_NODES = 1_000_000
 """Maximum number of mappings, sequences and scalars (also keys), with all aliases expanded."""
 _NULL = "tag:yaml.org,2002:null"
 
@@ -52,7 +52,7 @@ class _Nodes:
     def __init__(self, characters: int) -> None:
         self._characters = characters
         self._limit = characters
-        self._nodes = _MOST_NODES
+        self._nodes = _MAX_NODES
 
     def value(self, node: yaml.Node) -> Any:
         """Return the value of a node: mappings as tuples of pairs, sequences as lists, scalars as text or None.
@@ -62,7 +62,7 @@ class _Nodes:
         """
         self._nodes -= 1
         if self._nodes < 0:
-            raise TooLarge(f"The document has more than {_MOST_NODES} values when its aliases are expanded.")
+            raise TooLarge(f"The document has more than {_MAX_NODES} values when its aliases are expanded.")
         match node:
             case yaml.MappingNode():
                 return tuple((str(self.value(key)), self.value(item)) for key, item in node.value)

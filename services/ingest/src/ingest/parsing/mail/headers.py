@@ -8,8 +8,8 @@ from email.utils import getaddresses, parsedate_to_datetime
 from ingest.parsing.text.clean import flat
 from ingest.parsing.text.outline import Outline
 
-_LONGEST = 500
-_MOST_ADDRESSES = 30
+_MAX_CHARACTERS = 500
+_MAX_ADDRESSES = 30
 """Maximum number of addresses of one header, because the size of metadata is limited."""
 
 
@@ -47,23 +47,23 @@ class Headers:
     def facts(self) -> dict[str, str | list[str]]:
         """Return the headers as metadata; addresses are in lower case, without names."""
         fields: dict[str, str | list[str]] = {
-            "subject": flat(self.subject)[:_LONGEST],
+            "subject": flat(self.subject)[:_MAX_CHARACTERS],
             "from": _listed(self.senders),
             "to": _listed(self.to),
             "cc": _listed(self.copied),
             "date": self.date.isoformat() if self.date else "",
-            "message_id": self.message_id.strip()[:_LONGEST],
-            "in_reply_to": self.in_reply_to.strip()[:_LONGEST],
+            "message_id": self.message_id.strip()[:_MAX_CHARACTERS],
+            "in_reply_to": self.in_reply_to.strip()[:_MAX_CHARACTERS],
         }
         return {name: value for name, value in fields.items() if value} or {"subject": ""}
 
     def fill(self, outline: Outline) -> None:
         """Add the headers to an outline: the subject as a heading, the others as lines."""
-        outline.heading(1, flat(self.subject)[:_LONGEST])
+        outline.heading(1, flat(self.subject)[:_MAX_CHARACTERS])
         lines = {
             "From": ", ".join(map(str, self.senders)) or flat(self.sender),
-            "To": ", ".join(map(str, self.to[:_MOST_ADDRESSES])),
-            "Cc": ", ".join(map(str, self.copied[:_MOST_ADDRESSES])),
+            "To": ", ".join(map(str, self.to[:_MAX_ADDRESSES])),
+            "Cc": ", ".join(map(str, self.copied[:_MAX_ADDRESSES])),
             "Date": self.date.strftime("%Y-%m-%d %H:%M %z").strip() if self.date else "",
         }
         outline.block("\n".join(f"{name}: {value}" for name, value in lines.items() if value), whole=True)
@@ -84,4 +84,4 @@ def mail_date(text: str) -> datetime.datetime | None:
 
 
 def _listed(items: Sequence[Address]) -> list[str]:
-    return [(item.address or item.name)[:_LONGEST] for item in items[:_MOST_ADDRESSES]]
+    return [(item.address or item.name)[:_MAX_CHARACTERS] for item in items[:_MAX_ADDRESSES]]

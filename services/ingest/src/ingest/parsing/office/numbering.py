@@ -10,7 +10,7 @@ _ROMAN = (
     (1000, "m"), (900, "cm"), (500, "d"), (400, "cd"), (100, "c"), (90, "xc"), (50, "l"), (40, "xl"), (10, "x"),
     (9, "ix"), (5, "v"), (4, "iv"), (1, "i"),
 )  # fmt: skip
-_LARGEST_ROMAN = 4000
+_ROMAN_LIMIT = 4000
 _PLACEHOLDER = re.compile(r"%(\d)")
 
 
@@ -90,7 +90,7 @@ def _formatted(number: int, form: str) -> str:
             # The markers after z are aa, bb and so on (ECMA-376 part 1, 17.18.59).
             letters = chr(ord("a") + (number - 1) % 26) * ((number - 1) // 26 + 1)
             return letters if form == "lowerLetter" else letters.upper()
-        case "lowerRoman" | "upperRoman" if 0 < number < _LARGEST_ROMAN:
+        case "lowerRoman" | "upperRoman" if 0 < number < _ROMAN_LIMIT:
             roman = ""
             for value, sign in _ROMAN:
                 roman += sign * (number // value)

@@ -9,7 +9,7 @@ from lxml import etree  # type: ignore[import-untyped]  # ships no types
 
 from ingest.parsing.refusals import Refusal, TooLarge, Unreadable, Unsupported
 
-_MOST_PARTS = 50_000
+_MAX_PARTS = 50_000
 _HEAD = 4096
 _STRICT = b"purl.oclc.org/ooxml"
 # Parser errors of libxml2.
@@ -31,8 +31,8 @@ def check(path: Path, memory: int) -> None:
     """
     with damage_is_unreadable("The document"), zipfile.ZipFile(path) as package:
         parts = package.infolist()
-        if len(parts) > _MOST_PARTS:
-            raise TooLarge(f"The document has {len(parts)} parts. The limit is {_MOST_PARTS} parts.")
+        if len(parts) > _MAX_PARTS:
+            raise TooLarge(f"The document has {len(parts)} parts. The limit is {_MAX_PARTS} parts.")
         xml = [part for part in parts if part.filename.endswith((".xml", ".rels"))]
         _check_size("The document", sum(part.file_size for part in parts), memory // 2)
         _check_size("The document's text", sum(part.file_size for part in xml), memory // 4)

@@ -10,9 +10,9 @@ from ingest.parsing.content import Omission, Scan
 from ingest.parsing.refusals import Refusal
 from ingest.parsing.scans import Scans, encoded, is_small, opened
 
-_LARGEST = 64 * 1024**2
+_MAX_BYTES = 64 * 1024**2
 """Maximum bytes of a picture that is read."""
-_MOST = 500
+_MAX_COUNT = 500
 """Maximum number of different pictures of a document that are read."""
 
 
@@ -35,7 +35,7 @@ def scans(part: Any, number: int, mode: Scans, seen: set[str]) -> Iterator[Scan 
                     continue
                 if mode is Scans.MISSING:
                     unread += 1
-                elif len(seen) > _MOST or len(content) > _LARGEST:
+                elif len(seen) > _MAX_COUNT or len(content) > _MAX_BYTES:
                     left_out += 1
                 else:
                     yield Scan(number, encoded(picture), name)
@@ -46,7 +46,9 @@ def scans(part: Any, number: int, mode: Scans, seen: set[str]) -> Iterator[Scan 
         yield Omission("Unreadable", f"{subject} not read.{mode.advice}", number)
     if left_out:
         subject = "A picture was" if left_out == 1 else f"{left_out} pictures were"
-        limits = f"The limits are {_MOST} pictures of a document and {_LARGEST // 1024**2} MiB for each picture."
+        limits = (
+            f"The limits are {_MAX_COUNT} pictures of a document and {_MAX_BYTES // 1024**2} MiB for each picture."
+        )
         yield Omission("TooLarge", f"{subject} not read. {limits}", number)
 
 

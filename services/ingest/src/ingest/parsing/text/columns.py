@@ -13,7 +13,7 @@ from dataclasses import dataclass
 
 from ingest.parsing.text.lines import Line, in_one_row, rows
 
-_LEAST_LINES = 3
+_MIN_COLUMN_LINES = 3
 """Minimum number of lines of a column."""
 _GUTTER = 0.8
 """Minimum width of the gap between two columns, as a multiple of the font size."""
@@ -23,8 +23,8 @@ _CELL = 40
 """Maximum number of letters of a typical cell of a table."""
 _FILLED = 0.6
 """Minimum fraction of the column's width that a typical line of running text fills."""
-_DEEPEST = 12
-_MOST_LINES = 2000
+_MAX_DEPTH = 12
+_MAX_PAGE_LINES = 2000
 """Maximum number of lines of a page in which columns are searched, because the search takes quadratic time."""
 
 
@@ -40,11 +40,11 @@ class _Split:
 
 def in_reading_order(lines: Sequence[Line]) -> list[Line]:
     """Return the lines of a page in reading order."""
-    return _ordered(list(lines), 0) if len(lines) <= _MOST_LINES else list(lines)
+    return _ordered(list(lines), 0) if len(lines) <= _MAX_PAGE_LINES else list(lines)
 
 
 def _ordered(lines: list[Line], depth: int) -> list[Line]:
-    split = _split(lines) if depth < _DEEPEST else None
+    split = _split(lines) if depth < _MAX_DEPTH else None
     if split is None:
         return _reordered(lines)
     parts = (split.above, split.left, split.right, split.below)
@@ -78,7 +78,7 @@ def _left_edges(lines: Sequence[Line]) -> list[float]:
             edges[-1].append(line.left)
         else:
             edges.append([line.left])
-    return [shared[0] for shared in edges[1:] if len(shared) >= _LEAST_LINES]
+    return [shared[0] for shared in edges[1:] if len(shared) >= _MIN_COLUMN_LINES]
 
 
 def _runs(lines: Sequence[Line], edge: float) -> list[list[Line]]:
@@ -94,7 +94,7 @@ def _runs(lines: Sequence[Line], edge: float) -> list[list[Line]]:
 
 
 def _are_columns(left: Sequence[Line], right: Sequence[Line]) -> bool:
-    if min(len(left), len(right)) < _LEAST_LINES:
+    if min(len(left), len(right)) < _MIN_COLUMN_LINES:
         return False
     if min(line.left for line in right) - max(line.right for line in left) < _GUTTER * left[0].size:
         return False

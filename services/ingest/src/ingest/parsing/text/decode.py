@@ -32,8 +32,8 @@ _LEGACY = (
     "cp949",
 )
 _CONTROLS = frozenset(range(32)) - frozenset(b"\t\n\r\f\x1b")
-_MOST_CONTROLS = 0.02
-_MOST_REPLACED = 0.02
+_MAX_CONTROL_SHARE = 0.02
+_MAX_REPLACED_SHARE = 0.02
 _PEEK = 64 * 1024
 _BYTES_A_CHARACTER = 4
 
@@ -68,7 +68,7 @@ def is_text(data: bytes) -> bool:
     if b"\0" in head:
         return False
     controls = sum(byte in _CONTROLS for byte in head)
-    return controls <= _MOST_CONTROLS * len(head)
+    return controls <= _MAX_CONTROL_SHARE * len(head)
 
 
 def decode(data: bytes) -> str:
@@ -86,7 +86,7 @@ def decode(data: bytes) -> str:
     if "\ufffd" not in text:
         return text
     foreign = sum(not character.isascii() for character in text)
-    if text.count("\ufffd") <= _MOST_REPLACED * foreign:
+    if text.count("\ufffd") <= _MAX_REPLACED_SHARE * foreign:
         return text
     return _legacy(data)
 

@@ -18,7 +18,7 @@ from ingest.parsing.text.page_tables import Table, with_tables
 _SAME_SIZE = 0.05
 _HEADING = 1.05
 """Minimum ratio of the size of a heading to the size of the body text."""
-_LONGEST_HEADING = 200
+_MAX_HEADING_CHARACTERS = 200
 _LEADING = 1.3
 """Maximum ratio of the distance between two lines of a paragraph to the usual distance."""
 _INDENT = 3.0
@@ -31,7 +31,7 @@ _ENDS = frozenset(".!?:;。！？：；…")  # noqa: RUF001  # Chinese and Japa
 _WORD = re.compile(r"[^\W\d_]+(?:-[^\W\d_]+)*")
 _DIVIDED = re.compile(f"\\S*{HYPHEN}\\n?\\S*")
 _NUMBER = re.compile(r"(?<!\d)[0-9]{1,5}(?!\d)")
-_MOST_WORDS = 100_000
+_MAX_WORDS = 100_000
 
 
 @dataclass(frozen=True, slots=True)
@@ -68,7 +68,7 @@ class Style:
         running = {id(line) for line in _edges(lines) if self._is_running(line, number)}
         # A page that has only headers and footers, for example a form, keeps its text.
         kept = [line for line in lines if id(line) not in running] or lines
-        if len(self.words) < _MOST_WORDS:
+        if len(self.words) < _MAX_WORDS:
             self.words.update(_words(lines))
         for is_heading, group in itertools.groupby(with_tables(in_reading_order(kept)), self._is_heading_block):
             blocks = list(group)
@@ -80,7 +80,7 @@ class Style:
 
     def _fill_headings(self, outline: Outline, lines: Sequence[Line]) -> None:
         for heading, size in _headings(lines, self.words):
-            if len(heading) <= _LONGEST_HEADING:
+            if len(heading) <= _MAX_HEADING_CHARACTERS:
                 outline.heading(-size, heading)
             else:
                 outline.block(heading)

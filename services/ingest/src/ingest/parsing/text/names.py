@@ -4,7 +4,7 @@ import re
 from collections.abc import Iterable
 from pathlib import PurePosixPath
 
-_LONGEST = 200
+_MAX_CHARACTERS = 200
 _CONTROLS = re.compile(r"[\x00-\x1f\x7f-\x9f\u2028\u2029\u202a-\u202e\u2066-\u2069\ud800-\udfff]")
 
 
@@ -22,9 +22,9 @@ class MemberNames:
             default: The name for an empty path.
         """
         name = "/".join(_parts(path)) or default
-        if len(name) > _LONGEST:
+        if len(name) > _MAX_CHARACTERS:
             suffix = PurePosixPath(name).suffix[:20]
-            name = name[: _LONGEST - len(suffix)] + suffix
+            name = name[: _MAX_CHARACTERS - len(suffix)] + suffix
         unique, number = name, 1
         while unique in self._used:
             number += 1
