@@ -34,7 +34,7 @@ class AnswerLimits(msgspec.Struct, kw_only=True):
         for name, limit in (("max_tokens", self.max_tokens), ("max_completion_tokens", self.max_completion_tokens)):
             if limit is not None and limit < 1:
                 raise InvalidRequest(f"'{name}' must be at least 1.", field=name)
-        for at, stop in enumerate(self.stops):
+        for index, stop in enumerate(self.stops):
             if not stop:
-                field = "stop" if isinstance(self.stop, str) else f"stop[{at}]"
+                field = "stop" if isinstance(self.stop, str) else f"stop[{index}]"
                 raise InvalidRequest("A stop sequence must not be empty.", field=field)

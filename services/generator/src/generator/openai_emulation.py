@@ -79,7 +79,7 @@ def parse(body: bytes) -> Request:
     }
     return Request(
         Conversation(
-            tuple(_read(raw, f"messages[{at}]") for at, raw in enumerate(head.messages)),
+            tuple(_read(raw, f"messages[{index}]") for index, raw in enumerate(head.messages)),
             parameters_json=_encode(parameters),
         ),
         stream=head.stream is True,

@@ -63,7 +63,7 @@ class GeneratorServicer(generator_pb2_grpc.GeneratorServiceServicer):
     ) -> pb.CountTokensResponse:
         """Return the token counts of texts and messages, and the properties of the model."""
         Principal.from_proto(request.principal)
-        messages = tuple(_message(each, f"messages[{at}]") for at, each in enumerate(request.messages))
+        messages = tuple(_message(each, f"messages[{index}]") for index, each in enumerate(request.messages))
         with self._catalogue.lease() as models:
             model = models.get(request.model)
             # Read before and after the count: if the method has changed, callers must not cache the counts.
@@ -131,7 +131,9 @@ def _conversation(message: pb.Conversation) -> Conversation:
         if name in members:
             raise InvalidRequest(f"'{name}' is not allowed among the parameters.", field=f"{field}.{name}")
     return Conversation(
-        messages=tuple(_message(each, f"conversation.messages[{at}]") for at, each in enumerate(message.messages)),
+        messages=tuple(
+            _message(each, f"conversation.messages[{index}]") for index, each in enumerate(message.messages)
+        ),
         sources=tuple(_source(source) for source in message.sources),
         parameters_json=parameters,
         question=message.question,

@@ -64,12 +64,12 @@ class Reader:
         document = Document(raw, str(self._path))
         file = document.validated(ModelsFile, {"environ": self._environ, "folder": self._path.parent})
         names: set[str] = set()
-        for at, model in enumerate(file.models):
+        for index, model in enumerate(file.models):
             if model.name in names:
-                raise document.wrong(("models", at, "name"), f"there are two models '{model.name}'")
+                raise document.wrong(("models", index, "name"), f"there are two models '{model.name}'")
             names.add(model.name)
-            self._check(document, file, at, model)
-            self._check_template(document, at, model)
+            self._check(document, file, index, model)
+            self._check_template(document, index, model)
         if self._default and self._default not in names:
             raise document.wrong(
                 ("models",), f"there is no model '{self._default}', which CAUSEWAY_MODEL names as the default"
@@ -77,16 +77,16 @@ class Reader:
         load_adapters(file.servers.values())
         return Configuration(file, self._default, self._make_counters(document, file))
 
-    def _check_template(self, document: Document, at: int, model: ModelEntry) -> None:
+    def _check_template(self, document: Document, index: int, model: ModelEntry) -> None:
         try:
             load_template(model.chat_template)
         except ValueError as error:
-            raise document.wrong(("models", at, "chat_template"), f"model '{model.name}': {error}") from error
+            raise document.wrong(("models", index, "chat_template"), f"model '{model.name}': {error}") from error
 
-    def _check(self, document: Document, file: ModelsFile, at: int, model: ModelEntry) -> None:
+    def _check(self, document: Document, file: ModelsFile, index: int, model: ModelEntry) -> None:
         places: set[tuple[str, str]] = set()
         for number, entry in enumerate(model.deployments):
-            key = ("models", at, "deployments", number)
+            key = ("models", index, "deployments", number)
             server = file.servers.get(entry.server)
             if server is None:
                 known = ", ".join(sorted(file.servers))
@@ -103,7 +103,7 @@ class Reader:
         for name in _OPENAI_API_KEYS:
             if getattr(model, name):
                 raise document.wrong(
-                    ("models", at, name),
+                    ("models", index, name),
                     f"model '{model.name}' has no deployment on a server of kind openai or azure, and only these "
                     "support this key; remove the key, or add such a deployment",
                 )
@@ -111,11 +111,11 @@ class Reader:
     def _make_counters(self, document: Document, file: ModelsFile) -> dict[str, TokenCounter]:
         specs = {model.name: tokenizer_spec(file, model) for model in file.models}
         kept: dict[TokenizerSpec, TokenCounter] = {}
-        for at, (name, spec) in enumerate(specs.items()):
+        for index, (name, spec) in enumerate(specs.items()):
             try:
                 kept[spec] = self._counters.get(spec) or kept.get(spec) or counter(spec)
             except ValueError as error:
-                raise document.wrong(("models", at, "tokenizer"), f"model '{name}': {error}") from error
+                raise document.wrong(("models", index, "tokenizer"), f"model '{name}': {error}") from error
         self._counters = kept
         return {name: kept[spec] for name, spec in specs.items()}
 

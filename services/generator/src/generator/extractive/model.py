@@ -154,9 +154,9 @@ def _parsed(parameters_json: bytes) -> Parameters:
 
 
 def _check_roles(messages: Sequence[ChatMessage]) -> None:
-    for at, message in enumerate(messages):
+    for index, message in enumerate(messages):
         if message.role not in _ROLES:
-            field = f"messages[{at}].role"
+            field = f"messages[{index}].role"
             raise InvalidRequest(f"'{field}' must be one of {', '.join(_ROLES)}.", field=field)
 
 

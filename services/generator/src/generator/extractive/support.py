@@ -70,19 +70,19 @@ def supports(question: str, source: Source, passages: Iterable[Passage]) -> bool
 def _share(weights: dict[str, float], passage: Passage, source_words: AbstractSet[str]) -> float:
     """Return the weighted share of the question's words that a passage and its source contain."""
     own, above, before = (set(words(text)) for text in (passage.text, passage.context, passage.previous))
-    found = 0.0
+    supported = 0.0
     for word, weight in weights.items():
         if word in own:
-            found += weight
+            supported += weight
         elif word in above:
-            found += _IN_CONTEXT * weight
+            supported += _IN_CONTEXT * weight
         elif word in before:
-            found += _BEFORE * weight
+            supported += _BEFORE * weight
         elif _is_related(word, own | above):
-            found += _RELATED * weight
+            supported += _RELATED * weight
         elif word in source_words:
-            found += _ELSEWHERE * weight
-    return found / sum(weights.values())
+            supported += _ELSEWHERE * weight
+    return supported / sum(weights.values())
 
 
 def _is_related(word: str, others: Iterable[str]) -> bool:

@@ -154,14 +154,14 @@ class Reply:
             DeadlineExceeded: As in `read`.
             Unavailable: As in `read`, or the body is too large.
         """
-        read: list[bytes] = []
+        pieces: list[bytes] = []
         size = 0
         while piece := await self.read():
-            read.append(piece)
+            pieces.append(piece)
             size += len(piece)
             if size > self._limits.max_bytes:
                 raise ended_early(f"sent an answer of more than {self._limits.max_bytes} bytes")
-        return b"".join(read)
+        return b"".join(pieces)
 
     async def aclose(self) -> None:
         """Release the connection for reuse if the body was read to its end, else close the connection."""

@@ -129,13 +129,13 @@ async def _first(events: AsyncGenerator[Event, None], seconds: float) -> list[Ev
     Raises:
         DeadlineExceeded: The first event with content did not arrive in time.
     """
-    read = []
+    first_events = []
     try:
         async with asyncio.timeout(None if math.isinf(seconds) else seconds):
             async for event in events:
-                read.append(event)
+                first_events.append(event)
                 if event.kind is not EventKind.START:
                     break
     except TimeoutError as error:
         raise too_slow(seconds, "did not begin to answer") from error
-    return read
+    return first_events

@@ -119,7 +119,7 @@ def plain_messages(messages: Sequence[ChatMessage]) -> list[dict[str, Any]]:
     Raises:
         InvalidRequest: A message has content other than text; the error has the path of this content.
     """
-    return [_plain(message, f"messages[{at}]") for at, message in enumerate(messages)]
+    return [_plain(message, f"messages[{index}]") for index, message in enumerate(messages)]
 
 
 def _plain(message: ChatMessage, path: str) -> dict[str, Any]:
@@ -138,12 +138,12 @@ def _text(message: ChatMessage, path: str) -> str:
     if not message.content_json:
         return message.text
     texts = []
-    for at, part in enumerate(msgspec.json.decode(message.content_json)):
+    for index, part in enumerate(msgspec.json.decode(message.content_json)):
         text = part if isinstance(part, str) else part.get("text") if isinstance(part, dict) else None
         if not isinstance(text, str):
             kind = part.get("type") if isinstance(part, dict) else None
             raise InvalidRequest(
-                f"This model accepts only text, not parts of type '{kind}'.", field=f"{path}.content[{at}]"
+                f"This model accepts only text, not parts of type '{kind}'.", field=f"{path}.content[{index}]"
             )
         texts.append(text)
     return "\n".join(texts)
