@@ -43,8 +43,8 @@ def file_type(processes: CheckProcesses) -> BuiltIn[FileTypeParams]:
     """
 
     def build(params: FileTypeParams) -> FileType:
-        for index, kind in enumerate(params.file_type):
-            _check_kind(kind, f"file_type[{index}]")
+        for index, text_format in enumerate(params.file_type):
+            _check_format(text_format, f"file_type[{index}]")
         return FileType(params, processes)
 
     description = "Finds texts that are not in the required format: JSON, YAML or XML."
@@ -73,26 +73,26 @@ class FileType(Judge):
         return [
             Detection(
                 _TYPE,
-                f"invalid_{_named(kind)}",
+                f"invalid_{_named(text_format)}",
                 text,
                 0,
                 len(text),
                 extra=msgspec.json.encode({"metadata": {"reason": reason}}),
             )
-            for kind, reason in zip(params.file_type, reasons, strict=True)
+            for text_format, reason in zip(params.file_type, reasons, strict=True)
             if reason
         ]
 
 
-def _named(kind: str) -> str:
-    name, schema, _ = kind.partition(SCHEMA)
+def _named(text_format: str) -> str:
+    name, schema, _ = text_format.partition(SCHEMA)
     return f"{name}_schema" if schema else name.replace("-", "_")
 
 
-def _check_kind(kind: str, path: str) -> None:
-    if kind in FORMATS:
+def _check_format(text_format: str, path: str) -> None:
+    if text_format in FORMATS:
         return
-    name, _, schema = kind.partition(SCHEMA)
+    name, _, schema = text_format.partition(SCHEMA)
     if name not in ("json", "yaml") or not schema:
         raise BadParam(path, f"not one of {', '.join(FORMATS)}, json{SCHEMA}…, yaml{SCHEMA}…")
     try:

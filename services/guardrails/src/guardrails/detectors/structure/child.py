@@ -22,14 +22,14 @@ class Request(msgspec.Struct):
 
     Attributes:
         text: The text.
-        kinds: The formats to check, as in `formats.reason`.
+        formats: The formats to check, as in `formats.reason`.
         required: The minimum number of JSON objects in the text, for ``json-within``.
         seconds: The maximum CPU time of the check.
         memory: The maximum number of bytes that the check may add to the address space.
     """
 
     text: str
-    kinds: list[str]
+    formats: list[str]
     required: int
     seconds: int
     memory: int
@@ -72,7 +72,7 @@ def serve(check: Callable[[str, str, int], str] = reason) -> int:
 
 def _answer(check: Callable[[str, str, int], str], request: Request) -> Frame:
     try:
-        return Answer([check(request.text, kind, request.required) for kind in request.kinds])
+        return Answer([check(request.text, each, request.required) for each in request.formats])
     except MemoryError:
         return Failed("the text needs more memory than a check may use")
 

@@ -25,15 +25,15 @@ _OBJECT = re.compile(r"""\{\s*(?:"|\})""")  # the beginning of an object
 _BRACKET_OR_STRING = re.compile(r'"(?:[^"\\]|\\.)*+"|[\[\]{}]', re.DOTALL)
 
 
-def reason(text: str, kind: str, required: int) -> str:
+def reason(text: str, text_format: str, required: int) -> str:
     """Return why a text is invalid in a format; empty if the text is valid.
 
     Args:
         text: The text.
-        kind: One of `FORMATS`, or ``json`` or ``yaml`` followed by `SCHEMA` and a JSON Schema.
+        text_format: One of `FORMATS`, or ``json`` or ``yaml`` followed by `SCHEMA` and a JSON Schema.
         required: The minimum number of objects in the text, for ``json-within``.
     """
-    name, _, schema = kind.partition(SCHEMA)
+    name, _, schema = text_format.partition(SCHEMA)
     try:
         if name == "xml":
             _xml(text)

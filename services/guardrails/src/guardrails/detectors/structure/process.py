@@ -41,19 +41,19 @@ class CheckProcesses:
         self._limits = limits
         self._processes = ChildProcesses(command, limits.seconds, limits.processes)
 
-    async def reasons(self, text: str, kinds: Sequence[str], required: int) -> list[str]:
+    async def reasons(self, text: str, formats: Sequence[str], required: int) -> list[str]:
         """Return for each format the reason why the text is invalid, or an empty string if the text is valid.
 
         Args:
             text: The text.
-            kinds: The formats, as in `formats.reason`.
+            formats: The formats, as in `formats.reason`.
             required: The minimum number of objects in the text, for ``json-within``.
 
         Raises:
             DetectorFailed: The check exceeded its time or memory, or its process ended.
         """
         limits = self._limits
-        request = Request(text, list(kinds), required, int(limits.seconds) + 1, limits.memory)
+        request = Request(text, list(formats), required, int(limits.seconds) + 1, limits.memory)
         body = await self._processes.ask(msgspec.msgpack.encode(request))
         frame: child.Frame = msgspec.msgpack.decode(body, type=child.Frame)
         if isinstance(frame, Answer):
