@@ -219,7 +219,7 @@ function Dead({ jobs, error }: { jobs: DeadJob[] | undefined; error: unknown }) 
       )}
       {!jobs.length && (
         <Empty title="No job has failed permanently" icon="check">
-          <p>A job fails permanently after several failed attempts for an unknown reason. It is listed here until you retry it.</p>
+          <p>A job fails permanently after several failed attempts for an unknown reason. It is listed here until you retry it, or until newer ones need its space.</p>
         </Empty>
       )}
       {jobs.length > 0 && (

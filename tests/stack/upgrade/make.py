@@ -35,7 +35,7 @@ _EXCLUDED = {"nats.conf", "stack.json", "stack.lock", "LOCK"}
 
 @contextlib.asynccontextmanager
 async def _running(causeway: Path, data: Path, environment: dict[str, str]) -> AsyncIterator[httpx.AsyncClient]:
-    """Run the stack of the version. Kill it at the end, to simulate a power failure."""
+    """Run the stack of the version. Kill it at the end, to simulate a crash."""
     process = await asyncio.create_subprocess_exec(
         causeway, "up", "--port", "0", "--data-dir", data, env=os.environ | environment
     )
