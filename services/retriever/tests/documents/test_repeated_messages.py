@@ -76,4 +76,4 @@ async def test_a_repeated_upsert_publishes_the_index(bench: Bench, failing: Fail
                 await bench.put(document, TEXTS)
         failing.names = set()
         assert (await bench.put(document, TEXTS)).outcome is Outcome.UNCHANGED
-    assert await bench.catalogue.document(LOCAL, INDEX, "d")
+    assert (await bench.catalogue.document(LOCAL, INDEX, "d")).document_id == "d"
