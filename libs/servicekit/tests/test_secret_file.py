@@ -3,23 +3,14 @@
 from pathlib import Path
 
 import pytest
+from causeway_testing.clock import ManualClock
 from servicekit.secret_file import CHECK_SECONDS, SecretFile
 from structlog.testing import capture_logs
 
 
-class Clock:
-    """A clock that the test moves."""
-
-    def __init__(self) -> None:
-        self.now = 0.0
-
-    def __call__(self) -> float:
-        return self.now
-
-
 @pytest.fixture
-def clock() -> Clock:
-    return Clock()
+def clock() -> ManualClock:
+    return ManualClock(0.0)
 
 
 def check(text: str) -> None:
@@ -39,7 +30,7 @@ def volume(path: Path, content: bytes, version: str) -> None:
         path.symlink_to(Path("..data") / path.name)
 
 
-def test_a_renewed_file_is_read_again(tmp_path: Path, clock: Clock) -> None:
+def test_a_renewed_file_is_read_again(tmp_path: Path, clock: ManualClock) -> None:
     """The value follows the file within a second, as the kubelet renews it. The file is checked at most once a
     second.
     """
@@ -55,7 +46,7 @@ def test_a_renewed_file_is_read_again(tmp_path: Path, clock: Clock) -> None:
 
 @pytest.mark.parametrize("content", [b"", b"\n", b"s3cret!", b"s3cret\xff", None])
 def test_a_file_that_cannot_be_used_leaves_the_old_value(
-    content: bytes | None, tmp_path: Path, clock: Clock
+    content: bytes | None, tmp_path: Path, clock: ManualClock
 ) -> None:
     """An empty, wrong or missing file is logged once, without its content. When it is valid again, it is used."""
     path = tmp_path / "key"
@@ -75,7 +66,7 @@ def test_a_file_that_cannot_be_used_leaves_the_old_value(
     assert secret.get_secret_value() == "mended"
 
 
-def test_secrets_of_one_file_are_equal(tmp_path: Path, clock: Clock) -> None:
+def test_secrets_of_one_file_are_equal(tmp_path: Path, clock: ManualClock) -> None:
     """Two secrets of one file stay equal after a change, and neither shows its value."""
     path = tmp_path / "key"
     path.write_text("s3cret")

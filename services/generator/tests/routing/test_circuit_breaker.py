@@ -3,6 +3,7 @@
 from typing import Any
 
 import pytest
+from causeway_testing.clock import ManualClock
 from generator.routing.circuit_breaker import CircuitBreaker, State
 from hypothesis import given
 from hypothesis import strategies as st
@@ -10,21 +11,13 @@ from servicekit.errors import Unavailable
 from structlog.testing import capture_logs
 
 
-class Clock:
-    def __init__(self) -> None:
-        self.now = 100.0
-
-    def __call__(self) -> float:
-        return self.now
+@pytest.fixture
+def clock() -> ManualClock:
+    return ManualClock(100.0)
 
 
 @pytest.fixture
-def clock() -> Clock:
-    return Clock()
-
-
-@pytest.fixture
-def circuit(clock: Clock) -> CircuitBreaker:
+def circuit(clock: ManualClock) -> CircuitBreaker:
     return CircuitBreaker("a/b", failures=3, seconds=10, clock=clock)
 
 
@@ -65,7 +58,7 @@ def test_an_incomplete_answer_counts_as_a_failure(circuit: CircuitBreaker) -> No
     assert circuit.state is State.OPEN
 
 
-def test_after_the_pause_one_test_request_passes(circuit: CircuitBreaker, clock: Clock) -> None:
+def test_after_the_pause_one_test_request_passes(circuit: CircuitBreaker, clock: ManualClock) -> None:
     """After the pause the circuit admits one request. The start of its answer closes the circuit."""
     fail(circuit, 3)
     clock.now += 9.9
@@ -80,7 +73,7 @@ def test_after_the_pause_one_test_request_passes(circuit: CircuitBreaker, clock:
     assert (circuit.state, circuit.admits) == (State.CLOSED, True)
 
 
-def test_a_failed_test_request_opens_the_circuit_again(circuit: CircuitBreaker, clock: Clock) -> None:
+def test_a_failed_test_request_opens_the_circuit_again(circuit: CircuitBreaker, clock: ManualClock) -> None:
     """A failed test request opens the circuit for the full time again."""
     fail(circuit, 3)
     clock.now += 10
@@ -88,7 +81,9 @@ def test_a_failed_test_request_opens_the_circuit_again(circuit: CircuitBreaker, 
     assert (circuit.state, circuit.retry_after) == (State.OPEN, 10)
 
 
-def test_after_a_test_request_one_failure_opens_the_circuit_again(circuit: CircuitBreaker, clock: Clock) -> None:
+def test_after_a_test_request_one_failure_opens_the_circuit_again(
+    circuit: CircuitBreaker, clock: ManualClock
+) -> None:
     """After a test request, one failure opens the circuit again until an answer is complete."""
     fail(circuit, 3)
     clock.now += 10
@@ -102,7 +97,7 @@ def test_after_a_test_request_one_failure_opens_the_circuit_again(circuit: Circu
     assert circuit.admits
 
 
-def test_after_an_abandoned_test_request_another_one_passes(circuit: CircuitBreaker, clock: Clock) -> None:
+def test_after_an_abandoned_test_request_another_one_passes(circuit: CircuitBreaker, clock: ManualClock) -> None:
     """If the caller abandons the test request, the circuit stays half-open for the next request."""
     fail(circuit, 3)
     clock.now += 10
@@ -110,7 +105,7 @@ def test_after_an_abandoned_test_request_another_one_passes(circuit: CircuitBrea
     assert (circuit.state, circuit.admits) == (State.HALF_OPEN, True)
 
 
-def test_earlier_calls_do_not_change_an_open_circuit(circuit: CircuitBreaker, clock: Clock) -> None:
+def test_earlier_calls_do_not_change_an_open_circuit(circuit: CircuitBreaker, clock: ManualClock) -> None:
     """The results of calls that began before the circuit opened do not change it."""
     before = [circuit.call() for _ in range(6)]
     for call in before[:3]:
@@ -126,7 +121,7 @@ def test_earlier_calls_do_not_change_an_open_circuit(circuit: CircuitBreaker, cl
     probe.abandoned()
 
 
-def test_opening_and_closing_are_logged_once(circuit: CircuitBreaker, clock: Clock) -> None:
+def test_opening_and_closing_are_logged_once(circuit: CircuitBreaker, clock: ManualClock) -> None:
     """The circuit logs once that it opens and closes, with the deployment's name."""
     with capture_logs() as log:
         fail(circuit, 3)
@@ -147,7 +142,7 @@ def test_opening_and_closing_are_logged_once(circuit: CircuitBreaker, clock: Clo
 )
 def test_the_circuit_admits_a_request_after_any_calls(steps: list[tuple[str, int]]) -> None:
     """After any calls in any order and the full time, the circuit admits the next request."""
-    clock = Clock()
+    clock = ManualClock(100.0)
     circuit = CircuitBreaker("a", failures=2, seconds=10, clock=clock)
     running = []
     for step, number in steps:

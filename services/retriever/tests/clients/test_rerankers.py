@@ -7,6 +7,7 @@ from pathlib import Path
 from typing import Any
 
 import pytest
+from causeway_testing.clock import ManualClock
 from causeway_testing.retriever.rerank_server import (
     CONFIGURATION,
     MODEL,
@@ -210,19 +211,11 @@ async def test_a_search_waits_at_most_the_time_out(server: RerankServer) -> None
     await reranker.aclose()
 
 
-class Clock:
-    def __init__(self) -> None:
-        self.now = 100.0
-
-    def __call__(self) -> float:
-        return self.now
-
-
 async def test_failures_open_the_circuit_breaker() -> None:
     """After three failures the circuit breaker is open, and the reranker is not called. Later one search calls it
     again, and a success closes the circuit breaker.
     """
-    fake, clock = WordsReranker(), Clock()
+    fake, clock = WordsReranker(), ManualClock(100.0)
     reranker = ResilientReranker(fake, "r", rest=10, now=clock)
     fake.failure = Unavailable("It is away.")
     for _ in range(3):

@@ -4,29 +4,19 @@ import contextlib
 import time
 
 import pytest
+from causeway_testing.clock import ManualClock
 from retriever.search.step_timer import StepTimer
 
 
-class Clock:
-    """A clock that the test sets."""
-
-    def __init__(self) -> None:
-        self.now = 100.0
-
-    def perf_counter(self) -> float:
-        """Return the time in seconds."""
-        return self.now
-
-
 @pytest.fixture
-def clock(monkeypatch: pytest.MonkeyPatch) -> Clock:
+def clock(monkeypatch: pytest.MonkeyPatch) -> ManualClock:
     """Replace the clock of the timer."""
-    made = Clock()
-    monkeypatch.setattr(time, "perf_counter", made.perf_counter)
-    return made
+    clock = ManualClock(100.0)
+    monkeypatch.setattr(time, "perf_counter", clock)
+    return clock
 
 
-def test_the_time_of_overlapping_parts_counts_once(clock: Clock) -> None:
+def test_the_time_of_overlapping_parts_counts_once(clock: ManualClock) -> None:
     """A step takes the time from the start of its first part to the end of its last part, without pauses."""
     timer = StepTimer()
     first, second = contextlib.ExitStack(), contextlib.ExitStack()
@@ -43,7 +33,7 @@ def test_the_time_of_overlapping_parts_counts_once(clock: Clock) -> None:
     assert [(step.name, step.milliseconds) for step in timer.steps()] == [("dense", 23_000)]
 
 
-def test_steps_are_in_the_order_of_their_first_start(clock: Clock) -> None:
+def test_steps_are_in_the_order_of_their_first_start(clock: ManualClock) -> None:
     """The steps have the order of their first start, and each has its own time."""
     timer = StepTimer()
     with timer.time("embed"):
