@@ -165,6 +165,9 @@ async def test_a_bad_text_request_is_refused(stub: Stub) -> None:
     assert error.field == "detectors[0].action"
     error = await _refused(stub.DetectText(_text_request(_regex("a", on_error=9), texts=["a"])))  # type: ignore[arg-type]  # on purpose
     assert error.field == "detectors[0].on_error"
+    unknown = _text_request(_regex("a"), texts=["a"])
+    unknown.direction = 9  # type: ignore[assignment]  # on purpose
+    assert (await _refused(stub.DetectText(unknown))).field == "direction"
     error = await _refused(stub.DetectText(_text_request(_regex("a"), texts=["a" * 60_000, "b" * 60_000])))
     assert isinstance(error, PayloadTooLarge)
     assert error.field == "texts"

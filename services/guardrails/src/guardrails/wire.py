@@ -178,9 +178,11 @@ def detection_context(
     """Return the context of the texts; the default direction is output.
 
     Raises:
-        InvalidRequest: The messages or the tools are not JSON lists, or a reply is not a JSON object. The error
-            names the field.
+        InvalidRequest: The direction is unknown, the messages or the tools are not JSON lists, or a reply is not a
+            JSON object. The error names the field.
     """
+    if direction and direction not in _DIRECTIONS:
+        raise InvalidRequest("`direction` is not one of the known values.", field="direction")
     _check_json(message.messages_json, "surroundings.messages_json", list)
     _check_json(message.tools_json, "surroundings.tools_json", list)
     for index, reply in enumerate(replies):
