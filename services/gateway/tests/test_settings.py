@@ -15,3 +15,10 @@ def test_detectors_do_not_get_credentials(name: str) -> None:
         with pytest.raises(ValidationError, match=f"{name} contains credentials"):
             Settings(detector_headers=headers)
     assert Settings(detector_headers="x-tenant, x-request-id").detector_headers == "x-tenant, x-request-id"
+
+
+def test_the_largest_upload_fits_the_spool() -> None:
+    """The gateway does not start if the largest upload could never be stored, because it needs twice its size."""
+    with pytest.raises(ValidationError, match="at least twice CAUSEWAY_MAX_UPLOAD_BYTES"):
+        Settings(max_upload_bytes=100, max_spool_bytes=199)
+    assert Settings(max_upload_bytes=100, max_spool_bytes=200).max_spool_bytes == 200

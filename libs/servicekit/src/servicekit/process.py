@@ -70,7 +70,8 @@ def run(
     except ValidationError as error:
         for problem in error.errors():
             name = "_".join(("CAUSEWAY", *(str(part) for part in problem["loc"]))).upper()
-            _print_error(f"{service}: {name}: {problem['msg']}")
+            message = problem["msg"].removeprefix("Value error, ")  # pydantic adds this to a validator's message
+            _print_error(f"{service}: {name}: {message}")
         return EXIT_CONFIGURATION
     except SettingsError as error:  # invalid JSON for a list or an object
         _print_error(f"{service}: {error}")

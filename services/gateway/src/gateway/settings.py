@@ -3,7 +3,7 @@
 from pathlib import Path
 from typing import Literal
 
-from pydantic import Field, field_validator
+from pydantic import Field, ValidationInfo, field_validator
 from servicekit.allowed_urls import UrlPatterns
 from servicekit.original_settings import OriginalSettings
 from servicekit.stream_room import STREAM_BYTES
@@ -243,6 +243,16 @@ class Settings(OriginalSettings, IdentitySettings):
         description="YAML file of the quotas of tenants, API keys and users (docs/quotas.md); reloaded when it "
         "changes.",
     )
+
+    @field_validator("max_spool_bytes")
+    @classmethod
+    def _fits_an_upload(cls, spool: int, info: ValidationInfo) -> int:
+        upload = info.data.get("max_upload_bytes")  # missing if it is invalid itself
+        if upload is not None and spool < 2 * upload:
+            raise ValueError(
+                "must be at least twice CAUSEWAY_MAX_UPLOAD_BYTES; otherwise the largest uploads never fit"
+            )
+        return spool
 
     @field_validator("detector_headers")
     @classmethod
