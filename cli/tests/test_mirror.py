@@ -1,11 +1,13 @@
 import asyncio
 import contextlib
 from collections.abc import AsyncIterator, Callable, Iterator
+from contextlib import aclosing
 from pathlib import Path
 from typing import Any
 
 import pytest
 from causeway.cli.client import Client
+from causeway.cli.folder import changes
 from causeway.cli.ingesting import Outcome, Watcher
 from causeway.cli.mirror import Mirror, SyncOptions
 
@@ -86,6 +88,15 @@ async def test_an_index_follows_a_folder(gateway: Any, tmp_path: Path, watching:
         await watcher.wait_for(("removed", "a.md"))
     assert sorted(gateway.stored["x"]) == ["c.md", "deep/d.md"]
     assert all(name != ".hidden" for _, name, _ in gateway.uploads)
+
+
+async def test_changes_during_the_first_snapshot_are_noticed(tmp_path: Path) -> None:
+    """The watch also notices a file that is written while the first snapshot is read."""
+    async with aclosing(changes([tmp_path])) as notifications:
+        await anext(notifications)
+        (tmp_path / "a.md").write_text("a")
+        async with asyncio.timeout(20):
+            await anext(notifications)
 
 
 async def test_empty_files_fail_once(gateway: Any, tmp_path: Path, watching: Watching) -> None:

@@ -2,7 +2,7 @@
 
 import asyncio
 import contextlib
-from collections.abc import AsyncIterator, Mapping, Sequence
+from collections.abc import AsyncGenerator, Mapping, Sequence
 from dataclasses import dataclass
 from pathlib import Path
 
@@ -39,7 +39,7 @@ class Snapshot:
         return [source for name, source in self.sources.items() if self.stamps[name] != stamps.get(name)]
 
 
-async def changes(paths: Sequence[Path], *, poll: float = 0) -> AsyncIterator[None]:
+async def changes(paths: Sequence[Path], *, poll: float = 0) -> AsyncGenerator[None, None]:
     """Yield at the start, and after each possible change below the paths.
 
     Args:
@@ -47,16 +47,27 @@ async def changes(paths: Sequence[Path], *, poll: float = 0) -> AsyncIterator[No
         poll: Seconds between checks, for file systems without change notifications. 0: use notifications, or check
             periodically if the number of folders exceeds the system's limit.
     """
-    yield
-    if not poll:
+    if poll:
+        yield
+    else:
         folders = {path if path.is_dir() else path.absolute().parent for path in paths}
+        notifications = awatch(
+            *folders, debounce=_QUIET_MILLISECONDS, recursive=True, ignore_permission_denied=True
+        )
+        # The watch begins before the caller reads the files, so that it also notices the changes in the meantime.
+        following = asyncio.ensure_future(anext(notifications))
+        await asyncio.sleep(0)
         try:
-            async for _ in awatch(
-                *folders, debounce=_QUIET_MILLISECONDS, recursive=True, ignore_permission_denied=True
-            ):
+            while True:
                 yield
+                await following
+                following = asyncio.ensure_future(anext(notifications))
         except (OSError, RuntimeError):
             poll = _POLL_SECONDS
+        finally:
+            following.cancel()
+            await asyncio.gather(following, return_exceptions=True)
+            await notifications.aclose()
     while True:
         await asyncio.sleep(poll)
         yield

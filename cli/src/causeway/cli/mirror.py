@@ -2,7 +2,7 @@
 
 import asyncio
 from collections.abc import Callable, Iterable, Mapping, Sequence
-from contextlib import AbstractContextManager
+from contextlib import AbstractContextManager, aclosing
 from dataclasses import dataclass
 from pathlib import Path
 
@@ -97,17 +97,18 @@ class Mirror:
             poll: See `folder.changes`.
         """
         stamps: Mapping[str, Stamp] | None = None
-        async for _ in folder.changes(paths, poll=poll):
-            while True:
-                snapshot = await asyncio.to_thread(Snapshot.of, paths)
-                try:
-                    await self._step(snapshot, stamps)
-                except CommandError as error:
-                    on_error(str(error))
-                    await asyncio.sleep(self._retry)
-                else:
-                    stamps = snapshot.stamps
-                    break
+        async with aclosing(folder.changes(paths, poll=poll)) as notifications:
+            async for _ in notifications:
+                while True:
+                    snapshot = await asyncio.to_thread(Snapshot.of, paths)
+                    try:
+                        await self._step(snapshot, stamps)
+                    except CommandError as error:
+                        on_error(str(error))
+                        await asyncio.sleep(self._retry)
+                    else:
+                        stamps = snapshot.stamps
+                        break
 
     async def _step(self, snapshot: Snapshot, stamps: Mapping[str, Stamp] | None) -> None:
         changed = snapshot.changed_since(stamps or {})
