@@ -9,16 +9,16 @@ from pydantic import SecretStr
 
 @dataclass(frozen=True, slots=True)
 class Endpoint:
-    """An address with its parameters.
+    """The URL, the paths, the key, the headers and the query parameters of one server.
 
     Attributes:
-        base_url: The base of the paths. Requests keep the query of this URL.
-        bearer: The key for ``Authorization: Bearer``; None: no such header.
+        base_url: The URL to which the paths are appended. Each request also sends the query of this URL.
+        bearer: The key in the header ``Authorization: Bearer``; None: requests do not have this header.
         chat_path: The path of chat completions; the name of the model on the server replaces ``{model}``.
-        text_path: The path of text completions, in the same format.
+        text_path: The path of text completions, with the same placeholder.
         models_path: The path of the list of models.
-        headers: The headers of every request.
-        query: The query parameters of every request.
+        headers: Headers that every request sends.
+        query: Query parameters that every request sends, in addition to the query of ``base_url``.
     """
 
     base_url: str
@@ -38,7 +38,17 @@ class Endpoint:
         headers: Mapping[str, SecretStr],
         query: Mapping[str, SecretStr],
     ) -> "Endpoint":
-        """Return the endpoint of Azure OpenAI (https://learn.microsoft.com/azure/ai-foundry/openai/reference)."""
+        """Return the endpoint of an Azure OpenAI resource.
+
+        https://learn.microsoft.com/azure/ai-foundry/openai/reference
+
+        Args:
+            url: The URL of the resource.
+            version: The API version, which overrides ``api-version`` in ``query``.
+            key: The API key; None: requests do not have the header ``api-key``.
+            headers: Headers that every request sends. They override the header ``api-key``.
+            query: Query parameters that every request sends.
+        """
         return cls(
             url,
             chat_path="/openai/deployments/{model}/chat/completions",

@@ -13,13 +13,13 @@ _LINE_ENDS = (_LF, _CR)
 
 
 class SseParser:
-    r"""Splits a byte stream into the payloads of its events. A read may end at any byte.
+    r"""Extracts the payloads of the events from a byte stream, which may arrive in pieces of any size.
 
     Lines end with CR LF, LF or CR. The parser ignores comments and the fields ``event``, ``id`` and ``retry``. It
     joins several ``data`` lines of one event with LF.
 
     Args:
-        max_bytes: The maximum number of bytes of an event.
+        max_bytes: The maximum size of an event.
 
     >>> parser = SseParser(max_bytes=1024)
     >>> parser.feed(b'data: {"n": 1}\n')  # the blank line that ends the event is missing
@@ -40,10 +40,10 @@ class SseParser:
         self._at_start = True
 
     def feed(self, data: bytes) -> list[bytes]:
-        """Return the payloads of the events that these bytes complete.
+        """Return the payloads of the events that end in these bytes.
 
         Raises:
-            Unavailable: An event is too long.
+            Unavailable: An event is larger than ``max_bytes``.
         """
         if self._after_cr and data:
             self._after_cr = False
@@ -72,7 +72,10 @@ class SseParser:
         return payloads
 
     def close(self) -> list[bytes]:
-        """Return the last payload at the end of the stream; the blank line after the last event may be missing."""
+        """Return the payload of the last event if the blank line after it is missing; otherwise an empty list.
+
+        Call it once, at the end of the stream.
+        """
         payloads: list[bytes] = []
         self._take(b"".join(self._line), payloads)
         self._take(b"", payloads)
@@ -80,6 +83,7 @@ class SseParser:
         return payloads
 
     def _take(self, line: bytes, payloads: list[bytes]) -> None:
+        """Process one line. A blank line ends the event and appends its payload to ``payloads``."""
         if self._at_start:
             self._at_start = False
             line = line.removeprefix(codecs.BOM_UTF8)
