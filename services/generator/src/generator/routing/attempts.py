@@ -132,9 +132,10 @@ class Attempts:
         return self._rng.uniform(longest / 2, longest) + (requested or 0.0)
 
     def _final_error(self) -> CausewayError:
-        """Return the error of the failed request.
+        """Return the error that the client of the failed request gets.
 
-        It is a status 429 of a server, else the last failure, else the reason why no deployment admits it.
+        It is a server's error with status 429, else the last failure, else the reason why no deployment admits the
+        request.
         """
         overloaded = [error for error in self._errors.values() if _is_too_many(error)]
         if overloaded:

@@ -14,10 +14,10 @@ _NEWEST = 0.2
 
 
 class ConcurrencyLimiter:
-    """Admits a limited number of concurrent callers; a bounded queue keeps further callers in order of arrival.
+    """Gives slots to a limited number of concurrent callers; further callers wait in a bounded FIFO queue.
 
     Args:
-        most: The maximum number of concurrent callers.
+        most: The number of slots.
         queue: The maximum number of waiting callers.
         clock: Returns monotonic seconds.
 
@@ -51,16 +51,16 @@ class ConcurrencyLimiter:
         return float(max(1, math.ceil(self._wait())))
 
     def _wait(self) -> float:
-        """Return the expected wait of a new caller in seconds, from the typical duration of a call."""
+        """Estimate the wait of a new caller in seconds, from the typical duration of a call."""
         return 0.0 if self.free else (self.waiting + 1) * self._typical / self._most
 
     @contextlib.asynccontextmanager
     async def acquire(self, deadline: Deadline) -> AsyncIterator[None]:
-        """Hold a slot during the block.
+        """Hold a slot for the duration of the ``async with`` block.
 
         Raises:
-            RateLimited: Immediately, if the queue is full or the wait would exceed the deadline.
-            DeadlineExceeded: The deadline passed in the queue.
+            RateLimited: Immediately, if the queue is full or the expected wait would exceed the deadline.
+            DeadlineExceeded: The deadline passed while the caller waited in the queue.
         """
         await self._wait_for_slot(deadline)
         self.busy += 1
