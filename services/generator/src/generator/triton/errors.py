@@ -1,4 +1,4 @@
-"""Converts a Triton server's failures to errors of the platform."""
+"""Converts failures of a Triton server to Causeway's errors."""
 
 import grpc
 import msgspec
@@ -31,10 +31,11 @@ def failure(code: grpc.StatusCode | None, message: str, model: str, *, begun: bo
 
     Args:
         code: The gRPC status; None if the server sent only a message.
-        message: The server's message. The client gets messages about its request and about a failed model. The log
-            gets all messages.
+        message: The server's message. The log always contains it. The returned error contains it only if it is an
+            `InvalidRequest` or `UpstreamRejected`.
         model: The name of the model on the server.
-        begun: Whether the answer had begun. If so, the request was valid, and the failure is the server's.
+        begun: Whether the server had begun to answer. If so, the request was valid, and the server caused the
+            failure.
     """
     _log.warning(
         "the Triton server failed", model=model, code=code.name if code else "", reason=message, begun=begun
@@ -57,7 +58,7 @@ def failure(code: grpc.StatusCode | None, message: str, model: str, *, begun: bo
 
 
 def unreadable() -> Unavailable:
-    """Return the error of an invalid answer."""
+    """Return the error for an answer that cannot be decoded."""
     return Unavailable("The model server sent an answer that cannot be read.")
 
 

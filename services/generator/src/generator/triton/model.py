@@ -19,16 +19,16 @@ from generator.triton.server import TritonServer
 
 
 class TritonModel:
-    """A model on a Triton server, with one gRPC stream for each answer; the first call connects.
+    """A model on a Triton server. It connects on the first call, and opens one gRPC stream for each answer.
 
-    The server accepts one text, so a chat template combines the messages into one text. The model refuses pictures,
-    tools and several choices with an error that names the parameter. A request of the OpenAI API gets an answer in
-    the format of that API.
+    The server accepts only one text, so a chat template renders the messages as one text. The model refuses
+    pictures, tools and several choices with an error that names the parameter. A request of the OpenAI API gets an
+    answer in the format of that API.
 
     Args:
         name: The public name.
         config: The configuration of the deployment.
-        tokens: Counts tokens as the model does.
+        tokens: Counts tokens, for answers whose token counts the server does not report.
 
     Raises:
         ValueError: The chat template cannot be read.
@@ -44,7 +44,10 @@ class TritonModel:
         self._server = TritonServer(config)
 
     async def generate(self, prompt: Prompt) -> AsyncGenerator[Event, None]:
-        """Yield the answer's events, at most one TEXT event per response; see `generator.ports.Model.generate`."""
+        """Yield the answer's events, at most one TEXT event per server response.
+
+        See `generator.ports.Model.generate`.
+        """
         if isinstance(prompt, OpenAIRequest):
             request = openai_emulation.parse(prompt.body)
             writer = openai_emulation.Writer(self.name, f"chatcmpl-{uuid.uuid4().hex}", int(time.time()))
@@ -80,7 +83,7 @@ class TritonModel:
         yield Event(EventKind.USAGE, usage=usage)
 
     async def _usage(self, prompt: Conversation, answer: Answer) -> Usage:
-        """Return the server's token counts. Count the tokens here if the server does not report them."""
+        """Return the server's token counts. Count with `tokens` what the server does not report."""
         if answer.prompt_tokens is not None and answer.answer_tokens is not None:
             return Usage(answer.prompt_tokens, answer.answer_tokens, exact=True)
         prompt_tokens, answer_tokens = await asyncio.to_thread(
@@ -98,13 +101,13 @@ class TritonModel:
         return self.tokens.count_messages(prompt.messages)
 
     async def context_window(self) -> int:
-        """Return the configured window, else the window in the server's model configuration; 0 if unknown."""
+        """Return the configured context window, else the one in the server's model configuration; 0 if unknown."""
         if self._config.window is not None:
             return self._config.window
         return await self._server.window()
 
     async def created(self) -> int:
-        """Return 0, because the time is unknown."""
+        """Return 0, because Triton does not report when a model was created."""
         return 0
 
     async def ready(self) -> bool:
@@ -112,5 +115,5 @@ class TritonModel:
         return await self._server.ready()
 
     async def aclose(self) -> None:
-        """Close the connection."""
+        """Close the connection to the server."""
         await self._server.aclose()
