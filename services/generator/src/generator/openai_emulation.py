@@ -89,7 +89,7 @@ def parse(body: bytes) -> Request:
 
 
 def invalid(error: ValueError | RecursionError, within: str = "") -> InvalidRequest:
-    """Return the error of an invalid document, with the path of the invalid value.
+    """Return the error for an invalid document, with the path of the invalid value.
 
     Args:
         error: The decoder's error.

@@ -89,7 +89,7 @@ class Model(Protocol):
 
 
 def too_slow(seconds: float, what: str) -> DeadlineExceeded:
-    """Return the error of a time-out of a model server.
+    """Return the error for a time-out of a model server.
 
     Args:
         seconds: The time-out.

@@ -1,4 +1,4 @@
-"""Converts a model server's failures to errors of the platform."""
+"""Converts failures of a model server to Causeway's errors."""
 
 from collections.abc import Mapping
 
@@ -12,12 +12,12 @@ MAX_ERROR_BYTES = 64 * 1024
 
 
 def ended_early(what: str) -> Unavailable:
-    """Return the error of an answer that the model server did not complete."""
+    """Return the error for an answer that the model server did not complete."""
     return Unavailable(f"The model server {what}.")
 
 
 def refused(status: int, headers: Mapping[str, str], body: bytes) -> UpstreamRejected:
-    """Return the error of a refusal; the client gets the model server's body unchanged."""
+    """Return the error for a refusal; the client gets the model server's body unchanged."""
     return UpstreamRejected(
         f"The model server refused with status {status}.",
         status=status,
@@ -27,14 +27,17 @@ def refused(status: int, headers: Mapping[str, str], body: bytes) -> UpstreamRej
 
 
 def redirected(status: int) -> Unavailable:
-    """Return the error of a redirect, which the client of model servers never follows."""
+    """Return the error for a redirect, which the client of model servers never follows."""
     return Unavailable(
         f"The model server redirects (status {status}); configure the URL that the server redirects to."
     )
 
 
 def unreachable(error: Exception, timeout: float) -> Unavailable | DeadlineExceeded:
-    """Return the error of a connection that failed before the answer; its causes show whether it was a time-out."""
+    """Return the error for a connection that failed before the answer.
+
+    The chain of causes shows whether a time-out caused the failure.
+    """
     cause: BaseException | None = error
     while cause is not None:
         if isinstance(cause, TimeoutError):
