@@ -9,11 +9,14 @@ RRF_K = 60
 
 
 def reciprocal_rank(rankings: Iterable[Sequence[Hit]], weights: Sequence[float] | None = None) -> list[Hit]:
-    """Fuse rankings by rank. A chunk's score is the sum of 1 / (60 + rank) over its rankings; ranks start at 1.
+    """Fuse rankings by rank. Ranks start at 1.
+
+    A chunk's score is the sum of weight / (60 + rank) over the rankings that have it. Chunks with score 0 are left
+    out.
 
     Args:
         rankings: The rankings, each best first.
-        weights: The weight of each ranking. None: 1.
+        weights: The weight of each ranking. None: each has weight 1.
 
     >>> by_cosine = [Hit("a", 0.9), Hit("b", 0.8)]
     >>> by_words = [Hit("b", 12.0), Hit("c", 7.0)]
@@ -31,7 +34,7 @@ def reciprocal_rank(rankings: Iterable[Sequence[Hit]], weights: Sequence[float] 
 def combined(
     dense: Sequence[Mapping[str, float]], bm25: Mapping[str, float], dense_weight: float, limit: int | None = None
 ) -> list[Hit]:
-    """Fuse by score: return the weighted mean of cosine and BM25 score, each divided by its maximum; 0 to 1.
+    """Fuse by score: the weighted mean of cosine and BM25 score, each divided by its maximum. Results are 0 to 1.
 
     Negative cosines and missing scores count as 0. Hits with score 0 are ordered by their cosines.
     This is the convex combination with theoretical minima of Bruch, Gai, Ingber 2023,
@@ -61,13 +64,15 @@ def contenders(
     bound: float,
     limit: int | None,
 ) -> list[str]:
-    """Return the chunks with an unknown BM25 score that `combined` may return when their scores are known.
+    """Return the chunks without a known BM25 score that can be among the hits of `combined`.
+
+    The caller reads the BM25 scores of these chunks before it calls `combined`.
 
     Args:
         dense: See `combined`.
         bm25: The known BM25 scores.
         dense_weight: See `combined`.
-        bound: No missing score is higher. It must not be higher than the highest known score.
+        bound: Upper bound of the missing BM25 scores. It must not exceed the highest known score.
         limit: See `combined`.
 
     >>> contenders([{"a": 0.9, "b": 0.6, "c": 0.1}], {"a": 12.0, "d": 6.0}, dense_weight=0.5, bound=6.0, limit=2)
@@ -93,7 +98,7 @@ def _sums(dense: Sequence[Mapping[str, float]], bm25: Mapping[str, float], dense
 
 
 def _shares(scores: Mapping[str, float], weight: float) -> dict[str, float]:
-    """Return the scores divided by the best score, times a weight."""
+    """Return the scores divided by the highest score, times a weight. Negative scores count as 0."""
     highest = max(scores.values(), default=0.0)
     if highest <= 0:
         return dict.fromkeys(scores, 0.0)

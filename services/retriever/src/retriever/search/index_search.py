@@ -47,9 +47,9 @@ class Request:
         return self.query.mode is Mode.HYBRID and self.options.fusion is Fusion.SCORES
 
     def remote(self, index: Index) -> RemoteSearches | None:
-        """Return the index's searches that find candidates with both scores in one call.
+        """Return the searches of a remote store that return candidates with cosines and BM25 scores in one call.
 
-        Return None if the store is in this process, or if the query does not need both scores.
+        Return None if the index's store is in this process, or if the query does not need both scores.
         """
         return index.collection.remote if self.fuses_scores and not self.query.skip_missing_scores else None
 
@@ -62,7 +62,7 @@ class IndexResults:
         revision: The revision of the index when the searches began.
         dense: The highest cosines, by chunk id.
         sparse: The highest BM25 scores, by chunk id.
-        scored: The missing scores and the chunks. None if each search was a separate call.
+        scored: The result of a search with both scores in one call. None if each search was a separate call.
     """
 
     revision: int

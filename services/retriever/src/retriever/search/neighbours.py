@@ -1,6 +1,7 @@
 """Extends passages by their neighbours: the chunks before and after them on the same page and in the same section.
 
-Neighbours belong to the same version of the document. So a caller that may see a passage may see its neighbours.
+Neighbours belong to the same version of the document. So a caller that may see a passage may also see its
+neighbours.
 """
 
 from collections.abc import Mapping, Sequence
@@ -12,7 +13,7 @@ from retriever.indexes.open_index import Index
 from retriever.ports.store import StoredChunk
 
 _MAX_READ_AHEAD = 64
-"""Number of passages whose neighbours are read concurrently."""
+"""Maximum number of passages whose neighbours are read concurrently."""
 
 
 async def extended(
@@ -20,8 +21,8 @@ async def extended(
 ) -> list[Passage]:
     """Return the ``top`` best passages, each extended by up to ``count`` chunks on either side.
 
-    Each chunk is part of one passage only, the best one that includes it. A passage whose chunk is part of a better
-    passage is left out, and the next passage replaces it.
+    Each chunk is part of one returned passage only: the best one that includes it. If a better passage already
+    includes the chunk of a passage, this passage is left out, and the next one replaces it.
 
     Args:
         passages: Best first.

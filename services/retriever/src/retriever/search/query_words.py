@@ -10,14 +10,14 @@ from retriever.ports.term_encoder import TermEncoder
 
 
 class QueryWords:
-    """Makes the sparse vectors of queries.
+    """Computes the sparse vectors of queries.
 
     A query is too short to detect its language reliably. So it is analysed in the index's language. If an index has
     several languages of the Latin script, the language is detected among these. If several languages are likely,
     the terms of all likely languages are used.
 
     Args:
-        encoder: Makes the sparse vectors.
+        encoder: Computes the sparse vectors.
         detector: Detects languages.
     """
 
