@@ -36,7 +36,7 @@ class Comparison:
         self._seconds = seconds
 
     async def run(self) -> None:
-        """Avoid nodes that have no index if another node has one.
+        """Avoid nodes that store no index although another node stores one.
 
         Raises:
             DeadlineExceeded, Unavailable: Half of the nodes or more do not respond, or refuse the API key.

@@ -111,7 +111,7 @@ class Connection:
         return cls(nodes, seconds, try_seconds, certificates)
 
     async def check(self) -> None:
-        """Check the versions and the API key. Avoid nodes that have no index if another node has one.
+        """Check the versions and the API key. Avoid nodes that store no index although another node stores one.
 
         Raises:
             DeadlineExceeded, Unavailable: Half of the nodes or more do not respond or refuse the API key, or a
@@ -127,9 +127,9 @@ class Connection:
             self._certificates.start()
 
     async def compare(self) -> None:
-        """Avoid nodes of a cluster that have no index if another node has one.
+        """Avoid nodes of a cluster that store no index although another node stores one.
 
-        A node can lose its disk and restart between two calls, so that no call fails.
+        Failed calls do not reveal every such node: a node can lose its disk and restart between two calls.
         """
         if self.is_cluster:
             with contextlib.suppress(DeadlineExceeded, Unavailable):
@@ -139,7 +139,7 @@ class Connection:
         """Return the result of a read method of the client. If a node fails, call the next node.
 
         Raises:
-            Missing: The collection does not exist. In a cluster, two nodes must report this.
+            Missing: The collection does not exist. In a cluster, two nodes or the last one tried report this.
             DeadlineExceeded: The call took too long.
             Unavailable: No node responds, or a node refuses the call.
         """
@@ -170,9 +170,10 @@ class Connection:
             raise failure.error from failure
 
     async def read_each(self, function: Callable[[Read], Awaitable[T]]) -> list[T]:
-        """Return the result of a coroutine function for each node that responds; more than half must respond.
+        """Call a coroutine function for the nodes, and return the results of those that respond.
 
-        Nodes that do not respond are left out, because a read of more than half of the copies sees every write.
+        More than half of the nodes must respond. The results of the others are not needed, because a read of more
+        than half of the copies sees every write.
 
         Args:
             function: The function. It receives a `Read` of one node.
@@ -213,7 +214,7 @@ class Connection:
         raise failure.error if isinstance(failure, Transient) else failure
 
     def prefer_another(self) -> None:
-        """Prefer another node, because the preferred node is slow, or its copy may be old."""
+        """Prefer the next node, because the preferred node is slow, or its copy may be old."""
         self._nodes.append(self._nodes.pop(0))
 
     @property
@@ -255,7 +256,7 @@ class Connection:
                 following = self._next(tried)
             except Transient as failure:
                 if failure.is_response and options.get("consistency") is CONSISTENCY:
-                    # The node may have no connection to the others. Then it does not detect that its copy is old.
+                    # The node may have no connection to the others. Then it cannot detect that its copy is old.
                     node.failed("it does not reach enough copies")
                 repeats_here = is_write and failure.is_response and tried.count(node) == 1
                 following = node if repeats_here else self._next(tried)
@@ -273,7 +274,7 @@ class Connection:
         return left[0] if left else None
 
     def _order(self) -> list[Node]:
-        """Return the nodes, avoided ones last."""
+        """Return the nodes in the order in which to try them: the avoided ones last."""
         return sorted(self._nodes, key=lambda node: node.is_avoided)
 
 

@@ -51,18 +51,18 @@ class Points:
             return await self._location.copies.payloads_of_any(filter_, fields)
 
     async def whole(self, filter_: models.Filter, size: int) -> AsyncIterator[list[models.Record]]:
-        """Yield all points that match a filter, with their vectors, in pages."""
+        """Yield all points that match a filter, with their vectors, in pages of ``size`` points."""
         with self.translated_errors():
             async for points in self._location.copies.all(filter_, fields=True, with_vectors=True, size=size):
                 yield points
 
     async def retrieve(self, ids: Sequence[str], fields: list[str]) -> list[models.Record]:
-        """Return points by id, without those that do not exist."""
+        """Return the points with the ids, except those that do not exist."""
         with self.translated_errors():
             return list((await self._location.copies.retrieve(ids, fields)).values())
 
     async def retrieve_any(self, ids: Sequence[str], fields: list[str]) -> list[models.Record]:
-        """Return points by id, each from any copy that has it."""
+        """Return the points with the ids, each from any copy that has it."""
         with self.translated_errors():
             return list((await self._location.copies.retrieve_any(ids, fields)).values())
 
@@ -136,7 +136,7 @@ class Points:
 
     @contextlib.contextmanager
     def translated_errors(self) -> Iterator[None]:
-        """Translate the error about a missing collection.
+        """Raise `removal_error` if the collection is missing, instead of `Missing`.
 
         Raises:
             Replaced, NotFound: The collection was replaced or removed.

@@ -42,7 +42,7 @@ def chunk_points(document: Document, points: Iterable[ChunkPoint]) -> list[model
     result = []
     for point in points:
         vector: dict[str, Any] = {DENSE: list(point.chunk.vector)}
-        if point.terms.indices:  # without a sparse vector, the IDF does not count the chunk
+        if point.terms.indices:  # the IDF must not count chunks without terms
             indices, weights = list(point.terms.indices), list(point.terms.weights)
             vector[SPARSE] = models.SparseVector(indices=indices, values=weights)
         # The generation is text, because integers of the server have 63 bits.

@@ -32,7 +32,7 @@ _log = structlog.get_logger(__name__)
 _REMOVED = 20_000
 """Maximum number of points of one incarnation to remove in a run."""
 _CHECKED_A_RUN = 8
-"""Number of unshared collections to check for abandoned marks in a run."""
+"""Maximum number of unshared collections to check for abandoned marks in a run."""
 
 
 class Swept(NamedTuple):

@@ -26,7 +26,7 @@ _MOST_SUSPECTS = 100
 _DIFFERENCE_SECONDS = 5.0  # a larger difference of clocks is logged
 _SILENT_SECONDS = 60.0  # minimum time between two such log lines
 _CHECKED_TOGETHER = 20
-"""Number of suspected documents that are checked together."""
+"""Maximum number of suspected documents that are checked together."""
 
 
 class Unsettled:
