@@ -1,9 +1,10 @@
 """The payloads of points in Qdrant, both embedded and on a server.
 
 There are three kinds of points: ``chunk`` (vectors ``dense`` and ``bm25``), ``document`` (a record, no vector) and
-``mark`` (no vector). Conditions use two payload fields. ``facts`` has each field and value as one keyword
-(``kind:chunk``, ``reader:*``, ``metadata.year:2024``). ``numbers`` has each numeric field as an object with ``key``
-and ``value``, for conditions on ranges. So a few payload indexes serve all metadata keys.
+``mark`` (no vector). Filter conditions test two payload fields. ``facts`` is a list of keywords. Each keyword (a
+fact) consists of a field's name and its value: ``kind:chunk``, ``reader:*``, ``metadata.year:2024``. ``numbers``
+has an object with ``key`` and ``value`` for each numeric field, for range conditions. With this layout, a few
+payload indexes serve all metadata keys.
 """
 
 import hashlib
@@ -29,13 +30,15 @@ NUMBERS = "numbers"
 STORED_CHUNK_FIELDS = ["document_id", "number", "page", "headings", "text", "overlap", "separator"]
 
 _LONGEST_FACT = 128
+"""Maximum length of a fact in characters. Of a longer fact, the SHA-256 digest is stored."""
+
 _record = msgspec.json.Decoder(Document)
 
 Payload = dict[str, Any]
 
 
 class ChunkPayloads:
-    """Makes the payloads of a document's chunks."""
+    """Builds the payloads of a document's chunks."""
 
     def __init__(self, document: Document) -> None:
         fields = fields_of(document)
@@ -61,7 +64,7 @@ class ChunkPayloads:
 
 
 def of_record(document: Document) -> Payload:
-    """Return the payload of a record of the catalogue."""
+    """Return the payload of a document's record in the catalogue."""
     fields = fields_of(document)
     return {
         "document_id": document.document_id,
@@ -77,14 +80,14 @@ def of_mark(document_id: str) -> Payload:
 
 
 def record(payload: Payload) -> Document:
-    """Return the record in a payload."""
+    """Decode the record in a payload."""
     return _record.decode(payload["record"])
 
 
 def stored_chunk(
     id_: str, payload: Payload, generation: int | None = None, analysis_language: str | None = None
 ) -> StoredChunk:
-    """Return the chunk in a payload."""
+    """Return the chunk in a payload. `StoredChunk` describes the generation and the language."""
     return StoredChunk(
         id_,
         payload["document_id"],
@@ -104,7 +107,7 @@ def stored_chunk(
 
 
 def kind(name: str) -> str:
-    """Return the fact that a point is of a kind."""
+    """Return the fact that a point has a kind."""
     return f"kind:{name}"
 
 
@@ -138,7 +141,7 @@ def _keyword(text: str) -> str:
 
 
 def _is_huge(value: Scalar) -> bool:
-    # msgspec encodes integers of up to 64 bits.
+    # msgspec cannot encode integers of more than 64 bits.
     return isinstance(value, int) and value.bit_length() > 63
 
 
@@ -153,5 +156,5 @@ def _numbers(fields: Iterable[Field]) -> list[Payload]:
 def _float(value: float) -> float:
     try:
         return float(value)
-    except OverflowError:  # too large for a float: the nearest one, so that ranges still match
+    except OverflowError:  # use the nearest float, so that range conditions still match
         return sys.float_info.max if value > 0 else -sys.float_info.max

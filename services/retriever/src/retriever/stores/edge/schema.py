@@ -1,4 +1,4 @@
-"""The points (`stores.payload`) and filters in the types of the Edge engine."""
+"""Converts points (`stores.payload`) and filters to the types of the Qdrant Edge engine."""
 
 import uuid
 from collections.abc import Collection, Iterable, Mapping, Sequence
@@ -24,9 +24,9 @@ def config(dimension: int, storage: VectorStorage, exact_up_to: int | None = Non
     Args:
         dimension: Length of the dense vectors.
         storage: The storage of the dense vectors.
-        exact_up_to: Only for builds: the maximum number of chunks without a graph (HNSW). With more chunks, the
-            engine builds a graph and quantizes the vectors. None: new chunks keep full vectors, and quantized
-            vectors remain quantized.
+        exact_up_to: The maximum number of chunks that are searched without a graph (HNSW). With more chunks, the
+            engine builds a graph and quantizes the vectors. None, to open a shard: new chunks keep full vectors,
+            and quantized vectors remain quantized.
     """
     dense = edge.EdgeVectorParams(
         dimension,
@@ -85,7 +85,7 @@ def chunk_points(document: Document, points: Iterable[ChunkPoint]) -> list[edge.
     result = []
     for point in points:
         vectors: dict[str, Any] = {DENSE: list(point.chunk.vector)}
-        if point.terms.indices:  # without a sparse vector, the IDF does not count the chunk
+        if point.terms.indices:  # the IDF must not count chunks without terms
             vectors[SPARSE] = edge.SparseVector(list(point.terms.indices), list(point.terms.weights))
         result.append(edge.Point(point.id, vectors, payloads.of(point.chunk)))
     return result
@@ -144,14 +144,14 @@ def scope_filter(
     ids: Sequence[str] | None = None,
     unsettled: Mapping[str, int | None] | None = None,
 ) -> edge.Filter:
-    """Return the filter for a scope. Searches need no kind, because only chunks have vectors.
+    """Return the filter for the points in a scope.
 
     Args:
         scope: The scope.
-        kind: The kind of the points.
+        kind: The kind of the points. Searches need none, because only chunks have vectors.
         ids: Limits the filter to these points.
-        unsettled: The ids of the marked documents, each with the generation whose chunks are visible. None instead
-            of a generation: no chunk is visible.
+        unsettled: The generation whose chunks are visible, by the ids of the marked documents. If it is None, no
+            chunk of the document is visible.
     """
     must: list[edge.ConditionType] = []
     if kind is not None:
@@ -183,7 +183,7 @@ def _hidden_chunks(unsettled: Mapping[str, int | None]) -> edge.Filter:
 
 
 def chunks_of(document_id: str, keep: int | None) -> edge.Filter:
-    """Return the filter for a document's chunks of all generations except one."""
+    """Return the filter for a document's chunks of all generations except ``keep``. None: without exception."""
     must: list[edge.ConditionType] = [_any([payload.kind(CHUNK)]), _any([payload.fact("document_id", document_id)])]
     must_not = None if keep is None else [_any([payload.version(Version(document_id, keep))])]
     return edge.Filter(must=must, must_not=must_not)
@@ -195,7 +195,7 @@ def version_of(version: Version) -> edge.Filter:
 
 
 def chunk_range(version: Version, first: int, count: int) -> edge.Filter:
-    """Return the filter for some chunks of one version, by their numbers."""
+    """Return the filter for ``count`` chunks of one version, from the number ``first``."""
     numbers = edge.FieldCondition("number", range=edge.RangeFloat(gte=first, lt=first + count))
     return edge.Filter(must=[_any([payload.version(version)]), numbers])
 

@@ -42,7 +42,7 @@ EXACT_UP_TO = 20_000
 """Maximum number of chunks that a search compares one by one. This takes 2 ms. A graph is faster but not exact."""
 _BUILDING = ".building"
 _CLOSED_AT_ONCE = 8
-"""Number of indexes that are closed concurrently, because closing mostly waits for the disk."""
+"""Maximum number of indexes that are closed concurrently, because closing mostly waits for the disk."""
 _TIMES_A_SNAPSHOT = 3
 """Maximum ratio of a shard's disk space to the size of its snapshot."""
 
