@@ -5,12 +5,12 @@ from dataclasses import dataclass
 
 Scalar = str | int | float | bool
 Field = tuple[str, Scalar]
-"""A name and a value. A list has one pair for each item."""
+"""A name and a value. A field with a list yields one pair for each item."""
 
 
 @dataclass(frozen=True, slots=True)
 class MatchAny:
-    """Holds if the field, or an item of a list, equals one of the values.
+    """Holds if the field, or an item of it if it is a list, equals one of the values.
 
     Numbers are compared by value: 1 equals 1.0. But true, 1 and "1" differ.
     """
@@ -21,7 +21,7 @@ class MatchAny:
 
 @dataclass(frozen=True, slots=True)
 class Range:
-    """Holds if the field, or an item of a list, is a number within the given bounds."""
+    """Holds if the field, or an item of it if it is a list, is a number within the given bounds."""
 
     field: str
     gt: float | None = None
@@ -56,12 +56,15 @@ METADATA_PREFIX = "metadata."
 
 
 def is_field(name: str) -> bool:
-    """Return whether a condition may test the field: a plain one, or ``metadata.<key>`` with dots for nesting."""
+    """Return whether a condition may test the field: one of `PLAIN_FIELDS`, or ``metadata.<key>``.
+
+    Dots in the key separate the keys of nested objects.
+    """
     return name in PLAIN_FIELDS or (name.startswith(METADATA_PREFIX) and name != METADATA_PREFIX)
 
 
 def holds(condition: Condition, fields: Sequence[Field]) -> bool:
-    """Return whether fields meet a condition. Stores whose engine cannot evaluate conditions call it."""
+    """Return whether the fields meet the condition, for stores whose engine cannot evaluate conditions."""
     match condition:
         case Filter():
             return (

@@ -2,8 +2,8 @@
 
 A chunk is part of an index if the catalogue's record of its document names the chunk's generation.
 While chunks are written or removed, the document has a mark in the store. For a marked document, searches ignore
-the chunks that its record does not name. `Index.settle` removes these chunks and then the mark. It runs at the end
-of every upsert and deletion, successful or not, and for each mark that a crash has left.
+the chunks of generations that its record does not name. `Index.settle` removes these chunks and then the mark. It
+runs at the end of every upsert and deletion, successful or not, and for each mark that a crash has left behind.
 """
 
 import asyncio
@@ -36,7 +36,7 @@ class Index:
 
     Attributes:
         collection: The collection that stores it.
-        published: Whether readers can see the index: after `Indexes.create` or its first commit.
+        published: Whether readers can see the index. `Indexes.create` and the first commit publish it.
         writers: Number of running upserts.
         lock: Commits hold it shared. The replacement of the collection holds it exclusively.
     """
@@ -60,15 +60,15 @@ class Index:
 
     @property
     def revision(self) -> int:
-        """A number that changes whenever a version of a document becomes visible."""
+        """A number that changes when searches may see other versions of documents."""
         return self.collection.revision
 
     async def languages(self) -> Mapping[str, int]:
-        """Return the number of documents in each language of text search.
+        """Return the number of documents for each language of text search.
 
-        The counts of a local store are at most a few seconds old; a search counts again only after a change. The
-        counts of a remote store can be a minute old. If they are older than a few seconds, a search uses them and
-        starts a recount in the background.
+        For a local store, the counts are at most a few seconds old. The method counts again only after the
+        collection has changed. For a remote store, the counts can be a minute old. If they are older than a few
+        seconds, the method returns them and starts a recount in the background.
         """
         now = asyncio.get_running_loop().time()
         if self.collection.remote is None:
@@ -135,7 +135,7 @@ class Index:
         await self.collection.unmark(document_id)
 
     async def settle_abandoned(self) -> list[str]:
-        """Settle the documents that a terminated process has left marked. Return their ids."""
+        """Settle the documents whose marks a terminated process has left behind. Return their ids."""
         settled = []
         for document_id in await self.collection.abandoned():
             with contextlib.suppress(Unavailable):  # another process settles it

@@ -106,7 +106,7 @@ class Conversion(Protocol):
 
 
 class Reembedding:
-    """Makes new vectors and terms.
+    """Computes new vectors and terms.
 
     Args:
         source: The collection to read.

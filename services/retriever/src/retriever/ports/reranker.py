@@ -32,11 +32,15 @@ class Reranker(Protocol):
     """Rates texts."""
 
     async def rate(self, query: str, texts: Sequence[str]) -> list[Rating]:
-        """Return a rating for each text, in the order of the texts. Pass at least one text, none blank.
+        """Return a rating for each text, in the order of the texts.
+
+        Args:
+            query: The query.
+            texts: At least one text; none is blank.
 
         Raises:
             Unavailable, DeadlineExceeded, RateLimited: The server does not respond, or has no capacity.
-            Unranked: The response is invalid.
+            Unranked: The server returned an error or an invalid response.
         """
         ...
 
