@@ -10,36 +10,39 @@ from nats.js.errors import APIError, NotFoundError
 from servicekit.errors import Unavailable
 
 MEMORY_BYTES = 64 * 1024 * 1024
-"""Size limit of the bucket of stored sessions; a full bucket drops the oldest."""
+"""Size limit in bytes of the bucket of stored sessions. A full bucket drops its oldest sessions."""
 
 RESPONSE_BYTES = 256 * 1024 * 1024
-"""Size limit of the bucket of stored responses and conversations; a full bucket drops the oldest."""
+"""Size limit in bytes of the bucket of stored responses and conversations. A full bucket drops the oldest."""
 
 RESPONSE_LOG_BYTES = 256 * 1024 * 1024
-"""Size limit of the stream of the events of stored responses; a full stream drops the oldest."""
+"""Size limit in bytes of the stream with the events of stored responses. A full stream drops its oldest events."""
 
 RESPONSE_JOB_BYTES = 64 * 1024 * 1024
-"""Size limit of the queue of requests for background responses; a full queue refuses further requests."""
+"""Size limit in bytes of the queue of requests for background responses. A full queue refuses further requests."""
 
 STREAM_BYTES = 1024 * 1024 * 1024
-"""Default size limit of a stream."""
+"""Default size limit of a stream in bytes."""
 STREAM_SETTING = "CAUSEWAY_NATS_STREAM_BYTES"
-"""The setting that changes the default."""
+"""The environment variable that changes the default."""
 _STORAGE_EXCEEDED = 10047
 _FULL = (10002, 10023, _STORAGE_EXCEEDED)
-"""Error codes for no space: in the account, in the server, on the disk (server/errors.json of nats-server)."""
+"""NATS' error codes for an exhausted account, an exhausted server and a full store (see ``server/errors.json`` of
+nats-server)."""
 _NOT_STORED = 10077
-"""Error code of a message that the server did not store, for any reason."""
+"""NATS' error code for a message that the server did not store; only its description contains the reason."""
 
 
 @contextlib.contextmanager
 def space_reserved(name: str, size: int, setting: str = STREAM_SETTING) -> Iterator[None]:
-    """Raise `Unavailable` if the server does not have the space that a new or changed stream reserves.
+    """Convert NATS' error for insufficient storage to `Unavailable`, in a block that creates or updates a stream.
+
+    NATS reserves the whole size limit of a stream when it creates or updates the stream.
 
     Args:
-        name: The name of the stream that is created or updated.
+        name: The name of the stream.
         size: Its size limit in bytes.
-        setting: The variable with the size limit, for the error message.
+        setting: The environment variable that sets the size limit, for the error message.
 
     Raises:
         Unavailable: The server does not have enough space.
@@ -60,8 +63,8 @@ async def ensure_stream(jetstream: JetStreamContext, config: StreamConfig, setti
 
     Args:
         jetstream: The JetStream context.
-        config: The configuration; an existing stream is unchanged.
-        setting: The variable with the size limit, for the error message.
+        config: The configuration of a new stream. An existing stream keeps its own configuration.
+        setting: The environment variable that sets the size limit, for the error message.
 
     Raises:
         Unavailable: The server does not have enough space.

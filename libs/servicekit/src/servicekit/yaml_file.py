@@ -1,4 +1,4 @@
-"""Configuration files in YAML, checked by a pydantic model. Errors name the file, the line and the key."""
+"""Reads YAML configuration files and validates them with pydantic. Errors name the file, the line and the key."""
 
 import contextlib
 import re
@@ -21,10 +21,10 @@ class BadFile(ValueError):
 
 @contextlib.contextmanager
 def of_setting(setting: str) -> Iterator[None]:
-    """Add the name of a setting to the errors of its file.
+    """Prefix errors from the block, which reads a setting's file, with the name of the environment variable.
 
     Args:
-        setting: Its name in the service's settings, for example ``prices_file``.
+        setting: The field of the settings that contains the path, for example ``prices_file``.
 
     Raises:
         InvalidRequest: The file cannot be read, or is invalid; the message names the variable, file, line and key.
@@ -37,7 +37,10 @@ def of_setting(setting: str) -> Iterator[None]:
 
 
 class _Loader(yaml.SafeLoader):
-    """Reads plain scalars according to YAML 1.2: ``no``, ``on`` and dates are text. A date is often a version."""
+    """Resolves plain scalars like YAML 1.2: ``no``, ``on`` and dates are text.
+
+    Dates stay text because they are often names of versions.
+    """
 
     yaml_implicit_resolvers: Any = {}  # noqa: RUF012  # an attribute of the base class
 
@@ -64,7 +67,7 @@ class Document:
         name: The name of the file in messages, for example its path.
 
     Raises:
-        BadFile: The file is not YAML, or has a duplicate key.
+        BadFile: The file is not valid YAML, has a duplicate key, or is nested too deeply.
     """
 
     def __init__(self, raw: bytes, name: str) -> None:
@@ -89,14 +92,14 @@ class Document:
             raise BadFile(f"{name}: this is nested too deeply") from None
 
     def validated(self, schema: type[M], context: Mapping[str, Any] | None = None) -> M:
-        """Return the content as a model.
+        """Validate the content and return it as an instance of the model.
 
         Args:
-            schema: The model.
-            context: The context of the model's validators.
+            schema: The class of the model.
+            context: The validation context that pydantic passes to the validators.
 
         Raises:
-            BadFile: The content does not match; the message has up to ten problems.
+            BadFile: The content does not match; the message lists at most ten problems.
         """
         try:
             return schema.model_validate(self._value, context=dict(context or {}))
@@ -108,7 +111,7 @@ class Document:
         raise BadFile("; ".join(messages[:_MAX_PROBLEMS]) + (f"; and {more} more" if more > 0 else ""))
 
     def wrong(self, key: Key, message: str) -> BadFile:
-        """Return the error for a key."""
+        """Return an error that names the line and the path of a key, for the caller to raise."""
         return BadFile(f"{self._place(key, '')}: {message}")
 
     def check_names(self, key: str, names: Sequence[str], default: str, *, what: str) -> None:
@@ -117,7 +120,7 @@ class Document:
         Args:
             key: The key of the list.
             names: The names of its entries, in order.
-            default: The file's ``default``, or empty.
+            default: The value of the file's key ``default``; empty if there is no default.
             what: A noun for an entry, for messages.
 
         Raises:
@@ -131,7 +134,10 @@ class Document:
             raise self.wrong(("default",), f"there is no {what} '{default}'; use one of: {known}")
 
     def _place(self, key: Key, kind: str) -> str:
-        """Return the file, line and path of a key without parts that only pydantic adds."""
+        """Return the file, line and path of a key.
+
+        Pydantic adds parts to a location that are not in the file, for example the tag of a union. Skip them.
+        """
         node, line, path = self._root, 1, ""
         for at, part in enumerate(key):
             found = _below(node, part)
@@ -156,7 +162,7 @@ def _below(node: yaml.Node | None, part: str | int) -> tuple[int, yaml.Node] | N
 
 
 def _duplicate_keys(node: yaml.Node | None, path: Key) -> Iterator[Key]:
-    """Yield keys that occur twice in a mapping. The library would silently use the last value."""
+    """Yield the path of each duplicate key. PyYAML itself would silently use the last value."""
     if isinstance(node, yaml.MappingNode):
         seen = set()
         for key, value in node.value:
@@ -171,7 +177,7 @@ def _duplicate_keys(node: yaml.Node | None, path: Key) -> Iterator[Key]:
 
 
 def _without_quote(error: yaml.MarkedYAMLError) -> str:
-    """Return the problem without the library's quote of the line, which may contain secrets."""
+    """Return the problem without PyYAML's excerpt from the file, which may contain secrets."""
     if isinstance(error, yaml.composer.ComposerError | yaml.constructor.ConstructorError):
         return "unknown alias or tag; a text that begins with * or ! needs quotes"
     return error.problem or error.context or "it cannot be read"
