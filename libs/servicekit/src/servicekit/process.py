@@ -1,4 +1,4 @@
-"""The common part of every service process: settings, logs, event loop and signals."""
+"""Runs a service process: reads the settings, configures logs and traces, and handles signals."""
 
 import argparse
 import asyncio
@@ -25,16 +25,18 @@ S = TypeVar("S", bound=ServiceSettings)
 _log = structlog.get_logger(__name__)
 
 EXIT_CONFIGURATION = 78
-"""``EX_CONFIG`` of sysexits.h: a restart does not help."""
+"""Exit code for an invalid configuration, which a restart cannot mend (``EX_CONFIG`` of sysexits.h)."""
 
 
 _COLLECT_AFTER = 50_000
-"""Number of new objects that trigger a garbage collection. With the default of 700, the collector runs many times a
-second under load and uses 8 % of a gateway's time."""
+"""Number of new objects after which Python collects garbage. With the default of 700, the collector runs many times
+a second under load and uses 8 % of a gateway's time."""
 
 _EXIT_SECONDS = 3.0
-"""Seconds that a stopped service waits for its threads. The resolution of an unknown host name can block a thread
-for up to a minute, and each attempt to connect may have started such a thread. No data is lost."""
+"""Seconds that a stopped service waits for its threads before the process exits without them.
+
+The resolution of an unknown host name can block a thread for up to a minute, and each attempt to connect may have
+started such a thread. An exit during the resolution loses no data."""
 
 
 def run(
@@ -49,9 +51,9 @@ def run(
 
     Args:
         service: The name of the service in logs and traces.
-        settings_type: The settings, which only this function reads from the environment.
+        settings_type: The class of the settings. Only this function reads them from the environment.
         serve: Runs the service until the event is set.
-        arguments: The command line without the program; None: the command line of the process.
+        arguments: The command-line arguments; None: those of the process (``sys.argv[1:]``).
         own_metrics: Whether the service installs and serves its metrics itself.
 
     Returns:
@@ -81,12 +83,14 @@ def run(
         _log.warning("this variable is not a setting of any service", variable=name, similar=similar)
     provider = telemetry.configure(service, settings)
     tls.watch(settings)
-    # Objects that exist now are permanent. Only later objects need garbage collection, and less often.
+    # The objects that exist now live as long as the process. Exclude them from garbage collection, and collect less
+    # often than by default.
     gc.collect()
     gc.freeze()
     gc.set_threshold(_COLLECT_AFTER, 20, 100)
     with asyncio.Runner(loop_factory=uvloop.new_event_loop) as runner:
         code = _served(runner, settings, serve, own_metrics=own_metrics)
+        # The end of this block waits for the threads of the event loop. The timer limits this wait.
         exit_timer = threading.Timer(_EXIT_SECONDS, _exit, [code, provider])
         exit_timer.daemon = True
         exit_timer.start()
@@ -114,6 +118,7 @@ def _served(
 
 
 def _exit(code: int, provider: TracerProvider) -> None:
+    """End the process without waiting for its threads."""
     telemetry.shut_down(provider)
     sys.stdout.flush()
     sys.stderr.flush()

@@ -1,4 +1,4 @@
-"""The gRPC channel to a service. It uses the current certificate, and its methods have their server's address."""
+"""A gRPC channel that uses renewed certificates, and whose methods have the server's address as span attributes."""
 
 import asyncio
 from collections.abc import Callable, Mapping
@@ -10,17 +10,19 @@ from grpc.aio import Channel
 from servicekit.tls import Certificates, Material
 
 _MAX_CALL_SECONDS = 600.0
+"""Seconds that running calls may continue on a channel with an earlier certificate."""
 
 
 class ServiceChannel(Channel):
-    """A channel that always uses the current certificate. gRPC's own channel uses its first certificate forever.
+    """A channel whose new calls use the current certificate. gRPC's own channel always uses its first certificate.
 
-    When the certificate changes, new calls use a new channel. Running calls end on their old channel.
+    When the certificate changes, new calls use a new channel. Running calls may finish on the old channel within
+    ten minutes; then they are cancelled.
 
     Args:
-        target: The server in gRPC's notation.
-        open_channel: Opens a channel with or without a certificate.
-        certificates: Checked before each call; None: no TLS.
+        target: The address of the server as a gRPC target, for example ``dns:///retriever:50051``.
+        open_channel: Returns a new channel with the given certificate; None: without TLS.
+        certificates: Provides the current certificate, which is compared before each call; None: no TLS.
     """
 
     def __init__(
@@ -34,7 +36,7 @@ class ServiceChannel(Channel):
         self._closing: set[asyncio.Task[None]] = set()
 
     def current(self) -> Channel:
-        """Return the channel for the next call."""
+        """Return the channel for the next call. If the certificate has changed, open a new channel first."""
         if self._certificates and (material := self._certificates.current()) is not self._material:
             closing = asyncio.ensure_future(self._channel.close(_MAX_CALL_SECONDS))
             self._closing.add(closing)
@@ -85,10 +87,10 @@ class ServiceChannel(Channel):
 
 
 class ServiceMethod:
-    """A method of a service, called like gRPC's own.
+    """A method of a service. It is called like gRPC's own, for example `grpc.aio.UnaryUnaryMultiCallable`.
 
     Attributes:
-        server: The `server_attributes` of its server.
+        server: The span attributes of the server; see `server_attributes`.
     """
 
     def __init__(
@@ -107,7 +109,7 @@ class ServiceMethod:
         self._cached: tuple[Channel, Any] | None = None
 
     def __call__(self, *arguments: Any, **options: Any) -> Any:
-        """Begin a call on the current channel."""
+        """Start a call on the current channel."""
         channel = self._channel.current()
         if self._cached is None or self._cached[0] is not channel:
             self._cached = (channel, getattr(channel, self._kind)(*self._arguments, **self._options))
@@ -115,7 +117,7 @@ class ServiceMethod:
 
 
 def server_attributes(target: str) -> dict[str, str | int]:
-    """Return the span attributes of the server at a gRPC target, in OpenTelemetry's terms.
+    """Return OpenTelemetry's span attributes for the server at a gRPC target.
 
     >>> server_attributes("dns:///retriever:50051")
     {'server.address': 'retriever', 'server.port': 50051}
