@@ -20,19 +20,19 @@ _POLL = 0.5
 
 
 async def followed(library: Library, name: str, begun: dict[str, Any], err: Console) -> dict[str, Any]:
-    """Wait until a rebuild has ended; return the rebuild.
+    """Wait until a rebuild has ended, and return its final state.
 
-    On a terminal, a bar shows the progress. Elsewhere, the function prints a line after each tenth of the
-    documents.
+    On a terminal, a bar shows the progress. Otherwise the function prints a line after each tenth of the documents.
 
     Args:
-        library: The platform's contents.
-        name: The index.
-        begun: The state of the rebuild at its start.
+        library: The platform's indexes.
+        name: The name of the index.
+        begun: The rebuild as the platform returned it at the start.
         err: The console for the progress.
 
     Raises:
-        CommandError: The platform no longer shows the rebuild.
+        CommandError: The platform no longer returns the rebuild, because the index was deleted or the API key has
+            lost its access.
     """
     last, tenths = begun, 0
     with _bar(err) as bar:
@@ -55,7 +55,7 @@ async def followed(library: Library, name: str, begun: dict[str, Any], err: Cons
 
 
 def sentence(rebuild: dict[str, Any]) -> str:
-    """Return a sentence with the progress or the result of a rebuild."""
+    """Return a sentence that states the progress or the result of a rebuild."""
     done, total = f"{rebuild['documents_done']:,}", f"{rebuild['documents_total']:,}"
     model = rebuild["embedding"]
     match rebuild["state"]:

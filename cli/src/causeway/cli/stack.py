@@ -25,25 +25,25 @@ BROKER = "nats"
 GATEWAY = "gateway"
 INGEST = "ingest"
 RETRIEVER = "retriever"
-# In the order of the start. The stop has the reverse order, so that all services still run while the gateway
-# drains.
+# The services start in this order and stop in reverse order, so that all services still run while the gateway
+# finishes its requests.
 SERVICES = (RETRIEVER, "generator", "guardrails", INGEST, GATEWAY)
 
-_DRAIN_SECONDS = 8.0
-_GRACE_SECONDS = 10.0
+_DRAIN_SECONDS = 8.0  # for a service to finish its requests after SIGTERM
+_GRACE_SECONDS = 10.0  # from SIGTERM to SIGKILL
 _POLL_SECONDS = 0.2
-_REWRITE_SECONDS = 1.0
+_REWRITE_SECONDS = 1.0  # between attempts to write ``stack.json``
 _MIN_STREAM_BYTES = 1024 * 1024
-_DISK_SHARE = 8
+_DISK_SHARE = 8  # by default, the limit of a stream is at most this fraction (1/8) of the free disk space
 
 
 class Stack:
-    """Runs a broker and the five services under a supervisor.
+    """Runs the NATS server (the broker) and the five services as supervised processes.
 
     Args:
         data_dir: The directory of all stored data, the logs, and ``stack.json`` while the stack runs.
         port: The gateway's port; 0 chooses a free one.
-        auth: The authentication mode, as in the gateway's setting.
+        auth: The authentication mode, a value of ``CAUSEWAY_AUTH``.
         report: Called with a line for each exit and each restart of a process.
         echo: Called with the name of a process and a line of its output.
 
@@ -94,7 +94,7 @@ class Stack:
             os.close(self._lock)
             raise
         self._broker = Program(BROKER, broker, self._environment(BROKER))
-        # -P: a file named retriever.py in the current directory must not be imported.
+        # -P keeps the current directory out of `sys.path`. Otherwise a file retriever.py there would be imported.
         self._services = [
             Program(name, [sys.executable, "-P", "-m", name], self._environment(name)) for name in SERVICES
         ]
@@ -123,7 +123,8 @@ class Stack:
     def _environment(self, name: str) -> Mapping[str, str]:
         metrics_port = self.metrics_ports.get(name)
         targets = {f"CAUSEWAY_{each.upper()}_TARGET": f"unix:{path}" for each, path in self._sockets.items()}
-        targets = {variable: target for variable, target in targets.items() if variable in NAMES}  # ingest has none
+        # The setting CAUSEWAY_INGEST_TARGET does not exist.
+        targets = {variable: target for variable, target in targets.items() if variable in NAMES}
         return {
             "CAUSEWAY_LOG_FORMAT": "console",
             # gRPC's core logs closed connections in its own format. The services' logs already contain them.
@@ -152,11 +153,11 @@ class Stack:
         return max(_MIN_STREAM_BYTES, min(STREAM_BYTES, shutil.disk_usage(self.data_dir).free // _DISK_SHARE))
 
     def description(self) -> dict[str, object]:
-        """Return the content of ``stack.json``: the public part, and the URL of NATS with its password."""
+        """Return the content of ``stack.json``: the public part, and NATS' URL with the operator's password."""
         return {**self.public_description(), "nats_url": self.nats_url}
 
     def public_description(self) -> dict[str, object]:
-        """Return the printable part: the URL, each process's id, port or socket, and the path of ``stack.json``."""
+        """Return the part without secrets: the URL, ``stack.json``'s path, each process's id and port or socket."""
         pids = self._supervisor.pids
         return {
             "url": self.url,
@@ -170,7 +171,7 @@ class Stack:
         }
 
     async def start(self, progress: Callable[[Mapping[str, str]], None], *, within: float) -> None:
-        """Start all processes; return when the gateway and the ingest workers are ready.
+        """Start all processes, and wait until the gateway and the ingest workers are ready.
 
         Args:
             progress: Called with the state of each process after each check; ``ok`` means ready.
@@ -185,7 +186,7 @@ class Stack:
         self._write()
 
     async def start_store(self, *, within: float) -> None:
-        """Start only the broker and the retriever, which store all data; return when both are ready.
+        """Start only the broker and the retriever, which store all data, and wait until both are ready.
 
         Raises:
             CommandError: The start failed or was not complete in time.
@@ -305,7 +306,10 @@ class Stack:
 
 
 def _metrics_ports() -> dict[str, int]:
-    """Return a metrics port for each service, from the port in the environment upwards; empty without this port."""
+    """Return a metrics port for each service, in ascending order from ``CAUSEWAY_METRICS_PORT``.
+
+    Return no ports if the variable is not set or is not a number.
+    """
     first = os.environ.get("CAUSEWAY_METRICS_PORT", "")
     if not first.isdecimal():
         return {}  # the services report the invalid value

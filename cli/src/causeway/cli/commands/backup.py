@@ -1,4 +1,4 @@
-"""``causeway backup`` and ``causeway restore``: all stored data of an installation, as a folder."""
+"""``causeway backup`` and ``causeway restore``: save all data of an installation in a folder, and restore it."""
 
 import asyncio
 import os
@@ -100,7 +100,7 @@ def restore(
 async def _backup(
     folder: Path, nats_url: str | None, retriever: str | None, data_dir: Path, patience: float
 ) -> "Contents":
-    # Imported here, because other commands do not need the clients of NATS and gRPC.
+    # Imported here, because the clients of NATS and gRPC would delay the start of all other commands.
     from causeway.cli.backup.folder import Folder
     from causeway.cli.backup.installation import opened
     from causeway.cli.backup.saving import save
