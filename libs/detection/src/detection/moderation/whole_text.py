@@ -1,4 +1,4 @@
-"""Judges whole texts by the rules of a request."""
+"""Applies the rules of a request to whole texts."""
 
 import asyncio
 from collections.abc import Sequence
@@ -30,7 +30,7 @@ from detection.moderation.thread_pool import ThreadPool
 from detection.moderation.two_passes import PositionMap, first_pass_rules, in_original_text, second_pass_rules
 
 _Found = Sequence[Detection] | Exception
-"""The detections of a rule's detector in one text, or its error."""
+"""The detections of a rule's detector in one text, or the detector's error."""
 
 
 async def judge(
@@ -38,9 +38,9 @@ async def judge(
 ) -> tuple[list[Verdict], list[Failure]]:
     """Return a verdict for each text, and the failures of detectors.
 
-    If a detector failed on a text, the rule decides whether the text is blocked. Slow detectors run concurrently,
-    with one call for all texts. If replacements can form new matches, there is a second pass over the texts with
-    replacements; see `detection.moderation.two_passes`.
+    If a detector fails on a text, its rule decides whether the text is blocked. Slow detectors (`Judge`) run
+    concurrently, and each gets all texts in one call. If a replacement can form a new match with the text beside
+    it, a second pass judges the texts with these replacements; see `detection.moderation.two_passes`.
     """
     first_rules = first_pass_rules(rules)
     if not first_rules:
@@ -60,7 +60,7 @@ async def judge(
 
 
 def _combined(text: str, first: Verdict, second: Verdict, positions: PositionMap) -> Verdict:
-    """Return the verdict of both passes, with positions in the original text."""
+    """Combine the verdicts of both passes into one, with positions in the original text."""
     findings = sorted([*first.findings, *in_original_text(second.findings, positions)], key=sort_key)
     blocked = Action.BLOCK in (first.action, second.action)
     action = Action.BLOCK if blocked else strictest(findings)

@@ -1,4 +1,4 @@
-"""A rule with a slow detector, and the state of this rule for one growing text."""
+"""Applies a rule with a slow detector to one text that arrives in pieces."""
 
 import asyncio
 from collections.abc import Callable
@@ -14,20 +14,20 @@ _MAX_WINDOWS = 32  # windows in one call of the detector
 
 
 class Windowed:
-    """Passes complete windows to the detector in order, with one call at a time.
+    """Divides a growing text into windows, and passes them to a slow detector in order, with one call at a time.
 
-    Windows that arrive during a call wait, and the next call judges them together.
+    Windows that arrive during a call wait. The next call judges up to 32 of them together.
 
     Args:
         rule: The rule; its detector is a `Judge`.
-        context: The further input of the detector.
+        context: The input of the detector in addition to the text.
         limit: The maximum number of code points of a window.
-        ready: Called when `collect` has a result.
+        ready: Called when `collect` may have new results, because a call has ended or the chunker has found an end.
 
     Attributes:
         rule: The rule.
-        decided: The number of judged code points.
-        whole: Whether the detector judges whole texts.
+        decided: The number of code points from the start of the text that the detector has judged.
+        whole: Whether the detector judges the text only as a whole.
     """
 
     def __init__(self, rule: Rule, context: DetectionContext, limit: int, ready: Callable[[], None]) -> None:
@@ -47,7 +47,7 @@ class Windowed:
 
     @property
     def waiting(self) -> int:
-        """The number of code points that the chunker has not processed, or that wait for the judge.
+        """The number of code points that the chunker has not processed, or that wait for the detector.
 
         It is 0 after the last piece.
         """
@@ -66,7 +66,12 @@ class Windowed:
         return self._last and self._task is None and not self._queue and self._windows.complete
 
     def feed(self, text: str, last: bool, reply: bytes) -> None:
-        """Append a piece.
+        """Append a piece of the text, and start a call if a window is complete.
+
+        Args:
+            text: The piece.
+            last: Whether the text ends with this piece.
+            reply: The text's entry in `DetectionContext.replies`; used only with the last piece.
 
         Raises:
             DetectorFailed: A window is longer than the limit.
@@ -81,7 +86,7 @@ class Windowed:
         self._call_judge()
 
     def collect(self) -> list[Detection]:
-        """Return the new detections.
+        """Return the detections of the call if it has finished, and start the next call.
 
         Raises:
             DetectorFailed: The detector failed.
@@ -99,7 +104,7 @@ class Windowed:
         return [detection for detections in found for detection in detections]
 
     def close(self) -> None:
-        """Cancel the call of the detector."""
+        """Cancel the running call, and discard the waiting windows."""
         self._queue = []
         self._windows.close()
         if self._task is not None:

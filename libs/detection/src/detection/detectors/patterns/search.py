@@ -1,4 +1,4 @@
-"""The search for several patterns in one growing text."""
+"""Searches a text that arrives in pieces for several patterns."""
 
 import time
 from collections.abc import Sequence
@@ -8,8 +8,8 @@ from detection.detectors.patterns.matching import Limits, Matcher, boundary
 from detection.detectors.patterns.partial import SENTINEL
 from detection.domain import Detection
 
-# If the search for all patterns together would hold back more bytes, a separate search for each pattern follows,
-# because it may hold back less.
+# If the combined search would hold back more bytes than this, a separate search for each pattern follows, because
+# separate searches may hold back less.
 _MAX_PENDING_BYTES = 512
 
 
@@ -26,8 +26,8 @@ class Search:
 
     Args:
         matchers: The patterns.
-        any_pattern: The `union` of the patterns.
-        limits: The limits of the search.
+        any_pattern: The combined expression, which matches where any of the patterns matches (see `union`).
+        limits: The limits of held-back text, detections and time.
 
     Attributes:
         length: The number of code points so far.
@@ -40,7 +40,7 @@ class Search:
         self._matchers = matchers
         self._any = any_pattern
         self._limits = limits
-        self._behind = max((matcher.pattern.behind for matcher in matchers), default=1)
+        self._behind = max((matcher.pattern.behind for matcher in matchers), default=1)  # bytes before a match
         self._text = b""  # the decided text that patterns may still read, and the undecided text
         self._base = 0  # the number of bytes before `_text`
         self._origin = 0  # the number of code points before `_text`
@@ -60,7 +60,7 @@ class Search:
         return duplicate
 
     def continues_like(self, other: "Search") -> bool:
-        """Return whether both searches will find the same matches in further text."""
+        """Return whether both searches find the same matches in the same further text."""
         return self._text == other._text and self._distances() == other._distances()
 
     def _distances(self) -> tuple[int, ...]:
@@ -69,7 +69,7 @@ class Search:
         return tuple(end - max(start, self._start) for start in self._starts)
 
     def feed(self, text: str, last: bool) -> list[Detection]:
-        """Search the next piece; see `DetectorStream.feed`."""
+        """Search the next piece, and return the new certain matches; see `DetectorStream.feed`."""
         limits = self._limits
         if not last and self.length - self.decided > limits.held:
             raise limits.too_long()
@@ -121,7 +121,7 @@ def _length(text: bytes) -> int:
 
 
 def span_of(detection: Detection) -> tuple[int, int]:
-    """Return the span of a detection as a sort key."""
+    """Return the start and end of a detection in code points, as a sort key."""
     assert detection.start is not None
     assert detection.end is not None
     return detection.start, detection.end
