@@ -1,4 +1,4 @@
-"""The configuration file of remote detectors."""
+"""Parses the configuration file of remote detectors."""
 
 import ssl
 from collections.abc import Collection
@@ -12,7 +12,8 @@ from pydantic import BaseModel, ConfigDict, Field, StringConstraints, field_vali
 from servicekit.yaml_file import Document, Key
 from yarl import URL
 
-# The service does not pass on these headers: they belong to the connection, to the body or to the detector API.
+# The service does not forward these headers: they describe the connection or the body, or belong to the detector
+# API.
 # fmt: off
 _FORBIDDEN_HEADERS = frozenset((
     "host", "connection", "content-length", "content-type", "content-encoding", "transfer-encoding", "te",
@@ -32,9 +33,9 @@ class ChunkerConfig:
         name: The name in the file.
         target: The gRPC target of the server.
         chunker_id: The name of the chunker on the server; empty if the server has only one chunker.
-        seconds: The time limit for each piece of a text.
-        credentials: For TLS: the authorities' certificates, the client's certificate and its key, each PEM or None.
-            None: the connection does not use TLS.
+        seconds: The time limit for each piece of a text that the service sends.
+        credentials: For TLS, in PEM: the CA certificates, the client's certificate and its private key; each may
+            be None. None instead of the tuple: the connection does not use TLS.
         protocol: The protocol of the server.
     """
 
@@ -52,15 +53,16 @@ class RemoteConfig:
 
     Attributes:
         detector_id: The name in requests and on the detector's server.
-        kind: The kind of input, which determines the path of the requests.
+        kind: The kind of input, which determines the URL path of the requests.
         url: The base URL of the server.
         seconds: The time limit of one call, including the wait for a free slot.
-        chunking: The kind of windows.
+        chunking: The built-in chunker. With a remote chunker it is SENTENCE, because its chunks have the length
+            limit of a sentence.
         threshold: The default threshold; the detector ignores detections with a lower score.
-        concurrency: The maximum number of concurrent calls; further calls wait.
+        concurrency: The maximum number of concurrent calls to the server; further calls wait.
         tls: The TLS settings for ``https``; None: trust the system's certificate authorities.
-        headers: The names of the caller's headers that the service passes on to the server, in lower case.
-        cross_choice: Whether one call judges all choices of an answer; ``across_choices`` in the file.
+        headers: The names, in lower case, of the caller's headers that the service forwards to the server.
+        cross_choice: Whether one call judges all choices of an answer together; ``across_choices`` in the file.
         chunker: The remote chunker; None: a built-in chunker.
         description: The purpose of the detector.
     """
@@ -157,12 +159,12 @@ def parse(raw: bytes, name: str, reserved: Collection[str] = ()) -> tuple[Remote
 
     Args:
         raw: The content of the file.
-        name: The name of the file in messages.
+        name: The name of the file in error messages.
         reserved: The names of the built-in detectors, which a remote detector must not have.
 
     Raises:
-        BadFile: The file is not YAML, or has an unknown key, an invalid value, the name of a built-in detector, or
-            an unreadable certificate. The message names the line and the key.
+        BadFile: The file is not YAML, or has an unknown key, an invalid value, the name of a built-in detector or
+            chunker, or an unreadable certificate. The message names the line and the key.
     """
     document = Document(raw, name)
     file = document.validated(_File)
@@ -219,7 +221,7 @@ def parse(raw: bytes, name: str, reserved: Collection[str] = ()) -> tuple[Remote
 def _chunking(detector: _Detector, *, contents: bool) -> Chunking:
     if detector.chunker is None:
         return Chunking.SENTENCE if contents and not detector.across_choices else Chunking.WHOLE
-    # The limit of a sentence also applies to a chunk of a remote chunker.
+    # The chunks of a remote chunker have the same length limit as sentences.
     return Chunking(detector.chunker) if detector.chunker in _BUILT_IN_CHUNKERS else Chunking.SENTENCE
 
 

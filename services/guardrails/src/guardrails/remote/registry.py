@@ -1,4 +1,4 @@
-"""The registry of the current remote detectors."""
+"""Creates the remote detectors of the configuration file, and replaces them when the file changes."""
 
 from collections.abc import Collection, Sequence
 from functools import partial
@@ -14,7 +14,9 @@ from guardrails.remote.detector import OpenChunker, RemoteFactory
 
 
 class RemoteDetectors:
-    """The remote detectors of a file that may change. A detector with an unchanged entry keeps its state.
+    """The remote detectors of the configuration file.
+
+    When the file changes, a detector whose entry is unchanged keeps its state.
 
     Args:
         session: The HTTP session, which all remote detectors share.
@@ -29,11 +31,11 @@ class RemoteDetectors:
         self._factories: dict[RemoteConfig, RemoteFactory] = {}
 
     def current(self) -> Sequence[RemoteFactory]:
-        """Return the factories of the current detectors."""
+        """Return the factories of the detectors that the file lists now."""
         return tuple(self._factories.values())
 
     def load(self, path: Path) -> Reloadable[tuple[RemoteConfig, ...]]:
-        """Load the file. As a context manager, the result reloads the file when it changes.
+        """Load the file. Inside ``async with``, the returned object reloads the file when it changes.
 
         Raises:
             InvalidRequest: The file cannot be read, or is invalid.
