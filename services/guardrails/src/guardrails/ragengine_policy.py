@@ -1,7 +1,8 @@
 """The policy file for output guardrails in the format of KAITO's RAG engine.
 
-Each scanner corresponds to detectors of this service. The parser refuses an option without a counterpart, with an
-error that names the key. If it ignored the option, the policy would protect less than it states.
+Each scanner corresponds to one or more detectors of this service. The parser refuses an option that the detectors
+do not support, because the policy would otherwise protect less than it states. The error names the key. The parser
+ignores an option only if the policy becomes stricter without it, for example ``repair`` and ``truncate``.
 """
 
 import re
@@ -35,11 +36,14 @@ NO_POLICY = Policy((), "")
 
 
 DetectorRequests = list[tuple[str, dict[str, Any]]]
-"""The ids of detectors with their parameters."""
+"""The IDs of detectors, each with the detector's parameters."""
 
 
 class Scanner(BaseModel):
-    """The keys of all scanners. A key may be in camel, kebab or snake case: ``redactMode``, ``redact-mode``."""
+    """The keys that all scanners have.
+
+    A key may be in camel, kebab or snake case: ``redactMode``, ``redact-mode`` or ``redact_mode``.
+    """
 
     model_config = ConfigDict(extra="forbid")
 
@@ -87,7 +91,10 @@ class BanSubstringsScanner(Scanner):
 
 
 class SecretsScanner(Scanner):
-    """``secrets``: each mode replaces the whole secret, even ``partial`` and ``hash``."""
+    """``secrets``: a secret is a finding.
+
+    Every ``redact_mode`` replaces the whole secret, even ``partial`` and ``hash``.
+    """
 
     redact_mode: Literal["all", "partial", "hash"] = "all"
 
@@ -100,7 +107,7 @@ _SENSITIVE = {"email": "email", "phone": "phone-number", "credit_card": "credit-
 
 
 class SensitiveScanner(Scanner):
-    """``sensitive``: personal data is a finding. The kind of the data replaces it, for example ``<EMAIL>``."""
+    """``sensitive``: personal data is a finding. A placeholder replaces it, for example ``<EMAIL>``."""
 
     detectors: list[Literal["email", "phone", "credit_card", "ip_address"]] = Field(
         ["email", "phone", "credit_card", "ip_address"], min_length=1
@@ -145,7 +152,10 @@ class TokenLimitScanner(Scanner):
 
 
 class ReadingTimeScanner(Scanner):
-    """``reading_time``: a text with a longer reading time, in minutes, is blocked. ``truncate`` has no effect."""
+    """``reading_time``: a text that takes more than ``max_time`` minutes to read is a finding.
+
+    The text is blocked, because there is no span to redact. ``truncate`` has no effect.
+    """
 
     max_time: float = Field(gt=0)
     truncate: bool = False
@@ -185,11 +195,11 @@ class _File(BaseModel):
 
 
 def load(path: Path, check: Callable[[Sequence[DetectorSpec]], object]) -> Reloadable[Policy]:
-    """Load a policy file; the result reloads the file when it changes.
+    """Load a policy file. Inside ``async with``, the returned object reloads the file when it changes.
 
     Args:
         path: The file.
-        check: Builds the detectors to check them; raises `InvalidRequest` for an invalid detector.
+        check: Validates the detectors by building them; raises `InvalidRequest` for an invalid detector.
 
     Raises:
         InvalidRequest: The file cannot be read, or is invalid.
@@ -199,11 +209,11 @@ def load(path: Path, check: Callable[[Sequence[DetectorSpec]], object]) -> Reloa
 
 
 def parse(raw: bytes, name: str, check: Callable[[Sequence[DetectorSpec]], object]) -> Policy:
-    """Return the policy of a file.
+    """Return the policy that a file contains.
 
     Raises:
-        BadFile: The file is not YAML, or has an unknown scanner or key, or an invalid value. The message names the
-            line and the key.
+        BadFile: The file is not YAML, or has an unknown scanner or key, or an invalid value. The message names
+            the line and the key.
     """
     document = Document(raw, name)
     file = document.validated(_File)
