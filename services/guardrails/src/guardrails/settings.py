@@ -27,8 +27,8 @@ class Settings(GrpcServiceSettings):
     guardrails_threads: int = Field(
         2, ge=1, description="Number of threads that judge long texts, and of processes that parse texts."
     )
-    # The default is below the gateway's buffer for an answer that waits for detectors (65,536 characters per
-    # choice).
+    # The gateway buffers at most 65,536 characters of each choice while detectors judge them. The default is below
+    # this limit.
     guardrails_whole_text_limit: int = Field(
         49_152,
         ge=1,

@@ -1,4 +1,4 @@
-"""The client of the child processes that check the format of texts."""
+"""Checks the format of texts in child processes."""
 
 import sys
 from collections.abc import Sequence
@@ -16,11 +16,12 @@ COMMAND: Sequence[str] = (sys.executable, "-P", "-m", "guardrails.detectors.stru
 
 @dataclass(frozen=True, slots=True)
 class CheckLimits:
-    """Limits of the check of one text.
+    """Limits of the format checks.
 
     Attributes:
-        seconds: The maximum elapsed time. The maximum CPU time is the next greater whole number.
-        memory: The maximum memory in bytes.
+        seconds: The maximum elapsed time of one check. The maximum CPU time is the next greater whole number of
+            seconds.
+        memory: The maximum number of bytes that one check may allocate.
         processes: The maximum number of concurrent checks; further texts wait.
     """
 
@@ -33,8 +34,8 @@ class CheckProcesses:
     """Checks each text in a child process; see `ChildProcesses`.
 
     Args:
-        limits: Limits of the check of one text.
-        command: The command that starts a process.
+        limits: The limits of the checks.
+        command: The command that starts a child process.
     """
 
     def __init__(self, limits: CheckLimits, command: Sequence[str] = COMMAND) -> None:
@@ -50,7 +51,7 @@ class CheckProcesses:
             required: The minimum number of objects in the text, for ``json-within``.
 
         Raises:
-            DetectorFailed: The check exceeded its time or memory, or its process ended.
+            DetectorFailed: The check exceeded its limits, or the child process ended.
         """
         limits = self._limits
         request = Request(text, list(formats), required, int(limits.seconds) + 1, limits.memory)
