@@ -28,7 +28,7 @@ class TritonModel:
     Args:
         name: The public name.
         config: The configuration of the deployment.
-        tokens: Counts tokens, for answers whose token counts the server does not report.
+        tokens: Counts tokens as the model does.
 
     Raises:
         ValueError: The chat template cannot be read.

@@ -64,6 +64,7 @@ class TritonServer:
 
         Raises:
             InvalidRequest: The model refused the inputs.
+            RateLimited: The server is too busy to accept the request.
             UpstreamRejected: The model failed before its first response.
             Unavailable: The model failed later, or the server cannot be reached.
             DeadlineExceeded: The server did not answer in time.
@@ -147,7 +148,7 @@ class TritonServer:
         return self._connection
 
     def _failure(self, error: Exception, *, begun: bool) -> Exception:
-        """Return the platform's error for an exception of the Triton client."""
+        """Return Causeway's error for an exception of the Triton client."""
         from tritonclient.utils import InferenceServerException
 
         if isinstance(error, grpc.aio.AioRpcError):
