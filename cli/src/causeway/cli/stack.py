@@ -34,7 +34,7 @@ _GRACE_SECONDS = 10.0  # from SIGTERM to SIGKILL
 _POLL_SECONDS = 0.2
 _REWRITE_SECONDS = 1.0  # between attempts to write ``stack.json``
 _MIN_STREAM_BYTES = 1024 * 1024
-_DISK_SHARE = 8  # by default, the limit of a stream is at most this fraction (1/8) of the free disk space
+_DISK_SHARE = 8  # the default limit of a stream is at most 1/8 of the free disk space
 
 
 class Stack:

@@ -25,7 +25,7 @@ S = TypeVar("S", bound=ServiceSettings)
 _log = structlog.get_logger(__name__)
 
 EXIT_CONFIGURATION = 78
-"""Exit code for an invalid configuration, which a restart cannot mend (``EX_CONFIG`` of sysexits.h)."""
+"""Exit code for an invalid configuration, which a restart cannot fix (``EX_CONFIG`` of sysexits.h)."""
 
 
 _COLLECT_AFTER = 50_000
@@ -54,7 +54,7 @@ def run(
         settings_type: The class of the settings. Only this function reads them from the environment.
         serve: Runs the service until the event is set.
         arguments: The command-line arguments; None: those of the process (``sys.argv[1:]``).
-        own_metrics: Whether the service installs and serves its metrics itself.
+        own_metrics: Whether this function leaves the metrics to the service, which serves its own or has none.
 
     Returns:
         The exit code of the process: 0 after an orderly stop, 1 after a failure, `EXIT_CONFIGURATION` if the

@@ -39,7 +39,7 @@ def of_setting(setting: str) -> Iterator[None]:
 class _Loader(yaml.SafeLoader):
     """Resolves plain scalars like YAML 1.2: ``no``, ``on`` and dates are text.
 
-    Dates stay text because they are often names of versions.
+    Dates stay text because they often name versions, for example of an API.
     """
 
     yaml_implicit_resolvers: Any = {}  # noqa: RUF012  # an attribute of the base class
