@@ -1,4 +1,4 @@
-"""The gateway's collaborators, and the real adapters behind its ports."""
+"""Defines the gateway's collaborators, and creates the real adapters for its ports."""
 
 import contextlib
 import tempfile
@@ -63,7 +63,7 @@ from gateway.server.prices import Prices
 from gateway.server.running_calls import RunningCalls
 from gateway.settings import Settings
 
-_DETECTOR_THREADS = 2  # these construct detectors and judge long pieces of answers
+_DETECTOR_THREADS = 2  # they construct detectors and judge long pieces of answers
 
 
 @dataclass(frozen=True, slots=True)

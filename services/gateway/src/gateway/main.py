@@ -77,7 +77,7 @@ _MAX_UPLOADS = 4
 
 
 def build_app(settings: Settings, services: Services, *, draining: asyncio.Event | None = None) -> ASGIApp:
-    """Return the ASGI application; see `build`."""
+    """Return the ASGI application without the worker of background responses (see `build`)."""
     return build(settings, services, draining=draining)[0]
 
 
@@ -94,8 +94,8 @@ def build(
     Args:
         settings: The settings.
         services: The collaborators.
-        metrics: The metrics for ``/metrics``.
-        draining: Set when the gateway begins to stop.
+        metrics: The metrics for ``/metrics``. None means new metrics.
+        draining: Set when the gateway begins to stop. None means a new event that is never set.
     """
     draining = draining or asyncio.Event()
     pipeline = Pipeline(
@@ -242,7 +242,7 @@ def _profiles(settings: Settings, services: Services, served: GatewayProperties)
 
 
 async def serve(settings: Settings, stop: asyncio.Event) -> None:
-    """Serve until the event `stop` is set. Running answers can then complete within the grace period.
+    """Serve until the event ``stop`` is set. Running answers can then complete within the grace period.
 
     Raises:
         CausewayError: The address is in use, or a configuration file is invalid.

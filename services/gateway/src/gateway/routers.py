@@ -1,4 +1,4 @@
-"""Constructs the FastAPI routers, which serve all paths except the chats."""
+"""Constructs the FastAPI routers. They serve all paths except those of raw ASGI applications (`main.build`)."""
 
 import asyncio
 

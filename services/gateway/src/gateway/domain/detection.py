@@ -27,8 +27,8 @@ class InputScope(enum.Enum):
     ``LAST`` limits only the detectors that the request names. A request cannot limit the detectors of a policy.
     """
 
-    CONVERSATION = "conversation"  # of users and tools; only messages after the latest answer can block a request
-    ALL = "all"  # also the system messages
+    CONVERSATION = "conversation"  # of users and tools; only messages since the last answer can block a request
+    ALL = "all"  # all messages, including system messages
     LAST = "last"  # the last message, of any role
 
 
@@ -160,7 +160,13 @@ class Finding:
 
 @dataclass(frozen=True, slots=True)
 class Verdict:
-    """The result of all detectors for one text."""
+    """The result of all detectors for one text.
+
+    Attributes:
+        action: The strictest action of the findings, or None without a finding.
+        findings: The findings.
+        redacted_text: The text with the replacements, or empty if the action is not ``REDACT``.
+    """
 
     action: Action | None
     findings: tuple[Finding, ...]

@@ -9,7 +9,7 @@ from gateway.domain.text_documents import TextOutcome
 ENDED = ("succeeded", "unchanged", "failed", "cancelled")
 """The final states of a job."""
 _READING = 10
-"""The percentage of a file's progress for parsing. The remaining progress is for embedding and storing."""
+"""The percentage that complete parsing adds to a file's progress. Embedding and storing add the rest."""
 
 
 @dataclass(frozen=True, slots=True)
@@ -17,6 +17,11 @@ class Upload:
     """A file to add to an index.
 
     Attributes:
+        content: The bytes of the file.
+        metadata_json: The metadata from the client, a JSON object.
+        oids: Users who may see the document.
+        groups: Groups that may see the document. If ``oids`` and ``groups`` are empty, all callers of the tenant
+            may see it.
         document_id: The id of the document in the index. If it is empty, ingest derives the id from the file's
             name.
         pictures: Whether to store pictures of the document's pages, if it has pages.
@@ -37,7 +42,11 @@ class Upload:
 
 @dataclass(frozen=True, slots=True)
 class AccessChange:
-    """A new access list of a document. If both lists are empty, all callers of the tenant may see the document."""
+    """A new access list of a document.
+
+    ``oids`` are users who may see the document, and ``groups`` are groups that may see it. If both are empty, all
+    callers of the tenant may see it.
+    """
 
     index: str
     document_id: str
@@ -168,6 +177,12 @@ class Job:
     in order.
 
     Attributes:
+        state: ``queued``, ``parsing``, ``indexing``, or one of `ENDED`.
+        created_at: The time of creation, RFC 3339.
+        updated_at: The time of the last change, RFC 3339.
+        attempt: The number of attempts.
+        progress: The numbers of completed and of all units: ``pages_done``, ``pages_total``, and the same for
+            ``chunks`` and ``documents``.
         error_reason: The reason of the failure. For a queued job, the reason why the previous attempt failed.
         waiting_since: The time since which the job waits for a dependency that is not available, RFC 3339. Empty if
             the job does not wait.
@@ -205,7 +220,7 @@ class Job:
 
     @property
     def percent(self) -> int:
-        """Return the progress in percent."""
+        """Return the progress in percent. 100 means that the job has ended."""
         if self.state in ENDED:
             return 100
         if self.progress.get("documents_total"):
@@ -224,7 +239,7 @@ class Removal:
     Attributes:
         removed: Ids of the removed documents.
         not_found: Ids that the index does not contain, or that the caller may not see.
-        pictured: Ids of the removed documents that have stored pictures of pages.
+        pictured: Ids of the removed documents whose pages have stored pictures.
         originals: Names of the removed documents' originals.
     """
 

@@ -29,7 +29,7 @@ class Step:
         name: The name of the step.
         duration_ms: The duration in milliseconds.
         usage: The tokens that a model used for the step, if the `Usage` of the answer does not include them.
-        inner: The steps that the called service reports.
+        inner: The steps inside the called service, as the service reports them.
         start_ms: The start in milliseconds after the start of the answer, or None if it is not measured. A step
             that ran several times has the start of its first run.
     """

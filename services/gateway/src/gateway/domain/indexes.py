@@ -31,7 +31,7 @@ class IndexSettings:
 
 @dataclass(frozen=True, slots=True)
 class IndexSummary:
-    """An index, with the numbers of the documents and chunks that the caller may see."""
+    """An index, its settings, and the numbers of its documents and chunks that the caller may see."""
 
     name: str
     settings: IndexSettings

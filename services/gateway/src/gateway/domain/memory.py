@@ -8,7 +8,9 @@ from dataclasses import dataclass
 from gateway.domain.turn import Message
 
 MAX_MESSAGES = 100
+"""The maximum number of messages of a session."""
 MAX_CHARACTERS = 200_000
+"""The maximum number of characters of all messages of a session."""
 _NAME = re.compile("[0-9a-f]{32}")
 
 
@@ -18,7 +20,7 @@ class StoredSession:
 
     Attributes:
         messages: The messages, oldest first.
-        revision: The number of the last change.
+        revision: The number of the current revision in the store.
     """
 
     messages: tuple[Message, ...] = ()
@@ -38,8 +40,8 @@ def is_name(text: str) -> bool:
 def bounded(messages: Sequence[Message]) -> tuple[Message, ...]:
     """Return the latest messages within the limits of a session. The first returned message is a user message.
 
-    The result has no system messages, because each request contains its system messages. It has no messages with
-    pictures.
+    The result omits system messages, because each request contains them. It also omits messages that are lists of
+    parts, such as messages with pictures.
     """
     kept: list[Message] = []
     room = MAX_CHARACTERS

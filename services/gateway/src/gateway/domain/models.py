@@ -5,7 +5,15 @@ from dataclasses import dataclass
 
 @dataclass(frozen=True, slots=True)
 class Model:
-    """A model that a request can name."""
+    """A model that a request can name.
+
+    Attributes:
+        context_window: The size of the context window in tokens, or 0 if it is not known.
+        owned_by: The owner, as OpenAI's API names it.
+        created: The time of creation, in seconds since 1970.
+        ready: Whether the model can be reached now.
+        takes_pictures: Whether the model accepts pictures among the parts of a message.
+    """
 
     name: str
     context_window: int
@@ -20,8 +28,8 @@ class TokenCounts:
     """Token counts of a model, and its properties.
 
     Attributes:
-        texts: One count per text.
-        messages: The count of the conversation.
+        texts: The number of tokens of each text.
+        messages: The number of tokens of the conversation.
         context_window: The size of the context window in tokens, or 0 if it is not known.
         only_quotes: Whether the model only answers with sentences of its sources and follows no instructions. Such
             a model can generate neither a search query nor questions.

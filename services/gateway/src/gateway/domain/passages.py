@@ -5,7 +5,28 @@ from dataclasses import dataclass
 
 @dataclass(frozen=True, slots=True)
 class Passage:
-    """A passage of a document that a search found."""
+    """A passage of a document that a search found.
+
+    Attributes:
+        sourcefile: The name of the document's file.
+        sourcepage: The name for citations of the passage.
+        score: The score that determines the order. A greater score is better.
+        page: The number of the page, from 1, or 0 if the format has no pages.
+        chunk_number: The position in the document, from 0.
+        headings: The headings above the passage, the outermost first.
+        oids: Users who may see the document.
+        groups: Groups that may see the document.
+        metadata_json: The metadata from the client, a JSON object.
+        dense_score: The cosine similarity to the query, or None if it is not known.
+        sparse_score: The BM25 score, or None if it is not known.
+        reranker_score: The score of the reranker, or None if no reranker scored the passage.
+        found_by: The search that found the passage: ``both``, ``dense_only`` or ``sparse_only``.
+        sha256: The hash of the original.
+        has_pictures: Whether pictures of the document's pages are stored.
+        captions: The best sentences of the passage, if the request selects captions.
+        generation: The number that orders the versions of the document.
+        has_original: Whether the original of the document is stored.
+    """
 
     id: str
     index: str

@@ -1,4 +1,4 @@
-"""Background responses that wait for a gateway."""
+"""The type of queued background responses."""
 
 from collections.abc import Mapping
 from dataclasses import dataclass, field

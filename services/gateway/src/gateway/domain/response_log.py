@@ -1,4 +1,4 @@
-"""The log of a response: its released events, in the order in which clients receive them."""
+"""The entries of a response's log, which contain the released events in the order in which clients receive them."""
 
 from collections.abc import Iterator
 from dataclasses import dataclass
@@ -14,7 +14,7 @@ class Entry:
         writer: The name of the attempt that wrote the entry. Each attempt to answer has a different name.
         first: The number of the first event.
         data: The complete events, as clients receive them. Empty if the entry only announces a new writer.
-        last: The number of the last event, or ``first - 1`` without an event.
+        last: The number of the last event, or ``first - 1`` without events.
         ended: Whether no entry follows.
         deleted: Whether the log was deleted. This entry is then its only entry.
         position: The position in the log, which grows with each entry, or 0 before the write.

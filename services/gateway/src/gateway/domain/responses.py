@@ -29,10 +29,11 @@ class Stored:
         id: The id of the response or of the conversation.
         profile: The name of its front end.
         object: The response or the conversation, as clients read it.
-        items: The input items of the response, or the items of the conversation.
+        items: The input items of the response, or the items of the conversation, oldest first.
         chain: The ids of the responses that the response continues, oldest first.
         sources: The index and the id of each used document.
-        revision: The number of the current revision.
+        revision: The number of the revision in the store, or 0 before the first write. The comparison of objects
+            ignores it.
     """
 
     id: str
@@ -96,7 +97,7 @@ class ContinuedData:
         references: The items that the request's input references, by id.
         chain: The ids of the responses that the request continues, oldest first.
         conversation: The id of the conversation, or empty without a conversation.
-        store: Store the response.
+        store: Whether to store the response.
         name: The id of the response, or empty for a new id.
         created: The time at which the response was created, in seconds since 1970, or 0 for the current time.
     """

@@ -24,7 +24,14 @@ class TextDocument:
 
 
 class TextOutcome(enum.Enum):
-    """The result for a document that a client sent as text."""
+    """The result for a document that a client sent as text.
+
+    Attributes:
+        STORED: The document is new or has changed.
+        UNCHANGED: The index already contains the same document.
+        NOT_FOUND: The index does not contain the document, and the request only updates documents.
+        SUPERSEDED: The index contains a newer version of the document.
+    """
 
     STORED = enum.auto()
     UNCHANGED = enum.auto()
@@ -37,6 +44,8 @@ class ListedDocument:
     """A document of an index with the beginning of its text.
 
     Attributes:
+        text: The beginning of the text.
+        metadata_json: The metadata from the client, a JSON object.
         sha256: The hash of the document's text, or of its file.
         is_truncated: Whether the document has more text.
     """

@@ -1,4 +1,4 @@
-"""The turn, which is the question of a caller, and its options."""
+"""The types of a turn: a question with its conversation, its retrieval, its prompt and its other options."""
 
 import enum
 from collections.abc import Mapping
@@ -65,7 +65,7 @@ class Tuning:
     Attributes:
         fusion: The fusion of a hybrid search: ``scores`` or ``ranks``.
         dense_weight: The weight of vectors in a hybrid search, 0 to 1. Text search has the remaining weight.
-        expand: Expand the query with terms that the best passages have in common.
+        expand: Whether to expand the query with terms that the best passages have in common.
         diversity: The weight of novelty against the score, 0 to 1.
         neighbours: The number of chunks before and after a passage to return with it.
         reranker: The reranker for a request with reranking, or empty for the default reranker.
@@ -86,11 +86,12 @@ class Retrieval:
     Attributes:
         indexes: The indexes to search together. Without indexes there is no retrieval.
         top: The maximum number of passages. None derives it from the model's context window (`budget.candidates`).
-        minimum_score: Omit passages with a lower score.
+        minimum_score: Omit passages with a lower score of the search. None omits no passage.
         similarity_threshold: Omit passages with a lower cosine similarity. None omits no passage.
-        minimum_reranker_score: Omit passages with a lower score of the reranker, if a reranker runs.
-        semantic_ranker: Let a reranker order the results.
-        semantic_captions: Give the model the best sentences of the passages instead of the whole texts.
+        minimum_reranker_score: Omit passages with a lower score of the reranker, if a reranker runs. None omits no
+            passage.
+        semantic_ranker: Whether a reranker orders the results.
+        semantic_captions: Whether the model receives the best sentences of the passages instead of the whole texts.
         context_token_ratio: The share of the available tokens for passages.
         metadata: The conditions on a document's metadata. A document must meet all conditions.
         tuning: Further options of the search.
@@ -205,7 +206,7 @@ class Session:
 
     Attributes:
         name: The client's name for the conversation, or empty if the name is not text.
-        is_new: Whether the server made the name in this turn.
+        is_new: Whether the gateway generated the name in this turn.
         is_whole: Whether the request contains an answer, which shows that it contains the whole conversation.
         expects_memory: Whether clients of the dialect send only the newest message.
     """

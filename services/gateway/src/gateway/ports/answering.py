@@ -105,7 +105,12 @@ class Generator(Protocol):
         messages: Sequence[Message],
         deadline: Deadline,
     ) -> TokenCounts:
-        """Count tokens as the model counts them."""
+        """Return the numbers of tokens of texts and of a conversation, as the model counts them.
+
+        Raises:
+            NotFound: The model does not exist.
+            Unavailable: The generator or the model server is not available.
+        """
         ...
 
     def known(self, model: str) -> TokenCounts | None:
@@ -148,7 +153,9 @@ class Watch(Protocol):
     async def feed(
         self, choice: int, text: str, *, last: bool = False, reply_json: bytes = b"", beside: bool = False
     ) -> Sequence[Clearance]:
-        """Append a piece to a text and return the immediate clearances. `clearances` yields the later clearances.
+        """Append a piece to a text. Return the clearances that are known immediately.
+
+        `clearances` yields all other clearances.
 
         The call waits while the detectors have too much text to judge.
 
@@ -206,7 +213,7 @@ class Guardrails(Protocol):
         context: DetectionContext = _NONE,
         chunking: Chunking | None = None,
     ) -> AbstractAsyncContextManager[Watch]:
-        """Judge the model's texts while they grow.
+        """Return a context manager that judges the model's texts while they grow.
 
         Args:
             principal: The caller.

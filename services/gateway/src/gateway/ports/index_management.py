@@ -35,7 +35,8 @@ class Texts(Protocol):
 
         Raises:
             InvalidRequest: The name of the index is invalid.
-            Unavailable: The queue cannot be reached. The job was not accepted.
+            Unavailable: The queue cannot be reached, or is full. The job was not accepted.
+            RateLimited: Too many jobs of the tenant wait.
         """
         ...
 
@@ -43,13 +44,17 @@ class Texts(Protocol):
         """Wait for the end of a job and return it with its outcomes. At the deadline, return its current state.
 
         Raises:
-            CausewayError: The job failed.
+            Conflict: The job was cancelled.
+            CausewayError: The job failed. The class depends on the reason.
         """
         ...
 
 
 class Indexes(Protocol):
-    """Manages the indexes of a tenant. All calls raise `NotFound` if the index does not exist for the principal."""
+    """Manages the indexes of a tenant.
+
+    Each call for an existing index raises `NotFound` if the index does not exist for the principal.
+    """
 
     async def summaries(self, principal: Principal, deadline: Deadline) -> tuple[IndexSummary, ...]:
         """Return the indexes, ordered by name."""
@@ -148,6 +153,7 @@ class Indexes(Protocol):
 
         Raises:
             NotFound: The path has no snapshot.
+            Conflict: The snapshot is being written.
             PermissionDenied: The principal is not an administrator.
             InvalidRequest: The path leads out of the snapshot directory.
         """

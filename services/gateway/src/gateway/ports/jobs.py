@@ -148,6 +148,7 @@ class Jobs(Protocol):
         """Send dead letters again with unchanged job ids. Without ``job_ids``, send all of the tenant's letters.
 
         Raises:
-            RateLimited: The queue is full.
+            RateLimited: Too many jobs of the tenant wait.
+            Unavailable: The queue cannot be reached, or is full.
         """
         ...

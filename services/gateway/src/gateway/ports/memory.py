@@ -10,7 +10,7 @@ from gateway.domain.turn import Message
 
 
 class Memory(Protocol):
-    """Stores sessions: the messages of one caller with one front end, under a name that the gateway made."""
+    """Stores sessions. A session contains messages of one caller with one front end, under a generated name."""
 
     async def begin(self, principal: Principal, profile: str, name: str, deadline: Deadline) -> StoredSession:
         """Store an empty session under a new name."""

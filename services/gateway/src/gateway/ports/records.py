@@ -37,5 +37,5 @@ class Records(Protocol):
         ...
 
     async def reachable(self, tenant: str) -> bool:
-        """Return whether a tenant's new record is likely to be delivered."""
+        """Return whether a new record of the tenant can probably be delivered."""
         ...
