@@ -51,7 +51,7 @@ def context_tokens(
     Args:
         window: The model's context window.
         prompt_tokens: The tokens of the conversation without passages.
-        max_tokens: The requested limit of the answer. Conversation and answer must fit the window together.
+        max_tokens: The requested limit of the answer, or None. Conversation and answer must fit the window.
         ratio: The passages' share of the available tokens, 0.2 to 0.8.
         node_tokens: The assumed tokens of a passage.
 
@@ -90,7 +90,7 @@ def shares(window: int, fixed: int, max_tokens: int | None, ratio: float, node_t
     Args:
         window: The model's context window.
         fixed: The tokens of the question and of all messages that must be sent with the question.
-        max_tokens: The requested limit of the answer.
+        max_tokens: The requested limit of the answer. None means `ANSWER_TOKENS`.
         ratio: The passages' share of the free tokens, 0.2 to 0.8.
         node_tokens: The assumed tokens of a passage.
 

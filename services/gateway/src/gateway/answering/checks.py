@@ -66,7 +66,9 @@ class Checks:
     async def check_input(
         self, turn: Turn, timeline: Timeline, deadline: Deadline
     ) -> tuple[Turn, tuple[Detections, ...]]:
-        """Return the turn after redaction. `report_on_input` calls the detectors that only report.
+        """Return the turn after redaction, and the findings.
+
+        `report_on_input` calls the detectors that only report.
 
         The detectors judge all messages of users and tools. Only the messages after the latest answer can block the
         request, because an old message must not block a conversation permanently. A blocked old message does not
@@ -86,7 +88,7 @@ class Checks:
     async def _check_other_parts(
         self, turn: Turn, timeline: Timeline, deadline: Deadline
     ) -> tuple[Turn, tuple[Detections, ...]]:
-        """Return the turn after redaction of its parts other than the texts of its messages.
+        """Return the turn after redaction of its parts other than the texts of its messages, and the findings.
 
         Raises:
             BlockedQuestion: A detector blocks the turn.
@@ -166,7 +168,10 @@ class Checks:
     async def check_context(
         self, turn: Turn, passages: tuple[Passage, ...], timeline: Timeline, deadline: Deadline
     ) -> tuple[tuple[Passage, ...], tuple[Detections, ...]]:
-        """Return the passages that no context detector blocks, because documents can contain prompt injections."""
+        """Return the redacted passages that no context detector blocks, and the findings.
+
+        Documents can contain prompt injections.
+        """
         return await self.check_passages(turn, Direction.CONTEXT, passages, timeline, deadline)
 
     async def check_passages(
@@ -177,7 +182,7 @@ class Checks:
         timeline: Timeline,
         deadline: Deadline,
     ) -> tuple[tuple[Passage, ...], tuple[Detections, ...]]:
-        """Return the passages that no detector of the direction blocks.
+        """Return the redacted passages that no detector of the direction blocks, and the findings.
 
         The direction is `OUTPUT` if the passages are the answer.
         """
@@ -195,7 +200,7 @@ class Checks:
     async def judge(
         self, turn: Turn, direction: Direction, texts: Sequence[str], timeline: Timeline, deadline: Deadline
     ) -> tuple[tuple[Verdict, ...], tuple[Detections, ...]]:
-        """Return a verdict for each text, or no verdicts if the turn has no detectors of this direction."""
+        """Return a verdict for each text, and the findings. Without detectors of this direction, return none."""
         detectors = getattr(turn.detectors, direction.value)
         if not detectors or not texts:
             return (), ()
@@ -208,7 +213,7 @@ class Checks:
         return verdicts, found
 
     async def clears_query(self, turn: Turn, query: str, timeline: Timeline, deadline: Deadline) -> bool:
-        """Return whether a search query that a model made may be shown unchanged."""
+        """Return whether clients may see a search query that a model wrote, without changes."""
         if not turn.detectors.output:
             return True
         verdicts, failures = await self._guardrails.detect(

@@ -79,7 +79,7 @@ class Document:
 
     @property
     def judged(self) -> bool:
-        """Return whether all texts are judged."""
+        """Return whether the detectors have judged all texts."""
         return not self._open
 
     @property

@@ -42,7 +42,8 @@ class ContextSelection:
     async def search(self, turn: Turn, query: str, timeline: Timeline, deadline: Deadline) -> Selection | None:
         """Return the best passages for a query that are similar enough, or None if the turn names no index.
 
-        The retriever returns as many passages as the turn requests, or as the context window could contain.
+        The retriever returns as many passages as the turn requests. Without a requested number, it returns as many
+        as the context window could contain.
 
         Raises:
             NotFound: An index does not exist.
@@ -119,7 +120,10 @@ async def count_tokens(
 
 
 def _messages_to_send(turn: Turn, passages: Sequence[Passage]) -> Sequence[Message]:
-    """Return the messages for the model. Without passages these are the unchanged messages of the request."""
+    """Return the messages for the model.
+
+    Without passages these are the unchanged messages of the request, if the turn contains them.
+    """
     return (not passages and turn.original.messages) or prompts.compose(turn, passages)
 
 
@@ -215,7 +219,10 @@ def _log_choice(passage: Passage, fate: str, tokens: int | None = None) -> None:
 
 
 def with_answer_limit(turn: Turn, answer_limit: int | None) -> Turn:
-    """Return the turn with this token limit of the answer, in the members that the request used for its limit."""
+    """Return the turn with a lower token limit of the answer, or the same turn if the limit is None.
+
+    The function changes the members that the request used for its limit.
+    """
     if answer_limit is None or answer_limit == turn.max_tokens:
         return turn
     original = turn.original.json

@@ -16,7 +16,7 @@ class DetectorKinds:
         self._guardrails = guardrails
 
     async def admit(self, turn: Turn, deadline: Deadline) -> tuple[Turn, tuple[DetectorInfo, ...]]:
-        """Return the turn with its chunking, and all known detectors, or none if the turn needs no check of kinds.
+        """Return the turn with its chunking, and all known detectors, or no detectors if the turn needs no check.
 
         Raises:
             NotFound: A detector does not exist.

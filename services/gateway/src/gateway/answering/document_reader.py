@@ -68,7 +68,7 @@ class DocumentReader:
         """Return a document with a part of its text, after the detectors have judged and redacted the part.
 
         Raises:
-            Blocked: A detector blocks the part.
+            Blocked: A detector blocks the part or the text around it, or the gateway cannot redact the part.
             NotFound: The index or the document does not exist, or the principal may not see it.
         """
         protected = turn.detectors.context or turn.detectors.output
@@ -88,7 +88,7 @@ class DocumentReader:
         """Return the text from ``start`` to ``end`` after redaction of the whole text.
 
         Raises:
-            Blocked: A detector blocks the text.
+            Blocked: A detector blocks the text, or the gateway cannot redact the text.
         """
         findings: list[Finding] = []
         for direction in _JUDGED:

@@ -111,7 +111,7 @@ async def split_follow_ups(batches: AsyncGenerator[Batch, None]) -> AsyncGenerat
     """Yield the events of an answer, with `FollowUps` before the end of its first choice if there are questions.
 
     The output detectors run after this step. They judge the text without its questions, and each question
-    separately. If the model server stopped the answer, the step drops all questions.
+    separately. If the model server's content filter stopped the answer, the step drops the questions.
 
     Args:
         batches: The model's events.

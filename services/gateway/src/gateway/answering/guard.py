@@ -33,7 +33,7 @@ MAX_PIECE_LENGTH = 16 * 1024
 
 
 class OutputGuard:
-    """One answer while its detectors judge it.
+    """Yields the events of one answer after its detectors have judged them.
 
     Two tasks run concurrently with the consumer of `events`. The first task feeds the model's events to the
     detectors and records the immediate clearances. The second task records the later clearances. The guard reads

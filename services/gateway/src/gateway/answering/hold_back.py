@@ -13,13 +13,19 @@ from gateway.domain import Action, Delta, Event, Finding, Finish
 from gateway.domain.deltas import ToolCall, drop_indexes, members_of, merge, tool_calls_json
 
 MAX_REPLY_LENGTH = 256 * 1024
-"""The maximum size of a choice's tool calls for the detectors. If none can block, longer calls pass unjudged."""
+"""The maximum number of bytes of a choice's tool calls for the detectors.
+
+If no detector redacts or blocks, the gateway sends longer calls unjudged.
+"""
 
 _encode = msgspec.json.encode
 
 
 def size_of(event: Delta | Finish) -> int:
-    """Return the size of an event, which counts towards the limit of the held events."""
+    """Return the size of an event, which counts towards the limit of the held events.
+
+    The size is the number of characters of the text and of bytes of the JSON members.
+    """
     if isinstance(event, Finish):
         return 0
     return len(event.text) + len(event.delta_json) + len(event.choice_json)

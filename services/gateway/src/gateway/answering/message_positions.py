@@ -13,7 +13,7 @@ def in_request(turn: Turn, found: Sequence[Detections]) -> tuple[Detections, ...
     the question's last message.
 
     Args:
-        turn: The judged turn.
+        turn: The turn that the detectors judged.
         found: The findings. An item is the number of a message of the history. The question has the next number.
     """
     if not (places := turn.original.places):

@@ -1,4 +1,4 @@
-"""Make the search query of a turn: the question, or a query that a model writes from the conversation."""
+"""Determine the search query of a turn: the question, or a query that a model writes from the conversation."""
 
 from contextlib import aclosing
 from dataclasses import dataclass

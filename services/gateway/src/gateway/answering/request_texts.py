@@ -45,7 +45,7 @@ class RequestTexts:
             the gateway replaces the text.
 
     Raises:
-        InvalidRequest: The texts are too long for the detectors.
+        InvalidRequest: The texts are too long, or nested too deeply, for the detectors.
 
     Attributes:
         texts: The texts for the detectors.
@@ -79,7 +79,7 @@ class RequestTexts:
         """Return the turn after redaction, and the findings.
 
         Args:
-            verdicts: One verdict for each text. No verdict blocks the request.
+            verdicts: One verdict for each text.
         """
         findings: dict[tuple[int, Finding], None] = {}
         left = iter(self._with_old_blocks_redacted(verdicts))

@@ -99,7 +99,7 @@ class Timeline:
 
     @property
     def steps(self) -> tuple[Step, ...]:
-        """Return the steps so far, in the order in which each first ended."""
+        """Return the steps so far, ordered by their first end."""
         return tuple(
             Step(
                 name,

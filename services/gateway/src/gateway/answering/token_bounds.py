@@ -14,8 +14,8 @@ TEMPLATE_TOKENS = 512
 def most_tokens(text: str) -> int:
     """Return an upper bound of a text's tokens.
 
-    A token has at least one byte. The bound is the maximum of the bytes in each Unicode normal form, because
-    a tokenizer may apply one.
+    A token has at least one byte, and a tokenizer may apply any Unicode normal form. For a text that is not ASCII,
+    the bound is the sum of the bytes of the text and of its decomposed form (NFKD).
 
     >>> most_tokens("Ferry"), most_tokens("Fähre")
     (5, 13)

@@ -20,7 +20,7 @@ _RETRY_AFTER = 15.0
 _PLACES = (8, 64, 512)
 """The maximum number of waiting jobs of one tenant in each lane except the last lane, which has no limit."""
 _MAX_TENANTS = 1000
-"""The maximum number of tenants whose counts are kept."""
+"""The maximum number of tenants whose counts are cached."""
 _FRESH = 0.25
 """Seconds for which the counts of the queue are reused."""
 
@@ -28,8 +28,9 @@ _FRESH = 0.25
 class Backlog:
     """The limits of waiting jobs.
 
-    The backlog requests the queue's length periodically and counts the new jobs between two requests, because
-    a request for each file would slow down large uploads. Before it refuses a job, it requests the current length.
+    The backlog requests the queue's length for a tenant at most four times per second, and counts the new jobs
+    between two requests, because a request for each file would slow down large uploads. Before it refuses a job, it
+    requests the current length.
 
     Args:
         limit: The maximum number of waiting jobs of all tenants.
@@ -42,7 +43,7 @@ class Backlog:
         self._waiting: dict[str, _Waiting] = {}
 
     async def lane(self, transport: IngestTransport, tenant: str) -> int:
-        """Return the lane of the tenant's next job: the first lane with room for this tenant.
+        """Return the lane of the tenant's next job, and count the job: the first lane with room for this tenant.
 
         The first lanes therefore contain only a few jobs of each tenant, even if one tenant has many jobs.
 

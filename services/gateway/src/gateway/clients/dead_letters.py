@@ -74,7 +74,7 @@ class DeadLetters:
         return Replay(tuple(replayed), tuple(each for each in job_ids or () if each not in replayed))
 
     async def _send(self, transport: IngestTransport, principal: Principal, message: Msg, job_id: str) -> bool:
-        """Write the state of a letter's job, enqueue the job, and delete the letter. Return False if it stays dead.
+        """Write the state of a letter's job, enqueue the job, and delete the letter. Return whether this succeeded.
 
         The job keeps its generation, so that it does not replace a newer version of the document.
         """

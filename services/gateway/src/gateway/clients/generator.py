@@ -89,7 +89,7 @@ class GrpcGenerator:
         new = [text for text, count in zip(texts, known, strict=True) if count is None]
         response = await self._count(principal, model, new, messages, deadline)
         if len(new) < len(texts) and response.counting != counting:
-            # The model counts with another tokenizer now, so that the cached counts are invalid.
+            # The model now counts with another tokenizer. The cached counts are invalid.
             known, new = [None] * len(texts), list(texts)
             response = await self._count(principal, model, new, messages, deadline)
         if response.counting:

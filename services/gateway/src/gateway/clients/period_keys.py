@@ -37,7 +37,7 @@ class PeriodKeyWatch:
         now: Returns seconds since 1970.
         check: As in `BucketWatch`.
         retry: As in `BucketWatch`.
-        rotate: Seconds between two checks whether a key is missing.
+        rotate: Seconds between two checks for a missing key.
     """
 
     def __init__(

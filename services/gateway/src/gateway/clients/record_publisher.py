@@ -16,9 +16,8 @@ from nats.js.api import Header
 from gateway.clients.nats_calls import NATS_FAILURES
 from gateway.ports.records import Record
 
-"""The errors that can occur when a record is published."""
 _SECONDS = 5.0
-"""The maximum seconds until the records of one batch are acknowledged."""
+"""The maximum number of seconds until the records of one batch are acknowledged."""
 
 
 class RecordPublisher:

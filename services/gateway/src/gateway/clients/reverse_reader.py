@@ -20,7 +20,7 @@ async def newest_first(
     """Yield the messages of a stream with matching subjects, newest first. The caller must close the iterator.
 
     Args:
-        jetstream: The connection.
+        jetstream: The JetStream context.
         stream: The name of the stream.
         subjects: The pattern of the subjects.
         before: The sequence number below which messages are returned. 0 returns all messages.

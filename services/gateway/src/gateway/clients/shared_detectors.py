@@ -56,7 +56,10 @@ class SharedDetectors:
         self._tasks: tuple[asyncio.Task[None], ...] = ()
 
     def ready(self, detectors: Sequence[Detector]) -> "LocalDetectors | None":
-        """Return the detectors if this process can run all of them now. Otherwise return None and prepare them."""
+        """Return the detectors if this process can run all of them now. Otherwise return None and prepare them.
+
+        The service always runs a set that contains a detector of the request. This process does not prepare it.
+        """
         for detector in detectors:
             if detector.requested:
                 return None

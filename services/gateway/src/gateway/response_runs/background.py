@@ -1,4 +1,4 @@
-"""The worker of background responses. It takes jobs from the queue, including those of a gateway that died."""
+"""Runs the background responses. Takes jobs from the queue, including those of a gateway that died."""
 
 import asyncio
 from collections.abc import Awaitable, Callable, Sequence
@@ -27,7 +27,7 @@ _log = structlog.get_logger(__name__)
 _TAKE_SECONDS, _RETRY_SECONDS, _HEARTBEAT_SECONDS, _END_SECONDS = 5.0, 0.5, 2.0, 30.0
 _MAX_ATTEMPTS = 3
 FIRST_EVENTS = 3
-"""Number of events that announce a response. The events of the answer follow them."""
+"""The number of events that announce a response. The events of the answer follow them."""
 _BROKEN = {"code": "server_error", "message": "The answer was interrupted and cannot be continued."}
 
 _attempts = metrics.counter(

@@ -90,6 +90,9 @@ class Ending:
             status: The final status.
             deadline: The deadline.
             error: The error of a failed response.
+
+        Raises:
+            Conflict: All attempts met a concurrent change of the log.
         """
         writer = self._peers.writer()
         for _ in range(_MAX_TRIES):
@@ -119,7 +122,7 @@ class Ending:
         raise Conflict(f"{name} cannot be ended at the moment. Try again.", resource=name)
 
     async def last_event(self, principal: Principal, name: str, number: int) -> bytes:
-        """Return the last event of an ended response, made from the stored response.
+        """Render the last event of an ended response from the stored response.
 
         Raises:
             NotFound: The response was deleted.

@@ -26,9 +26,11 @@ _RETRY_SECONDS = 0.2
 _MAX_TRIES = 10
 
 OnSilence = Callable[[Principal, str, Entry, bool], Awaitable[None]]
-"""The owner and the id of a response, its last entry, and whether to read the stored response, too."""
+"""Parameters: the owner and the id of a response, its last entry, and whether to read the stored response."""
 LastEvent = Callable[[Principal, str, int], Awaitable[bytes]]
+"""Parameters: the owner and the id of a response, and the number of the event."""
 Key = tuple[str, str, str]
+"""The tenant and the owner of a response, and its id."""
 
 
 class Feed:
@@ -39,14 +41,14 @@ class Feed:
         principal: The owner of the response.
         name: The id of the response.
         on_silence: Called every second while nothing is written to the log (`OnSilence`).
-        last_event: Makes the last event of an ended response from the stored response.
+        last_event: Renders the last event of an ended response from the stored response.
 
     Attributes:
         readers: Number of current readers.
         following: The task that follows the log to its end.
         last: The last entry.
         size: Bytes of the cached events.
-        used: Time when the last reader left.
+        used: The time when the last reader left, in seconds of the monotonic clock.
     """
 
     def __init__(
@@ -88,7 +90,7 @@ class Feed:
             self._fail(Internal())
 
     def _fail(self, error: CausewayError) -> None:
-        """Let `loaded` and `wait_after` raise an error to the readers."""
+        """Record an error, which `loaded` and `wait_after` then raise to the readers."""
         self._failure = error
         self._loaded.set()
         self._new_entries.set()
@@ -117,7 +119,7 @@ class Feed:
 
         Raises:
             NotFound: The response has ended and has no events.
-            Unavailable: The log cannot be reached.
+            CausewayError: The log cannot be read.
         """
         await self._loaded.wait()
         if self._failure is not None:
@@ -248,7 +250,7 @@ class Feeds:
     Args:
         log: The logs.
         on_silence: Called every second while nothing is written to a log (`OnSilence`).
-        last_event: Makes the last event of an ended response from the stored response.
+        last_event: Renders the last event of an ended response from the stored response.
     """
 
     def __init__(self, log: ResponseLog, on_silence: OnSilence, last_event: LastEvent) -> None:
@@ -282,6 +284,7 @@ class Feeds:
         Raises:
             NotFound: The response was deleted, or its events are no longer stored.
             InvalidRequest: The first unsent events are no longer stored.
+            CausewayError: The log cannot be read.
         """
         cursor = _Cursor(name, after)
         async with self._feed(principal, name, has_ended=has_ended) as feed:
@@ -340,7 +343,11 @@ class Feeds:
 
 
 async def _read(feed: Feed, name: str, position: int) -> Sequence[Entry]:
-    """Return the entries of the log after a position, or an empty list after the last entry."""
+    """Return the entries of the log after a position, or an empty list after the last entry.
+
+    Raises:
+        NotFound: The log does not contain the entries any more.
+    """
     for _ in range(_MAX_TRIES):
         if found := await feed.read(position):
             return found

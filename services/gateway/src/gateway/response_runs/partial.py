@@ -1,4 +1,4 @@
-"""Makes partial output from the events of a log, and the last event from a stored response."""
+"""Computes partial output from the events of a log, and renders the last event from a stored response."""
 
 from collections.abc import Iterable
 from typing import Any

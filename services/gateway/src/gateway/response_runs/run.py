@@ -110,8 +110,9 @@ class Run:
         """Yield the events of an answer after they are written to the log.
 
         Raises:
-            CausewayError: The answer failed before it began.
-            Conflict: The response was deleted, cancelled or taken over.
+            CausewayError: The answer failed before it began, or the log or the store failed.
+            Conflict: The response was deleted or cancelled, or another gateway answers it.
+            BrokenOff: The answer differs from the events in the log.
         """
         if self._exchange.background:
             self._put(self._exchange.begin())
@@ -243,7 +244,7 @@ class Run:
             stored = exchange.record_failed(self._profile, self.failure)
         else:
             stored = exchange.record(self._profile)
-        # If this gateway stops before it writes the last event, other gateways make it from the stored response.
+        # If this gateway stops before it writes the last event, other gateways render it from the stored response.
         ending = await self._write(exchange.flush())
         if exchange.store:
             stored = await self._replace(stored)
@@ -256,7 +257,7 @@ class Run:
         try:
             return ending + await self._write(data, exchange.logged(data), end=True)
         except PayloadTooLarge:
-            # Readers make the last event from the stored response.
+            # Readers render the last event from the stored response.
             number = self._next - 1
             await self._append(Entry(self._writer, number, number, ended=True))
             return ending + data
