@@ -1,4 +1,4 @@
-"""Assistants, which clients choose like a model. Each assistant has its own indexes, prompt and rules."""
+"""Assistants: clients name them in place of a model. Each has its own indexes, prompt, detectors and audience."""
 
 from collections.abc import Iterable, Mapping
 from dataclasses import dataclass, field

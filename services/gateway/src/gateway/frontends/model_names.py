@@ -1,4 +1,4 @@
-"""The names of the models, which assistants must not have."""
+"""Fetches the names of the models, because an assistant must not have the name of a model."""
 
 import asyncio
 from types import TracebackType

@@ -1,4 +1,4 @@
-"""Front end profiles: the defaults of a chat front end, and the choices that its requests have."""
+"""The type of front end profiles: the defaults of a front end, and the options that its requests may choose."""
 
 import enum
 from collections.abc import Iterable, Mapping, Sequence
@@ -42,8 +42,8 @@ class GuardrailsWire(enum.Enum):
 class Frontend:
     """The profile of one front end.
 
-    A request can only narrow a profile. A dialect calls the methods of this class to validate the choices of a
-    request.
+    A request can choose only within the limits of its profile. A dialect calls the methods of this class to
+    validate the choices of a request.
 
     Attributes:
         name: The name in metrics and logs.
@@ -78,7 +78,7 @@ class Frontend:
         assistant: The assistant of this profile, as `serving` sets it; empty: none.
         always_searches: Whether every chat of an OpenAI-like route searches. Otherwise only requests that name an
             index search.
-        searches_with_tools: Whether a chat with tools searches, too.
+        searches_with_tools: Whether a chat whose request contains tools searches, too.
         max_messages: The maximum number of messages of a request; None: no limit.
         max_answer_tokens: The maximum value of a request's limit of tokens; None: no limit.
         service_policy: Whether the policy of the guardrails service applies, too.
@@ -92,7 +92,7 @@ class Frontend:
         searches: The maximum number of searches by a model in one response; 0: the platform searches before the
             model runs.
         batch: Whether the requests are batch work. Under load the gateway refuses batch work first.
-        agents: The offer to agents over the Model Context Protocol.
+        agents: The tools, indexes and prompts for agents (Model Context Protocol).
     """
 
     name: str = "default"
@@ -142,7 +142,7 @@ class Frontend:
     def serving(self, model: str, principal: Principal) -> "Frontend":
         """Return the profile for a request that names this model, which may be an assistant's name.
 
-        The names of assistants that the caller must not use have no effect.
+        The name of an assistant that the caller must not use has no effect: it counts as the name of a model.
         """
         chosen = self.assistants.get(model)
         if chosen is None or self.assistant or not chosen.audience.admits(principal):
@@ -181,6 +181,10 @@ class Frontend:
     def indexes_for(self, requested: Sequence[str], field: str) -> tuple[str, ...]:
         """Return the indexes that a request searches together: the requested indexes, or else the profile's.
 
+        Args:
+            requested: The requested indexes; may be empty.
+            field: The path of the request's field, for the message.
+
         Raises:
             PermissionDenied: The profile does not allow an index.
         """
@@ -198,6 +202,10 @@ class Frontend:
         """Return the model of a request: the requested model, or else the profile's.
 
         The generator checks the name if `only_default_model` is true.
+
+        Args:
+            requested: The requested model; may be empty.
+            field: The path of the request's field, for the message.
 
         Raises:
             PermissionDenied: The profile does not allow the model.
@@ -258,7 +266,7 @@ class Frontend:
             )
 
     def detectors_for(self, requested: Detectors, field: str = "detectors") -> Detectors:
-        """Return the detectors of a request: the profile's detectors, then the request's.
+        """Return the detectors of a request: the profile's detectors, followed by the request's detectors.
 
         Args:
             requested: The request's detectors.
@@ -282,6 +290,10 @@ class Frontend:
 
         Access lists apply to all callers except administrators. They also apply to administrators if the profile or
         the request demands it.
+
+        Args:
+            principal: The caller.
+            filter_requested: Whether the request demands access lists for administrators, too.
         """
         if not (self.enforce_access or filter_requested) or not principal.sees_everything:
             return principal

@@ -177,7 +177,7 @@ class FrontendsFile:
 
 
 class Profiles:
-    """Builds the snapshot of all profiles: the default profile and the file's, with the deployment's policy.
+    """Builds the snapshot of all profiles. Each profile includes the detectors of the deployment's policy.
 
     Args:
         default: The default profile. A profile of this name in the file replaces it.
@@ -201,7 +201,7 @@ class Profiles:
         self._frontends = Frontends(default)
 
     def __call__(self) -> Frontends:
-        """Return the snapshot; the same object until a source changes."""
+        """Return the snapshot. Return the same object until the file or a policy changes."""
         policy, profiles = self._policy(), self._file_profiles()
         service_policy = self._service_policy() if any(profile.service_policy for profile in profiles) else None
         sources = policy, profiles, service_policy

@@ -17,7 +17,7 @@ _SECONDS = 5.0
 
 
 class ServicePolicy:
-    """Fetches the policy periodically, from the first use on. A failed call keeps the last policy.
+    """Fetches the policy periodically, beginning with its first use. A failed call keeps the last policy.
 
     Args:
         guardrails: The service.

@@ -1,4 +1,4 @@
-"""The snapshot of all front end profiles, which finds the profile of a request."""
+"""The snapshot of all front end profiles. It finds the profile of a request."""
 
 from collections.abc import Callable, Iterable
 
@@ -45,8 +45,8 @@ class Frontends:
 
         Args:
             path: The path of the request, beginning with a slash.
-            host: The ``Host`` header, in lower case.
-            origin: The ``Origin`` header.
+            host: The ``Host`` header, in lower case; empty without the header.
+            origin: The ``Origin`` header; empty without the header.
         """
         if self._mounts:
             segment, slash, rest = path[1:].partition("/")

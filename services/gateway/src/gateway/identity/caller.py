@@ -1,4 +1,4 @@
-"""The authenticated caller of a request."""
+"""The caller of a request: its principal and the properties of its credential."""
 
 from dataclasses import dataclass, replace
 
@@ -16,7 +16,7 @@ class Caller:
         key_name: The name of the API key, which front end profiles list; empty if the caller uses no API key.
         profiles: The front end profiles for which the credential is valid; empty: all.
         resources: The addresses of the routes for which the credential is valid; empty: all.
-        expires_at: When the credential expires, in seconds since 1970; None: never.
+        expires_at: The time at which the credential expires, in seconds since 1970; None: it never expires.
     """
 
     principal: Principal

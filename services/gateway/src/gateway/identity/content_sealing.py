@@ -18,7 +18,7 @@ _encode = msgspec.msgpack.Encoder().encode
 
 
 class ContentKeys(PeriodKeys):
-    """Implements `Sealing` with AES-256-GCM and a ring of keys. A text can be decrypted for a year.
+    """Implements `Sealing` with AES-256-GCM and a ring of keys. A text can be decrypted for at least 360 days.
 
     The associated data of the encryption are the owner, the front end and the kind of the text. Decryption
     therefore fails for another user, front end or kind.

@@ -1,4 +1,4 @@
-"""The API keys in memory. Checking a key needs one look-up and one hash."""
+"""Keeps the API keys in memory and checks the keys of requests. A check needs one look-up and one hash."""
 
 import time
 from collections.abc import Callable, Iterable
@@ -43,7 +43,10 @@ class KeyRing:
         self._keys.pop(key_id, None)
 
     def caller_of_id(self, key_id: str) -> Caller | None:
-        """Return the caller of a valid key by the key's id, which signed links contain; None: no valid key."""
+        """Return the caller of the key with this id; None if the key does not exist or has expired.
+
+        Signed links contain the id of a key.
+        """
         record, caller = self._keys.get(key_id, (None, None))
         return None if record is None or record.expired(self._now()) else caller
 

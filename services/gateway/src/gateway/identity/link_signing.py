@@ -12,7 +12,7 @@ from servicekit.principal import Principal
 from gateway.identity.period_keys import PeriodKeys
 
 PARAMETER = "link"
-"""The query parameter of a link."""
+"""The query parameter that contains the signature."""
 PREFIX = "cwl1."
 """The prefix of every signature, with the version of its format."""
 LIFETIME_SECONDS = 3600
@@ -37,7 +37,7 @@ class LinkedDocument(msgspec.Struct, frozen=True, array_like=True):
         groups: The caller's groups that permit access to the document.
         is_admin: Whether the caller is an administrator.
         api_key: The id of the caller's API key; empty: the caller used no API key.
-        expires_at: When the link expires, in seconds since 1970.
+        expires_at: The time at which the link expires, in seconds since 1970.
     """
 
     profile: str
@@ -68,11 +68,14 @@ class LinkKeys(PeriodKeys):
     AHEAD_SECONDS = LIFETIME_SECONDS
 
     def expiry(self) -> int:
-        """Return when a link that is signed now expires, in seconds since 1970."""
+        """Return the time at which a link that is signed now expires, in seconds since 1970."""
         return int(self._now()) + LIFETIME_SECONDS
 
     def sign(self, linked: LinkedDocument) -> str | None:
-        """Return a signature that contains the document's data, or None without a key or if it is too long."""
+        """Return a signature that contains the document's data.
+
+        Return None if no key is available, or if the signature would be too long for a URL.
+        """
         key_id = self.newest
         if key_id is None:
             return None

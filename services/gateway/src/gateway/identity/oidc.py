@@ -10,6 +10,7 @@ from gateway.identity.settings import IdentitySettings
 from gateway.identity.tokens import Claims, Tokens
 
 _SECONDS = 5.0
+"""The time limit of each step of a request (connecting, sending, receiving)."""
 _MAX_BYTES = 1024 * 1024
 
 

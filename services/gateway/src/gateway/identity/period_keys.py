@@ -16,7 +16,7 @@ class PeriodKeys:
     Attributes:
         PERIOD_SECONDS: The length of a period.
         EARLIER_PERIODS: The number of earlier periods whose keys are still valid.
-        AHEAD_SECONDS: How many seconds before the start of a period its key is created.
+        AHEAD_SECONDS: The number of seconds by which the creation of a key precedes its period.
     """
 
     PERIOD_SECONDS: ClassVar[int]

@@ -27,9 +27,9 @@ Keys = Mapping[str, PyJWK]
 class ProviderKeys:
     """The provider's signing keys by their ids.
 
-    The keys are refreshed in the background after ten minutes, and immediately when a token names an unknown key. A
-    minimum interval between two fetches protects the provider against tokens with random key ids. If the provider
-    fails or sends invalid data, the previous keys remain valid.
+    The first request after ten minutes starts a refresh in the background. A request whose token names an unknown
+    key waits for a refresh. A minimum interval between two refreshes protects the provider against tokens with
+    random key ids. If the provider fails or sends invalid data, the previous keys remain valid.
 
     Args:
         issuer: The URL of the provider.
@@ -69,7 +69,7 @@ class ProviderKeys:
         """Return the key that a token names, or the only key if the token names none.
 
         Raises:
-            Unauthenticated: The provider has no such key.
+            Unauthenticated: The provider has no such key, or the token names no key and the provider has several.
             Unavailable: The keys were not fetched yet.
         """
         now = self._clock()

@@ -70,7 +70,7 @@ class Claims:
         """Return the caller that a token's claims describe.
 
         Raises:
-            Unauthenticated: The claims name no user, or no tenant although one is required.
+            Unauthenticated: The claims name no user, or no tenant although ``tenant`` names a claim.
         """
         user = "".join(_texts(claims, self.user)[:1])
         if not user:
@@ -149,7 +149,7 @@ class Tokens:
         """Verify a token, and return its caller.
 
         Raises:
-            Unauthenticated: The token is invalid.
+            Unauthenticated: The token is invalid, too long or expired, or names no user.
             Unavailable: The issuer's keys were not fetched yet.
         """
         if len(token) > _MAX_LENGTH:
@@ -183,6 +183,7 @@ class Tokens:
 
         Raises:
             InvalidAudienceError: The token is for another audience.
+            MissingRequiredClaimError: The audience is empty.
         """
         audiences = [audience] if isinstance(audience, str) else audience
         if not audiences:

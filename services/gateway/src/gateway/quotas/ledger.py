@@ -45,7 +45,7 @@ class Admitted:
     """A request that was admitted.
 
     Args:
-        charges: The estimated usage: meter, measure, amount.
+        charges: The estimated usage. Each entry has a meter, its measure and an amount.
         tallies: The tallies that count the request.
         now: Returns seconds since 1970.
         changed: Called with the tallies that have unpublished usage.
@@ -120,7 +120,7 @@ class Ledger:
 
     @property
     def replicas(self) -> int:
-        """Return the number of replicas; without a connection, the last known number."""
+        """Return the number of replicas, including this one; without a connection, the last known number."""
         return 1 + len(self._peers)
 
     def admit(self, caller: Caller, *, model: bool, ingest: int | None) -> Admitted | None:
@@ -132,7 +132,7 @@ class Ledger:
             ingest: The size of the request's documents in bytes; None: no documents.
 
         Raises:
-            RateLimited: The request is over a quota.
+            RateLimited: The request would exceed a quota.
         """
         quotas, now = self._quotas(), self._now()
         limited = [(self._tally_of(holder), limits) for holder in holders(caller) if (limits := quotas.of(holder))]
@@ -328,7 +328,7 @@ def _duration(seconds: float) -> str:
 
 
 def watch(ledger: Ledger) -> None:
-    """Register the metric of each tenant's used share of its quotas."""
+    """Register the metric that reports the used share of each tenant's quotas."""
     metrics.observed(
         __name__,
         "causeway.quota.used",

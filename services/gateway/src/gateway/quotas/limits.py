@@ -1,4 +1,4 @@
-"""The limits of usage, from a YAML file."""
+"""Loads the limits of usage from a YAML file."""
 
 import enum
 from dataclasses import dataclass, field
@@ -92,7 +92,11 @@ class _Limits(_Model):
     ingest_bytes_per_day: Annotated[ByteSize, Field(gt=0)] | None = None
 
     def limits(self, default: Limits) -> Limits:
-        """Return the limits. A missing measure gets the default limit; null removes the limit."""
+        """Return the limits. A missing key means the default limit; null means no limit.
+
+        Args:
+            default: The default limits.
+        """
         given = {Measure(name): getattr(self, name) for name in self.model_fields_set}
         merged = {measure: given.get(measure, default.get(measure)) for measure in Measure}
         return {measure: int(limit) for measure, limit in merged.items() if limit is not None}

@@ -1,4 +1,4 @@
-"""Counts one measure of one holder: local usage, the usage of other replicas, and the unused part of the limit."""
+"""Counts the usage of one holder of quotas: by this replica and by other replicas, for each measure."""
 
 from collections.abc import Iterable, Mapping
 
@@ -11,7 +11,7 @@ _MINIMUM_WEIGHT = 0.2
 
 
 class Meter:
-    """Counts one measure.
+    """Counts one measure of one holder.
 
     No replica waits for another replica. Each replica may use an equal share of the unused part of the limit before
     the other replicas receive this usage. All replicas together remain within the limit if the usage arrives before
@@ -97,7 +97,7 @@ class Meter:
 
         Args:
             now: Seconds since 1970.
-            replicas: The present replicas.
+            replicas: The ids of the other replicas that exist now.
         """
         self.local.prune(now)
         for replica, uses in list(self.remote.items()):
