@@ -1,9 +1,9 @@
 """Admission control: each answer needs a slot, a few requests wait for a slot, and the gateway refuses the others.
 
 The gateway must answer an admitted request nearly as fast as without load. Therefore the queue is limited to a
-quarter of the number of slots. By Little's law, the mean wait is then a quarter of an answer's duration. After a
-burst of requests, slots also become free in bursts. Therefore the gateway estimates the wait from the ages of the
-running answers, and refuses a request whose expected wait is too long.
+quarter of the number of slots. By Little's law, the mean wait is then at most a quarter of an answer's duration.
+After a burst of requests, slots also become free in bursts. Therefore the gateway estimates the wait from the ages
+of the running answers, and refuses a request whose expected wait is too long.
 """
 
 import asyncio
@@ -43,8 +43,8 @@ class Admission:
     """Refuses requests beyond the gateway's capacity with 503. Health checks are always admitted.
 
     The number of concurrent requests is limited. Requests that call a model or upload documents also need a slot.
-    Interactive requests may wait in a short queue. Batch requests get a slot only while a quarter of the slots is
-    free.
+    Interactive requests may wait in a short queue. Batch requests get a slot only while the queue is empty and at
+    least a quarter of the slots is free.
 
     Args:
         app: The inner application.
@@ -52,7 +52,7 @@ class Admission:
         limit: The maximum number of concurrent requests.
         slots: The number of slots.
         wait: The maximum number of seconds in the queue.
-        timeout: The time limit of an answer, in seconds. A client may set a shorter one.
+        timeout: The time limit of an answer, in seconds. A client may set a shorter time limit in a header.
     """
 
     def __init__(
@@ -82,7 +82,11 @@ class Admission:
         measured.waiting.set_function(lambda: len(self._waiting))
 
     async def __call__(self, scope: Scope, receive: Receive, send: Send) -> None:
-        """Serve one request."""
+        """Serve one request.
+
+        Raises:
+            Unavailable: The gateway has no capacity for the request.
+        """
         if scope["type"] != "http" or scope["path"] in HEALTH:
             await self._app(scope, receive, send)
             return
@@ -180,7 +184,7 @@ def expected_wait(ahead: int, ages: Iterable[float], seconds: float, slots: int)
     Args:
         ahead: The number of requests that wait already.
         ages: The ages of the running answers in seconds, the oldest first.
-        seconds: The duration of an answer.
+        seconds: The mean duration of an answer, in seconds.
         slots: The number of slots.
     """
     mean_wait = (ahead + 1) * seconds / slots
@@ -188,7 +192,7 @@ def expected_wait(ahead: int, ages: Iterable[float], seconds: float, slots: int)
 
 
 def _deadline(scope: Scope, timeout: float) -> float:
-    """Return the seconds for which the client waits for its answer."""
+    """Return the time limit of the answer in seconds: that of the client's header, but at most ``timeout``."""
     value = next((value for name, value in scope["headers"] if name == _TIMEOUT_MS), b"")
     return min(timeout, int(value) / 1000) if value.isdigit() and len(value) < 10 else timeout
 

@@ -1,4 +1,4 @@
-"""The ASGI middleware that identifies the caller. FastAPI's dependencies do not apply to raw ASGI routes."""
+"""The ASGI middleware that identifies the caller and checks its role."""
 
 from typing import Protocol
 
@@ -62,8 +62,8 @@ class Authentication:
         app: The inner application.
         frontends: Returns the profiles. API keys may be bound to profiles.
         keys: The API keys; None: keys are not accepted.
-        tokens: The tokens; None: tokens are not accepted.
-        address: Returns the public address of the gateway.
+        tokens: Verifies tokens; None: tokens are not accepted.
+        address: Returns the public address of the gateway, which identifies protected resources.
     """
 
     def __init__(
@@ -81,7 +81,15 @@ class Authentication:
         self._tokens = tokens
 
     async def __call__(self, scope: Scope, receive: Receive, send: Send) -> None:
-        """Serve one request."""
+        """Serve one request.
+
+        Raises:
+            Unauthenticated: The credential is missing or invalid.
+            PermissionDenied: The caller lacks the role, or the credential is not valid for the front end.
+            NotFound: No route has the path.
+            MethodNotAllowed: The path does not accept the method.
+            Unavailable: The keys that verify credentials have not been loaded yet.
+        """
         if scope["type"] == "http":
             await self._admit(scope)
         await self._app(scope, receive, send)

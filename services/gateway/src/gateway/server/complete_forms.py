@@ -10,8 +10,8 @@ _FORM = b"multipart/form-data"
 class CompleteForms:
     """Refuses multipart forms without the last boundary.
 
-    The form parsers drop a part without an end. Without this layer, the gateway would accept a truncated form
-    without its last file.
+    The form parsers ignore an incomplete last part without an error. Without this layer, the gateway would accept
+    a truncated form and lose its last file.
 
     Args:
         app: The inner application.
@@ -21,7 +21,7 @@ class CompleteForms:
         self._app = app
 
     async def __call__(self, scope: Scope, receive: Receive, send: Send) -> None:
-        """Serve one request."""
+        """Serve one request. Reading the body raises `InvalidRequest` if the form is incomplete."""
         media = dict(scope.get("headers", ())).get(b"content-type", b"")
         if media[: len(_FORM)].lower() == _FORM:
             boundary = parse_options_header(media)[1].get(b"boundary")

@@ -36,6 +36,10 @@ class Connections:
     Args:
         limit: The maximum number of connections.
         reserve: The number of further connections for health and metrics.
+
+    Attributes:
+        shed: The numbers of connections that were closed while idle (``idle``), and of new connections that were
+            refused or got a reserved place (``refused``).
     """
 
     def __init__(self, limit: int, reserve: int = 64) -> None:

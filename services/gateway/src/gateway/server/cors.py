@@ -61,7 +61,11 @@ class Preflight:
         self._app = app
 
     async def __call__(self, scope: Scope, receive: Receive, send: Send) -> None:
-        """Serve one request."""
+        """Serve one request.
+
+        Raises:
+            InvalidRequest: The profile does not allow the origin.
+        """
         if (
             scope["type"] != "http"
             or scope["method"] != "OPTIONS"

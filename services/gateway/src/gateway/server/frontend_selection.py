@@ -1,4 +1,4 @@
-"""The ASGI middleware that selects the profile and the route of a request."""
+"""The ASGI middleware that selects the profile and the route of a request, and enforces limits of indexes."""
 
 from servicekit.errors import CausewayError, NotFound
 from starlette.types import ASGIApp, Receive, Scope, Send
@@ -56,7 +56,7 @@ class Reach:
 
     Args:
         app: The inner application.
-        routes: The routes, each with its reach.
+        routes: The routes. The attribute ``reach`` of a route names the indexes that it can access.
     """
 
     def __init__(self, app: ASGIApp, routes: RouteTable) -> None:
@@ -64,7 +64,11 @@ class Reach:
         self._routes = routes
 
     async def __call__(self, scope: Scope, receive: Receive, send: Send) -> None:
-        """Serve one request."""
+        """Serve one request.
+
+        Raises:
+            NotFound: The front end does not serve the route.
+        """
         if scope["type"] == "http":
             state, path = state_of(scope), scope["path"]
             if state.frontend.indexes is not None and self._reaches_all(path):

@@ -23,9 +23,9 @@ class HttpServer(uvicorn.Server):
 
     Args:
         app: The ASGI application.
-        grace: Maximum seconds for which running answers continue when the server stops.
-        limits: The limits of requests and clients.
-        connections: The open connections of the process.
+        grace: Maximum seconds for which running answers continue when the server stops, at least 1.
+        limits: The limits of requests and clients. None means the defaults.
+        connections: The open connections of the process. None means a new limit of 10,000 connections.
     """
 
     def __init__(

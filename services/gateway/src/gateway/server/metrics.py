@@ -1,7 +1,8 @@
 """The gateway's Prometheus metrics, with the names of RAGEngine's dashboards.
 
-A request is a ``success`` if its response is complete and has a status below 400. All other requests are a
-``failure``: refusals, incomplete answers, and clients that left.
+A request is a ``success`` if its response has a status below 400 and, in the case of a chat, its answer is
+complete. All other requests are a ``failure``: refusals, incomplete answers, and requests without a response,
+because the client left.
 """
 
 import time
@@ -146,7 +147,7 @@ class _WithoutTenants(Collector):
 
 
 class Measured:
-    """Counts each request once, when it ends, so that the tokens of a stream cause no work.
+    """Counts each request once, when it ends, so that no work is necessary for each token of a stream.
 
     The request's state has the data: ``frontend`` (set by `ProfileLayer`), ``status`` (set by `Tracing`), and the
     ``done`` of a chat or the ``sources`` of a retrieval (set by the routes).

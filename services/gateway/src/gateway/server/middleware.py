@@ -43,7 +43,7 @@ class Tracing:
 
     Every response has the trace id in ``x-trace-id``, and in ``x-request-id``, because OpenAI's clients show the
     latter with each error. The response to an uncaught exception is a 500 without internal details. A request that
-    outlasts the grace period of a stopping server gets a 503.
+    outlasts the grace period of a stopping server gets a 503, if its response has not begun.
 
     Args:
         app: The inner application.
@@ -130,8 +130,8 @@ class BodyLimit:
         limit: The maximum number of bytes of a body.
         uploads: The maximum number of bytes of an upload's body.
         pause: The maximum number of seconds between two pieces of a body.
-        rate: The minimum average of bytes per second. It applies after the first ``pause`` seconds. The default is
-            that of Apache's mod_reqtimeout.
+        rate: The minimum average rate of a body in bytes per second. It applies after the first ``pause`` seconds.
+            Apache's mod_reqtimeout has the same default.
     """
 
     def __init__(
@@ -149,7 +149,13 @@ class BodyLimit:
         self._rate = rate
 
     async def __call__(self, scope: Scope, receive: Receive, send: Send) -> None:
-        """Serve one request."""
+        """Serve one request.
+
+        Raises:
+            InvalidRequest: The Content-Length is not a number.
+            PayloadTooLarge: The body is too large.
+            DeadlineExceeded: The body arrives too slowly.
+        """
         if scope["type"] != "http":
             await self._app(scope, receive, send)
             return

@@ -1,4 +1,4 @@
-"""Makes the error for a path without a route."""
+"""Creates the error for a path without a route."""
 
 import re
 

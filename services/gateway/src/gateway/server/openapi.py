@@ -1,4 +1,4 @@
-"""Adds the chat routes, which FastAPI does not serve, to the OpenAPI document."""
+"""Adds the chat routes, which FastAPI does not serve, and all routes' roles and errors to the OpenAPI document."""
 
 from collections.abc import Iterator, Sequence
 from typing import Any

@@ -14,7 +14,7 @@ class PublicAddress:
 
     Args:
         url: The public address of the gateway, without a trailing slash. Empty: the request's host is used.
-        path: The path prefix under which a proxy serves the gateway, if ``url`` is empty.
+        path: The path prefix under which a proxy serves the gateway, if ``url`` is empty. Empty: the root.
     """
 
     def __init__(self, url: str, path: str) -> None:

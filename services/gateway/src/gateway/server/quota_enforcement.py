@@ -13,7 +13,8 @@ from gateway.server.request_state import state_of
 class QuotaLayer:
     """Refuses requests over a quota, and reports the remaining quota in ``x-ratelimit-…`` headers.
 
-    Only ``POST`` requests count, as for usage records. Their usage is known when they end.
+    Only ``POST`` requests count, as for usage records. The layer first counts an estimate. At the end of the
+    request, it replaces the estimate by the actual usage.
 
     Args:
         app: The inner application.
@@ -25,7 +26,11 @@ class QuotaLayer:
         self._ledger = ledger
 
     async def __call__(self, scope: Scope, receive: Receive, send: Send) -> None:
-        """Serve one request."""
+        """Serve one request.
+
+        Raises:
+            RateLimited: The request would exceed a quota.
+        """
         if scope["type"] != "http" or scope["method"] != "POST" or (caller := state_of(scope).caller) is ANONYMOUS:
             await self._app(scope, receive, send)
             return
@@ -66,7 +71,7 @@ class AnswerCount:
         self._ledger = ledger
 
     async def __call__(self, scope: Scope, receive: Receive, send: Send) -> None:
-        """Serve one attempt to answer."""
+        """Serve one attempt. Count its tokens, unless a later attempt records the usage."""
         state = state_of(scope)
         try:
             await self._app(scope, receive, send)

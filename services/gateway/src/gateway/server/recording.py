@@ -117,7 +117,7 @@ class Recording:
 
 
 class AuditRequired:
-    """Refuses requests of front ends with a required audit while records cannot be stored.
+    """Refuses POST requests of front ends that require audit records, while these cannot be stored.
 
     Args:
         app: The inner application.
@@ -129,7 +129,11 @@ class AuditRequired:
         self._records = records
 
     async def __call__(self, scope: Scope, receive: Receive, send: Send) -> None:
-        """Serve one request."""
+        """Serve one request.
+
+        Raises:
+            Unavailable: The front end requires audit records, and they cannot be stored.
+        """
         if (
             scope["type"] == "http"
             and state_of(scope).frontend.audit is Audit.REQUIRED
@@ -193,7 +197,7 @@ def pseudonym(tenant: str, user: str) -> str:
 
 
 def _verdicts(account: Account) -> dict[str, int]:
-    """Count the verdicts and the failures of detectors."""
+    """Return the number of findings by action, and the number of failures as ``error``."""
     counts: Counter[str] = Counter()
     for detections in account.timeline.detections:
         counts.update(finding.action.name.lower() for finding in detections.findings)

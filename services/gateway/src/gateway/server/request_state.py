@@ -29,7 +29,7 @@ class RequestState:
         identified: Whether `authentication` has accepted a caller.
         linked: The document of a signed link; None: the request has no signed link.
         trace_id: Id of the request's trace, 32 hex digits.
-        status: HTTP status of the response; 0 before it is sent.
+        status: HTTP status of the response; 0 until the request ends, and if no response was sent.
         request_bytes: Bytes of the body, once it is complete.
         ingested_bytes: Bytes of a body that contains documents.
         dialect: Name of the dialect; empty if the route has none.
@@ -37,7 +37,8 @@ class RequestState:
         done: The last event of an answer that is complete.
         sources: The passages that a retrieval without a model returned.
         embedded: The model that embedded the request's texts, and the number of their tokens.
-        continues: Whether the answer continues after the client has disconnected, because its events are stored.
+        continues: Whether the answer continues after the client has disconnected, because its events are stored and
+            clients can read them later.
         recorded_later: Whether a later attempt, or the worker of background responses, records the usage.
         log: Members that layers and routes add to the request's line in the log.
     """

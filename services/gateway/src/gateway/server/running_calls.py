@@ -40,7 +40,7 @@ class RunningCalls:
             await self.notify(name)
 
     def cancel_here(self, name: str) -> bool:
-        """Cancel a call on this gateway. Return whether the call runs on this gateway."""
+        """Cancel a call on this gateway. Return False if the call does not run on this gateway."""
         cancel = self._running.get(name)
         if cancel is None:
             return False

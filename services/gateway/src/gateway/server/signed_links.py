@@ -43,7 +43,12 @@ class SignedLinks:
         self._api_keys = api_keys
 
     async def __call__(self, scope: Scope, receive: Receive, send: Send) -> None:
-        """Serve one request."""
+        """Serve one request.
+
+        Raises:
+            PermissionDenied: The signature is invalid or has expired, or its front end or API key is not valid now.
+            Unavailable: The gateway does not have the key of the signature yet.
+        """
         signature = None
         if scope["type"] == "http" and scope["path"].startswith(_DOCUMENTS) and scope["method"] in _METHODS:
             query = parse_qsl(scope["query_string"].decode("latin-1"), keep_blank_values=True)
@@ -69,7 +74,7 @@ class SignedLinks:
         """Return the caller of a link: the current API key, or the user with the ids that open the document.
 
         Raises:
-            PermissionDenied: The key was revoked, or is no longer valid for this front end.
+            PermissionDenied: The key was revoked, has lost the role ``ask``, or is not valid for this front end.
         """
         if not linked.api_key:
             return Caller(linked.principal)

@@ -12,7 +12,7 @@ class SingleFlight(Generic[T]):
     """Shares the result of one call among its callers, so that many requests cause only one call.
 
     Args:
-        call: The call, which ends within a bounded time. After a failure, the next caller repeats it.
+        call: The call, which ends within a limited time. After a failure, the next caller repeats the call.
         reuse_seconds: Seconds for which a result is reused; 0: only callers during the call share its result.
         clock: Returns seconds.
     """

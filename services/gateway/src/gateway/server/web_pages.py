@@ -21,9 +21,9 @@ _OTHER_SITES = (b"cross-site", b"same-site")  # same-site includes other ports o
 class WebPages:
     """Refuses requests for foreign hosts, and requests from pages of other origins.
 
-    The gateway's hosts are loopback addresses, the hosts of profiles, and the allowed hosts. Pages of the profile's
-    origins may send requests. Following a link is allowed. Routes that never need credentials, such as health,
-    accept every request.
+    The gateway's hosts are loopback addresses, the hosts of profiles, and the allowed hosts. Pages of the origins
+    that the profile allows may send requests. A user may follow a link on any page. Routes that never need
+    credentials, such as health, accept every request.
 
     Args:
         app: The inner application.
@@ -37,7 +37,11 @@ class WebPages:
         self._hosts = frozenset(hosts)
 
     async def __call__(self, scope: Scope, receive: Receive, send: Send) -> None:
-        """Serve one request."""
+        """Serve one request.
+
+        Raises:
+            PermissionDenied: The host is foreign, or a page of another origin sent the request.
+        """
         if scope["type"] == "http":
             route = state_of(scope).route
             if route is None or route.role is not Role.OPEN:
