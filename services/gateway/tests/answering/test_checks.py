@@ -142,7 +142,7 @@ async def test_passages_are_judged(action: Action, texts: list[str]) -> None:
     kept, found = await Checks(FakeGuardrails()).check_context(
         turn(action), found_passages, Timeline(), Deadline.after(5)
     )
-    assert [each.text for each in kept] == texts
+    assert [passage.text for passage in kept] == texts
     assert [(event.direction, event.item) for event in found] == [(Direction.CONTEXT, 1)]
 
 
@@ -153,7 +153,7 @@ async def test_captions_of_redacted_text_are_removed() -> None:
     kept, _ = await Checks(FakeGuardrails()).check_context(
         turn(Action.REDACT), found, Timeline(), Deadline.after(5)
     )
-    assert [each.captions for each in kept] == [("In the clear.",), captions]
+    assert [passage.captions for passage in kept] == [("In the clear.",), captions]
 
 
 async def test_the_failure_of_a_detector_is_an_event() -> None:
@@ -176,9 +176,12 @@ async def test_reporting_detectors_are_called_separately() -> None:
     requested = replace(turn(Action.REDACT, "my secret"), detectors=Detectors(input=(report, redact)))
     checks = Checks(guardrails)
     checked, found = await checks.check_input(requested, timeline, Deadline.after(5))
-    assert (checked.question, [each.findings[0].action for each in found]) == ("my [REDACTED]", [Action.REDACT])
+    assert (checked.question, [detections.findings[0].action for detections in found]) == (
+        "my [REDACTED]",
+        [Action.REDACT],
+    )
     reported = await checks.report_on_input(requested, timeline, Deadline.after(5))
-    assert [each.findings[0].action for each in reported] == [Action.REPORT]
+    assert [detections.findings[0].action for detections in reported] == [Action.REPORT]
     assert guardrails.judged == ["my secret", "my secret"]
     assert timeline.detections == [*found, *reported]
     assert await checks.report_on_input(turn(Action.BLOCK, "my secret"), timeline, Deadline.after(5)) == ()
@@ -198,7 +201,7 @@ async def test_findings_have_positions_in_the_requests_messages() -> None:
     )
     checked, found = await check_input(requested)
     assert checked.question == "a [REDACTED]\n\nno [REDACTED]"
-    assert [(each.item, [(f.start, f.end) for f in each.findings]) for each in found] == [
+    assert [(detections.item, [(f.start, f.end) for f in detections.findings]) for detections in found] == [
         (0, [(2, 8)]),
         (2, [(3, 9)]),
     ]
@@ -219,7 +222,9 @@ async def test_a_search_query_is_cleared(action: Action) -> None:
         replace(requested, detectors=Detectors()), "a secret", timeline, Deadline.after(5)
     )
     assert len(guardrails.judged) == 2
-    assert [(each.direction, each.item) for each in timeline.detections] == [(Direction.OUTPUT, QUERY)]
+    assert [(detections.direction, detections.item) for detections in timeline.detections] == [
+        (Direction.OUTPUT, QUERY)
+    ]
 
 
 class Failing(FakeGuardrails):
@@ -251,7 +256,7 @@ async def test_findings_are_recorded_at_once() -> None:
     await checks.check_context(turn(Action.REDACT), (passage(1, "a secret"),), timeline, Deadline.after(5))
     with pytest.raises(BlockedQuestion):
         await checks.check_input(turn(Action.BLOCK, "a secret"), timeline, Deadline.after(5))
-    recorded = [(each.direction, each.findings[0].action) for each in timeline.detections]
+    recorded = [(detections.direction, detections.findings[0].action) for detections in timeline.detections]
     assert recorded == [
         (Direction.INPUT, Action.REPORT),
         (Direction.CONTEXT, Action.REDACT),
@@ -274,7 +279,7 @@ async def test_a_report_of_a_passage_does_not_quote_redacted_text() -> None:
     _, (found,) = await Checks(Both()).check_context(
         turn(Action.REDACT), (passage(1, "a secret"),), Timeline(), Deadline.after(5)
     )
-    assert [each.withheld for each in found.findings] == [True, False, False]
+    assert [finding.withheld for finding in found.findings] == [True, False, False]
 
 
 LAST = DetectionOptions(input_scope=InputScope.LAST)

@@ -112,7 +112,7 @@ async def test_prompt_passages_and_answer_fit_the_window(
         assert sent(fit) is None
     else:
         assert sent(fit) == min(max_tokens, window - length)
-    numbers = [int(each.id[1:]) for each in selection.passages]
+    numbers = [int(passage.id[1:]) for passage in selection.passages]
     assert numbers == sorted(numbers)
     assert len(numbers) + selection.too_large == len(sizes)
 
@@ -121,7 +121,7 @@ async def test_the_documented_example() -> None:
     """A window of 8192, a prompt of 500, a limit of 1000 and a ratio of 0.6 give passages of 600 tokens."""
     world = Window(8192, passage(1, 300), passage(2, 301), passage(3, 300), passage(4, 1))
     fit, selection = await world.select(turn(500, 1000, 0.6))
-    assert [each.id for each in selection.passages] == ["p1", "p3"]
+    assert [passage.id for passage in selection.passages] == ["p1", "p3"]
     assert (selection.tokens, selection.too_large) == (600, 2)
     assert sent(fit) == 1000
 
@@ -178,10 +178,10 @@ async def test_the_history_takes_tokens_from_the_passages() -> None:
     """The history takes tokens from the passages."""
     world = Window(2000, passage(1, 900), passage(2, 100))
     _, alone = await world.select(turn(10))
-    assert [each.id for each in alone.passages] == ["p1"]
+    assert [passage.id for passage in alone.passages] == ["p1"]
     long = replace(turn(10), history=(Message("user", words(700)), Message("assistant", words(700))))
     _, after_history = await world.select(long)
-    assert [each.id for each in after_history.passages] == ["p2"]
+    assert [passage.id for passage in after_history.passages] == ["p2"]
 
 
 async def test_each_passage_is_logged_and_counted() -> None:
@@ -296,11 +296,11 @@ def test_a_document_without_an_id_has_a_short_label() -> None:
         found("guide"),
         found("12" * 32, sourcefile="a.md"),
     ]
-    names = [each.sourcepage for each in labelled(passages)]
+    names = [passage.sourcepage for passage in labelled(passages)]
     assert names == [
         *("ab" * 5 + "a", "ab" * 5 + "c#page=2", "ab" * 5 + "c", "efefefefe"),
         *("efefefef", "guide", "a.md"),
     ]
-    assert [each.document_id for each in labelled(passages)] == [each.document_id for each in passages]
+    assert [passage.document_id for passage in labelled(passages)] == [passage.document_id for passage in passages]
     [alone] = labelled([found(third)])
     assert alone.sourcepage == "efefefef"

@@ -249,7 +249,7 @@ class Counted(FakeGenerator):
 def plain(question: int, *history: int, max_tokens: int | None = None) -> Turn:
     """Return a turn whose messages have only texts."""
     requested = turn(question, *history, max_tokens=max_tokens)
-    return replace(requested, history=tuple(replace(each, extra_json=b"") for each in requested.history))
+    return replace(requested, history=tuple(replace(message, extra_json=b"") for message in requested.history))
 
 
 async def fit_by(generator: Counted, requested: Turn, *passages: Passage) -> Fit:

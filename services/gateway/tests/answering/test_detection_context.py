@@ -35,7 +35,7 @@ def test_the_users_latest_message_is_the_prompt() -> None:
     turn = Turn(LOCAL, "", (Message("user", "Why?"), Message("tool", "{}")), parameters_json=b'{"tools":null}')
     context = detection_context.of_turn(turn)
     assert (context.prompt, context.tools_json) == ("Why?", b"")
-    assert [each["role"] for each in json.loads(context.messages_json)] == ["user", "tool"]
+    assert [message["role"] for message in json.loads(context.messages_json)] == ["user", "tool"]
 
 
 def test_the_context_of_a_search_query_is_the_conversation() -> None:

@@ -244,7 +244,7 @@ def test_findings_are_redacted(case: tuple[str, list[Finding], list[int]], share
     ending: list[Event] = [Finish(0, "stop")] if finish else []
     events = asyncio.run(guarded(Detector({0: spans}, shares), *batches, ending))
     assert text_of(events) == replaced(text, [(span.start or 0, span.end or 0, span.replacement) for span in spans])
-    reported = [each for event in events if isinstance(event, Detections) for each in event.findings]
+    reported = [found for event in events if isinstance(event, Detections) for found in event.findings]
     assert reported == spans
     assert [event for event in events if isinstance(event, Finish)] == ending
 
@@ -786,7 +786,7 @@ async def test_members_outside_the_choices_are_judged() -> None:
     usage = Usage(1, 2, b'{"prompt_tokens":1,"completion_tokens":2,"note":"secret"}')
     events = await redacted_output([start], [Delta(0, "ok")], [Finish(0, "stop", b'{"matched":"secret"}'), usage])
     starts = [members_of(event.raw_json) for event in events if isinstance(event, Start)]
-    assert {name: value for each in starts for name, value in each.items()} == {
+    assert {name: value for members in starts for name, value in members.items()} == {
         "id": "x",
         "citations": ["https://a.test/[REDACTED]", "https://b.test"],
     }
@@ -794,7 +794,7 @@ async def test_members_outside_the_choices_are_judged() -> None:
     [counts] = [event for event in events if isinstance(event, Usage)]
     assert members_of(counts.raw_json)["note"] == "[REDACTED]"
     findings = [finding for event in events if isinstance(event, Detections) for finding in event.findings]
-    assert [(each.start, each.text) for each in findings] == [(None, "")] * 3
+    assert [(found.start, found.text) for found in findings] == [(None, "")] * 3
 
 
 async def test_a_whole_answer_keeps_its_other_bytes() -> None:
@@ -839,7 +839,7 @@ async def test_a_text_beside_a_message_is_judged() -> None:
     """The member `text` of a choice with a message is judged like other members."""
     answer = {"choices": [{"index": 0, "message": {"content": "ok"}, "text": "secret"}]}
     [completion] = [
-        each for each in await redacted_output([Completion(encode(answer))]) if isinstance(each, Completion)
+        event for event in await redacted_output([Completion(encode(answer))]) if isinstance(event, Completion)
     ]
     assert members_of(completion.raw_json)["choices"] == [
         {"index": 0, "message": {"content": "ok"}, "text": "[REDACTED]"}

@@ -85,10 +85,12 @@ def test_spans_quote_their_messages(parts: list[str], data: st.DataObject) -> No
     end = data.draw(st.integers(start + 1, len(requested.question)))
     mapped = in_request(requested, [found(2, finding(requested.question, start, end))])
     covered = [
-        requested.original.messages[each.item].text[f.start : f.end] for each in mapped for f in each.findings
+        requested.original.messages[detections.item].text[f.start : f.end]
+        for detections in mapped
+        for f in detections.findings
     ]
-    assert covered == [f.text for each in mapped for f in each.findings]
+    assert covered == [f.text for detections in mapped for f in detections.findings]
     # The breaks between messages belong to no message.
     ends = [sum(map(len, parts[: n + 1])) + n * len(PART_BREAK) for n in range(len(parts) - 1)]
-    breaks = {at for each in ends for at in range(each, each + len(PART_BREAK))}
+    breaks = {at for end in ends for at in range(end, end + len(PART_BREAK))}
     assert "".join(covered) == "".join(requested.question[at] for at in range(start, end) if at not in breaks)

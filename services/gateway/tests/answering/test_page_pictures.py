@@ -25,7 +25,7 @@ def pictured(passage: Passage) -> Passage:
 def stored_pictures(fakes: Any) -> None:
     """Store pictures of both pages for a model that accepts pictures."""
     fakes.generator.takes_pictures = True
-    passages = fakes.retriever.indexes["docs"] = [pictured(each) for each in fakes.retriever.indexes["docs"]]
+    passages = fakes.retriever.indexes["docs"] = [pictured(passage) for passage in fakes.retriever.indexes["docs"]]
     for each, jpeg in zip(passages, JPEGS, strict=True):
         fakes.pictures.contents["local", "docs", each.document_id, each.sha256, each.page] = jpeg
 
@@ -50,7 +50,7 @@ def parts(fakes: Any) -> list[Any]:
 
 
 def notes(context: Any) -> list[str]:
-    thought = next(each for each in context["thoughts"] if each["title"] == "Results")
+    thought = next(thought for thought in context["thoughts"] if thought["title"] == "Results")
     texts: list[str] = thought["props"].get("notes", [])
     return texts
 
@@ -71,7 +71,7 @@ async def test_the_model_sees_the_pages(ask: Any, fakes: Any, stage: str) -> Non
     assert shown == (URLS if stage == "/2026-04-10" else [{"detail": "auto", "url": url} for url in URLS])
     assert context["data_points"]["citations"] == PAGES
     assert notes(context) == []
-    prompt = json.dumps(next(each for each in context["thoughts"] if each["title"] == "Prompt"))
+    prompt = json.dumps(next(thought for thought in context["thoughts"] if thought["title"] == "Prompt"))
     assert "(a picture)" in prompt
     assert "base64" not in prompt
 
@@ -126,7 +126,7 @@ def with_context_detectors(fakes: Any) -> None:
 
 def without_page_pictures(fakes: Any) -> None:
     fakes.retriever.indexes["docs"] = [
-        replace(each, has_pictures=False) for each in fakes.retriever.indexes["docs"]
+        replace(passage, has_pictures=False) for passage in fakes.retriever.indexes["docs"]
     ]
 
 

@@ -108,7 +108,7 @@ async def test_the_order_of_events() -> None:
     assert [type(event) for event in events] == [Context, Start, Delta, Delta, Finish, Usage, Done]
     context = of_type(Context, events)[0]
     assert context.query == QUESTION
-    assert [each.id for each in context.passages] == ["p1", "p2"]
+    assert [passage.id for passage in context.passages] == ["p1", "p2"]
     assert context.prompt == world.generator.prompts[0].messages
     assert "1.md: the ferry leaves at nine" in context.prompt[-1].text
     assert [step.name for step in context.steps] == ["retrieve", "budget"]
@@ -299,15 +299,15 @@ async def test_retrieval_results_of_the_original_question_are_dropped() -> None:
     events = await world.events(
         turn("secret", retrieval=Retrieval(("docs",), top=1), detectors=Detectors(input=words(Action.REDACT)))
     )
-    assert [each.id for each in of_type(Context, events)[0].passages] == ["p2"]
+    assert [passage.id for passage in of_type(Context, events)[0].passages] == ["p2"]
 
 
 async def test_a_blocked_passage_is_left_out() -> None:
     """A blocked passage does not reach the model. The other passages do."""
     world = World()
     events = await world.events(turn(detectors=Detectors(context=words(Action.BLOCK))))
-    assert [each.id for each in of_type(Context, events)[0].passages] == ["p1"]
-    assert [each.id for each in world.generator.prompts[0].sources] == ["p1"]
+    assert [passage.id for passage in of_type(Context, events)[0].passages] == ["p1"]
+    assert [source.id for source in world.generator.prompts[0].sources] == ["p1"]
     assert [(event.direction, event.item) for event in of_type(Detections, events)] == [(Direction.CONTEXT, 1)]
     assert "check context" in steps(events)
 
@@ -433,7 +433,7 @@ async def test_only_passages_that_fit_are_used() -> None:
     world.retriever.indexes["docs"] = [passage(1, "ferry " * 1000), passage(2, "ferry")]
     world.generator.window = 1500
     events = await world.events(turn("ferry"))
-    assert [each.id for each in of_type(Context, events)[0].passages] == ["p2"]
+    assert [passage.id for passage in of_type(Context, events)[0].passages] == ["p2"]
 
 
 @pytest.mark.parametrize("index", ["docs", "empty"])
@@ -646,7 +646,7 @@ async def test_the_rewritten_query_is_searched() -> None:
     assert world.retriever.queries == ["and on Sundays", ON_SUNDAYS]
     context = of_type(Context, events)[0]
     assert (context.query, context.notes) == (ON_SUNDAYS, ())
-    assert [each.id for each in context.passages] == ["p1"]
+    assert [passage.id for passage in context.passages] == ["p1"]
     assert world.generator.prompts[1].question == "and on Sundays"
     assert steps(events) == ["retrieve", "rewrite", "budget", "first token", "generate"]
     assert of_type(Done, events)[0].steps[1].usage == Usage(7, 1)
@@ -758,7 +758,7 @@ async def test_the_detectors_judge_the_questions_too() -> None:
     assert "".join(event.text for event in of_type(Delta, events)) == "The [REDACTED]: nine."
     assert of_type(FollowUps, events) == [FollowUps(("Is the [REDACTED] out?", "When?"))]
     findings = [finding for event in of_type(Detections, events) for finding in event.findings]
-    assert [(each.start, each.end) for each in findings] == [(4, 10), (None, None)]
+    assert [(found.start, found.end) for found in findings] == [(4, 10), (None, None)]
 
 
 @pytest.mark.parametrize("action", [Action.REDACT, Action.BLOCK])
@@ -804,7 +804,7 @@ async def test_the_order_of_the_reranker_and_the_note_without_it() -> None:
     first, second = world.retriever.indexes["docs"]
     world.retriever.indexes["docs"] = [replace(first, reranker_score=1.0), replace(second, reranker_score=2.0)]
     context = of_type(Context, await world.events(turn(retrieval=retrieval)))[0]
-    assert [each.id for each in context.passages] == ["p2", "p1"]
+    assert [passage.id for passage in context.passages] == ["p2", "p1"]
     assert context.notes == ()
     [kept] = of_type(Context, await world.events(turn(retrieval=replace(retrieval, minimum_reranker_score=1.5))))[
         0

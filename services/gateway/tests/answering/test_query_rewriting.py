@@ -54,8 +54,8 @@ def saying(*texts: str) -> World:
     return World(FakeGenerator.saying(*texts))
 
 
-async def test_the_model_makes_the_query() -> None:
-    """The model of the turn makes a short query from the conversation, with the temperature 0."""
+async def test_the_model_writes_the_query() -> None:
+    """The model of the turn writes a short query from the conversation, with the temperature 0."""
     world = saying("ferry departure", " on Sundays\n")
     assert await world.query() == Query("ferry departure on Sundays")
     [prompt] = world.generator.prompts

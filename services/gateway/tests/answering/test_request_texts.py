@@ -39,7 +39,7 @@ REQUESTS: list[dict[str, Any]] = [
     {"messages": [USER, {"role": "assistant", "content": "The secret is"}]},
     {"messages": [USER, {"role": "assistant", "content": "", "refusal": "secret"}]},
     {"messages": [{"role": "user", "name": "secret", "content": "Hello"}]},
-    {"messages": [{"role": "user", "content": [{"type": "text", "text": each} for each in ("a sec", "ret")]}]},
+    {"messages": [{"role": "user", "content": [{"type": "text", "text": part} for part in ("a sec", "ret")]}]},
     {"prediction": {"type": "content", "content": "the secret"}},
     {"documents": [{"text": "a sec"}, {"text": "a secret"}]},
     {"tools": [TOOL]},

@@ -44,8 +44,8 @@ async def test_a_conversation_is_kept_as_it_was_saved(history: History) -> None:
         assert await history.read(ANN, conversation, soon()) == b'[["q", {"x" : 1.0}]]'
         assert saved.timestamp > 1_700_000_000_000
     listed = (await history.page(ANN, 100, "", soon())).conversations
-    assert {each.id for each in listed} == set(STRANGE_IDS)
-    assert {each.title for each in listed} == {"T\u00e4 \u2028"}
+    assert {conversation.id for conversation in listed} == set(STRANGE_IDS)
+    assert {conversation.title for conversation in listed} == {"T\u00e4 \u2028"}
 
 
 async def test_all_conversations_of_a_user_are_deleted(history: History) -> None:
@@ -72,7 +72,10 @@ async def test_conversations_under_a_former_name_are_found(history: History) -> 
         await history.save(ANN, conversation, "before", b"[1]", soon())
     assert await history.read(issued, "old", soon()) == b"[1]"
     await history.save(issued, "old", "after", b"[2]", soon())
-    listed = {each.id: each.title for each in (await history.page(issued, 9, "", soon())).conversations}
+    listed = {
+        conversation.id: conversation.title
+        for conversation in (await history.page(issued, 9, "", soon())).conversations
+    }
     assert listed == {"old": "after", "older": "before"}
     assert await history.read(issued, "old", soon()) == b"[2]"
     for stranger in (strangers[0], ANN):
@@ -93,7 +96,7 @@ async def test_conversations_are_listed_latest_first(history: History) -> None:
     seen, token = [], ""
     for _ in range(3):
         part = await history.page(ANN, 2, token, soon())
-        seen += [each.id for each in part.conversations]
+        seen += [conversation.id for conversation in part.conversations]
         token = part.next_token
     assert seen == ["c1", "c4", "c3", "c2", "c0"]
     assert token == ""
@@ -123,7 +126,7 @@ async def test_a_deleted_conversation_is_not_found(history: History) -> None:
     await history.save(ANN, "c", "t", b"[]", soon())
     await history.save(ANN, "d", "t", b"[]", soon())
     await history.delete(ANN, "c", soon())
-    assert [each.id for each in (await history.page(ANN, 10, "", soon())).conversations] == ["d"]
+    assert [conversation.id for conversation in (await history.page(ANN, 10, "", soon())).conversations] == ["d"]
     for wrong in ("c", "none", *STRANGE_IDS):
         with pytest.raises(NotFound):
             await history.read(ANN, wrong, soon())

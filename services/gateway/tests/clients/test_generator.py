@@ -297,7 +297,7 @@ async def test_cached_counts_select_the_same_passages(servicer: Servicer, fake: 
             found = await stage.search(turn, turn.question, Timeline(), Deadline.after(30))
             assert found is not None
             _, selection = await stage.select(turn, found, Timeline(), Deadline.after(30))
-            sha256.update(repr([each.id for each in selection.passages]).encode() + b"%d" % selection.tokens)
+            sha256.update(repr([passage.id for passage in selection.passages]).encode() + b"%d" % selection.tokens)
         return sha256.hexdigest()
 
     def add(server: Any) -> None:

@@ -106,8 +106,10 @@ class Servicer(guardrails_pb2_grpc.GuardrailsServiceServicer):
 
 def _detectors(configs: Sequence[pb.DetectorConfig]) -> list[Detector]:
     return [
-        Detector(each.detector_id, Action(each.action), each.on_error == pb.ON_ERROR_ALLOW, each.params_json)
-        for each in configs
+        Detector(
+            config.detector_id, Action(config.action), config.on_error == pb.ON_ERROR_ALLOW, config.params_json
+        )
+        for config in configs
     ]
 
 
@@ -172,12 +174,18 @@ class Words(SharedDetectors):
         self._threads = workers
 
     def ready(self, detectors: Sequence[Detector]) -> LocalDetectors | None:
-        if any(each.detector_id != "words" for each in detectors):
+        if any(detector.detector_id != "words" for detector in detectors):
             return None
         found = PatternDetector([Matcher(Pattern("word", "secret", "secret"))], Limits())
         rules = [
-            Rule(each.detector_id, found, judging.Action[each.action.name], judging.OnError.BLOCK, "[REDACTED]")
-            for each in detectors
+            Rule(
+                detector.detector_id,
+                found,
+                judging.Action[detector.action.name],
+                judging.OnError.BLOCK,
+                "[REDACTED]",
+            )
+            for detector in detectors
         ]
         return LocalDetectors(rules, JudgingLimits(), 4096, self._threads)
 

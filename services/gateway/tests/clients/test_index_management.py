@@ -34,12 +34,12 @@ class Servicer(retriever_pb2_grpc.RetrieverServiceServicer):
         return retriever_pb2.ListIndexesResponse(
             indexes=[
                 retriever_pb2.Index(
-                    name=each.name,
-                    settings=_settings_message(each.settings),
-                    document_count=each.documents,
-                    chunk_count=each.chunks,
+                    name=index.name,
+                    settings=_settings_message(index.settings),
+                    document_count=index.documents,
+                    chunk_count=index.chunks,
                 )
-                for each in found
+                for index in found
             ]
         )
 
@@ -50,19 +50,20 @@ class Servicer(retriever_pb2_grpc.RetrieverServiceServicer):
             offset=request.offset,
             limit=request.page_size,
             text_length=request.text_length,
-            conditions=[_equals(each.match_any) for each in request.filter.must],
+            conditions=[_equals(condition.match_any) for condition in request.filter.must],
             deadline=Deadline.of(context),
         )
         documents = [
             document_pb2.Document(
-                document_id=each.document_id,
-                sha256=each.sha256,
-                metadata_json=b"" if each.metadata_json == b"{}" else each.metadata_json,
+                document_id=document.document_id,
+                sha256=document.sha256,
+                metadata_json=b"" if document.metadata_json == b"{}" else document.metadata_json,
             )
-            for each in page.documents
+            for document in page.documents
         ]
         texts = [
-            document_pb2.DocumentText(text=each.text, is_truncated=each.is_truncated) for each in page.documents
+            document_pb2.DocumentText(text=document.text, is_truncated=document.is_truncated)
+            for document in page.documents
         ]
         return retriever_pb2.ListDocumentsResponse(documents=documents, texts=texts, total=page.total)
 
@@ -83,7 +84,7 @@ class Servicer(retriever_pb2_grpc.RetrieverServiceServicer):
         )
 
     async def UpdateIndex(self, request: Any, context: Any) -> Any:  # noqa: N802  # the contract's name
-        names = ["embedding" if each == "embedding_model" else each for each in request.update_mask.paths]
+        names = ["embedding" if path == "embedding_model" else path for path in request.update_mask.paths]
         with field_names_of_the_service():
             settings = await self._fake.update(
                 self._principal(request), request.index, _settings(request.settings), names, Deadline.of(context)
@@ -253,14 +254,14 @@ async def test_indexes_and_their_documents(indexes: Indexes) -> None:
 async def test_a_document_meets_all_conditions(indexes: Indexes) -> None:
     """A document is listed if it meets all conditions, and the types of the values count."""
     both = (Equals("n", "1"), Equals("t", '"x"'))
-    assert [each.document_id for each in (await listed(indexes, conditions=both)).documents] == ["c"]
+    assert [document.document_id for document in (await listed(indexes, conditions=both)).documents] == ["c"]
     assert (await listed(indexes, conditions=(Equals("n", '"1"'),))).total == 0
 
 
 async def test_an_index_is_deleted(indexes: Indexes) -> None:
     """An index is deleted once. The second deletion is refused."""
     await indexes.delete(LOCAL, "docs", soon())
-    assert [each.name for each in await indexes.summaries(LOCAL, soon())] == ["empty"]
+    assert [index.name for index in await indexes.summaries(LOCAL, soon())] == ["empty"]
     with pytest.raises(NotFound, match="No such index: 'docs' exists"):
         await indexes.delete(LOCAL, "docs", soon())
 

@@ -174,7 +174,9 @@ async def test_each_upload_has_its_own_original(link: NatsLink) -> None:
     ingest = nats_ingest(link)
     jobs = [await ingest.submit(LOCAL, Upload("docs", name, b"same"), soon()) for name in ("a.md", "b.md")]
     stored = await (await link.ingest()).originals.list()
-    assert {each.name for each in stored} == {keys.original_object(LOCAL.tenant, "docs", job.id) for job in jobs}
+    assert {original.name for original in stored} == {
+        keys.original_object(LOCAL.tenant, "docs", job.id) for job in jobs
+    }
 
 
 async def test_lanes_leave_space_for_other_tenants(link: NatsLink) -> None:
@@ -236,7 +238,7 @@ async def test_the_state_that_a_worker_wrote_is_read(link: NatsLink) -> None:
         5,
     )
     assert (read.error_reason, read.error_message) == ("UNREADABLE_DOCUMENT", "It is encrypted.")
-    assert [(each.reason, each.message, each.page, each.part) for each in read.warnings] == [
+    assert [(warning.reason, warning.message, warning.page, warning.part) for warning in read.warnings] == [
         ("UNREADABLE_DOCUMENT", "No text.", 2, ""),
         ("UNSUPPORTED_MEDIA", "A film.", 0, "film.mp4"),
     ]

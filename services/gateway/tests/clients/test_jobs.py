@@ -137,8 +137,8 @@ async def test_lanes_have_a_few_jobs_of_each_tenant(rig: Rig) -> None:
         await rig.submit(f"{number}.md")
     await rig.submit("theirs.md", principal=STRANGER)
     lanes = await rig.jobs.lanes(LOCAL, soon())
-    assert [(each.jobs, each.places) for each in lanes] == [(8, 8), (1, 64), (0, 512), (0, None)]
-    assert [each.jobs for each in await rig.jobs.lanes(STRANGER, soon())] == [1, 0, 0, 0]
+    assert [(lane.jobs, lane.places) for lane in lanes] == [(8, 8), (1, 64), (0, 512), (0, None)]
+    assert [lane.jobs for lane in await rig.jobs.lanes(STRANGER, soon())] == [1, 0, 0, 0]
 
 
 async def test_jobs_are_listed(rig: Rig) -> None:
@@ -214,9 +214,9 @@ async def test_a_job_is_watched_to_its_end(rig: Rig) -> None:
         second = await _next(changes)
         assert (second.job.state, second.revision > first.revision) == ("parsing", True)
     await rig.change(job, "succeeded")
-    rest = [each async for each in rig.jobs.watch(LOCAL, job.id, second.revision) if each]
-    assert [each.job.state for each in rest] == ["succeeded"]
-    assert [each async for each in rig.jobs.watch(LOCAL, job.id, rest[0].revision)] == []
+    rest = [change async for change in rig.jobs.watch(LOCAL, job.id, second.revision) if change]
+    assert [change.job.state for change in rest] == ["succeeded"]
+    assert [change async for change in rig.jobs.watch(LOCAL, job.id, rest[0].revision)] == []
 
 
 async def _next(changes: AsyncIterator[JobChange | None]) -> JobChange:
@@ -250,7 +250,7 @@ async def test_dead_letters_are_replayed(rig: Rig) -> None:
     assert (letter.job_id, letter.index, letter.reason) == (jobs[2].id, "docs", "INTERNAL")
     assert (letter.message, letter.attempts, letter.died_at[-1]) == ("Größe: 5 %", 5, "Z")
     rest = await rig.jobs.dead(LOCAL, count=2, token=page.next_token, deadline=soon())
-    assert [each.sourcefile for each in rest.letters] == ["a"]
+    assert [letter.sourcefile for letter in rest.letters] == ["a"]
     assert await rig.jobs.replay(LOCAL, [jobs[1].id, "none"], soon()) == Replay((jobs[1].id,), ("none",))
     again = await rig.ingest.job(LOCAL, jobs[1].id, soon())
     assert (again.state, again.attempt, again.error_reason) == ("queued", 0, "")

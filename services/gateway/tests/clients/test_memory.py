@@ -58,7 +58,7 @@ async def test_all_sessions_of_a_user_are_deleted(memory: Memory) -> None:
     for principal, profile in (*OTHERS, (ANN, "help")):
         await memory.begin(principal, profile, "s", soon())
     assert await memory.forget(ANN.tenant, ANN.owner, soon()) == 2
-    assert [await memory.read(*each, "s", soon()) is None for each in OTHERS] == [False, False, False, True]
+    assert [await memory.read(*caller, "s", soon()) is None for caller in OTHERS] == [False, False, False, True]
     assert await memory.forget(ANN.tenant, ANN.owner, soon()) == 0
 
 

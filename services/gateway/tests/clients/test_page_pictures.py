@@ -24,7 +24,7 @@ def key_of(page: Passage) -> tuple[str, str, str, str, int]:
 async def pictures(request: pytest.FixtureRequest, tmp_path: Any) -> Any:
     """Return a picture of each page, whose content is the page's name."""
     if request.param == "fake":
-        yield FakePictures({key_of(each): each.sourcepage.encode() for each in (PAGE, *OTHERS)})
+        yield FakePictures({key_of(passage): passage.sourcepage.encode() for passage in (PAGE, *OTHERS)})
         return
     async with nats_server(tmp_path) as url:
         client = await nats.connect(url, "test")
@@ -40,7 +40,7 @@ async def pictures(request: pytest.FixtureRequest, tmp_path: Any) -> Any:
 
 
 async def readable(pictures: Pictures) -> list[bool]:
-    return [await pictures.read(LOCAL, each, Deadline.after(120)) is not None for each in (PAGE, *OTHERS)]
+    return [await pictures.read(LOCAL, passage, Deadline.after(120)) is not None for passage in (PAGE, *OTHERS)]
 
 
 async def test_a_page_has_its_picture(pictures: Pictures) -> None:

@@ -48,7 +48,7 @@ def remaining_requests(ledger: Ledger) -> int:
 
 
 async def replicas_know_each_other(*ledgers: Ledger) -> None:
-    await eventually(lambda: all(each.replicas == len(ledgers) for each in ledgers), what="the replicas")
+    await eventually(lambda: all(ledger.replicas == len(ledgers) for ledger in ledgers), what="the replicas")
 
 
 async def test_two_replicas_share_a_limit(tmp_path: Path) -> None:

@@ -35,7 +35,7 @@ def test_tenants_take_turns() -> None:
     for tenant, count in (("a", 9), ("b", 2), ("c", 3)):
         for number in range(count):
             assert queue.add(record(tenant, number))
-    names = [[f"{each.tenant}{each.id}" for each in queue.take(4)] for _ in range(4)]
+    names = [[f"{queued.tenant}{queued.id}" for queued in queue.take(4)] for _ in range(4)]
     assert names == [["a0", "b0", "c0", "a1"], ["b1", "c1", "a2", "c2"], ["a3", "a4", "a5", "a6"], ["a7", "a8"]]
 
 
@@ -49,7 +49,7 @@ def test_returned_records_come_first() -> None:
     queue.done(taken[1])
     queue.put_back([taken[0], *taken[2:]])
     assert queue.add(record("a", 12))
-    assert [each.id for each in queue.take(20)] == ["0", "2", "3", "4", *map(str, range(5, 13))]
+    assert [queued.id for queued in queue.take(20)] == ["0", "2", "3", "4", *map(str, range(5, 13))]
 
 
 def test_the_free_share_of_a_tenant() -> None:
@@ -69,22 +69,22 @@ def test_the_limits_hold_and_nothing_is_lost(steps: list[tuple[str, int, str]]) 
     for number, (tenant, size, step) in enumerate(steps):
         if step == "add":
             new = record(tenant, number, size)
-            others = [each for each in held.values() if each.tenant == tenant]
+            others = [queued for queued in held.values() if queued.tenant == tenant]
             if queue.add(new):
                 assert len(others) < _LIMIT - len(held)
                 held[tenant, new.id] = new
         else:
             taken = queue.take(3)
-            assert all(held[each.tenant, each.id] is each for each in taken)
+            assert all(held[queued.tenant, queued.id] is queued for queued in taken)
             for each in taken if step == "sent" else ():
                 queue.done(each)
                 del held[each.tenant, each.id]
             if step == "failed":
                 queue.put_back(taken)
         assert len(queue) == len(held) <= _LIMIT
-        assert sum(len(each.payload) for each in held.values()) <= _SIZE
+        assert sum(len(queued.payload) for queued in held.values()) <= _SIZE
     last = queue.take(_LIMIT)
-    assert Counter((each.tenant, each.id) for each in last) == Counter(held.keys())
+    assert Counter((queued.tenant, queued.id) for queued in last) == Counter(held.keys())
     for tenant in "abc":
-        mine = [int(each.id) for each in last if each.tenant == tenant]
+        mine = [int(queued.id) for queued in last if queued.tenant == tenant]
         assert mine == sorted(mine)

@@ -64,8 +64,8 @@ async def test_entries_are_written_and_read(log: ResponseLog) -> None:
         positions.append(await log.append(ANN, one, entry, positions[-1], soon()))
     assert positions == sorted(set(positions))
     found = await read_all(log, one)
-    assert all(each.same(entry) for each, entry in zip(found, entries, strict=True))
-    assert [(each.before, each.position) for each in found] == list(pairwise(positions))
+    assert all(read.same(entry) for read, entry in zip(found, entries, strict=True))
+    assert [(entry.before, entry.position) for entry in found] == list(pairwise(positions))
     for at, position in enumerate(positions):
         assert await read_all(log, one, after=position) == found[at:]
     assert await read_all(log, one, BOB) == []
@@ -85,7 +85,7 @@ async def test_a_log_has_one_writer(log: ResponseLog) -> None:
             with pytest.raises(Conflict):
                 await log.append(ANN, one, stale, position, soon())
     await log.append(ANN, one, events(1, writer="b"), marker, soon())
-    assert [each.writer for each in await read_all(log, one)] == ["a", "b", "b"]
+    assert [entry.writer for entry in await read_all(log, one)] == ["a", "b", "b"]
 
 
 async def test_an_entry_is_written_once(log: ResponseLog) -> None:
@@ -109,7 +109,7 @@ async def test_a_watch_receives_each_entry(log: ResponseLog) -> None:
         third = await log.append(ANN, one, events(2), second, soon())
         await log.append(BOB, one, events(9), 0, soon())
         received = [await asyncio.wait_for(heard.get(), 30) for _ in range(2)]
-        positions = [(each.first, each.before, each.position) for each in received]
+        positions = [(entry.first, entry.before, entry.position) for entry in received]
         assert positions == [(1, first, second), (2, second, third)]
         await log.delete(ANN, one, soon())
         assert (await asyncio.wait_for(heard.get(), 30)).deleted
@@ -134,8 +134,8 @@ async def test_all_logs_of_a_user_are_deleted(log: ResponseLog) -> None:
     await log.append(ANN, mine, events(0), 0, soon())
     await log.append(BOB, other, events(0), 0, soon())
     assert await log.forget(ANN.tenant, ANN.owner, soon()) == 1
-    assert [each.deleted for each in await read_all(log, mine)] == [True]
-    assert [each.deleted for each in await read_all(log, other, BOB)] == [False]
+    assert [entry.deleted for entry in await read_all(log, mine)] == [True]
+    assert [entry.deleted for entry in await read_all(log, other, BOB)] == [False]
 
 
 async def test_the_oldest_logs_are_removed(log: ResponseLog) -> None:
@@ -145,7 +145,7 @@ async def test_the_oldest_logs_are_removed(log: ResponseLog) -> None:
     await log.append(other, several[0], events(0), 0, soon())
     for each in several:
         await log.append(ANN, each, events(0), 0, soon())
-    assert [len(await read_all(log, each)) for each in several] == [0, 0, 1, 1, 1]
+    assert [len(await read_all(log, log_name)) for log_name in several] == [0, 0, 1, 1, 1]
     assert len(await read_all(log, several[0], other)) == 1
 
 
@@ -165,8 +165,8 @@ async def test_a_long_log_is_read_completely(link: NatsLink) -> None:
     for entry in (*large, *(events(at) for at in range(8, 600))):
         position = await log.append(ANN, one, entry, position, soon())
     found = await read_all(log, one)
-    assert [each.first for each in found] == list(range(600))
-    assert [each.data for each in found[:8]] == [each.data for each in large]
+    assert [entry.first for entry in found] == list(range(600))
+    assert [entry.data for entry in found[:8]] == [entry.data for entry in large]
 
 
 class LostAcknowledgements:
@@ -211,7 +211,7 @@ async def test_a_write_with_a_lost_acknowledgement_is_repeated(link: NatsLink, s
     losing.times = 1
     second = await log.append(ANN, one, events(1), first, soon())
     assert losing.times == 0
-    assert [each.position for each in await read_all(log, one)] == [first, second]
+    assert [entry.position for entry in await read_all(log, one)] == [first, second]
 
 
 async def test_a_lost_write_is_refused_after_another_writer(link: NatsLink) -> None:

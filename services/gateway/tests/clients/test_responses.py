@@ -123,10 +123,10 @@ async def test_a_tenants_responses_are_paged(store: ResponseStore) -> None:
     second = await store.page(ANN.tenant, 2, first.next_token, soon())
     assert (first.next_token, second.next_token) == (saved[1].id, "")
     found = [*first.found, *second.found]
-    assert [(each.owner, each.stored) for each in found] == [
+    assert [(owned.owner, owned.stored) for owned in found] == [
         (owner.owner, one) for owner, one in reversed(list(zip(owners, saved, strict=True)))
     ]
-    assert all(0 < each.size < 1000 for each in found)
+    assert all(0 < owned.size < 1000 for owned in found)
     assert await store.page("unknown", 2, "", soon()) == OwnedPage(())
 
 

@@ -93,7 +93,7 @@ class Servicer(retriever_pb2_grpc.RetrieverServiceServicer):
             Principal.from_proto(request.principal), retrieval, request.query, request.top, Deadline.of(context)
         )
         return retriever_pb2.RetrieveResponse(
-            passages=[_message(each) for each in found.passages], not_reranked=found.not_reranked
+            passages=[_message(passage) for passage in found.passages], not_reranked=found.not_reranked
         )
 
     async def ListDocuments(  # noqa: N802  # the contract's name
@@ -101,15 +101,15 @@ class Servicer(retriever_pb2_grpc.RetrieverServiceServicer):
     ) -> retriever_pb2.ListDocumentsResponse:
         self.listed.append(request)
         values = {
-            each.match_any.field: [msgspec.json.decode(value) for value in each.match_any.json_values]
-            for each in request.filter.must
+            condition.match_any.field: [msgspec.json.decode(value) for value in condition.match_any.json_values]
+            for condition in request.filter.must
         }
         principal = Principal.from_proto(request.principal)
         found = await self._fake.find(principal, request.index, values, Deadline.of(context))
         begin = int(request.page_token or 0)
         page = found[begin : begin + PAGE]
         return retriever_pb2.ListDocumentsResponse(
-            documents=[_document(each) for each in page],
+            documents=[_document(document) for document in page],
             next_page_token=str(begin + PAGE) if begin + PAGE < len(found) else "",
         )
 
@@ -144,14 +144,14 @@ class Servicer(retriever_pb2_grpc.RetrieverServiceServicer):
         document.chunk_count = page.total
         chunks = [
             retriever_pb2.ListedChunk(
-                id=each.id,
-                number=each.number,
-                page=each.page,
-                headings=each.headings,
-                text=each.text,
-                sourcepage=each.sourcepage,
+                id=chunk.id,
+                number=chunk.number,
+                page=chunk.page,
+                headings=chunk.headings,
+                text=chunk.text,
+                sourcepage=chunk.sourcepage,
             )
-            for each in page.passages
+            for chunk in page.passages
         ]
         return retriever_pb2.ListChunksResponse(document=document, chunks=chunks)
 
@@ -162,7 +162,7 @@ class Servicer(retriever_pb2_grpc.RetrieverServiceServicer):
             Principal.from_proto(request.principal), request.index, request.document_ids, Deadline.of(context)
         )
         return retriever_pb2.DeleteDocumentsResponse(
-            deleted=[document_pb2.Document(document_id=each) for each in removal.removed],
+            deleted=[document_pb2.Document(document_id=document_id) for document_id in removal.removed],
             not_found_ids=removal.not_found,
         )
 
@@ -285,7 +285,7 @@ async def test_documents_are_listed_in_pages(catalogue: Catalogue) -> None:
         page = await catalogue.page(LOCAL, "docs", 2, token, soon())
         found += page.documents
         token = page.next_token
-    assert (found, token) == ([each.stored for each in STORED], "")
+    assert (found, token) == ([listed.stored for listed in STORED], "")
     assert len((await catalogue.page(STRANGER, "docs", 2, "", soon())).documents) == 1
     with pytest.raises(NotFound):
         await catalogue.page(LOCAL, "nowhere", 2, "", soon())
@@ -294,7 +294,7 @@ async def test_documents_are_listed_in_pages(catalogue: Catalogue) -> None:
 async def test_documents_are_found_by_their_fields(catalogue: Catalogue) -> None:
     """Documents that the caller may see are found by values of their fields, over all pages."""
     found = await catalogue.find(LOCAL, "docs", {"metadata.owner": ["ann"]}, soon())
-    assert found == tuple(each.stored for each in STORED[:4])
+    assert found == tuple(listed.stored for listed in STORED[:4])
     [one] = await catalogue.find(
         LOCAL, "docs", {"metadata.owner": ["bob", "ann"], "sourcefile": ['b"2.md']}, soon()
     )

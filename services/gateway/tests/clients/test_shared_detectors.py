@@ -47,7 +47,7 @@ class Service:
         self.calls += 1
         if self.down:
             raise Unavailable("gone")
-        detectors = [pb.Detector(detector_id=name, library_digest=each) for name, each in self.digests.items()]
+        detectors = [pb.Detector(detector_id=name, library_digest=digest) for name, digest in self.digests.items()]
         return pb.ListDetectorsResponse(detectors=detectors, limits=self.limits)
 
 

@@ -122,8 +122,8 @@ async def test_the_worker_receives_the_texts_unchanged(link: NatsLink) -> None:
     assert (len(raw), hashlib.sha256(raw).hexdigest()) == (job.texts.size_bytes, job.texts.sha256)
     target.seek(0)
     read = [proto.parse_length_prefixed(ingest_pb2.TextDocument, target) for _ in range(2)]
-    assert [(each.document_id, each.text, each.metadata_json) for each in read] == [
-        (each.document_id, each.text, each.metadata_json) for each in documents
+    assert [(document.document_id, document.text, document.metadata_json) for document in read] == [
+        (document.document_id, document.text, document.metadata_json) for document in documents
     ]
 
 

@@ -23,7 +23,7 @@ TABLE = route_table(registrations())
 
 
 def inner_app(app: Any, kind: type) -> Any:
-    """Return the application of a type inner_app the layers."""
+    """Return the application of this type that is below the layers."""
     seen = [app]
     while seen:
         each = seen.pop()
@@ -146,7 +146,7 @@ async def test_the_document_lists_the_role_of_each_route(client: httpx.AsyncClie
                 continue
             assert operation["description"].endswith(f"Role: `{role}`.")
             assert {"401", "403"} <= set(operation["responses"])
-            assert {name for each in operation["security"] for name in each} == set(
+            assert {name for requirement in operation["security"] for name in requirement} == set(
                 document["components"]["securitySchemes"]
             )
 

@@ -94,7 +94,7 @@ class Checks:
             BlockedQuestion: A detector blocks the turn.
         """
         detectors = changing(turn)
-        of_policy = tuple(each for each in detectors if not each.requested)
+        of_policy = tuple(detector for detector in detectors if not detector.requested)
         found: tuple[Detections, ...] = ()
         for chosen, members in ((of_policy, True), (detectors, False)):
             places = [at for _, positions in _judged(turn, chosen) for at in positions]
@@ -231,12 +231,12 @@ class Checks:
 
 def changing(turn: Turn) -> tuple[Detector, ...]:
     """Return the input detectors that may change or block the turn."""
-    return tuple(each for each in turn.detectors.input if each.action is not Action.REPORT)
+    return tuple(detector for detector in turn.detectors.input if detector.action is not Action.REPORT)
 
 
 def reporting(turn: Turn) -> tuple[Detector, ...]:
     """Return the input detectors that only report."""
-    return tuple(each for each in turn.detectors.input if each.action is Action.REPORT)
+    return tuple(detector for detector in turn.detectors.input if detector.action is Action.REPORT)
 
 
 def _judged(turn: Turn, detectors: tuple[Detector, ...]) -> list[tuple[tuple[Detector, ...], list[int]]]:
@@ -249,7 +249,7 @@ def _judged(turn: Turn, detectors: tuple[Detector, ...]) -> list[tuple[tuple[Det
     positions = [at for at, role in enumerate(roles) if role in checked]
     if (last := _last(turn)) is not None:
         positions = [last]
-    of_policy = tuple(each for each in detectors if not each.requested)
+    of_policy = tuple(detector for detector in detectors if not detector.requested)
     # A policy judges all messages that a request sends to a model, including the assistant's messages.
     judged = [(of_policy, [at for at in range(len(roles)) if at not in positions]), (detectors, positions)]
     return [(chosen, places) for chosen, places in judged if chosen and places]
@@ -279,7 +279,7 @@ def _with_text(passage: Passage, text: str) -> Passage:
     """Return the passage with another text, and with the captions that the text still contains."""
     if text == passage.text:
         return passage
-    return replace(passage, text=text, captions=tuple(each for each in passage.captions if each in text))
+    return replace(passage, text=text, captions=tuple(caption for caption in passage.captions if caption in text))
 
 
 def _blocked(

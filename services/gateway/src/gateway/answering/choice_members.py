@@ -104,7 +104,7 @@ class Document:
 
     def shown_findings(self) -> tuple[Finding, ...]:
         """Return the findings for clients. A report-only finding must not reveal replaced text."""
-        return tuple(each for each in self.found if not (self.changed and each.action is Action.REPORT))
+        return tuple(finding for finding in self.found if not (self.changed and finding.action is Action.REPORT))
 
     def members(self) -> dict[str, Any]:
         """Return the members after redaction."""
@@ -237,7 +237,7 @@ def without_span(finding: Finding) -> Finding:
 
 def _counts(value: Any) -> bool:
     if isinstance(value, dict):
-        return all(name in _COUNTS and _counts(each) for name, each in value.items())
+        return all(name in _COUNTS and _counts(member) for name, member in value.items())
     return value is None or isinstance(value, int)
 
 

@@ -7,7 +7,7 @@ from gateway.domain import Passage
 
 def names_of(passages: Iterable[Passage]) -> frozenset[str]:
     """Return the names under which an answer may cite passages: the names of their pages and of their files."""
-    return frozenset(name for each in passages for name in (each.sourcepage, each.sourcefile) if name)
+    return frozenset(name for passage in passages for name in (passage.sourcepage, passage.sourcefile) if name)
 
 
 class MarkScanner:

@@ -66,7 +66,7 @@ class CitedNames:
 
     def limit(self, cleared: int) -> int:
         """Return the offset up to which the gateway may release cleared text."""
-        return min((cleared, *(each.start for each in self._waiting if each.start is not None)))
+        return min((cleared, *(finding.start for finding in self._waiting if finding.start is not None)))
 
     def forget(self, offset: int) -> None:
         """Forget the marks before an offset, after the release of the text up to the offset."""

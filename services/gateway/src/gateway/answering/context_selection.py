@@ -141,7 +141,7 @@ def labelled(passages: Sequence[Passage]) -> Sequence[Passage]:
     }
     if not unnamed:
         return passages
-    named = {each.sourcepage for each in passages if each.document_id not in unnamed}
+    named = {passage.sourcepage for passage in passages if passage.document_id not in unnamed}
     labels = {digest: _label(digest, named | unnamed - {digest}) for digest in unnamed}
     return [
         replace(

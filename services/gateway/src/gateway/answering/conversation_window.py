@@ -110,7 +110,7 @@ class ConversationWindow:
         """
         known = self._generator.known(turn.model)
         exact = turn.prompting.pictures or turn.original.tools_json
-        if known is None or not known.context_window or exact or any(each.content_json for each in cut):
+        if known is None or not known.context_window or exact or any(message.content_json for message in cut):
             return None
         bounds = token_bounds.bound(known, texts, prompt)
         if bounds is None or too_long(bounds):

@@ -18,12 +18,14 @@ def of_turn(turn: Turn, passages: Sequence[Passage] = ()) -> DetectionContext:
         turn: The turn after the checks so far.
         passages: The sources of the answer.
     """
-    last_question = turn.question or next((each.text for each in reversed(turn.history) if each.role == "user"), "")
+    last_question = turn.question or next(
+        (message.text for message in reversed(turn.history) if message.role == "user"), ""
+    )
     question = (Message("user", turn.question, b"", turn.original.question_extra_json),) if turn.question else ()
     return DetectionContext(
         passages=tuple(passage.text for passage in passages),
         prompt=last_question,
-        messages_json=_encode([_message(each) for each in (*turn.history, *question)]),
+        messages_json=_encode([_message(message) for message in (*turn.history, *question)]),
         tools_json=_tools(turn.parameters_json),
         headers=turn.headers,
     )
@@ -31,7 +33,7 @@ def of_turn(turn: Turn, passages: Sequence[Passage] = ()) -> DetectionContext:
 
 def of_query(turn: Turn) -> DetectionContext:
     """Return the context of a search query that a model wrote. The conversation is the query's source."""
-    texts = tuple(each.text for each in turn.history if each.text)
+    texts = tuple(message.text for message in turn.history if message.text)
     whole = of_turn(turn)
     return replace(whole, passages=(*texts, turn.question))
 

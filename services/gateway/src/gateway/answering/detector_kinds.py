@@ -33,7 +33,9 @@ class DetectorKinds:
             if info.kind not in kinds:
                 raise unsupported(detector_id)
         if turn.detection.chunking is Chunking.DETECTORS:
-            named = [by_id[each.detector_id] for each in turn.detectors.output if each.detector_id in by_id]
+            named = [
+                by_id[detector.detector_id] for detector in turn.detectors.output if detector.detector_id in by_id
+            ]
             sentences = any(info.streaming for info in named)
             chunking = Chunking.SENTENCE if sentences else Chunking.MINIMAL
             turn = replace(turn, detection=replace(turn.detection, chunking=chunking))

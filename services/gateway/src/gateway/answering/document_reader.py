@@ -96,7 +96,7 @@ class DocumentReader:
             for verdict in verdicts:
                 if verdict.action is Action.BLOCK:
                     raise Blocked("The document was stopped by the guardrails.")
-                findings += [each for each in verdict.findings if each.action is Action.REDACT]
+                findings += [finding for finding in verdict.findings if finding.action is Action.REDACT]
         return _redacted(text, findings, start, end)
 
 

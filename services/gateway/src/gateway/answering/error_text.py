@@ -34,7 +34,7 @@ async def cleared(
     The gateway withholds the text if the detectors block it, fail, or cannot judge it. Without a detector that
     redacts or blocks, the error does not change.
     """
-    if not error.body or all(each.action is Action.REPORT for each in detectors):
+    if not error.body or all(detector.action is Action.REPORT for detector in detectors):
         return error
     body, plain = _members(error.body)
     document = Document({"error": error.body} if plain else body, "")

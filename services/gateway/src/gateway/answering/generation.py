@@ -148,7 +148,7 @@ class Generation:
                     batches,
                     watch,
                     turn.blocked_message,
-                    protected=any(each.action is not Action.REPORT for each in detectors),
+                    protected=any(detector.action is not Action.REPORT for detector in detectors),
                     chunked=turn.detection.chunking not in (None, Chunking.MINIMAL),
                     names=names_of(prompt.sources),
                 )

@@ -244,7 +244,7 @@ def _walk(value: Any, visit: _Visit, embedded: _Visit, depth: int = 0, *, embeds
             walked[name if replacement is None else replacement] = inner
         return walked
     if isinstance(value, list):
-        return [_walk(each, visit, embedded, depth + 1, embeds=embeds) for each in value]
+        return [_walk(element, visit, embedded, depth + 1, embeds=embeds) for element in value]
     if isinstance(value, str):
         inner = _json_inside(value)
         if inner is None:

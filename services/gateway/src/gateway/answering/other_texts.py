@@ -103,7 +103,7 @@ class OtherTexts:
     @property
     def judged(self) -> bool:
         """Return whether the detectors have judged all texts."""
-        waiting = self._answer.waiting or any(each.waiting for each in self._choices.values())
+        waiting = self._answer.waiting or any(choice.waiting for choice in self._choices.values())
         return not waiting and all(question.judged for question in self._questions.values())
 
     @property

@@ -107,7 +107,7 @@ def compose(turn: Turn, passages: Sequence[Passage], pictures: Sequence[Picture]
     if turn.style is not PromptStyle.SOURCES_AFTER_QUESTION:
         return _context_first(turn, passages)
     shown = {picture.sourcepage for picture in pictures} if turn.prompting.pictures_only else ()
-    *others, question = _sources_last(turn, [each for each in passages if each.sourcepage not in shown])
+    *others, question = _sources_last(turn, [passage for passage in passages if passage.sourcepage not in shown])
     return (*others, _with_pictures(question, pictures) if pictures else question)
 
 

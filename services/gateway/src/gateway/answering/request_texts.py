@@ -111,7 +111,7 @@ class RequestTexts:
             if verdict.action is Action.BLOCK:
                 return verdict
         for verdict, (_, gaps) in zip(verdicts[alone:], self._joined, strict=True):
-            across = tuple(each for each in crossing(verdict, gaps) if each.action is Action.BLOCK)
+            across = tuple(finding for finding in crossing(verdict, gaps) if finding.action is Action.BLOCK)
             if across:
                 return replace(verdict, findings=across)
         return None
@@ -150,9 +150,9 @@ def _texts_of(members: dict[str, Any], where: str, field: str) -> JsonTexts:
 
 
 def _replacing(verdict: Verdict) -> Verdict:
-    if verdict.action is not Action.BLOCK or any(each.start is None for each in verdict.findings):
+    if verdict.action is not Action.BLOCK or any(finding.start is None for finding in verdict.findings):
         return verdict
-    if not any(each.action is Action.BLOCK for each in verdict.findings):
+    if not any(finding.action is Action.BLOCK for finding in verdict.findings):
         return verdict  # a detector failed
     findings = tuple(
         replace(finding, action=Action.REDACT, replacement=WITHHELD) if finding.action is Action.BLOCK else finding

@@ -12,7 +12,7 @@ _encode = msgspec.json.encode
 
 def add_usage(first: Usage, second: Usage) -> Usage:
     """Return the sum of two token counts, including the model server's details."""
-    raw = [members_of(each.raw_json) for each in (first, second) if each.raw_json]
+    raw = [members_of(usage.raw_json) for usage in (first, second) if usage.raw_json]
     summed = _encode(_sum(*raw)) if len(raw) > 1 else _encode(raw[0]) if raw else b""
     return Usage(
         first.prompt_tokens + second.prompt_tokens, first.completion_tokens + second.completion_tokens, summed

@@ -141,7 +141,7 @@ class WholeAnswer:
         items = choices_of(self._body)
         self.choices = {
             choice.index: choice
-            for choice in (_Choice(each, at, protected=protected) for at, each in enumerate(items))
+            for choice in (_Choice(item, at, protected=protected) for at, item in enumerate(items))
         }
         if len(self.choices) < len(items) or any(not 0 <= index < FIRST for index in self.choices):
             raise Unavailable(
@@ -189,7 +189,7 @@ class WholeAnswer:
         choice = self.choices[clearance.choice]
         choice.judged = choice.judged or clearance.judged
         findings = clearance.findings
-        if self._names and any(each.action is Action.REDACT for each in findings):
+        if self._names and any(finding.action is Action.REDACT for finding in findings):
             findings = exempt_marks(findings, spans_of(choice.text, self._names))
         choice.take(findings)
         redacted = [

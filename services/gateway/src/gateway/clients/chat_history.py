@@ -129,7 +129,7 @@ class NatsHistory:
                 key_value.stored(bucket, keys.history_of(principal.tenant, owner, "head")), deadline, _TARGET
             )
             heads = [msgspec.json.decode(entry.value or b"", type=Conversation) for entry in entries]
-            found |= {each.id: each for each in heads}
+            found |= {head.id: head for head in heads}
         return list(found.values())
 
 

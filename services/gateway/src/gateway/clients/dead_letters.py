@@ -71,7 +71,7 @@ class DeadLetters:
                         return
 
         await call_nats(send_all(), deadline, QUEUE, at_most=math.inf)
-        return Replay(tuple(replayed), tuple(each for each in job_ids or () if each not in replayed))
+        return Replay(tuple(replayed), tuple(job_id for job_id in job_ids or () if job_id not in replayed))
 
     async def _send(self, transport: IngestTransport, principal: Principal, message: Msg, job_id: str) -> bool:
         """Write the state of a letter's job, enqueue the job, and delete the letter. Return whether this succeeded.

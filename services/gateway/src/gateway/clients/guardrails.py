@@ -126,7 +126,7 @@ class GrpcGuardrails:
     ) -> tuple[DetectorInfo, ...]:
         """See `ports.answering.Guardrails`."""
         response = await self._listed(principal, deadline, health=health)
-        return tuple(_info(each) for each in response.detectors)
+        return tuple(_info(detector) for detector in response.detectors)
 
     async def listing(self, deadline: Deadline) -> guardrails_pb2.ListDetectorsResponse:
         """Return the service's list of detectors and its limits."""

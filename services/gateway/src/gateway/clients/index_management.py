@@ -68,7 +68,7 @@ class GrpcIndexes:
             page_size=limit,
             offset=offset,
             text_length=text_length,
-            filter=filter_pb2.Filter(must=[metadata_condition(each) for each in conditions]),
+            filter=filter_pb2.Filter(must=[metadata_condition(condition) for condition in conditions]),
         )
         response: retriever_pb2.ListDocumentsResponse = await rpc.unary(self._stub.ListDocuments, request, deadline)
         listed = tuple(

@@ -180,10 +180,12 @@ def job_of(message: ingest_pb2.Job) -> Job:
         },
         error_reason=message.error.reason,
         error_message=message.error.message,
-        outcomes=tuple(_OUTCOMES[each] for each in message.outcomes if each in _OUTCOMES),
+        outcomes=tuple(_OUTCOMES[outcome] for outcome in message.outcomes if outcome in _OUTCOMES),
         waiting_since=message.waiting_since.ToJsonString() if message.HasField("waiting_since") else "",
         fetching=progress.fetching,
-        warnings=tuple(JobWarning(each.reason, each.message, each.page, each.part) for each in message.warnings),
+        warnings=tuple(
+            JobWarning(warning.reason, warning.message, warning.page, warning.part) for warning in message.warnings
+        ),
         warning_count=message.warning_count,
         given_up=message.given_up,
     )

@@ -121,7 +121,7 @@ class LocalLibrary:
 
     def __init__(self, listed: guardrails_pb2.ListDetectorsResponse, workers: ThreadPool) -> None:
         own_digest, limits = digest(), listed.limits
-        shared = [each.detector_id for each in listed.detectors if each.library_digest == own_digest]
+        shared = [detector.detector_id for detector in listed.detectors if detector.library_digest == own_digest]
         self.names = frozenset(shared if listed.HasField("limits") else ())
         self._limits = JudgingLimits(
             limits.longest_text,
@@ -133,7 +133,7 @@ class LocalLibrary:
     @cached_property
     def _catalogue(self) -> Catalogue:
         factories = shared_detectors(self._limits.patterns)
-        return Catalogue([each for each in factories if each.detector_id in self.names])
+        return Catalogue([factory for factory in factories if factory.detector_id in self.names])
 
     def is_like(self, other: "LocalLibrary | None") -> bool:
         """Return whether another library has the same detectors and limits."""
@@ -141,10 +141,10 @@ class LocalLibrary:
 
     def build(self, detectors: Sequence[Detector]) -> LocalDetectors | None:
         """Build detectors, which takes time for patterns. Return None if the service must judge instead."""
-        if not {each.detector_id for each in detectors} <= self.names:
+        if not {detector.detector_id for detector in detectors} <= self.names:
             return None
         try:
-            rules = self._catalogue.rules([_spec(each) for each in detectors])
+            rules = self._catalogue.rules([_spec(detector) for detector in detectors])
         except CausewayError:
             return None  # the service reports the error to the client
         limits = [0 if isinstance(rule.detector, Judge) else rule.detector.inline_limit for rule in rules]
@@ -265,4 +265,7 @@ def _findings(findings: Iterable[judging.Finding]) -> tuple[Finding, ...]:
 
 
 def _failures(failures: Iterable[judging.Failure]) -> tuple[DetectorFailure, ...]:
-    return tuple(DetectorFailure(each.detector_id, each.message, each.status, each.not_asked) for each in failures)
+    return tuple(
+        DetectorFailure(failure.detector_id, failure.message, failure.status, failure.not_asked)
+        for failure in failures
+    )

@@ -42,7 +42,9 @@ class NatsPictures:
         """See `ports.answering.Pictures`."""
         patterns = [keys.index_pictures(principal.tenant, index)]
         if document_ids is not None:
-            patterns = [keys.document_pictures(principal.tenant, index, each) for each in document_ids]
+            patterns = [
+                keys.document_pictures(principal.tenant, index, document_id) for document_id in document_ids
+            ]
         if not patterns:
             return
         deadline = Deadline.after(_FORGET_SECONDS)

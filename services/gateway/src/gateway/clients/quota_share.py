@@ -93,7 +93,9 @@ class QuotaShare:
                 elif entry.operation is None:
                     replicas.append(replica)
             self._ledger.connected(replicas)
-            tasks = [asyncio.create_task(each) for each in (self._publish(bucket), self._receive(watcher))]
+            tasks = [
+                asyncio.create_task(coroutine) for coroutine in (self._publish(bucket), self._receive(watcher))
+            ]
             try:
                 await asyncio.wait(tasks, return_when=asyncio.FIRST_COMPLETED)
             finally:

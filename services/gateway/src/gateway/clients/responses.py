@@ -137,7 +137,7 @@ class NatsResponses:
         older.sort(key=_age, reverse=True)
         found = [await _owned(bucket, name, deadline) for name in older[:count]]
         next_token = _id(older[count - 1]) if len(older) > count else ""
-        return OwnedPage(tuple(each for each in found if each is not None), next_token)
+        return OwnedPage(tuple(owned for owned in found if owned is not None), next_token)
 
     async def find(self, tenant: str, name: str, deadline: Deadline) -> Owned | None:
         """See `ports.responses.ResponseStore`."""

@@ -100,7 +100,7 @@ class GrpcRetriever:
         request = retriever_pb2.ListDocumentsRequest(
             principal=principal.to_proto(),
             index=index,
-            filter=filter_pb2.Filter(must=[_one_of(field, each) for field, each in values.items()]),
+            filter=filter_pb2.Filter(must=[_one_of(field, field_values) for field, field_values in values.items()]),
             page_size=_PAGE,
         )
         found: list[StoredDocument] = []
@@ -169,12 +169,12 @@ class GrpcRetriever:
 def _filter(retrieval: Retrieval) -> filter_pb2.Filter | None:
     if not (retrieval.include_category or retrieval.exclude_category or retrieval.metadata):
         return None
-    condition = filter_pb2.Filter(must=[metadata_condition(each) for each in retrieval.metadata])
+    message = filter_pb2.Filter(must=[metadata_condition(condition) for condition in retrieval.metadata])
     if retrieval.include_category:
-        condition.must.append(_one_of("category", [retrieval.include_category]))
+        message.must.append(_one_of("category", [retrieval.include_category]))
     if retrieval.exclude_category:
-        condition.must_not.append(_one_of("category", [retrieval.exclude_category]))
-    return condition
+        message.must_not.append(_one_of("category", [retrieval.exclude_category]))
+    return message
 
 
 def _one_of(field: str, values: Sequence[str]) -> filter_pb2.Condition:

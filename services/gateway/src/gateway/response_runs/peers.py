@@ -32,7 +32,7 @@ class Peers:
         if name == self.name:
             self._beats += 1
             if len(self._seen) > _MAX_GATEWAYS:
-                self._seen = {each: seen for each, seen in self._seen.items() if self._beats - seen < _MAX_MISSED}
+                self._seen = {name: seen for name, seen in self._seen.items() if self._beats - seen < _MAX_MISSED}
             return
         self._seen[name] = self._beats
 
