@@ -1,4 +1,4 @@
-"""Sends the ASGI messages of a streamed answer."""
+"""Sends the ASGI messages of streamed answers, and formats the header ``Server-Timing``."""
 
 from starlette.types import Send
 

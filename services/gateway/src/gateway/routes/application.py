@@ -58,7 +58,7 @@ class Login:
 
     @classmethod
     def at(cls, issuer: str, client_id: str, scopes: Sequence[str]) -> Self | None:
-        """Return the client for pages at a provider, or None if the provider has none."""
+        """Return the client for the sign-in at a provider, or None if ``client_id`` is empty."""
         # Entra ID's issuers end with a version that the login library appends itself.
         return cls(client_id, issuer.removesuffix("/v2.0"), scopes) if client_id else None
 
@@ -86,7 +86,8 @@ def router(
         generator: Lists the models.
         slots: Limits concurrent uploads.
         draining: Set when the gateway begins to stop. A waiting upload then returns its job.
-        timeout: The maximum number of seconds that an upload waits until its document is indexed.
+        timeout: The maximum number of seconds that an upload waits until its document is indexed, and the time
+            limit of the routes that list or delete documents.
         fetches_urls: Whether the platform fetches documents from URLs.
         login: The OpenID Connect client of pages; None: pages have no sign-in.
     """
@@ -278,7 +279,10 @@ def _reader(request: Request) -> Principal:
 async def _document_id(
     catalogue: Catalogue, principal: Principal, index: str, name: str, deadline: Deadline
 ) -> str:
-    """Return the id for the user's document. A document that the user stored under a former name keeps its id."""
+    """Return the id for the user's document. A document that the user stored under a former name keeps its id.
+
+    Earlier versions stored the documents of users without their issuers (`Principal.has_former_name`).
+    """
     if principal.has_former_name:
         values = {**owned_by(principal), "sourcefile": [name]}
         with contextlib.suppress(NotFound):
@@ -288,7 +292,10 @@ async def _document_id(
 
 
 def _private_upload(principal: Principal, index: str, name: str, document_id: str, content: bytes) -> Upload:
-    """Return an upload that only the user can see, and that replaces only documents of the user."""
+    """Return an upload that only the user can see, and that replaces only documents of the user.
+
+    If the caller is no user, because the gateway runs without authentication, all callers can see the document.
+    """
     user = principal.owner
     return Upload(
         index=index,

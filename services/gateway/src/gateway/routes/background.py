@@ -58,9 +58,10 @@ class Acceptance:
         """Store and queue a response. Return its queued state, or its first events for a stream.
 
         Raises:
-            InvalidRequest: The request sets `store` to false.
+            InvalidRequest: The response would not be stored.
             RateLimited: Too many responses of the tenant wait or run.
-            Unavailable: The queue cannot be reached.
+            PayloadTooLarge: The request is too large for the queue or the store.
+            Unavailable: The queue, the store or the log cannot be reached, or is full.
         """
         if not exchange.store:
             raise InvalidRequest(
@@ -88,7 +89,7 @@ class Acceptance:
 
 
 class BackgroundAnswers:
-    """Answers queued responses. The log has a line for each attempt. The last attempt records the usage.
+    """Answers queued responses. Each attempt writes a log line. Only the last attempt records the usage.
 
     Args:
         dialect: Parses requests.
@@ -135,8 +136,9 @@ class BackgroundAnswers:
         """Answer a job and write the events to its log.
 
         Raises:
-            BrokenOff: Clients may have a part of the answer, and the model would not repeat the same words.
-            CausewayError: The answer failed before it began.
+            BrokenOff: An earlier attempt wrote a part of the answer, and the model would not repeat the same words.
+            NotFound: The front end does not exist any more.
+            CausewayError: The attempt failed.
         """
         frontend = self._profiles().named(job.profile) or self._profiles().default
         if frontend.name != job.profile:
@@ -197,7 +199,7 @@ class BackgroundAnswers:
         state.done = run.done or Done(())
 
     async def _continues_elsewhere(self, job: ResponseJob) -> bool:
-        """Return whether another gateway answers. Otherwise the response was cancelled or deleted."""
+        """Return whether another gateway answers the job. False: the response was cancelled or deleted."""
         known = await self._store.read(job.principal, job.name, Deadline.after(_READ_SECONDS))
         return known is not None and known.status != CANCELLED
 

@@ -1,4 +1,4 @@
-"""Reads the request bodies and makes the response bodies of the FastAPI routes, as bytes."""
+"""Reads request bodies and creates responses as bytes, for the FastAPI routes, and detects that a client left."""
 
 import asyncio
 from collections.abc import Coroutine, Mapping

@@ -91,7 +91,7 @@ class ChatEndpoint:
         self._passed_headers = frozenset(name.encode() for name in passed_headers)
 
     def dialect(self, scope: Scope, body: bytes = b"") -> Dialect:
-        """Return the dialect of a request. Without the body, return the dialect for errors about the body."""
+        """Return the dialect of a request. Without the body, return the dialect of errors about the body."""
         return self._chat.choose(state_of(scope).frontend, dict(scope["headers"]), body)
 
     async def __call__(self, scope: Scope, receive: Receive, send: Send) -> None:
@@ -180,7 +180,8 @@ class ChatEndpoint:
             _log.exception("answer failed", dialect=dialect.name, error=str(error))
             failure = Internal()
         if begun:
-            # The time limit has passed because the client reads too slowly. It would not receive an error, either.
+            # The status is already sent. The usual cause: the time limit has passed, because the client reads too
+            # slowly. Such a client would not receive an error, either.
             _log.warning("answer broke off", dialect=dialect.name, error=failure.message)
             break_off(scope)
             return

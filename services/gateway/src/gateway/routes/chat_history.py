@@ -1,4 +1,4 @@
-"""Stores a user's chats on the server, for the React front end of the Azure RAG demo."""
+"""Routes that store a user's conversations, for the React front end of the Azure RAG demo."""
 
 from typing import Annotated
 
@@ -64,7 +64,7 @@ def router(history: History, memory: Memory, *, timeout: float) -> APIRouter:
         camel: Annotated[str, Query(alias="continuationToken", description="Token of the previous page")] = "",
         snake: Annotated[str, Query(alias="continuation_token", description="Same as `continuationToken`")] = "",
     ) -> Response:
-        """Return a page of conversations, and the token of the next page."""
+        """Return a page of conversations, and the token of the next page. The token is null on the last page."""
         principal = state_of(request.scope).principal
         page = await history.page(principal, count, camel or snake, Deadline.after(timeout))
         listed = [

@@ -31,7 +31,7 @@ _MARKER = PREFIX.encode()
 
 
 def unlinked(body: bytes) -> bytes:
-    """Return the body of a request with citation marks in place of signed links.
+    """Return the body of a request with citation marks in place of signed links. Remove single signatures, too.
 
     >>> unlinked(b'{"content": "See [a.pdf#page=2](https://x.org/content/a.pdf?link=cwl1.7.ab.cd#page=2)."}')
     b'{"content": "See [a.pdf#page=2]."}'
@@ -45,7 +45,7 @@ class CitationLinks:
     """Turns the citations of answers into links.
 
     Args:
-        keys: Sign the links.
+        keys: The keys that sign the links.
         address: The public address for the links.
     """
 

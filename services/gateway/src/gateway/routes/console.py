@@ -1,4 +1,4 @@
-"""Serves the static files of the web console."""
+"""Serves the web console: its page for browsers, and its static files."""
 
 import re
 from collections.abc import Awaitable, Callable, Mapping, Sequence

@@ -1,4 +1,4 @@
-"""Routes of the conversations of the Responses API. A conversation is a list of items that responses extend."""
+"""Routes of the conversations of the Responses API. A conversation is a list of items. Responses append items."""
 
 import time
 from collections.abc import Callable, Sequence

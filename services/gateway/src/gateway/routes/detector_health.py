@@ -23,14 +23,15 @@ class DetectorHealth:
     """An ASGI application for ``GET /health`` and ``GET /info``. Their status is always 200.
 
     ``/health`` reports that the process runs. ``/info`` reports the health of each service and of each remote
-    detector. The result is at most a second old.
+    detector.
 
     Args:
         guardrails: Lists the detectors.
         probes: One probe for each service.
         version: The platform's version.
         timeout: The time limit of each check, in seconds.
-        reuse_seconds: Seconds for which callers share a result, because they need no credentials.
+        reuse_seconds: Seconds for which callers share a result, because callers without credentials could otherwise
+            cause many checks.
     """
 
     def __init__(

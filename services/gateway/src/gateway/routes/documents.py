@@ -85,7 +85,7 @@ def router(
             bool, Form(description="Store pictures of the pages of PDFs, for models that accept pictures")
         ] = False,
     ) -> Response:
-        """Store the files, and queue a job for each file and URL. If one is invalid, accept none."""
+        """Store the files, and queue a job for each file and URL. If a file or a URL is invalid, accept none."""
         if is_json(request):
             submission = await of_json(allowed, request)
         else:
@@ -160,7 +160,7 @@ async def _submitted(
 
 
 def _partly_accepted(error: CausewayError, jobs: Mapping[int, Job], names: Sequence[str]) -> Response:
-    """Return the response to a partly accepted upload. Accepted documents cannot be withdrawn."""
+    """Return the response to a partly accepted upload: the error, and the jobs of the accepted documents."""
     first = next(name for position, name in enumerate(names) if position not in jobs)
     accepted = (
         f"{len(jobs)} of {len(names)} documents were accepted, see jobs. {first!r} is the first document that was "

@@ -1,4 +1,4 @@
-"""Ends requests that only wait when the gateway begins to stop. Their jobs or responses continue elsewhere."""
+"""Ends waiting requests when the gateway begins to stop. Their jobs continue in the workers."""
 
 import asyncio
 from collections.abc import AsyncGenerator, Coroutine
@@ -10,7 +10,7 @@ T = TypeVar("T")
 
 
 async def unless_draining(draining: asyncio.Event, work: Coroutine[Any, Any, T], otherwise: T) -> T:
-    """Return the result of `work`. If the gateway begins to stop first, cancel the work and return `otherwise`."""
+    """Return the result of ``work``. If the gateway begins to stop first, cancel it and return ``otherwise``."""
     working, stopping = asyncio.ensure_future(work), asyncio.ensure_future(draining.wait())
     try:
         await asyncio.wait((working, stopping), return_when=asyncio.FIRST_COMPLETED)

@@ -13,7 +13,7 @@ from gateway.server.request_state import state_of
 
 PATH = "/v1/embeddings"
 DEPLOYMENT_PATH = "/openai/deployments/{model:path}/embeddings"
-"""The path of Azure's clients, which contains the model."""
+"""The path that Azure's clients use. It contains the model."""
 
 
 def router(embedder: Embedder, *, timeout: float) -> APIRouter:
@@ -42,7 +42,7 @@ def router(embedder: Embedder, *, timeout: float) -> APIRouter:
         openapi_extra=body(EMBEDDING),
     )
     async def embed_with_deployment(request: Request, model: str) -> Response:
-        """Return the same as `/v1/embeddings`. The model in the path has priority over the model in the body."""
+        """Return embeddings as `/v1/embeddings` does. The model in the path overrides the model in the body."""
         return await answer(request, model)
 
     async def answer(request: Request, model: str) -> Response:

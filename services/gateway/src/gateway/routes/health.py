@@ -22,8 +22,8 @@ def router(probes: Sequence[Probe], *, timeout: float = 1.0) -> APIRouter:
         timeout: The time limit of each check, in seconds.
     """
     routes = APIRouter(tags=["health"])
-    # Only the start waits for dependencies. If a later failure made all gateways unready, clients would get refused
-    # connections instead of a 503 with a reason.
+    # A gateway stays ready after its start, even if a dependency fails. If a failure made all gateways unready,
+    # clients would get refused connections instead of a 503 with a reason.
     started = False
 
     async def states() -> list[dict[str, Any]]:

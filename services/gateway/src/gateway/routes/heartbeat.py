@@ -1,4 +1,4 @@
-"""Sends comments on streams that are silent while a model thinks.
+"""Sends comments on streams while the model sends no events.
 
 Proxies close a connection that is silent for 50 to 60 seconds. Clients of server-sent events ignore comments. The
 standard advises a comment every 15 seconds

@@ -37,7 +37,7 @@ def router(indexes: Indexes, *, timeout: float) -> APIRouter:
         openapi_extra=body(CREATION),
     )
     async def create_index(request: Request) -> Response:
-        """Create an empty index with its own settings. The first document of an unknown index also creates one."""
+        """Create an empty index with its own settings. An upload also creates its index, with default settings."""
         raw = members(await json_body(request))
         fields = _fields(raw, ("index_name", *_SETTINGS))
         name = keys.index_name(fields.text("index_name"), "index_name")

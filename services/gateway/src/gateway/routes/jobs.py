@@ -81,7 +81,7 @@ def router(ingest: Ingest, jobs: Jobs, draining: asyncio.Event, *, timeout: floa
     # These routes come before those of one job. The id of a job is never "lanes" or "dead".
     @routes.get("/jobs/lanes", summary="The load of the queue's lanes", responses=answers(LANES, _UNAVAILABLE))
     async def list_lanes(request: Request) -> Response:
-        """Return the lanes. A job waits in the first lane that has room for its tenant.
+        """Return the lanes. A job waits in the first lane in which its tenant has a free place.
 
         `jobs` counts the tenant's waiting and running jobs. `places` is null for the last lane, which accepts all
         remaining jobs.
@@ -223,7 +223,14 @@ async def _events(
     draining: asyncio.Event,
     until: float,
 ) -> AsyncIterator[bytes]:
-    """Yield server-sent events (https://html.spec.whatwg.org/multipage/server-sent-events.html)."""
+    """Yield server-sent events (https://html.spec.whatwg.org/multipage/server-sent-events.html).
+
+    Args:
+        first: The first change; None: a heartbeat.
+        changes: The later changes.
+        draining: Set when the gateway begins to stop.
+        until: The end of the stream, as a time of `time.monotonic`.
+    """
     change = first
     async with contextlib.aclosing(changes), contextlib.aclosing(until_draining(draining, changes)) as following:
         yield _event(first)

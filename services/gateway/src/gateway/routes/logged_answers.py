@@ -33,7 +33,7 @@ class LoggedAnswer:
         self._state, self._heartbeat = state, heartbeat
 
     async def send(self, answer: Answer, send: Send) -> Done | None:
-        """Send the answer, as a stream or in one piece. Return its last event, or None if the answer failed.
+        """Send the answer, as a stream or in one piece. Return its last event, or None if the stream broke off.
 
         Raises:
             CausewayError: The answer failed before anything was sent.

@@ -56,7 +56,7 @@ class _Params(msgspec.Struct, rename="camel"):
 
 
 class _Message(msgspec.Struct):
-    """The members of a message that the gateway reads itself."""
+    """The members of a message that the gateway reads itself. The package `mcp` reads all members."""
 
     id: Any = None
     method: Any = None
@@ -64,7 +64,7 @@ class _Message(msgspec.Struct):
 
     @property
     def streams(self) -> bool:
-        """Return whether the response is a stream, because it has progress events or the tool is slow."""
+        """Return whether the client gets a stream: the call requests progress events, or its tool is slow."""
         if self.params is None or self.method != "tools/call":
             return False
         has_progress = self.params.meta is not None and self.params.meta.progress_token is not None
@@ -235,7 +235,10 @@ def _read(body: bytes) -> "_Message":
 
 
 def _call_name(caller: Caller, session: str, message: "_Message") -> str:
-    """Return a name for a call that is unique among all gateways and clients. Empty without a session or an id."""
+    """Return a name for a call that is unique among all gateways and clients. Empty without a session or an id.
+
+    A notification of a cancelled call gets the name of that call.
+    """
     params = message.params or _Params()
     number = params.request_id if message.method == _CANCELLED else message.id
     if not session or number is None:

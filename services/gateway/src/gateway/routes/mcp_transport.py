@@ -40,7 +40,7 @@ class McpTransport:
             body: The message.
             left: Set once the client has left.
             send: Sends the answer.
-            streaming: Whether the response is a stream, if the protocol allows both forms.
+            streaming: Whether the response is a stream, if the protocol allows a stream and a single JSON object.
         """
         # Each request has its own manager, so that its tasks end with the request.
         manager = StreamableHTTPSessionManager(

@@ -21,7 +21,7 @@ def router(metrics: Metrics, *, tenants: bool) -> APIRouter:
         responses={200: {"content": {"text/plain": {"schema": {"type": "string"}}}}},
     )
     async def read_metrics() -> Response:
-        """Return the number and the latency of requests by route and result, and statistics about passages."""
+        """Return the metrics of requests, answers, connections and retrieved passages."""
         return Response(metrics.text(tenants=tenants), media_type=MEDIA)
 
     return routes

@@ -36,7 +36,7 @@ def router(generator: Generator, embedder: Embedder, *, timeout: float) -> APIRo
         return [each for each in chats if frontend.offers_model(each.name, chats[0].name)]
 
     async def assistant_models(request: Request, deadline: Deadline) -> list[Model]:
-        """Return the assistants that the caller may use as models, with the properties of their models."""
+        """Return the caller's assistants as models, with the properties of the models that they use."""
         principal, frontend = state_of(request.scope).principal, state_of(request.scope).frontend
         assistants = frontend.assistants_for(principal)
         chats = await generator.models(principal, deadline) if assistants else ()
@@ -48,7 +48,9 @@ def router(generator: Generator, embedder: Embedder, *, timeout: float) -> APIRo
 
     @routes.get("/v1/models", summary="The models", responses=answers(MODELS))
     async def list_models(request: Request) -> Response:
-        """List the available chat models of the front end, and the caller's assistants. The default model is first.
+        """List the available chat models of the front end, followed by the caller's assistants.
+
+        The generator's default model is first if it is available.
 
         Embedding models are not listed, because clients offer all listed models for chats.
         """

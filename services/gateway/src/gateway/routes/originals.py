@@ -1,4 +1,4 @@
-"""The route of the original documents, which citations link to."""
+"""The route of the originals of documents. Citations link to it."""
 
 import asyncio
 import re
@@ -61,9 +61,9 @@ def router(catalogue: Catalogue, originals: Originals, *, timeout: float) -> API
             200: {"description": "The document", "content": {"application/octet-stream": {}}},
             206: {"description": "The requested ranges"},
             304: {"description": "If-None-Match contains the current version"},
-            403: {"description": "A signed link is invalid or has expired"},
+            403: {"description": "A link is invalid or has expired, or the front end does not allow the index"},
             404: {"description": "The document does not exist, or the caller may not see it"},
-            416: {"description": "The range is beyond the end of the document"},
+            416: {"description": "All requested ranges are beyond the end of the document"},
         },
     )
     async def content(
@@ -145,7 +145,7 @@ def _names(path: str) -> tuple[str, ...]:
 
 
 class _Original(Response):
-    """A response that fetches the original when it is sent."""
+    """The response with an original. It fetches the original from the store when the server sends it."""
 
     def __init__(
         self,

@@ -67,7 +67,12 @@ class ResponseReading:
         return await self._ending.end_if_stopped(principal, found, deadline)
 
     async def stream(self, principal: Principal, stored: Stored, after: int) -> AsyncGenerator[bytes, None]:
-        """Return the current and future events of a response after the event with a number.
+        """Return a generator of the current and future events of a response.
+
+        Args:
+            principal: The owner of the response.
+            stored: The response.
+            after: The number of the client's last event; -1: the client has no event.
 
         Raises:
             InvalidRequest: The events are not stored, or are no longer stored.

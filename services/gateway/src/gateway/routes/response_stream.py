@@ -37,7 +37,7 @@ class ResponseStream:
     Args:
         reading: Finds and follows responses.
         others: Serves all other requests of this path, and refuses malformed queries.
-        timeout: Seconds until the stream must begin.
+        timeout: The maximum number of seconds to find the response.
     """
 
     def __init__(self, reading: ResponseReading, others: ASGIApp, *, timeout: float) -> None:
@@ -72,7 +72,10 @@ async def _send(events: AsyncGenerator[bytes, None], send: Send) -> None:
 
 
 def _starting_after(scope: Scope) -> int | None:
-    """Return the number of the client's last event. None without `stream`, and for a malformed query."""
+    """Return the number of the client's last event, or -1 if the client has none.
+
+    Return None if the query does not request a stream, or is malformed.
+    """
     query = parse_qs(scope["query_string"].decode("latin-1"), keep_blank_values=True)
     if query.get("stream", ["no"])[-1].lower() not in _TRUE:
         return None

@@ -167,7 +167,7 @@ _WITH_STATUS = ("message", "function_call", "function_call_output", "custom_tool
 
 
 def listed(item: Item) -> Item:
-    """Return an item for a list, with a status if its kind has one."""
+    """Return an item as clients read it, with a status if its kind has one."""
     if item["type"] not in _WITH_STATUS:
         return item
     rendered = {"status": "completed", **item}

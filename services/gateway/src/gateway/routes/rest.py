@@ -41,7 +41,7 @@ def rest(
     Args:
         routers: The routers with the routes.
         error_body: Renders the errors.
-        dialects: Describe their routes in the OpenAPI document.
+        dialects: The registrations of the dialects, which describe their routes in the OpenAPI document.
         routes: The table of all routes.
     """
     # FastAPIOffline serves the scripts of `/docs` itself. FastAPI's page loads them from another host.
@@ -51,7 +51,7 @@ def rest(
         description="Retrieval-augmented generation for every chat protocol.",
         exception_handlers=_error_handlers(error_body),
         redoc_url=None,
-        # `Tracing` makes the span of a request. FastAPI would make a second span.
+        # `Tracing` creates the span of a request. FastAPI would create a second span.
         telemetry={"tracing": False, "metrics": False, "logs": False},
     )
     for router in routers:

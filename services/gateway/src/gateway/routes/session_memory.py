@@ -42,7 +42,7 @@ class SessionMemory:
             exchange: The exchange, whose turn this method changes.
             principal: The caller. The sessions of other callers are not visible.
             frontend: The profile. The sessions of other front ends are not visible.
-            deadline: The deadline.
+            deadline: The time by which the session must be read.
 
         Returns:
             The recorder that stores the turn, or None if the turn is not stored.
@@ -106,7 +106,10 @@ class TurnRecorder:
         self._blocked = False
 
     async def through(self, answer: AsyncGenerator[Batch, None]) -> AsyncGenerator[Batch, None]:
-        """Yield the batches of the answer. Before the last batch, store the turn for the next request."""
+        """Yield the batches of the answer. Before the last batch, store the turn for the next request.
+
+        A failure to store the turn is only logged.
+        """
         async with aclosing(answer) as batches:
             async for batch in batches:
                 for event in batch:
@@ -122,7 +125,7 @@ class TurnRecorder:
     async def _store(self) -> None:
         text = "".join(self._texts)
         if self._blocked or not text:
-            return  # a blocked turn is not stored
+            return  # a turn that is blocked or has no answer is not stored
         conversation = (*self._conversation, Message("assistant", text))
         known: StoredSession | None = self._known
         deadline = Deadline.after(_STORE_SECONDS)

@@ -13,7 +13,10 @@ Part = bytes | int
 
 
 class Spool:
-    """JSON records to send later in any order. The caller must close the spool."""
+    """JSON records to send later in any order.
+
+    `send` and `close` delete the records. The context manager deletes them only if its block fails.
+    """
 
     def __init__(self) -> None:
         self._file = tempfile.SpooledTemporaryFile(_MAX_MEMORY_BYTES)  # noqa: SIM115  # closed in `close`
@@ -38,7 +41,7 @@ class Spool:
         return sum(self._length(part) if isinstance(part, int) else len(part) for part in parts)
 
     async def send(self, parts: Sequence[Part]) -> AsyncIterator[bytes]:
-        """Yield the parts in order. Close the spool at the end."""
+        """Yield the parts in order, in pieces. Close the spool at the end."""
         try:
             piece = bytearray()
             for part in parts:

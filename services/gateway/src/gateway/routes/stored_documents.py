@@ -97,7 +97,11 @@ def router(catalogue: Catalogue, ingest: Ingest, *, timeout: float) -> APIRouter
 
 
 def _readers(raw: bytes) -> tuple[tuple[str, ...], tuple[str, ...]]:
-    """Return both lists of the body. Both are required, because two empty lists give all callers access."""
+    """Return the users and the groups of the body. Both lists are required, because empty lists admit all callers.
+
+    Raises:
+        InvalidRequest: A list is missing, too long, or has an invalid name.
+    """
     changes = members(raw)
     if set(changes) != {"oids", "groups"}:
         raise InvalidRequest("The body must have exactly the members oids and groups.", field="oids")

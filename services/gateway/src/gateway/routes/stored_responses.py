@@ -84,7 +84,7 @@ class StoredResponses:
     def appending(
         self, exchange: Exchange, principal: Principal, profile: str, answer: AsyncGenerator[Batch, None]
     ) -> AsyncGenerator[Batch, None]:
-        """Yield the batches of an answer. Before the last one, append the answer to its conversation, if any."""
+        """Yield the events of an answer. Before the last event, append the answer to its conversation, if any."""
         if not isinstance(exchange, ResponsesExchange) or not exchange.before.conversation:
             return answer
         return self._through(exchange, principal, profile, answer)
@@ -106,7 +106,7 @@ class StoredResponses:
             profile: Name of the front end.
             deadline: The deadline of the answer.
             writer: Name of the attempt; empty: a new name.
-            before: The state of the response at the start.
+            before: The state of the response when the attempt begins; None: nothing is stored yet.
         """
         if not isinstance(exchange, ResponsesExchange) or not exchange.store:
             return None
@@ -123,7 +123,10 @@ class StoredResponses:
         )
 
     def appender(self, exchange: ResponsesExchange, principal: Principal) -> Continue | None:
-        """Return a function that appends a response to its conversation, or None without a conversation."""
+        """Return a function that appends a response to its conversation, or None without a conversation.
+
+        The function logs an error of the store and does not raise it.
+        """
         name = exchange.before.conversation
         if not name:
             return None

@@ -51,7 +51,10 @@ class StreamContent:
         self._passed_headers = passed_headers
 
     async def __call__(self, scope: Scope, receive: Receive, send: Send) -> None:
-        """Serve one request. If the client leaves, cancel the detectors."""
+        """Serve one request. If the client leaves, cancel the detectors.
+
+        An error before the response begins is an HTTP status. A later error is the last line of the response.
+        """
         wire = state_of(scope).frontend.guardrails_wire
         answer = _Answer(send, wire)
         headers = {name.decode("latin-1"): value.decode("latin-1") for name, value in scope["headers"]}
@@ -203,7 +206,11 @@ class _ChunkWriter:
 async def _feed(
     watch: Watch, writer: _ChunkWriter, content: str, lines: AsyncGenerator[bytes, None], receive: Receive
 ) -> None:
-    """Pass the lines to the detectors. Then wait until the client leaves or the task is cancelled."""
+    """Pass the lines to the detectors. Then wait until the client leaves or the task is cancelled.
+
+    Raises:
+        _ClientLeft: The client left.
+    """
     await writer.send(await watch.feed(0, content))
     async for line in lines:
         await writer.send(await watch.feed(0, text_detection.next_line(line)))

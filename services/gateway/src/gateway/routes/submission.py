@@ -81,10 +81,16 @@ def is_json(request: Request) -> bool:
 
 
 def of_form(allowed: AllowedUrls, common: Upload, files: Sequence[UploadFile], urls: Sequence[str]) -> Submission:
-    """Return the documents of a form. ``common`` has the fields that all documents share.
+    """Return the documents of a form.
+
+    Args:
+        allowed: The hosts from which documents may be fetched.
+        common: An upload with the fields that all documents share.
+        files: The files of the form.
+        urls: The URLs of the form.
 
     Raises:
-        InvalidRequest: A field or a file is invalid, or there are no documents.
+        InvalidRequest: A field, a file or a URL is invalid, or the form has neither a file nor a URL.
         PermissionDenied: One of the URLs may not be fetched.
     """
     keys.index_name(common.index)
@@ -103,8 +109,10 @@ async def of_json(allowed: AllowedUrls, request: Request) -> Submission:
     """Return the documents of a JSON body.
 
     Raises:
-        InvalidRequest: A field is invalid.
+        InvalidRequest: A field is invalid, or the list of URLs is empty.
         PermissionDenied: One of the URLs may not be fetched.
+        PayloadTooLarge: The body is larger than 1 MiB.
+        Cancelled: The client left.
     """
     raw = members(await _body(request))
     unknown = sorted(set(raw) - set(_FIELDS))

@@ -1,7 +1,7 @@
 """The table of all routes except the chats, with the properties of each `Route`. Dialects register the chats.
 
 Authorization, the OpenAPI document and docs/security.md use this table. The gateway refuses a path without an
-entry, and a test checks that every route has one.
+entry, and a test checks that every route has an entry.
 """
 
 from collections.abc import Iterable, Mapping

@@ -101,7 +101,7 @@ def router(responses: ResponseStore, reading: ResponseReading, ending: Ending, *
 
 
 def response_json(owned: Owned) -> dict[str, Any]:
-    """Return a response for an administrator, with members that contain no text of the user."""
+    """Return a response as administrators read it: only members that contain no text of the user."""
     response = owned.stored.object
     issuer, user = issuer_and_user(owned.owner)
     usage = response.get("usage") or {}

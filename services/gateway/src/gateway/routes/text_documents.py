@@ -60,13 +60,19 @@ def router(
         slots: Limits concurrent large requests.
         draining: Set when the gateway begins to stop. A waiting request then returns its job.
         upload_timeout: The maximum number of seconds to accept a request.
-        index_timeout: The maximum number of seconds to wait for the job of a request. Then the response is the job.
+        index_timeout: The maximum number of seconds to wait for the job of a request. After that, the response
+            contains the unfinished job.
         most_characters: The maximum number of characters of a document's text.
     """
     routes = APIRouter(tags=["documents"])
 
     async def accept(request: Request, spool: Spool, index: str | None) -> tuple[Principal, Job, list[int]]:
-        """Read and queue the documents of a request, and put them into the spool for the response.
+        """Read and queue the documents of a request, and write them to the spool for the response.
+
+        Args:
+            request: The request.
+            spool: Gets the documents.
+            index: The index whose documents the request updates; None: the body names the index.
 
         Returns:
             The caller, the job, and for each text of the request the number of its document in the spool.
@@ -136,7 +142,11 @@ def router(
 
 
 def _check_lengths(documents: Sequence[TextDocument], max_length: int) -> None:
-    """Refuse texts that a worker would refuse later."""
+    """Check the lengths of texts, which a worker would check later.
+
+    Raises:
+        PayloadTooLarge: A text has more than ``max_length`` characters.
+    """
     for document in documents:
         if len(document.text) > max_length:
             message = f"Document {document.document_id!r} has more than {max_length} characters."

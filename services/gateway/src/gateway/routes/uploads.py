@@ -52,9 +52,9 @@ def file_names(files: Sequence[UploadFile]) -> list[str]:
 
 
 async def check_lengths(files: Sequence[UploadFile | None], most: int) -> None:
-    """Refuse plain text files that a worker would refuse because of their length.
+    """Check the lengths of plain text files, which a worker would check later.
 
-    Other formats are not checked, because the size of a file does not show the length of its text.
+    The function does not check other formats, because the size of such a file does not show the length of its text.
 
     Raises:
         PayloadTooLarge: A file has more than ``most`` characters.
@@ -69,7 +69,7 @@ async def check_lengths(files: Sequence[UploadFile | None], most: int) -> None:
 
 
 def _characters(data: bytes) -> int:
-    """Return the number of characters of a text. It is exact for UTF-8, and a lower bound for other encodings."""
+    """Return the number of characters of a text file: exact for UTF-8, a lower bound for other encodings."""
     if data.startswith(_WIDE) or b"\0" in data:
         return len(data) // _MAX_CHARACTER_BYTES
     return len(data.translate(None, delete=_CONTINUATIONS))
@@ -80,7 +80,7 @@ def _breaks_lines(character: str) -> bool:
 
 
 class UploadSlots:
-    """Limits concurrent uploads, because each has a file in memory while the gateway stores it.
+    """Limits concurrent uploads, because the gateway holds files of each upload in memory while it stores them.
 
     Args:
         slots: The maximum number of concurrent uploads.

@@ -17,12 +17,12 @@ from gateway.server.request_state import state_of
 def router(
     responses: ResponseStore, log: ResponseLog, history: History, memory: Memory, *, timeout: float
 ) -> APIRouter:
-    """Return the routes of ``/users/{user}``.
+    """Return ``DELETE /users/{user}``.
 
     Args:
         responses: Stores responses and conversations.
         log: Stores the events of responses.
-        history: Stores the chats that front ends save.
+        history: Stores the conversations that front ends save.
         memory: Stores sessions.
         timeout: The time limit of a request, in seconds.
     """

@@ -1,4 +1,4 @@
-"""Makes the usage and audit records of a request that has ended (docs/usage.md)."""
+"""Creates the usage and audit records of a request that has ended (docs/usage.md)."""
 
 import uuid
 from collections import Counter
@@ -17,7 +17,7 @@ from gateway.server.request_state import RequestState
 
 _CLIENT_LEFT = 499
 _MAX_ENTRIES = 1000
-"""The maximum number of audit records of one request. Further findings are only counted."""
+"""The maximum number of findings and failures of one request that get their own audit records."""
 _MAX_TEXT = 10_000
 """The maximum number of characters of a found text or an error, so that records fit into NATS messages."""
 
@@ -38,7 +38,7 @@ class _Entry(msgspec.Struct, omit_defaults=True, gc=False, kw_only=True):
 class UsageEntry(_Entry, omit_defaults=True, gc=False, kw_only=True):
     """The usage of one request.
 
-    ``estimated`` means that the model reported no token counts, so the counts are estimates.
+    ``estimated`` means that the model server reported no counts, so ``output_tokens`` is the number of chunks.
     """
 
     status: int
