@@ -7,7 +7,7 @@ K = TypeVar("K", bound=Hashable)
 V = TypeVar("V")
 
 _ENTRY_BYTES = 200
-"""Overhead of an entry: the key, two slots of the table, and the size."""
+"""Overhead of an entry in bytes: the key, two slots of the table, and the number of bytes."""
 
 
 class ByteCache(Generic[K, V]):

@@ -42,7 +42,8 @@ async def serve(settings: RetrieverSettings, stop: asyncio.Event) -> None:
     """Serve until the event is set. Then let running calls finish and close the store.
 
     Raises:
-        InvalidRequest: The file of the embedding models cannot be used, or the settings choose several stores.
+        InvalidRequest: The file of the embedding models or of the rerankers cannot be used, or the settings of the
+            store are wrong.
         Unavailable: The bundled embedding model is not built, or the store cannot be opened.
     """
     async with AsyncExitStack() as closing:

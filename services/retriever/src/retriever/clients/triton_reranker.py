@@ -108,7 +108,7 @@ class TritonReranker:
 
 
 def _encodable(text: str) -> str:
-    """Return the text without lone surrogates, which tokenizers refuse."""
+    """Return the text with ``?`` in place of lone surrogates, which tokenizers refuse."""
     return text.encode(errors="replace").decode()
 
 

@@ -143,7 +143,8 @@ class Catalogue:
             async with self._indexes.changing(principal.tenant, index_name, document_id) as index:
                 document = await _visible(index, principal, document_id)
                 if document is None:
-                    not_found += [document_id] * (document_id in document_ids)
+                    if document_id in document_ids:
+                        not_found.append(document_id)
                 else:
                     async with index.lock.shared():
                         await self._indexes.shield.run(_delete(index, document))
@@ -170,7 +171,10 @@ class Catalogue:
 
     @retry_when_replaced
     async def indexes(self, principal: Principal) -> list[IndexSummary]:
-        """Return the tenant's indexes by name, with the numbers of documents and chunks that the caller may see."""
+        """Return the tenant's indexes, ordered by name, with the numbers of documents and chunks in scope.
+
+        A document is in scope if the caller may see it.
+        """
         return [await _counted(index, principal) for index in await self._indexes.of(principal.tenant)]
 
     async def compact(self, principal: Principal, index_name: str) -> None:
@@ -180,6 +184,7 @@ class Catalogue:
             NotFound: The index does not exist.
             PermissionDenied: The caller is not an administrator.
             Unavailable: The compaction failed; nothing changed.
+            RateLimited: Too many compactions wait.
         """
         index = await self._indexes.get(principal.tenant, index_name)
         if not principal.sees_everything:
@@ -201,8 +206,8 @@ async def text_of(index: Index, document: Document, part: TextRange) -> Document
     """Return a part of a document's text, joined from its chunks."""
     text = ""
     skipped = number = 0  # code points that were skipped before the part; chunks that were read
-    begun = complete = False
-    while number < document.chunk_count and len(text) <= part.length and not complete:
+    has_begun = is_complete = False
+    while number < document.chunk_count and len(text) <= part.length and not is_complete:
         missing = part.length - len(text) + part.offset - skipped
         count = min(missing // _LIKELY_LENGTH + 1, _TEXT_CHUNKS)
         chunks = await index.collection.chunks_of(document.version, number, count)
@@ -211,15 +216,15 @@ async def text_of(index: Index, document: Document, part: TextRange) -> Document
         number += count
         for chunk in chunks:
             if part.has_page(chunk.page):
-                added = chunk.continuation if begun or not part.first_page else chunk.text
-                begun = True
-                before = min(len(added), part.offset - skipped)
-                skipped += before
-                text += added[before:]
+                added = chunk.continuation if has_begun or not part.first_page else chunk.text
+                has_begun = True
+                to_skip = min(len(added), part.offset - skipped)
+                skipped += to_skip
+                text += added[to_skip:]
         # Chunks are ordered by page.
-        complete = bool(part.last_page) and chunks[-1].page > part.last_page
-    more = number < document.chunk_count and not complete
-    return DocumentText(text[: part.length], is_truncated=len(text) > part.length or more)
+        is_complete = bool(part.last_page) and chunks[-1].page > part.last_page
+    has_more = number < document.chunk_count and not is_complete
+    return DocumentText(text[: part.length], is_truncated=len(text) > part.length or has_more)
 
 
 async def _counted(index: Index, principal: Principal) -> IndexSummary:

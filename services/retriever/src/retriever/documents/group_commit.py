@@ -66,7 +66,7 @@ class GroupCommit:
         self._queues: weakref.WeakKeyDictionary[Index, _Queue] = weakref.WeakKeyDictionary()
 
     def accepts(self, index: Index, chunks: int) -> bool:
-        """Return whether documents with this number of chunks are stored in groups."""
+        """Return whether a document with this number of chunks is stored in a group."""
         return chunks <= MOST_CHUNKS and isinstance(index.collection, WholeDocuments)
 
     def waiting(self, index: Index) -> int:

@@ -39,9 +39,9 @@ class Upserts:
         indexes: The indexes.
         groups: Commits small documents together.
         words: Computes the sparse vectors.
-        concurrent: Maximum number of concurrent upserts, each with two messages in memory.
-        waiting: Maximum number of waiting upserts; more are refused.
-        idle_seconds: How long to wait for the next message of a stream.
+        concurrent: Maximum number of concurrent upserts and updates. Each upsert has two messages in memory.
+        waiting: Maximum number of waiting upserts and updates; more are refused.
+        idle_seconds: Maximum seconds to wait for the next message of a stream.
     """
 
     def __init__(
@@ -68,8 +68,9 @@ class Upserts:
             InvalidRequest: A field is wrong; nothing changed.
             StaleGeneration: A newer generation is stored.
             PermissionDenied: The document exists, and the caller may not see it.
-            RateLimited: Too many upserts wait already.
+            RateLimited: Too many upserts and updates wait already.
             DeadlineExceeded: The next message did not arrive in time.
+            Unavailable: The store has no space, or another process writes the document.
         """
         begin = await self._next(steps)
         if not isinstance(begin, Begin):
@@ -105,10 +106,11 @@ class Upserts:
 
         Raises:
             InvalidRequest: A field is wrong; nothing changed.
-            NotFound: The index or the document does not exist, or its content differs.
+            NotFound: The index or the document does not exist, or its ``sha256`` or ``sourcefile`` differs.
             StaleGeneration: A newer generation is stored.
             PermissionDenied: The document exists, and the caller may not see it.
-            RateLimited: Too many upserts wait already.
+            RateLimited: Too many upserts and updates wait already.
+            Unavailable: The store has no space, or another process writes the document.
         """
         check_document(document)
         await self._take_slot()

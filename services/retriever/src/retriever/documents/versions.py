@@ -2,7 +2,8 @@
 
 1. *Begin*: The document is marked. Until the last step the document is locked, and readers see the version that its
    record names.
-2. *Stage*: Chunks are stored as they arrive. Their ids depend only on their content. No reader sees them yet.
+2. *Stage*: Chunks are stored as they arrive. No reader sees them yet. The id of a chunk is derived from the index,
+   the document, the generation, the number and the text, so a repeated upsert writes the same points.
 3. *Commit*: The catalogue's record is replaced. Readers now see the new version and not the old one. Then the log
    is synced to the disk, so that an acknowledged document is never lost.
 4. *Settle*, also after an error: The chunks that the record does not name are removed, then the mark.
@@ -103,7 +104,9 @@ async def _undo(index: Index, document_id: str) -> None:
     try:
         await index.settle(document_id)
     except (NotFound, Unavailable):
-        return  # the index was deleted or replaced, so the new chunks do not exist any more
+        # The index was deleted or replaced, and the new chunks with it. Or the store is unavailable, and the mark
+        # remains.
+        return
     except Exception:
         # The mark remains, so readers do not see the version, and the next start settles it.
         _log.exception("the chunks of a failed upsert were not removed", document=document_id)

@@ -47,7 +47,7 @@ class Document:
 
     @property
     def analysis_language(self) -> str:
-        """The language whose tokenizer and stemmer apply to its chunks."""
+        """The language whose tokenizer and stemmer apply to the document's chunks."""
         return self.text_language or LEGACY
 
     @property
@@ -58,8 +58,8 @@ class Document:
     def cited_as(self, page: int) -> str:
         """Return the citation of a page: ``file.pdf#page=3``. Page 0 means a format without pages.
 
-        Front ends put citations into URLs unchanged. So characters that would end the name are encoded if the
-        original can be opened: ``C#.pdf`` is cited as ``C%23.pdf``.
+        Front ends put citations into URLs unchanged. So if the document has an original to open, characters with a
+        special meaning are percent-encoded: ``C#.pdf`` is cited as ``C%23.pdf``.
         """
         name = self.sourcefile or self.document_id
         if self.original:

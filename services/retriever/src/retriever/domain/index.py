@@ -21,7 +21,9 @@ class Fusion(Enum):
 
 @dataclass(frozen=True, slots=True)
 class IndexSettings:
-    """The settings of one index. If a setting is None, the calling service applies its default.
+    """The settings of one index. If a setting is None, the default of the service that uses it applies.
+
+    The retriever uses ``fusion``, ``dense_weight`` and ``expand``. Ingest uses the others.
 
     Attributes:
         chunk_tokens: Maximum number of tokens of a chunk's text.
@@ -81,7 +83,7 @@ class IndexSpec:
     """The specification of an index. Only ``settings`` can be changed without a rebuild.
 
     ``language`` is the language of the index for text search (`domain.language`). Earlier versions did
-    not store it.
+    not store it. Their indexes have `LEGACY`.
     """
 
     tenant: str

@@ -11,8 +11,9 @@ from servicekit.errors import InvalidRequest
 AUTO = "auto"
 """Index setting: each document is analysed in its own language."""
 LEGACY = "legacy"
-"""Language of indexes of earlier versions: all words were analysed as English, until the index is rebuilt."""
+"""Language of indexes of earlier versions: all words are analysed as English until the index is rebuilt."""
 DEFAULT = "en"
+"""Language of a text if neither the text nor the index determines one."""
 
 UNSPACED = frozenset({"ja", "th", "zh"})
 """Languages without spaces between words."""
@@ -30,7 +31,7 @@ _SCRIPTS = {
 }
 _RUNS = re.compile("|".join(f"(?P<{name}>[{letters}]+)" for name, letters in _SCRIPTS.items()) + r"|[^\W\d_]")
 _WEIGHTS = {"han": 3, "ja": 3, "ko": 3}
-"""A character of these scripts counts as much as three letters of others."""
+"""A character of one of these scripts counts as much as three letters of another script."""
 _JAPANESE = 0.05
 """A text with a higher ratio of kana to Han characters is Japanese. Chinese texts have no kana."""
 

@@ -12,8 +12,8 @@ from retriever.domain.filter import NO_FILTER, Field, Filter, holds
 class Scope:
     """The visible part of a collection.
 
-    Args:
-        filter: Conditions on the documents.
+    Attributes:
+        filter: Conditions on the documents and their chunks.
         readers: The caller's tokens. The scope contains documents with one of these tokens (`domain.access`).
             None: no restriction.
     """

@@ -35,11 +35,13 @@ class QueryVector:
 
 
 Vectors = Mapping[tuple[str, int], QueryVector]
-"""By `IndexSpec.space`."""
+"""The vectors of one query by `IndexSpec.space`."""
 
 
 class QueryVectors:
     """Embeds queries and caches their vectors, because embedding takes longer than searching.
+
+    So a repeated query needs no model, even while the model's server is unavailable.
 
     Args:
         models: The configured models.
@@ -57,7 +59,7 @@ class QueryVectors:
         """Return the query's vector for each index's space. Each model is called once.
 
         Raises:
-            Conflict: The model of an index is not configured.
+            Conflict: The model of an index is not configured, or its vectors have another length now.
             CausewayError: A model failed.
         """
         models = {spec.space: self._model_of(spec) for spec in specs}
@@ -86,7 +88,7 @@ class QueryVectors:
         return vectors
 
     async def available(self, text: str, specs: Iterable[IndexSpec]) -> Vectors:
-        """Return the vectors of `needed`, without those of models that are not configured.
+        """Return the vectors of `needed`, without those of indexes whose model is not configured with their length.
 
         Return no vectors at all if a model fails or is slow.
         """

@@ -48,6 +48,7 @@ class Backups:
         Raises:
             NotFound: The index does not exist.
             Unavailable: The index cannot be read, or the disk has no space for its snapshot.
+            RateLimited: Too many snapshots wait.
         """
         index = await self._indexes.get(tenant, name)
         async with self._lock, self._temporary_directory() as directory:
@@ -66,6 +67,7 @@ class Backups:
             Conflict: An index with this name exists.
             InvalidRequest: The snapshot is damaged or incomplete, or its embedding model is not configured.
             Unavailable: The restore failed; nothing changed.
+            RateLimited: Too many restores wait.
         """
         if len(manifest) > _MAX_MANIFEST_BYTES:
             raise InvalidRequest("The snapshot's manifest is too long.", field="manifest")

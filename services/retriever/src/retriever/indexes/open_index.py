@@ -26,7 +26,7 @@ from retriever.domain.scope import EVERYTHING, Scope
 from retriever.ports.store import Collection
 
 _LANGUAGES_SECONDS = 5.0
-"""Seconds until the languages of an index are counted again."""
+"""Minimum seconds between two counts of the languages of an index."""
 _OLD_LANGUAGES_SECONDS = 60.0
 """Further seconds in which searches of a remote store still use the old counts, while a recount runs."""
 
@@ -66,8 +66,8 @@ class Index:
     async def languages(self) -> Mapping[str, int]:
         """Return the number of documents for each language of text search.
 
-        For a local store, the counts are at most a few seconds old. The method counts again only after the
-        collection has changed. For a remote store, the counts can be a minute old. If they are older than a few
+        For a local store, the counts are at most five seconds old. The method counts again only after the
+        collection has changed. For a remote store, the counts can be 65 seconds old: if they are older than five
         seconds, the method returns them and starts a recount in the background.
         """
         now = asyncio.get_running_loop().time()

@@ -1,9 +1,10 @@
-"""A rebuild of an index: fills a new collection and then replaces the old one atomically.
+"""Rebuilds an index: fills a new collection and then replaces the old one atomically.
 
-A `Conversion` makes the new chunks, with new vectors or, for a move, unchanged. Each round compares the generations
-of the documents in both collections and copies the differences, including documents that were written or removed
-meanwhile. When few differences are left, commits wait until these are copied. Then the new collection is published
-in place of the old one. So the rebuild needs no log of writes, and an interrupted rebuild starts again.
+A `Conversion` creates the new chunks. It computes new vectors or, for a move, copies the chunks unchanged. Each
+round compares the generations of the documents in both collections and copies the documents that differ, including
+documents that were written or removed meanwhile. When few differences are left, commits wait until these are
+copied. Then the new collection is published in place of the old one. So the rebuild needs no log of writes. An
+interrupted rebuild starts from the beginning.
 """
 
 from collections import Counter
@@ -48,13 +49,14 @@ async def run(
         indexes: All indexes.
         index: The index.
         target: An empty collection from `Indexes.create_replacement`.
-        conversion: Makes the documents of the target from those of the index.
-        finish: Called just before the replacement.
+        conversion: Creates the documents of the target from those of the index.
+        finish: Called just before the replacement, while commits wait.
         progress: Receives the progress.
 
     Raises:
         Replaced, NotFound, Conflict: The index was replaced or deleted meanwhile.
-        Unavailable: Commits did not pause in time, or a store or a model failed.
+        Unavailable: Commits did not pause in time, or the index changed although they paused, or a store or a model
+            failed.
     """
     source, log = index.collection, _log.bind(index=index.spec.name)
     copy = _Copy(source, target, conversion, progress)
@@ -90,7 +92,7 @@ async def _differences(source: Collection, target: Collection) -> list[str]:
 
 
 class Conversion(Protocol):
-    """Makes the documents of one collection from those of another."""
+    """Creates the documents of one collection from those of another."""
 
     async def record(self, record: Document) -> Document:
         """Return the new record of a document."""

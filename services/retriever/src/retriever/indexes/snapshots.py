@@ -48,6 +48,7 @@ class Snapshots:
                 written, or the tenant has too many snapshots.
             PermissionDenied: The index has documents that the caller may not see.
             Unavailable: The snapshot could not be written; an existing one is unchanged.
+            RateLimited: Too many snapshots wait.
         """
         index = await self._indexes.get(principal.tenant, index_name)
         directory, _ = await asyncio.to_thread(self._snapshot_directories, principal.tenant, path, index_name)
@@ -102,10 +103,11 @@ class Snapshots:
         Raises:
             InvalidRequest: The path lies outside the tenant's directory, or the snapshot cannot be loaded, for
                 instance because it belongs to another index.
-            NotFound: The path does not exist.
+            NotFound: The path has no directory of a snapshot of this index.
             Conflict: The index exists, and ``overwrite`` is not set.
             PermissionDenied: The index to overwrite has documents that the caller may not see.
             Unavailable: The load failed; nothing changed.
+            RateLimited: Too many snapshots wait to be loaded.
         """
         keys.index_name(index_name)
         directories = await asyncio.to_thread(self._snapshot_directories, principal.tenant, path, index_name)

@@ -16,8 +16,8 @@ class Scored:
         dense: The highest cosines.
         sparse: The highest BM25 scores.
         cosines: Cosines of the chunks in ``sparse``.
-        bm25: BM25 scores of the chunks in ``dense`` and of the known chunks; 0 for a chunk that has none of the
-            terms.
+        bm25: BM25 scores of the chunks in ``dense``, or of the known chunks; 0 for a chunk without a term of the
+            query.
         chunks: The found chunks by id.
     """
 
@@ -38,5 +38,16 @@ class RemoteSearches(Protocol):
     async def sparse_with_cosines(
         self, vector: Sequence[float], terms: Terms, limit: int, scope: Scope, known: Sequence[str]
     ) -> Scored:
-        """Return the result of `Collection.sparse` with its cosines, and the BM25 scores of ``known`` chunks."""
+        """Run `Collection.sparse`, and also score the found chunks by cosine and some known chunks by BM25.
+
+        Args:
+            vector: The vector of the query.
+            terms: The terms of the query.
+            limit: Maximum number of chunks that the sparse search finds.
+            scope: The scope of the searches.
+            known: Ids of the chunks to score by BM25 even if the sparse search does not find them.
+
+        Returns:
+            The scores. ``dense`` is empty.
+        """
         ...

@@ -89,10 +89,11 @@ class Collection(Protocol):
         ...
 
     def outdated(self, document_id: str | None = None) -> None:
-        """Note that a search found a removed point. This changes `revision`.
+        """Note that a search found a point that was removed or replaced. This changes `revision`.
 
         Args:
-            document_id: The document, if its record names another generation than the generation of the point.
+            document_id: The document of the point, if the document's record names another generation. None: the
+                point does not exist any more.
         """
         ...
 
@@ -102,11 +103,11 @@ class Collection(Protocol):
         ...
 
     async def is_current(self, *, wait: bool = True) -> bool:
-        """Return whether the name of the index still refers to this collection. The result may be a second old.
+        """Return whether the name of the index still refers to this collection.
 
         Args:
-            wait: Whether to query the store if the known result is older than a second. If false, a later search
-                may raise Replaced.
+            wait: Whether to query the store if the known result is older than a second. If false, return the known
+                result. Then a later search may raise Replaced.
         """
         ...
 

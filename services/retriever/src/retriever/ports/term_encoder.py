@@ -17,7 +17,7 @@ class TermEncoder(Protocol):
         ...
 
     async def documents(self, texts: Sequence[str], language: str) -> list[Terms]:
-        """Return the terms of texts of a document in this language, weighted by their frequency."""
+        """Return the terms of texts of a document in this language, weighted by their frequency in the text."""
         ...
 
     def passages(self, texts: Sequence[str], language: str) -> list[Terms]:

@@ -49,7 +49,13 @@ class Candidates:
                 self.sparse = {**each.scored.bm25, **self.sparse}
 
     async def order(self, limit: int | None = None) -> list[Hit]:
-        """Return the candidates, at most ``limit``, ordered by the score of the mode: cosine, BM25 or fused."""
+        """Return the candidates ordered by the score of the mode: cosine, BM25 or fused.
+
+        Cosines of several models are fused by rank.
+
+        Args:
+            limit: Number of candidates that the caller needs; None: all. The result may have more.
+        """
         query = self._request.query
         if query.mode is Mode.VECTORS:
             with self._timer.time("fuse"):
@@ -170,7 +176,14 @@ class Candidates:
     async def _search_expanded(
         self, index: Index, terms: Terms, bm25: dict[str, float], known: set[str]
     ) -> Mapping[str, float]:
-        """Search an index with the expanded query. Add further scores that the store returns to ``bm25``."""
+        """Search an index with the expanded query and return the highest BM25 scores.
+
+        Args:
+            index: The index.
+            terms: The terms of the expanded query.
+            bm25: Receives the other BM25 scores that a remote store returns in the same call.
+            known: Ids of the candidates of the first search in all indexes.
+        """
         scope = index.scope(self._request.principal, self._request.query.filter)
         remote = self._request.remote(index)
         if remote is None:

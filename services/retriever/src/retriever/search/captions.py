@@ -18,7 +18,12 @@ def captioned(terms: Terms, passages: Sequence[Passage], encoder: TermEncoder) -
     """Return the passages with captions, up to two sentences each, in the order of the text.
 
     A passage that already has captions is unchanged. A passage without a word of the query gets no captions. Words
-    that are rare in the sentences have a higher weight.
+    that are rare in the sentences of all passages have a higher weight.
+
+    Args:
+        terms: The terms of the query.
+        passages: The passages.
+        encoder: Computes the terms of sentences.
     """
     split = [() if passage.captions else _sentences(passage.text) for passage in passages]
     words = [

@@ -2,7 +2,7 @@
 
 Passages that answer a question often share words that the question does not have. Answers to "What does a ticket
 cost?" contain "fare". The search adds, with a small weight, words that the best passages share and that are rare
-among the other candidates. The method follows the relevance models of Lavrenko and Croft 2001,
+among the candidates. The method follows the relevance models of Lavrenko and Croft 2001,
 https://doi.org/10.1145/383952.383972. The weights were measured (docs/retrieval.md).
 """
 
@@ -18,7 +18,8 @@ from retriever.ports.store import Terms
 FEEDBACK = 5
 """Number of best passages that supply the words."""
 BACKGROUND = 30
-"""Number of best candidates to compare with. A word that most candidates have gets a low score."""
+"""Number of best candidates in which the frequency of words is counted. A word that most candidates have gets a low
+score."""
 LEAST_BACKGROUND = 15
 """With fewer candidates, the query is not expanded: the words of the best passages and of all candidates do not
 differ enough."""
@@ -27,7 +28,7 @@ _WEIGHT = 0.1  # weight of the best added word; words of the query have weight 1
 
 
 def expanded(query: Terms, candidates: Sequence[Terms]) -> Terms:
-    """Return the query, expanded by the words that its best passages share.
+    """Return the query, expanded by the words that its best passages share. With few candidates, it is unchanged.
 
     Args:
         query: The terms of the query.
@@ -55,5 +56,10 @@ def expanded(query: Terms, candidates: Sequence[Terms]) -> Terms:
 
 
 def rarity(frequency: int, count: int) -> float:
-    """Return the inverse document frequency, as BM25 defines it."""
+    """Return the inverse document frequency (IDF) of a word, as BM25 defines it.
+
+    Args:
+        frequency: Number of texts that contain the word.
+        count: Number of all texts.
+    """
     return math.log(1 + (count - frequency + 0.5) / (frequency + 0.5))

@@ -25,7 +25,8 @@ class Request:
     """A query with its resolved options, vectors and terms.
 
     Attributes:
-        pool: Number of passages to read: as many as the query requests, or as many as the reranker receives.
+        pool: Number of passages to read. The later steps of the search choose the best of them.
+        vectors: The vectors of the query; empty if the search needs none, or if the query could not be embedded.
         terms: The query's terms for each index. They differ between indexes in different languages.
     """
 

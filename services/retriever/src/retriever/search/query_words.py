@@ -12,9 +12,10 @@ from retriever.ports.term_encoder import TermEncoder
 class QueryWords:
     """Computes the sparse vectors of queries.
 
-    A query is too short to detect its language reliably. So it is analysed in the index's language. If an index has
-    several languages of the Latin script, the language is detected among these. If several languages are likely,
-    the terms of all likely languages are used.
+    A query in another script than Latin is analysed in the language of its script. Another query is too short to
+    detect its language reliably, so it is analysed in the index's language. If an index has several languages of
+    the Latin script, the language is detected among these. If several languages are likely, the terms of all likely
+    languages are used. An index with the language `LEGACY` analyses all queries as English.
 
     Args:
         encoder: Computes the sparse vectors.

@@ -30,7 +30,8 @@ class RankingOptions:
 def resolve_options(query: Query, settings: Iterable[IndexSettings]) -> RankingOptions:
     """Return the ranking options of a query.
 
-    All passages are ranked together. So an index setting applies only if all searched indexes agree on it.
+    All passages are ranked together. So an index setting applies only if all searched indexes agree on it. A search
+    by vectors, or one that skips missing scores, never expands the query.
 
     Args:
         query: The query. Its own options take precedence.

@@ -1,10 +1,10 @@
 """Retrieval: embed the query, run dense and sparse search, fuse, read the passages, and order them.
 
-The query is embedded first, in a thread of the embedder. Then all searches of one index run without yielding to
-the event loop. Searches of the embedded store take one or two milliseconds and hold the interpreter's lock, so
+The query is embedded first, in a thread or on a model server. In the embedded store, all searches of one index then
+run without yielding to the event loop. They take one or two milliseconds and hold the interpreter's lock, so
 concurrency would gain nothing, and no document can change between them. Between two indexes, and in a remote store,
 other tasks run. If the revision of an index changes meanwhile, a new version of a document has become visible. Then
-the index is searched again. So a search always sees exactly one version of a document.
+the index is searched again. So a search sees exactly one version of a document.
 
 Reranking, diversity, neighbours and captions are later steps. They process the passages that were read.
 """
@@ -40,7 +40,7 @@ _DIVERSE_POOL = 50
 """Minimum number of passages to read if the query asks for diverse passages."""
 _MAX_PASSAGES_PER_RESULT = 4
 _MAX_ROUNDS = 20
-"""Limit of repeated searches while documents are replaced."""
+"""Maximum number of searches of an index in one retrieval, if documents are replaced again and again."""
 
 
 class Retrieval:
@@ -80,14 +80,14 @@ class Retrieval:
 
         Each passage has both scores, except if the query skips missing scores. If the query cannot be embedded, a
         sparse search returns passages without cosines, or fails if the query sets a minimum cosine. Cosines of
-        different models are not comparable. So each cosine is divided by the best cosine of its model, or replaced
-        by its rank.
+        different models are not comparable. So a fusion divides each cosine by the best cosine of its model, or
+        replaces it by its rank.
 
         Raises:
             InvalidRequest: A field is wrong.
             NotFound: An index or the reranker does not exist.
-            Conflict: The embedding model of an index is not configured.
-            Unavailable, DeadlineExceeded, RateLimited: A model server does not respond.
+            Conflict: The embedding model of an index is not configured with the length of its vectors.
+            Unavailable, DeadlineExceeded, RateLimited: A model server does not respond, or an index cannot be read.
         """
         _check(query)
         timer = StepTimer()

@@ -1,4 +1,4 @@
-"""Durable files, and locks on directories. The functions block: call them from a thread."""
+"""Durable files, and locks on directories. Except `until_free`, the functions block: call them from a thread."""
 
 import asyncio
 import contextlib
@@ -40,7 +40,7 @@ def own(directory: Path) -> int:
 
 
 async def until_free(directory: Path, seconds: float) -> None:
-    """Wait until no process owns a directory, at most for this time."""
+    """Wait until no process has a directory locked, at most for this time. After that, return without an error."""
     deadline = time.monotonic() + seconds
     while time.monotonic() < deadline:
         try:
@@ -85,7 +85,10 @@ def sync_tree(directory: Path) -> None:
 
 
 def copy_tree(source: Path, target: Path) -> None:
-    """Copy the files under a directory while writers wait. Copies are sparse files: most of a log is a hole."""
+    """Copy the files under a directory. They must not change meanwhile.
+
+    Copies are sparse files, because most of a log file is a hole.
+    """
     shutil.copytree(source, target, copy_function=_copy_file)
 
 

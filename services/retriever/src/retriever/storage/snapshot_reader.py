@@ -33,7 +33,7 @@ _decoder = msgspec.msgpack.Decoder(Record | ChunkEntry)
 
 
 class NoSnapshot(Exception):
-    """The path does not exist."""
+    """The directory does not exist."""
 
 
 def damaged(why: str) -> InvalidRequest:
@@ -68,7 +68,7 @@ def read_manifest(directory: Path) -> Manifest:
 
 
 def read(directory: Path, manifest: Manifest, spec: IndexSpec) -> Iterator[tuple[Document, ChunkPoint | None]]:
-    """Yield each record with None, then each chunk with its document, with their ids in the index ``spec``.
+    """Yield each record with None, then each chunk with its document. A chunk has its id in the index ``spec``.
 
     The checksum is verified at the end. Do not use the items until the iterator has ended.
 

@@ -5,8 +5,9 @@
     <directory>/manifest.json     index, counts, and the checksum of the points
     <directory>/<name>.points     frames of records, then of chunks: length (4 bytes, big-endian), then msgpack
 
-The manifest is replaced by one rename, so a snapshot appears or is replaced atomically. Ids are not stored, because
-they depend on tenant and index, and a snapshot may be loaded as another index. `snapshot_reader` reads snapshots.
+The manifest is replaced by one rename, so a snapshot appears or is replaced atomically. Ids of points are not
+stored, because they depend on tenant and index, and a backup may be restored as another index. `snapshot_reader`
+reads snapshots.
 The methods block: call them from a thread or a child process.
 """
 

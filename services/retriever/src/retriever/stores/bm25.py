@@ -43,7 +43,7 @@ class Bm25Encoder:
         return [self._passage(text, language) for text in texts]
 
     def fits(self, text: str, language: str) -> bool:
-        """Return whether the text can be split into words. English rules cannot split text without spaces."""
+        """Return whether the text can be split into words. The rules of `LEGACY` need spaces between words."""
         return language != LEGACY or of_script(text) not in UNSPACED
 
     def _passage(self, text: str, language: str) -> Terms:

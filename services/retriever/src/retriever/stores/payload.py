@@ -1,10 +1,10 @@
 """The payloads of points in Qdrant, both embedded and on a server.
 
 There are three kinds of points: ``chunk`` (vectors ``dense`` and ``bm25``), ``document`` (a record, no vector) and
-``mark`` (no vector). Filter conditions test two payload fields. ``facts`` is a list of keywords. Each keyword (a
-fact) consists of a field's name and its value: ``kind:chunk``, ``reader:*``, ``metadata.year:2024``. ``numbers``
-has an object with ``key`` and ``value`` for each numeric field, for range conditions. With this layout, a few
-payload indexes serve all metadata keys.
+``mark`` (no vector). A server has two more kinds (`stores.qdrant.schema`). Filter conditions test two payload
+fields. ``facts`` is a list of keywords. Each keyword (a fact) consists of a field's name and its value:
+``kind:chunk``, ``reader:*``, ``metadata.year:2024``. ``numbers`` has an object with ``key`` and ``value`` for each
+numeric field, for range conditions. With this layout, a few payload indexes serve all metadata keys.
 """
 
 import hashlib
@@ -30,7 +30,7 @@ NUMBERS = "numbers"
 STORED_CHUNK_FIELDS = ["document_id", "number", "page", "headings", "text", "overlap", "separator"]
 
 _LONGEST_FACT = 128
-"""Maximum length of a fact in characters. Of a longer fact, the SHA-256 digest is stored."""
+"""Maximum length of a fact in characters. In place of a longer fact, its SHA-256 digest is stored."""
 
 _record = msgspec.json.Decoder(Document)
 
@@ -102,8 +102,8 @@ def stored_chunk(
     )
 
 
-# The facts with the prefixes `kind:`, `version:` and `reader:` cannot collide with facts of fields, because
-# conditions cannot name fields of these names (`domain.filter.is_field`).
+# The prefixes `kind:`, `version:` and `reader:`, and on a server `names:`, `holder:` and `index:`, are not names of
+# fields that conditions may test (`domain.filter.is_field`). So these facts cannot collide with facts of fields.
 
 
 def kind(name: str) -> str:

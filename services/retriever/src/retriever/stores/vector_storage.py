@@ -16,8 +16,8 @@ class VectorStorage:
     """How an index stores its dense vectors. Only a rebuild changes it.
 
     Attributes:
-        quantization: What searches compare. ``none``: full vectors. ``scalar``: one byte for each number.
-            ``binary``: one bit for each number. Searches rescore the best candidates by the full vectors.
+        quantization: The vectors that searches compare. ``none``: full vectors. ``scalar``: one byte for each
+            number. ``binary``: one bit for each number. Searches rescore the best candidates by the full vectors.
         on_disk: Whether full vectors are read from the disk when a search needs them, not when an index is opened.
     """
 

@@ -54,7 +54,7 @@ class Job(msgspec.Struct, frozen=True):
 
 
 class Done(msgspec.Struct, frozen=True, tag="done"):
-    """The result of a successful build."""
+    """The result of a successful build. ``points`` is the number of points of the shard, 0 for a snapshot."""
 
     points: int
     contents: Contents

@@ -46,8 +46,8 @@ class Builder:
 
     Args:
         directory: Directory for running builds. Its content is removed at the start.
-        check_free_space: Raises Unavailable if the disk does not have this many free bytes.
-        exact_up_to: Maximum number of chunks to build a shard without a graph (HNSW).
+        check_free_space: Receives the bytes that a build needs. Raises Unavailable if the disk has too little.
+        exact_up_to: Maximum number of chunks of a shard that is built without a graph (HNSW).
         limits: The limits of each build.
         command: The command of the child process.
     """

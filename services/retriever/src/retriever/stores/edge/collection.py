@@ -1,4 +1,4 @@
-"""An index in an Edge shard. It implements the port with the engine.
+"""An index in an Edge shard: implements `ports.store.Collection` with the embedded engine.
 
 Each call of the engine holds the interpreter's lock, even in a thread. So calls run on the event loop: reads
 directly, because they take one or two milliseconds, and bulk work in slices (`Scheduler`). Only `sync`, the bulk
@@ -77,7 +77,7 @@ class EdgeCollection:
 
     @property
     def revision(self) -> int:
-        """A number that changes whenever a version of a document becomes visible."""
+        """A number that changes whenever a record or a mark changes."""
         return self._revision
 
     def outdated(self, document_id: str | None = None) -> None:
@@ -284,7 +284,7 @@ class EdgeCollection:
         return list(self._marks.visible_generations)
 
     async def abandoned(self) -> list[str]:
-        """Return the ids of the documents that were marked when the store was opened."""
+        """Return the ids of marked documents that this process has not marked itself."""
         self._live.current()
         return self._marks.abandoned()
 

@@ -53,6 +53,11 @@ class LiveShard:
     """One collection's shard.
 
     Args:
+        directory: The directory of the collection.
+        manifest: The manifest of the collection.
+        shard: The open shard that the manifest names.
+        scheduler: Makes bulk work wait for searches.
+        published: Whether the manifest is on the disk.
         opened: Called after the shard was opened again.
 
     Attributes:
@@ -135,7 +140,7 @@ class LiveShard:
 
         Raises:
             NotFound: The collection was dropped.
-            Unavailable: The collection was replaced.
+            Unavailable: The collection was replaced, or the shard is damaged.
         """
         self.used_at = time.monotonic()
         if self._open is None:
@@ -174,7 +179,7 @@ class LiveShard:
 
     @contextlib.asynccontextmanager
     async def writing(self, *document_ids: str) -> AsyncIterator[None]:
-        """Hold the write lock for these documents. Entering yields to the event loop only to wait for the lock."""
+        """Hold the write lock to change these documents. Do not yield to the event loop if the lock is free."""
         async with self._writing:
             if self._touched is not None:
                 self._touched.update(document_ids)

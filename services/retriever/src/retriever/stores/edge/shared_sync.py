@@ -4,7 +4,7 @@ import asyncio
 from collections.abc import Awaitable, Callable
 
 _GATHER_SECONDS = 0.001
-"""How long a sync waits for more writers."""
+"""Seconds that a sync waits for more writers."""
 
 
 class SharedSync:
@@ -25,7 +25,7 @@ class SharedSync:
         """Wait for a sync that begins after this call. Callers that arrive before it begins share it.
 
         Args:
-            expected_callers: Number of other callers that may follow soon. The sync waits shortly for them.
+            expected_callers: Number of other callers that may follow soon. The sync waits briefly for them.
         """
         if self._next is None:
             self._waiting = 0

@@ -1,4 +1,4 @@
-"""An index on a Qdrant server. It implements the port with the server's calls.
+"""An index on a Qdrant server: implements `ports.store.Collection` with calls of the server.
 
 Several processes may use the index. As in each store, a document's record decides which chunks are visible. A mark
 is a lease (`qdrant.leases`). A record is written only if the stored one has not changed since the document was
@@ -65,11 +65,14 @@ class QdrantCollection:
 
     @property
     def revision(self) -> int:
-        """A number that changes when a search found removed points."""
+        """A number that changes when this process changes a record or a mark, or a search found a removed point."""
         return self._revision
 
     def outdated(self, document_id: str | None = None) -> None:
-        """Change the revision, and read the marks again. For a known document, prefer another node."""
+        """Change the revision, and read the marks again.
+
+        If the document of the point is known, the copy of the preferred node may be old. Then prefer another node.
+        """
         self._revision += 1
         if document_id is not None:
             self._location.collection.connection.prefer_another()

@@ -97,7 +97,7 @@ class Connection:
             api_key: The API key, or None if the server requires none.
             seconds: Maximum time of a call.
             authority: See `Node.at`.
-            hosts: Hosts of the nodes of a cluster. They replace the host of the URL, and may have a port.
+            hosts: Hosts of all nodes of a cluster. They replace the host of the URL. Each may have a port.
             try_seconds: Time after which a read is repeated at another node.
 
         Raises:

@@ -172,6 +172,7 @@ class Copies:
         return {id_: value for reply in replies for id_, value in reply.items()}
 
     async def _on_any_node(self, ids: Collection[str]) -> list[str]:
+        """Return the ids of the points that at least one node has."""
         replies = await self._calls.read_each(partial(self._retrieve, ids=ids, fields=False, consistency=_ONE_COPY))
         return [each for each in ids if any(each in reply for reply in replies)]
 

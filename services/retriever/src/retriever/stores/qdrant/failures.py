@@ -42,7 +42,7 @@ class Transient(Exception):
 
 
 def translated(error: AioRpcError) -> Missing | Transient | Unavailable:
-    """Return the error of a call."""
+    """Return the exception to raise for the gRPC error of a call."""
     code, details = error.code(), error.details() or ""
     if code is StatusCode.NOT_FOUND and "ollection" in details:
         return Missing()

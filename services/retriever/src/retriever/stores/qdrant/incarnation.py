@@ -46,7 +46,7 @@ class Incarnation:
         return await self._call(self._connection.write, method, *args, **options)
 
     async def read_each(self, function: Callable[[Read], Awaitable[T]]) -> list[T]:
-        """Return the result of a coroutine function for each node; see `Connection.read_each`."""
+        """Return the results of a coroutine function for several nodes; see `Connection.read_each`."""
         return await self._connection.read_each(lambda read: function(partial(self._call, read)))
 
     async def _call(self, call: Read, method: Method[..., Any], collection: str, *args: Any, **options: Any) -> Any:

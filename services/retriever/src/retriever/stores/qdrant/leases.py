@@ -32,13 +32,13 @@ SECONDS = 30.0
 
 @dataclass
 class Lease:
-    """A held lease.
+    """A lease that this process holds, takes or has lost.
 
     Attributes:
         id: The id of the point.
-        content: The payload of the point, except the holder.
+        content: The payload of the point, except the holder, the expiry and the facts.
         facts: The facts of the point for filters.
-        until: The expiry on the monotonic clock.
+        until: The time on the monotonic clock until which no other process can hold the lease. 0: not held.
         generation: For a mark: the generation in the document's record that this process read or wrote last.
         committing: For a mark: whether the record is about to change.
     """

@@ -72,7 +72,7 @@ class Location:
 
     @staticmethod
     def new_name(alias: str, spec: IndexSpec, *, beside: bool) -> str:
-        """Return the name of a new collection."""
+        """Return the name of a new collection: unique, or the same in all processes that create the index."""
         suffix = uuid.uuid4().hex if beside else hashlib.sha256(msgspec.json.encode(spec)).hexdigest()[:32]
         return f"{alias}.{suffix}"
 
@@ -125,7 +125,7 @@ class Location:
         return _spec.decode(content["spec"]) if content else None
 
     async def until(self) -> float:
-        """Return the expiry of the lease as a Unix time, or 0 if there was no lease.
+        """Return the expiry of the lease as a Unix time, or 0 if the specification is not stored yet.
 
         Raises:
             Missing: The collection does not exist.

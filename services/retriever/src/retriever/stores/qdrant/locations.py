@@ -13,7 +13,7 @@ from retriever.stores.qdrant.space import Space
 
 
 class Locations:
-    """Creates the locations of indexes, and keeps one object for each space.
+    """Creates the locations of indexes, and stores one object for each space.
 
     Args:
         connection: The connection to the server.

@@ -182,7 +182,7 @@ class Node:
             await ended(task)
 
     def failed(self, why: str) -> None:
-        """Avoid the node until it responds to a probe, so that calls do not wait for the node."""
+        """Avoid the node, so that calls do not wait for it. Use it again when `reason_to_avoid` returns None."""
         if self._probing is None:
             is_logged = self._warn("a Qdrant node is avoided", why)
             self._probing = asyncio.create_task(self._probe(why, is_logged=is_logged))

@@ -1,4 +1,4 @@
-"""The points (`stores.payload`) and filters in the types of a Qdrant server."""
+"""Converts points (`stores.payload`), leases and filters to the types of the Qdrant client."""
 
 import base64
 from collections.abc import Iterable, Mapping, Sequence
@@ -15,6 +15,7 @@ from retriever.stores import payload
 from retriever.stores.payload import DENSE, FACTS, NUMBERS, SPARSE
 
 INDEX = "index"
+"""The kind of the point with the specification of an index."""
 CREATION = "creation"
 """The kind of the point with the lease for creating an index."""
 GENERATION = "generation"
@@ -102,7 +103,7 @@ def of_index(tenant: str, name: str) -> str:
 
 
 def free_for(holder: str, now: float) -> models.Filter:
-    """Return the filter for leases that a process holds or that have expired."""
+    """Return the filter for leases that a process may take: leases that it holds, and expired leases."""
     has_expired = models.NestedCondition(
         nested=models.Nested(
             key=NUMBERS,
@@ -167,8 +168,8 @@ def scope_filter(
         scope: The scope.
         kind: The kind of the points.
         ids: Limits the filter to these points.
-        unsettled: The ids of the marked documents, each with the generation whose chunks are visible. None instead
-            of a generation: no chunk is visible.
+        unsettled: The generation whose chunks are visible, by the ids of the unsettled documents. If it is None, no
+            chunk of the document is visible.
     """
     must: list[models.Condition] = [_any([payload.kind(kind)])]
     if scope.readers is not None:
@@ -204,7 +205,7 @@ def of_kind(kind: str) -> models.Filter:
 
 
 def chunks_of(document_id: str, keep: int | None) -> models.Filter:
-    """Return the filter for a document's chunks of all generations except one."""
+    """Return the filter for a document's chunks of all generations except ``keep``. None: without exception."""
     must: list[models.Condition] = [
         _any([payload.kind(payload.CHUNK)]),
         _any([payload.fact("document_id", document_id)]),
@@ -215,7 +216,7 @@ def chunks_of(document_id: str, keep: int | None) -> models.Filter:
 
 
 def chunk_range(version: Version, first: int, count: int) -> models.Filter:
-    """Return the filter for some chunks of one version, by their numbers."""
+    """Return the filter for ``count`` chunks of one version, from the number ``first``."""
     numbers = models.FieldCondition(key="number", range=models.Range(gte=first, lt=first + count))
     return models.Filter(must=[_any([payload.version(version)]), numbers])
 

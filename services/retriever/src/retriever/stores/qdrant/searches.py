@@ -1,7 +1,8 @@
 """Searches of one index on a Qdrant server, in as few calls as possible.
 
-A search depends on the current collection of the index and on the marked documents. Both are read concurrently with
-the search. If they have changed, the search is repeated.
+A search depends on the current collection of the index and on the unsettled documents (`unsettled`). Both are read
+concurrently with the search. If the unsettled documents have changed, the search is repeated. If the index has
+another collection, `Replaced` is raised, and the caller repeats the search.
 """
 
 from collections.abc import Callable, Coroutine, Mapping, Sequence
@@ -30,8 +31,8 @@ class QdrantSearches:
     Args:
         location: The location of the index.
         points: Calls the server.
-        unsettled: The documents that are being written.
-        check: Raises Replaced if the index has another collection.
+        unsettled: The documents that are being written or that have stray chunks.
+        check: Raises Replaced if the index has another collection or other settings.
     """
 
     def __init__(
@@ -61,7 +62,7 @@ class QdrantSearches:
         return await self._settled(lambda marked: self._search(self._sparse(terms, limit, scope, marked, ids)))
 
     async def hybrid(self, vector: Sequence[float], terms: Terms, limit: int, scope: Scope) -> Scored:
-        """Run dense and sparse search in one call. Each search also scores the chunks of the other search."""
+        """Run dense and sparse search in one call, and score the chunks of each search by the other search, too."""
         many = limit * self._location.shards  # each shard returns its own best chunks
 
         async def search(marked: _Marked) -> Scored:

@@ -20,7 +20,7 @@ _HANDSHAKE_SECONDS = 10.0
 
 
 class ServerCertificates:
-    """Reads the certificates of nodes regularly, and exports the first expiry as a metric.
+    """Reads the certificates of nodes regularly, and exports the earliest expiry as a metric.
 
     If a node does not respond or its certificate has expired, the last known expiry is used.
 

@@ -59,7 +59,7 @@ class ServerCollection:
             await self.connection.write(AsyncQdrantClient.create_payload_index, self.name, field, kind, wait=True)
 
     async def adapt(self) -> None:
-        """Read the number of copies of the collection, and correct its read and write parameters.
+        """Read the numbers of copies and shards of the collection, and correct its read and write parameters.
 
         Consistent reads must see every write, and a hanging node must not delay reads. Collections of an older
         version or of another configuration may have other parameters.

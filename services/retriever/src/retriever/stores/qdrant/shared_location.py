@@ -29,7 +29,7 @@ _REMOVED = 500
 
 
 class SharedLocation(Location):
-    """One incarnation of an index.
+    """One incarnation of an index. It overrides the methods that differ in a shared collection.
 
     Args:
         aliases: The aliases of the installation.

@@ -2,7 +2,7 @@
 
 ::
 
-    <prefix>-space.<digest of model, dimension, quantization, place of the vectors>
+    <prefix>-space.<digest of model, dimension, quantization, and whether vectors are on the disk>
 
 Earlier versions of the retriever do not use spaces. They remove collections without an alias whose names begin
 with ``<prefix>.``. So names of spaces begin differently.
@@ -121,7 +121,7 @@ class Space(ServerCollection):
         return {content[FIELD]: schema.note(content) for content in found.values()}
 
     async def with_abandoned_marks(self) -> set[str]:
-        """Return the incarnations in which a terminated process has left marks, in one call.
+        """Return the incarnations with expired marks, which a terminated process may have left. Use one call.
 
         Raises:
             Missing: The collection does not exist.

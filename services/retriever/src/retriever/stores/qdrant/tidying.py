@@ -1,4 +1,4 @@
-"""Removal of abandoned and replaced collections and incarnations.
+"""Removes abandoned and replaced collections and incarnations.
 
 A run removes collections, and incarnations in spaces, without an alias and with an expired lease. The number of
 calls does not grow with the number of indexes: a space needs one call, and each run checks only some of the other
@@ -41,7 +41,7 @@ class Swept(NamedTuple):
     Attributes:
         entries: The published indexes.
         to_check: The indexes in separate collections whose marks are checked after this run.
-        with_abandoned_marks: The incarnations in which a terminated process has left marks.
+        with_abandoned_marks: The incarnations with expired marks, which a terminated process may have left.
     """
 
     entries: Sequence[Entry]

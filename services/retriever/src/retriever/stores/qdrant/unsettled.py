@@ -1,9 +1,8 @@
 """Unsettled documents: documents that are being written, or that have stray chunks.
 
-A search sees only one version of an unsettled document. Stray chunks belong to no version: after a
-hang, a node can apply a write although the document was replaced meanwhile. If a search finds a stray chunk, its
-document becomes a suspected document. Until the document is settled, searches see only the version that the record
-names.
+A search sees only the version of an unsettled document that the document's record names. Stray chunks belong to
+another version: after a hang, a node can apply a write although the document was replaced meanwhile. If a search
+finds a stray chunk, the document of this chunk is suspected for a minute, or until it is settled.
 """
 
 import asyncio
@@ -20,8 +19,8 @@ from retriever.stores.qdrant.renewals import Renewals
 
 _log = structlog.get_logger(__name__)
 
-_FRESH_SECONDS = 0.25  # how long `Unsettled.refresh` returns the last result
-_SUSPECTED_SECONDS = 60.0  # how long a document is suspected
+_FRESH_SECONDS = 0.25  # `Unsettled.refresh` returns the last result for this time
+_SUSPECTED_SECONDS = 60.0  # a document is suspected for this time
 _MOST_SUSPECTS = 100
 _DIFFERENCE_SECONDS = 5.0  # a larger difference of clocks is logged
 _SILENT_SECONDS = 60.0  # minimum time between two such log lines
@@ -40,7 +39,7 @@ class Unsettled:
         lease_seconds: Duration of a lease.
 
     Attributes:
-        known: The documents that the last read returned.
+        known: The visible generation of each unsettled document by the last read; None: no chunk is visible.
     """
 
     def __init__(
@@ -95,7 +94,7 @@ class Unsettled:
             _log.warning("the clock of another retriever is ahead (docs/qdrant.md)", seconds=round(ahead))
 
     async def abandoned(self) -> list[str]:
-        """Return documents with an abandoned mark or with stray chunks."""
+        """Return the ids of documents with an abandoned mark or with stray chunks."""
         left = [
             mark["document_id"]
             for mark in await self.marks()
@@ -104,7 +103,7 @@ class Unsettled:
         return [*left, *[each for each in await self._strays() if each not in left]]
 
     async def _strays(self) -> list[str]:
-        """Return suspected documents with stray chunks. Remove the other documents from the suspects."""
+        """Return the ids of suspected documents that have stray chunks. The others are no longer suspected."""
         batch = list(self._suspects)[:_CHECKED_TOGETHER]
         records = await self._records(batch) if batch else {}
         found = []
@@ -117,7 +116,7 @@ class Unsettled:
         return found
 
     async def refresh(self) -> Mapping[str, int | None]:
-        """Return the unsettled documents. Read them again if the last read is too old."""
+        """Return the visible generation of each unsettled document. Read them again if the last read is too old."""
         if time.monotonic() >= self._until:
             async with self._reading:
                 if time.monotonic() >= self._until:
