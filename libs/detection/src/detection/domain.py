@@ -175,10 +175,9 @@ class Piece:
 class Progress:
     """A step of a choice: the text up to ``cleared_until`` may be released.
 
-    ``findings`` are the findings in the text that this step releases.
-
-    After a step with the action block, no more text of any choice may be released. ``judged`` is true if the
-    text is complete and the detectors have judged all of it.
+    ``findings`` are the findings that end in the cleared text and that no earlier step contains. For the action
+    block, they are the findings that block. After a step with the action block, no more text of any choice may be
+    released. ``judged`` is true if the text is complete and the detectors have judged all of it.
     """
 
     choice: int

@@ -1,4 +1,4 @@
-"""The detectors that every process with this library can run, and the digest of their code.
+"""The detectors that every process with this library can run, their limits, and the digest of their code.
 
 The guardrails service lists these detectors with the digest. A gateway with the same digest and the same limits
 gets the same results as the service.

@@ -1,4 +1,4 @@
-"""The limits of an answer in a chat completion request, for the models whose servers do not apply them.
+"""The limits of an answer in a chat completion request, which the generator itself applies for some models.
 
 https://platform.openai.com/docs/api-reference/chat/create
 """

@@ -63,8 +63,8 @@ async def batched(
     """Yield a model's events in order; each batch has all events that have arrived since the last batch.
 
     A separate task reads the model, so that events gather while the consumer handles a batch. The task pauses while
-    the next batch is full. An event never waits for later events. Closing this generator first stops the model.
-    This generator raises the model's exception after all earlier events.
+    the next batch is full. An event never waits for later events. If the consumer closes this generator, the
+    generator stops the model before it ends. It raises the model's exception after all earlier events.
 
     Args:
         events: The events of the model's answer. This generator closes the source at the end.

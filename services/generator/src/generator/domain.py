@@ -25,7 +25,7 @@ class ChatMessage:
 
 @dataclass(frozen=True, slots=True)
 class Source:
-    """A passage for an answer.
+    """A passage that an answer may cite.
 
     Attributes:
         name: The name of the passage in citations.
@@ -95,7 +95,7 @@ class Usage:
     exact: bool
 
 
-# A struct, because each token creates one; a frozen dataclass takes six times as long.
+# A struct, because each token creates an event, and a frozen dataclass takes six times as long.
 class Event(msgspec.Struct, frozen=True, gc=False):
     """A piece of an answer; the contract's EventKind defines which members are set.
 

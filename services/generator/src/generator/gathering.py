@@ -1,7 +1,7 @@
 """Pauses in reading the streams of model servers, so that several tokens arrive together.
 
-A separate read of each token costs about ten system calls here and seven in the gateway. A read of several tokens
-costs as much as a read of one token. The pauses grow with the load of the process.
+A separate read of each token costs about ten system calls in the generator and seven in the gateway. A read of
+several tokens costs as much as a read of one token. The pauses grow with the load of the process.
 """
 
 import asyncio
@@ -13,6 +13,7 @@ from servicekit import metrics
 _WINDOW = 0.25
 """Seconds between two measurements of the process's load."""
 _OUTDATED = 4 * _WINDOW
+"""Seconds after which a measurement has no influence."""
 _IDLE_SHARE, _BUSY_SHARE = 0.03, 0.1
 """Shares of a core that the process would use without pauses. Below the first share, streams do not pause. Above
 the second share, each stream pauses for the longest interval. The bounds are low, because other processes share the
@@ -23,6 +24,7 @@ _SAVED = 1.0
 20 ms between tokens, pauses save about half of a stream's processor time.
 """
 _SHORTEST = 0.002
+"""Seconds; streams do not pause for a shorter time."""
 
 
 class Gathering:

@@ -1,4 +1,4 @@
-"""The OpenAI API for models whose servers do not have it: parses requests, writes chunks and completions.
+"""The OpenAI API for models without this API: parses requests, writes chunks and completions.
 
 https://platform.openai.com/docs/api-reference/chat
 """
@@ -50,7 +50,7 @@ class Request:
         conversation: The request as a prompt in the platform's own format.
         stream: The client requests chunks.
         with_usage: The client requests the usage in the last chunk.
-        choices: The number of choices; 1 if the number is invalid. The model refuses the invalid number later.
+        choices: The requested number of choices, but at least 1; the model checks the requested number later.
     """
 
     conversation: Conversation

@@ -85,7 +85,7 @@ class DetectorServer:
         _log.info("serving the detector API", port=self.port)
 
     async def stop(self) -> None:
-        """Refuse new requests, and wait for running requests."""
+        """Refuse new requests, and wait for running requests, at most for the grace period."""
         await self._runner.cleanup()
 
     def _with_errors(

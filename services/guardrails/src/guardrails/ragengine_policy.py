@@ -211,6 +211,11 @@ def load(path: Path, check: Callable[[Sequence[DetectorSpec]], object]) -> Reloa
 def parse(raw: bytes, name: str, check: Callable[[Sequence[DetectorSpec]], object]) -> Policy:
     """Return the policy that a file contains.
 
+    Args:
+        raw: The content of the file.
+        name: The name of the file in error messages.
+        check: See `load`.
+
     Raises:
         BadFile: The file is not YAML, or has an unknown scanner or key, or an invalid value. The message names
             the line and the key.

@@ -32,19 +32,19 @@ class CrossChoice:
         self.task: asyncio.Task[_Found] | None = None
 
     def part(self, number: int) -> "CrossChoicePart":
-        """Add a choice."""
+        """Add a choice, and return its state."""
         part = self._parts[number] = CrossChoicePart(self, number)
         return part
 
     def close(self, number: int) -> None:
-        """Remove a choice, or cancel the call of the detector."""
+        """Remove a choice; if the call of the detector has begun, cancel the call instead."""
         if self.task is None:
             self._parts.pop(number, None)
         else:
             self.task.cancel()
 
     def call_judge(self) -> None:
-        """Call the detector; all choices must be complete."""
+        """Call the detector once; all choices must be complete."""
         if self._parts and self.task is None:
             for at, number in enumerate(sorted(self._parts)):
                 self._parts[number].place = at

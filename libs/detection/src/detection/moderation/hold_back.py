@@ -57,7 +57,8 @@ class GrowingText:
     """One growing text under several rules.
 
     The text is cleared up to the position of the slowest protecting rule. Rules that only report hold back no text.
-    A span to redact is never cleared in part. A finding is reported when its end is cleared.
+    A span to redact is never cleared in part. A finding is reported when its end is cleared. A finding about the
+    whole text is reported when the whole text is judged and cleared.
 
     Args:
         number: The number of the choice.

@@ -32,7 +32,7 @@ class Session:
         context: The further input of detectors.
         chunking: The chunks in which the choices are released; None: the texts may be cut anywhere.
         holding: The limits on held-back text of each choice.
-        all_hold: Text also waits for rules that only report.
+        all_hold: Text also waits for rules that only report; see `GrowingText`.
         inline_limit: The maximum number of code points of one scan on the event loop; the detectors may have lower
             limits.
 

@@ -1,4 +1,4 @@
-"""Makes adapters from the configuration, for each kind of server."""
+"""Creates the adapters that the configuration describes, for each kind of server."""
 
 import importlib
 import math
@@ -63,14 +63,14 @@ class Defaults:
 
 
 def load_adapters(servers: Iterable[ServerEntry]) -> None:
-    """Import the libraries for these servers; this is slow, so call it in a thread."""
+    """Import the libraries for these servers. The import takes seconds; while requests are served, use a thread."""
     for kind in {server.kind for server in servers}:
         for module in _ADAPTERS.get(kind, ()):
             importlib.import_module(module)
 
 
 def open_server(entry: ServerEntry, defaults: Defaults) -> Owner | None:
-    """Return the connections that all deployments on a server share; None if each deployment has its own."""
+    """Return the connections that all deployments on a server share; None for servers without the OpenAI API."""
     if not isinstance(entry, OpenAIEntry):
         return None
     from generator.openai.endpoint import Endpoint
@@ -162,7 +162,7 @@ def triton_config(
 
 
 def _template_of(tokenizer: Path) -> str:
-    """Return the tokenizer's directory if it has a chat template, else an empty text."""
+    """Return the directory of a tokenizer file if the directory has a chat template, else an empty text."""
     directory = tokenizer if tokenizer.is_dir() else tokenizer.parent
     is_path = bool(tokenizer.name) and tokenizer.exists()
     return str(directory) if is_path and template_beside(directory / tokenizer.name) is not None else ""

@@ -43,7 +43,7 @@ class _Snapshot:
 
     Attributes:
         models: The routes of the configuration.
-        deployments: The deployments of the configuration.
+        deployments: Each deployment with the part of the configuration that it was built from.
         servers: Name, entry and shared connections of each server.
         leases: The number of requests that use the snapshot.
     """

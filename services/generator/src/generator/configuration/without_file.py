@@ -41,7 +41,8 @@ def simple_configuration(
         default: Name of the default model; empty: the extractive model.
 
     Raises:
-        InvalidRequest: The settings contradict each other.
+        InvalidRequest: Models are named without a server, a public name is ``extractive``, or the default model
+            does not exist.
     """
     servers: dict[str, ServerEntry] = {_EXTRACTIVE: ExtractiveEntry()}
     models = [ModelEntry(name=_EXTRACTIVE, deployments=(DeploymentEntry(server=_EXTRACTIVE),))]

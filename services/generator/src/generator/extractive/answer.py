@@ -1,4 +1,4 @@
-"""Composes an answer from sentences of the sources, each with its citation."""
+"""Composes an answer from passages of the sources, each with its citation."""
 
 from collections.abc import Sequence
 
@@ -12,11 +12,12 @@ NOT_FOUND = "I don't know: the sources do not say."
 _MAX_PASSAGES = 3
 # The answer uses another passage if its score is at least this share of the best score.
 _MIN_RELATIVE_SCORE = 0.5
+# A passage repeats another one if they share at least this part of the words of the shorter passage.
 _DUPLICATE_SHARE = 0.8
 
 
 def answer(question: str, sources: Sequence[Source]) -> str:
-    """Return the best one to three sentences of the sources, each followed by ``[name]`` of its source.
+    """Return the best one to three passages of the sources, each followed by ``[name]`` of its source.
 
     If no source answers the question, return `NO_SOURCES` or `NOT_FOUND`. The same question and sources give the
     same answer. More sources never turn an answer into a refusal.

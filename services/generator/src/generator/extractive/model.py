@@ -95,7 +95,10 @@ class ExtractiveModel:
         self._clock = clock
 
     async def generate(self, prompt: Prompt) -> AsyncGenerator[Event, None]:
-        """Yield the events of the answer, one TEXT event per word; see `generator.ports.Model.generate`."""
+        """Yield the events of the answer; in a conversation, each TEXT event has one word.
+
+        See `generator.ports.Model.generate`.
+        """
         if isinstance(prompt, OpenAIRequest):
             request = openai_emulation.parse(prompt.body)
             _check_roles(request.conversation.messages)

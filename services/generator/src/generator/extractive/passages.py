@@ -102,13 +102,13 @@ class _Reader:
         return any(_fields(other)[-1:] == names for other in beside)
 
     def _number(self) -> int:
-        """Return the number of the current table."""
+        """Return the number of the current table; begin a table if the previous line belongs to none."""
         self._table += not self._in_table
         self._in_table = True
         return self._table
 
     def _ends_here(self, line: str, following: str) -> bool:
-        """Return whether the line break is intended: the next word would fit, and the sentence is complete."""
+        """Return whether the line break is intended: the next word would fit, and no sentence continues."""
         following = following.strip()
         if not following or following[0].islower():
             return not following
@@ -123,7 +123,7 @@ class _Reader:
         return match is not None and (not match[0].strip()[0].isalnum() or not self._paragraph)
 
     def _is_title(self, line: str, following: str) -> bool:
-        """Return whether the line is a numbered heading without markup: ``4.2 Rescue boat``, with text below it."""
+        """Return whether the line is a numbered heading without markup, such as ``4.2 Rescue boat``."""
         begins = not self._paragraph or _ENDED.search(self._paragraph[-1]) is not None
         # An empty line after `4 …` may end a list. `4.2 …` always begins a section.
         dotted = re.match(r"\d+\.\d", line.strip()) is not None

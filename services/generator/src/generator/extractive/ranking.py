@@ -71,7 +71,8 @@ class Ranked:
     Attributes:
         source: The name of the source.
         score: Higher is better. Scores are comparable within one question.
-        coverage: The weighted share of the question's words that the passage and its context contain, 0 to 1.
+        coverage: The weighted share of the question's words that the passage, its headings and its previous
+            sentence contain, 0 to 1.
     """
 
     source: str
@@ -88,7 +89,8 @@ def refers_back(sentence: str) -> bool:
 def rank(question: str, sources: Sequence[Source]) -> list[Ranked]:
     """Return the passages that fit the question, the best first.
 
-    If a passage has a word of the question, the result omits all passages without such a word.
+    Passages of sources that do not answer the question (`supports`) are omitted. If a passage has a word of the
+    question in its text, its headings or its previous sentence, all passages without such a word are omitted.
     """
     terms = subject(question)
     read = []

@@ -1,8 +1,9 @@
 """Decides whether a source answers a question.
 
 The decision uses the question and one source, never the other sources. Another source can therefore add an answer,
-but cannot remove an answer. The decision depends on the share of the question's words in the best passage, and on
-the cosine of question and source, if the retriever reports it. The weights come from the development questions of
+but cannot remove an answer. The source must contain all names in the question. Otherwise the decision depends on
+the share of the question's words in the best passage, and on the cosine of question and source, if the retriever
+reports it. The weights come from the development questions of
 ``make eval`` and the bundled embedding model. The final questions had no influence on the weights.
 """
 
@@ -23,9 +24,9 @@ _BEFORE = 0.6  # in the sentence before the passage
 _RELATED = 0.7  # in the passage or its headings, with a different ending
 _ELSEWHERE = 0.35  # elsewhere in the source
 _COSINE = 3.0  # the weight of a cosine of 1
-_SUFFICIENT = 1.0
+_SUFFICIENT = 1.0  # the sufficient sum of the share of words and the weighted cosine
 _SUFFICIENT_SHARE = 0.25  # the sufficient share if no cosine is known
-_MIN_WORDS = 2
+_MIN_WORDS = 2  # the minimum number of uncommon words of the question in the source if no cosine is known
 _SUFFICIENT_COSINE = 0.5  # a source with at least this cosine may answer without a word of the question
 
 _STEM = 4  # the minimum number of first letters that two related words share

@@ -1,7 +1,7 @@
-"""Normalises words for comparison: lower case, without endings, numbers as digits, stop words removed.
+"""Normalises words for comparison: lower case, without endings, number words as digits.
 
-The endings and the stop words are English. Words of other languages keep their endings. Chinese, Japanese and
-Korean texts are split into pairs of characters.
+The endings, the number words and the stop words are English. Words with a letter outside ASCII keep their
+endings. Chinese, Japanese and Korean texts are split into pairs of characters.
 """
 
 import functools

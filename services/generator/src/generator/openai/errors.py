@@ -12,7 +12,11 @@ MAX_ERROR_BYTES = 64 * 1024
 
 
 def ended_early(what: str) -> Unavailable:
-    """Return the error for an answer that the model server did not complete."""
+    """Return the error for an answer that the model server did not complete.
+
+    Args:
+        what: The predicate of the sentence "The model server …".
+    """
     return Unavailable(f"The model server {what}.")
 
 
@@ -37,6 +41,10 @@ def unreachable(error: Exception, timeout: float) -> Unavailable | DeadlineExcee
     """Return the error for a connection that failed before the answer.
 
     The chain of causes shows whether a time-out caused the failure.
+
+    Args:
+        error: The exception of the HTTP client.
+        timeout: The time-out for the connection in seconds.
     """
     cause: BaseException | None = error
     while cause is not None:

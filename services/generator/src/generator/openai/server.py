@@ -22,6 +22,7 @@ from generator.openai.errors import MAX_ERROR_BYTES, ended_early, redirected, re
 from generator.openai.reply import CONNECTION_ERRORS, Limits, Reply
 from generator.ports import too_slow
 
+# The lowest HTTP statuses of a redirect, a refusal and a server fault.
 _REDIRECTED = 300
 _REFUSED = 400
 _SERVER_FAULT = 500
@@ -97,7 +98,7 @@ class ModelServer:
         Raises:
             UpstreamRejected: The server refused the request.
             DeadlineExceeded: The server did not connect or did not begin to answer in time.
-            Unavailable: The server cannot be reached.
+            Unavailable: The server cannot be reached, redirects the request, or does not respond in HTTP.
         """
         self._renew_query()
         url = self._urls.get((model, plain))
@@ -109,7 +110,10 @@ class ModelServer:
             yield reply
 
     async def reachable(self) -> bool:
-        """Return whether the server responded to the last check, which is at most five seconds old."""
+        """Return whether the server passed the last check, which is at most five seconds old.
+
+        It passes if it responds without a redirect and without a status of 500 or more.
+        """
         await self._check()
         return self._reachable
 

@@ -43,7 +43,7 @@ def least_busy(targets: Iterable[Target], rng: random.Random) -> Target | None:
     """Return the best target; None if there is no target.
 
     The criteria, in this order: the lowest tier, a free slot, the least load per weight. The choice among equal
-    targets is random.
+    targets is random, in proportion to their weights.
     """
     ranked = [
         ((each.tier, not slots.free, (slots.busy + slots.waiting) / each.weight), each)
@@ -112,8 +112,8 @@ class Attempts:
         Args:
             deployment: The deployment.
             error: The failure.
-            admitted: Whether the request reached the server. If not, the deployment was full, or its circuit was
-                open.
+            admitted: Whether the attempt began. If not, the deployment was full, its circuit admitted no call, or
+                the deadline passed in the queue.
         """
         if not admitted:
             self._refused_by.add(deployment)

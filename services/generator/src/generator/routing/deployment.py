@@ -48,7 +48,7 @@ class Deployment:
 
         Raises:
             RateLimited, DeadlineExceeded: As in `ConcurrencyLimiter.acquire`.
-            Unavailable: The circuit is open.
+            Unavailable: The circuit admits no call.
         """
         async with self.slots.acquire(deadline):
             call = self.circuit.call(request)

@@ -65,7 +65,7 @@ class Route:
         If a deployment fails before its first event with content, try another one.
 
         Raises:
-            RateLimited: All deployments are busy, and their queues are full.
+            RateLimited: All deployments are busy, and their queues are full or too slow for the deadline.
             CausewayError: See `generator.ports.Model.generate`.
         """
         parameters = parameters_of(prompt)

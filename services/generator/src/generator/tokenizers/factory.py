@@ -44,7 +44,7 @@ class TokenizerSpec:
 
 
 def counter(spec: TokenizerSpec) -> TokenCounter:
-    """Return the counter; any thread may use it.
+    """Return the token counter of a model.
 
     Raises:
         ValueError: The specification is invalid, or a file cannot be read.

@@ -75,7 +75,7 @@ class ServerTokens:
 
     @property
     def counting(self) -> str:
-        """Return a name made of the server and the model; empty while the counts are estimates."""
+        """Return a name that contains the server and the model; empty while the counts are estimates."""
         return self._name if self.exact else ""
 
     def count(self, text: str) -> int:
@@ -89,7 +89,7 @@ class ServerTokens:
         return self._counted(body, lambda: self._estimate.count(text))
 
     def count_all(self, texts: Sequence[str]) -> list[int]:
-        """Return the token count of each text; count a few texts concurrently."""
+        """Return the token count of each text; count up to eight texts concurrently."""
         with ThreadPoolExecutor(min(_CONCURRENCY, len(texts)) or 1) as pool:
             return list(pool.map(self.count, texts))
 

@@ -86,7 +86,7 @@ def load_template(where: str) -> ChatTemplate:
             priority.
 
     Raises:
-        ValueError: The file does not exist, or cannot be read.
+        ValueError: The file does not exist, cannot be read, or contains no valid template.
     """
     if not where or "{" in where:
         return ChatTemplate(where or PLAIN)

@@ -56,7 +56,7 @@ class Answer:
         return self._released(self._cutter.feed(self._decoder.decode(b"", final=True)) + self._cutter.close())
 
     def reason(self, counted: int) -> str:
-        """Return the finish reason in the OpenAI API's terms.
+        """Return the finish reason: the server's reason, else ``stop`` or ``length``.
 
         Args:
             counted: The number of tokens of the answer.

@@ -21,7 +21,7 @@ class TritonConfig:
             `generator.tokenizers.templates.load_template`. Empty: each message as ``role: text``.
         window: The context window in tokens; None: the parameter ``context_window`` of the model configuration.
         answer_tokens: The maximum number of tokens of an answer if the request sets no limit.
-        connect: The maximum number of seconds until the server has connected and described the model.
+        connect: The maximum number of seconds until the connection is open and the server has described the model.
         first_byte: The maximum number of seconds until the answer begins.
         idle: The maximum number of seconds between two pieces of an answer.
         max_bytes: The maximum number of bytes of a piece of an answer.

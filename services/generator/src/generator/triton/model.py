@@ -83,7 +83,7 @@ class TritonModel:
         yield Event(EventKind.USAGE, usage=usage)
 
     async def _usage(self, prompt: Conversation, answer: Answer) -> Usage:
-        """Return the server's token counts. Count with `tokens` what the server does not report."""
+        """Return the server's token counts; count the tokens here if the server does not report them."""
         if answer.prompt_tokens is not None and answer.answer_tokens is not None:
             return Usage(answer.prompt_tokens, answer.answer_tokens, exact=True)
         prompt_tokens, answer_tokens = await asyncio.to_thread(

@@ -63,7 +63,7 @@ class TritonServer:
         request.
 
         Raises:
-            InvalidRequest: The model refused the inputs.
+            InvalidRequest: The model refused the inputs, or a value does not fit its tensor.
             RateLimited: The server is too busy to accept the request.
             UpstreamRejected: The model failed before its first response.
             Unavailable: The model failed later, or the server cannot be reached.

@@ -11,7 +11,7 @@ _TIMEOUT = 504
 
 
 class ChildProcesses:
-    """Sends requests to child processes, with a time limit, and raises detectors' errors.
+    """Sends requests to child processes, with a time limit, and raises `DetectorFailed` for their failures.
 
     See `servicekit.child_processes.ChildProcesses`.
 
@@ -34,7 +34,7 @@ class ChildProcesses:
         """Return the response to a request.
 
         Raises:
-            DetectorFailed: The time limit passed, or the process ended.
+            DetectorFailed: The process did not start, the time limit passed, or the process ended.
         """
         try:
             return await self._processes.ask(request, self._seconds)

@@ -29,7 +29,7 @@ class RemoteChunker:
     Args:
         config: The configuration of the chunker.
         stub: The client of the chunker's server.
-        ready: Called on the event loop when new ends of chunks are available.
+        ready: Called on the event loop when the server has processed more text, and at the end of the call.
     """
 
     def __init__(

@@ -52,7 +52,8 @@ class Limits:
 
     Attributes:
         held: The maximum number of held-back code points of a growing text.
-        detections: The maximum number of detections of one pattern in a text or in a piece.
+        detections: The maximum number of detections of all patterns in a whole text, and of one pattern in a piece
+            of a growing text.
         seconds: The maximum time for a text or for a piece.
     """
 
@@ -78,7 +79,7 @@ class Matcher:
 
     Attributes:
         pattern: The pattern.
-        partial_expression: The expression that finds it in a text with the `SENTINEL`.
+        partial_expression: The expression that finds the pattern in a text with the `SENTINEL`.
         size: See `Regex`.
 
     Raises:

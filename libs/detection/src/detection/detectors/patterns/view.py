@@ -106,6 +106,7 @@ class View:
 
     Args:
         before: The character before the first piece; empty at the beginning of the text.
+        length: The number of code points before the first piece.
 
     Attributes:
         length: The number of code points of the view so far.

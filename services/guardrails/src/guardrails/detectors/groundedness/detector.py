@@ -91,7 +91,11 @@ def groundedness(open_embedder: OpenEmbedder, seconds: float) -> BuiltIn[Grounde
 
 
 class Groundedness(Judge):
-    """Compares sentences with passages. The score is the distance from the nearest passage (1 - cosine)."""
+    """Compares sentences with passages.
+
+    The score of a sentence without a similar passage is 1 minus the greatest cosine to a sentence of a passage. The
+    score of a sentence with a difference from the passages is 1.
+    """
 
     kind = DetectorKind.CONTEXT_DOC
     chunking = Chunking.SENTENCE

@@ -123,7 +123,7 @@ class Statement:
         return [token.word for token in self.tokens if token.word in words.NEGATIONS or token.word.endswith("n't")]
 
     def clauses(self) -> "list[Statement]":
-        """Return the clauses between the breaks, without those that have no stems."""
+        """Return the clauses between the breaks that have stems; the whole statement if none has a stem."""
         parts: list[list[Token]] = [[]]
         for token in self.tokens:
             if token.breaks:

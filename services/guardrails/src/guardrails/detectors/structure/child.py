@@ -24,7 +24,7 @@ class Request(msgspec.Struct):
         text: The text.
         formats: The formats to check, as in `formats.reason`.
         required: The minimum number of JSON objects in the text, for ``json-within``.
-        seconds: The maximum CPU time of the check.
+        seconds: The maximum CPU time of the check, in whole seconds.
         memory: The maximum number of bytes that the check may add to the address space.
     """
 

@@ -1,6 +1,7 @@
 """Checks the formats of texts. The checks run only in the child process, because parsers written in C can crash.
 
-Each check limits the nesting depth of a text before it builds a value. jsonschema-rs validates values against
+The checks of JSON, YAML and XML limit the nesting depth of a text before they build a value. The check of JSON
+within a text relies on the recursion limit of Python's decoder. jsonschema-rs validates values against
 schemas. It uses a linear regular expression engine and fetches no references.
 """
 
