@@ -10,8 +10,6 @@ from servicekit.principal import Principal
 
 _WITHOUT_PICTURES = "application/vnd.openxmlformats-officedocument."
 """Prefix of the content types of Office documents, whose pages (slides or sheets) have no pictures."""
-
-
 MAILS = ("message/rfc822", "application/vnd.ms-outlook")
 CONTAINERS = (*MAILS, "application/zip", "application/x-tar")
 """Content types of documents that may contain files. These files become documents too."""

@@ -49,8 +49,8 @@ async def serve(settings: Settings, stop: asyncio.Event) -> None:
     """Run a worker until the event is set.
 
     Raises:
-        InvalidRequest: The file of the embedding models is invalid.
-        Unavailable: The bundled model cannot be loaded.
+        InvalidRequest: The file of the embedding models, or a file of the store of originals, is invalid.
+        Unavailable: The bundled model cannot be loaded, or NATS does not have enough space.
     """
     async with AsyncExitStack() as stack:
         models = _models(settings)
@@ -70,10 +70,20 @@ async def work(
     *,
     may_reach: Callable[[str], bool] = is_public,
 ) -> None:
-    """Run a worker with a connection and embedding models.
+    """Run a worker until the event is set.
 
     The health check succeeds as soon as the worker runs, even while the worker waits for an unavailable dependency.
-    The worker fetches documents only from addresses that ``may_reach`` accepts.
+
+    Args:
+        settings: The settings.
+        stop: The event.
+        client: The connection to NATS.
+        embedding: The embedding models.
+        may_reach: Returns whether the worker may fetch documents from an IP address.
+
+    Raises:
+        InvalidRequest: A file of the store of originals is invalid.
+        Unavailable: NATS does not have enough space.
     """
     transport = await nats.ingest_transport(
         client, replicas=settings.nats_replicas, stream_bytes=settings.nats_stream_bytes

@@ -44,7 +44,7 @@ class Originals(Protocol):
         ...
 
     async def fetched(self, object_name: str) -> Fetched | None:
-        """Return the facts about an original that a worker has stored, or None.
+        """Return the facts about an original that a worker has stored, or None if the original does not exist.
 
         Raises:
             Unavailable: The store does not answer.
@@ -64,9 +64,15 @@ class Web(Protocol):
     """Fetches documents from URLs."""
 
     async def fetch(self, url: str, target: Path, known: Validators | None) -> Fetched | None:
-        """Write the content of a URL to a file; return None if the content has not changed since the validators.
+        """Write the content of a URL to a file; return None if the server reports that the content has not changed.
+
+        Args:
+            url: The URL.
+            target: The file.
+            known: The validators of the version in the index; None to fetch the content in any case.
 
         Raises:
+            InvalidRequest: The URL is invalid.
             PermissionDenied: The URL is not allowed, or its server requires credentials.
             NotFound, PayloadTooLarge, UnsupportedMedia, UnreadableDocument: The URL has no readable content.
             UpstreamRejected, DeadlineExceeded: The server is unavailable or too slow.
@@ -120,10 +126,18 @@ class Parser(Protocol):
     ) -> AsyncGenerator[Part, None]:
         """Yield the document's head, its pages, the files within it, and the omissions.
 
-        The caller closes the generator after use. Without ``ocr``, text in images is not recognised.
+        The caller closes the generator after use.
+
+        Args:
+            path: The file.
+            sourcefile: The name of the document. Its suffix can determine the format.
+            pictures: Whether the pages have pictures.
+            members: The limits of the files within the file.
+            ocr: Whether text in images is recognised.
 
         Raises:
             UnreadableDocument, UnsupportedMedia, PayloadTooLarge: The document cannot be read.
+            Unavailable: A child process does not start.
         """
         ...
 
@@ -258,7 +272,10 @@ class Delivery(Protocol):
         ...
 
     async def earlier_jobs_ended(self) -> bool:
-        """Return whether all jobs accepted before this one have ended; False if the queue does not respond."""
+        """Return whether all jobs for the same index that were accepted before this job have ended.
+
+        Returns False if the queue does not respond.
+        """
         ...
 
     async def extend(self) -> None:

@@ -89,7 +89,12 @@ class Settings(OriginalSettings, GrpcServiceSettings):
     ingest_ocr_seconds: float = Field(
         60.0, gt=0, description="Maximum time in seconds to recognise the text of one page or picture."
     )
-    ingest_chunk_tokens: int = Field(200, ge=16, description="Maximum number of tokens of a passage.")
+    ingest_chunk_tokens: int = Field(
+        200, ge=16, description="Maximum number of tokens of a passage, for indexes without a setting of their own."
+    )
     ingest_chunk_overlap: int = Field(
-        30, ge=0, description="Maximum number of tokens that a passage repeats of the previous one."
+        30,
+        ge=0,
+        description="Maximum number of tokens that a passage repeats of the previous one, for indexes without a "
+        "setting of their own.",
     )

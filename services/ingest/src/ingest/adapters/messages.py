@@ -57,8 +57,8 @@ def job_from_message(data: bytes, generation: int, trace_id: str) -> Job:
 
     Args:
         data: A serialized ``IngestJob``.
-        generation: The generation of the job's documents, from the message's sequence in the stream.
-        trace_id: Trace of the upload.
+        generation: The generation of the job's documents.
+        trace_id: Trace of the upload, 32 hex digits; empty without a trace.
 
     Raises:
         InvalidRequest, Unauthenticated: The message is not a job, or is incomplete.

@@ -34,7 +34,7 @@ _EMPTY_SECONDS = 0.1
 """Seconds for which an empty lane is polled after the other lanes, because a poll costs as much as a delivery."""
 
 _PLAIN = string.punctuation.replace("%", "") + " "
-"""Characters that a header may contain. All others are percent-encoded."""
+"""Characters besides letters and digits that are not percent-encoded in a header."""
 
 
 class NatsDelivery:
@@ -166,7 +166,11 @@ class NatsQueue:
 
 
 def _generation(headers: Mapping[str, str]) -> int:
-    """Return the generation in a message's headers, or 0 if the header is missing."""
+    """Return the generation in a message's headers, or 0 if the header is missing.
+
+    Raises:
+        InvalidRequest: The header is not a generation.
+    """
     try:
         generation = int(headers.get(GENERATION, 0))
     except ValueError:
@@ -184,7 +188,7 @@ async def _copy_to_dead_letters(
     """Copy a message of the queue to the dead letters, with its headers and the reason.
 
     The copy does not contain the original, which remains in the store. The stream of the dead letters has a quarter
-    of the queue's space. When the space is full, the stream drops the oldest dead letters.
+    of the queue's space. When the space is full, the stream drops the oldest dead letters. Their originals remain.
 
     Raises:
         Unavailable: The broker does not answer.

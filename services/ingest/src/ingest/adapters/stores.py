@@ -37,7 +37,7 @@ class StoredOriginals:
 
     Args:
         store: The store.
-        seconds: Base time-out of an operation. The length of the original extends the time-out.
+        seconds: Base time-out of an operation in seconds. The length of the original extends the time-out.
     """
 
     def __init__(self, store: OriginalStore, seconds: float = 10.0) -> None:

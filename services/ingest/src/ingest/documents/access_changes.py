@@ -34,7 +34,7 @@ class AccessChanges:
         Raises:
             NotFound: The document does not exist, or the caller may not see it.
             StaleGeneration: The index has a newer version.
-            Unavailable: Older jobs have not ended, or the index does not answer.
+            Unavailable, DeadlineExceeded: Older jobs have not ended, or the index does not answer.
             Settled: Another worker runs the job, or the job was cancelled.
         """
         requested = job.document

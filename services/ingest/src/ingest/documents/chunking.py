@@ -46,7 +46,12 @@ class ChunkLimits:
     def fitting(cls, model_tokens: int, tokens: int = 200, overlap: int = 30) -> "ChunkLimits":
         """Return the limits for a model. A fifth of the model's token limit is reserved for names and headings.
 
-        At most half of a chunk repeats the previous one.
+        The limit of a chunk's tokens is at least 16. At most half of a chunk repeats the previous one.
+
+        Args:
+            model_tokens: Maximum number of tokens that the model reads.
+            tokens: Requested maximum number of tokens of a chunk's text.
+            overlap: Requested maximum number of tokens that a chunk repeats.
         """
         tokens = max(16, min(tokens, model_tokens * 4 // 5))
         return cls(tokens, min(overlap, tokens // 2), model_tokens)
@@ -114,7 +119,9 @@ class Chunker:
                     before = end
 
     def chunks_of(self, text: str, sections: Sequence[TextSection] = ()) -> Iterator[Chunk]:
-        """Yield the chunks of a text that was submitted as text. Without overlaps, the chunks add up to the text.
+        """Yield the chunks of a text that was submitted as text.
+
+        Without the overlaps, the chunks and their separators add up to the text.
 
         Args:
             text: The whole text.
@@ -177,6 +184,15 @@ class Chunker:
         return (start, end) if self._tokenizer.count(text[start:end]) <= self._limits.tokens else None
 
     def _fits(self, text: str, start: int, end: int, estimate: int, boundaries: int) -> bool:
+        """Return whether a span fits into a chunk.
+
+        Args:
+            text: The text of the section.
+            start: Start of the span.
+            end: End of the span, exclusive.
+            estimate: The sum of the tokens of its pieces.
+            boundaries: The number of boundaries between these pieces, without those in the overlap.
+        """
         if end - start > self._limits.characters:
             return False
         # The token counts of parts may not add up to the count of the whole. Far below the limit, the sum is good
@@ -205,8 +221,10 @@ class Chunker:
         return starts
 
     def _within(self, text: str, piece: _Piece, end: int, after: int) -> list[tuple[int, int]]:
-        """Return the start of the overlap in a piece that continues at ``end``: at a space if possible, else at a
-        token.
+        """Return the start of the overlap in a piece that continues at ``end``, with the number of repeated tokens.
+
+        The start is at a space if possible, otherwise at a token. The list is empty if no start behind ``after``
+        fits the overlap.
         """
         overlap = self._limits.overlap
         spans = self._tokenizer.spans(text[piece.start : end])
@@ -257,7 +275,7 @@ class Chunker:
             yield from self._parts(text, start + first, start + last)
 
     def _parts(self, text: str, start: int, end: int) -> Iterator[_Piece]:
-        """Yield a sentence, or parts of it that leave space for the overlap if it does not fit into a chunk."""
+        """Yield a sentence as one piece if it fits into a chunk, else parts that leave space for the overlap."""
         limits, limit, continues = self._limits, self._limits.tokens, False
         while start < end:
             stop, tokens = self._cut(text, start, end, limit)

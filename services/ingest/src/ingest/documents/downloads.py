@@ -31,9 +31,9 @@ class Downloads:
     async def fetch(self, job: FileJob, existing: Document | None, report: Report) -> FileJob:
         """Return the job as if its document had been uploaded.
 
-        The method stores the content as the job's original. If the URL's server reports no change, the job has the
-        properties of ``existing`` and no original is stored. A later attempt uses the content that an earlier
-        attempt fetched, because the page may have changed since.
+        The method stores the content as the job's original. If the URL's server reports no change, the document has
+        the SHA-256 and the size of ``existing``, and no original is stored. A later attempt uses the content that
+        an earlier attempt fetched, because the page may have changed since.
 
         Args:
             job: A job with a URL.
@@ -41,7 +41,8 @@ class Downloads:
             report: The report of the job.
 
         Raises:
-            CausewayError: As `ports.Web.fetch` and `ports.Originals.put`.
+            CausewayError: As `ports.Web.fetch`, `ports.Originals.fetch` and `ports.Originals.put`.
+            Settled: Another worker runs the job, or the job has ended.
         """
         await report.progress(Progress(fetching=True), State.PARSING)
         fetched = await self._originals.fetched(job.object_name)
@@ -72,7 +73,7 @@ class Downloads:
 
 
 def _validators(job: FileJob, existing: Document | None) -> Validators | None:
-    """Return the validators of the version in the index, if that version may remain unchanged."""
+    """Return the validators of the version in the index; None if the content is needed in any case."""
     if existing is None or not existing.has_same_content_as(replace(job.document, sha256=existing.sha256)):
         return None
     try:

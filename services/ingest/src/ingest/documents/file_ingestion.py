@@ -168,8 +168,7 @@ class FileIngestion:
             traits: The properties of the index; None for a new index.
             existing: The existing version.
             source: Opens the file.
-            outer: The names of the enclosing files and of the file, without the outermost file; empty for that
-                file.
+            outer: The path of the file within the outermost file, as names; empty for the outermost file itself.
         """
         model = self._models.fitting(job, traits)
         with Scratch() as scratch:

@@ -103,12 +103,14 @@ class FileReader:
             report: Receives the progress in pages, and the warnings.
             source: Opens the file.
             scratch: The directory for the files within it.
-            outer: The names of the enclosing files and of the file, without the outermost file; empty for that
-                file.
+            outer: The path of the file within the outermost file, as names; empty for the outermost file itself.
             ocr: Whether text in images is recognised.
 
         Raises:
             UnreadableDocument, UnsupportedMedia, PayloadTooLarge: The document cannot be read.
+            Unavailable: A store or a child process does not answer, or the disk is full.
+            ParserDefect: The parser has a defect.
+            Settled: Another worker runs the job, or the job has ended.
         """
         document = job.document
         if document.size_bytes > self._max_bytes:
@@ -164,7 +166,7 @@ class FileReader:
 
 
 def _recognised(document: Document, pages: Sequence[Page]) -> Document:
-    """Add the pages with recognised text, and the confidence of each, to the metadata of the document."""
+    """Return the document with the pages that have recognised text, and the confidence of each, in its metadata."""
     found = [{"page": page.number, "confidence": page.confidence} for page in pages if page.confidence is not None]
     if not found:
         return document

@@ -17,7 +17,7 @@ _STORE_SECONDS_A_CHUNK = 0.5
 Commit = Callable[[], Awaitable[None]]
 """Records that the stored document will become visible; see `Report.commit`."""
 EarlierJobsEnded = Callable[[], Awaitable[bool]]
-"""Returns whether all jobs that were accepted earlier have ended; see `Delivery.earlier_jobs_ended`."""
+"""Returns whether all earlier jobs for the index have ended; see `Delivery.earlier_jobs_ended`."""
 Done = Callable[[int], Awaitable[None]]
 """Receives the number of chunks that were just embedded and sent."""
 

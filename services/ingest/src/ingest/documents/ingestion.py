@@ -45,12 +45,13 @@ class Ingestion:
         Args:
             job: The job.
             report: The report of the job.
-            earlier_jobs_ended: Returns whether all jobs that were accepted before this job have ended. If so, an
-                unchanged document keeps its generation. Otherwise it gets the job's generation, so that an older
-                job cannot replace it.
+            earlier_jobs_ended: Returns whether all jobs for the index that were accepted before this job have
+                ended. If so, an unchanged document keeps its generation. Otherwise it gets the job's generation, so
+                that an older job cannot replace it.
 
         Raises:
             CausewayError: As `FileIngestion.run`, `TextIngestion.run` and `AccessChanges.run`.
+            NotSupported: The worker does not know this kind of job.
             Settled: Another worker runs the job, or the job has ended.
         """
         match job:
@@ -65,10 +66,14 @@ class Ingestion:
         raise NotSupported("This worker does not support this kind of job.")
 
     async def clear(self, job: Job, state: State) -> None:
-        """Remove the objects of a finished job that are not needed.
+        """Remove the object of a finished job, unless it is the original of a searchable document.
 
-        The original of a searchable document is kept, because users can download it. A failed job may have stored
-        its document in an earlier attempt.
+        Users can download the original of a searchable document. The document of a failed job is searchable if an
+        earlier attempt of the job has stored it.
+
+        Args:
+            job: The job.
+            state: Its final state.
 
         Raises:
             Unavailable, DeadlineExceeded: The store or the retriever does not answer.

@@ -13,6 +13,7 @@ from servicekit.errors import Unavailable, UnreadableDocument
 from ingest.ports import Originals
 
 _SHORT_FILE = 64 * 1024
+"""Maximum bytes of a file whose SHA-256 is computed in the event loop, without a thread."""
 
 
 @contextlib.asynccontextmanager

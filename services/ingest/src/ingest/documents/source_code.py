@@ -30,6 +30,9 @@ async def text_sections(text: str, suffix: str, parser: Parser) -> list[TextSect
         text: The source code.
         suffix: The file name suffix of the programming language.
         parser: Parses the source code in a child process, within limits.
+
+    Raises:
+        Unavailable: The disk is full, or the child process does not start.
     """
     sections: list[Section] = []
     try:

@@ -26,7 +26,7 @@ def ended(job: Job, report: Report, state: str) -> dict[str, Any]:
     Args:
         job: The job.
         report: The report of its last attempt.
-        state: Its final state.
+        state: Its final state; `DEAD` if it was given up.
     """
     _ended.add(1, {"state": state})
     for stage, seconds in report.stages.items():

@@ -258,7 +258,11 @@ class Worker:
         await self._acknowledge(delivery)
 
     async def _settle(self, delivery: Delivery, record: Callable[[], Awaitable[None]]) -> None:
-        """Record the end of an attempt; retry while the broker is unavailable, because the job must not be lost."""
+        """Record the end of an attempt; retry while the broker is unavailable, because the job must not be lost.
+
+        Raises:
+            Unavailable: The broker was unavailable for `_SETTLE_SECONDS`.
+        """
         end = asyncio.get_running_loop().time() + _SETTLE_SECONDS
         while True:
             try:

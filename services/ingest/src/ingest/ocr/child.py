@@ -11,7 +11,7 @@ import json
 import sys
 from typing import Any
 
-_MEMORY = 1024**3  # bytes for a picture, in addition to the models
+_MEMORY = 1024**3  # maximum bytes for a picture, in addition to the models
 _CPU_SECONDS = 3600  # the time limit of the service is shorter
 _DETECTED = 960  # pixels of the longer side for line detection; recognition uses the full resolution
 _CONFIDENT = 0.85  # with less confidence, the picture may be rotated

@@ -27,7 +27,7 @@ def sections(found: Sequence[Recognised]) -> tuple[Section, ...]:
 
 
 def confidence(found: Sequence[Recognised]) -> float:
-    """Return the mean confidence of the letters, 0 to 1, with two decimals."""
+    """Return the mean confidence of the letters, 0 to 1, with two decimals; 0 if the picture has no text."""
     letters = sum(len(line.text) for line in found)
     return round(sum(len(line.text) * line.confidence for line in found) / letters, 2) if letters else 0.0
 

@@ -67,6 +67,7 @@ class OcrParser:
         return self._parser.read_short(content, sourcefile)
 
     async def _read(self, scan: Scan) -> Page | Omission:
+        """Return the text of a scan; an omission if the scan cannot be read, or is a whole page without text."""
         assert self._recogniser is not None
         try:
             found = await self._recogniser.lines(scan.image)

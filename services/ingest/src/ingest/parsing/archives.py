@@ -38,7 +38,8 @@ class Entry:
 def unpack(request: Request, media_type: str, entries: Iterator[Entry]) -> Iterator[Part]:
     """Yield the head of an archive, its files, and a page that lists them.
 
-    Hidden files are skipped. A file that cannot be unpacked or exceeds the limits is an omission.
+    Hidden files are skipped. An empty file is only listed. A file that cannot be unpacked or is too large is an
+    omission. The files that exceed the request's limits on files within a file are one omission together.
 
     Raises:
         TooLarge: The compression ratio is too high, or there are too many entries.

@@ -79,7 +79,11 @@ def is_cut_off(path: Path, head: bytes) -> bool:
 
 
 def kind(path: Path, head: bytes) -> str | None:
-    """Return a noun phrase for the type of a binary file, or None if the type is unknown."""
+    """Return a noun phrase for the type of a binary file, or None if the type is unknown.
+
+    Raises:
+        Unreadable: The file is a damaged ZIP file.
+    """
     if head.startswith(_ZIP) or zipfile.is_zipfile(path):
         return _zip_kind(path)
     if head.startswith(_COMPOUND):
@@ -109,7 +113,7 @@ def _zip_kind(path: Path) -> str:
 
 
 def _member(path: Path, name: str) -> bytes:
-    """Return the beginning of a member of a ZIP file; empty if the file is not a ZIP file or lacks the member.
+    """Return the first MiB of a member of a ZIP file; empty if the file is not a ZIP file or lacks the member.
 
     Raises:
         Unreadable: The member cannot be unpacked.

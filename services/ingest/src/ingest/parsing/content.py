@@ -1,7 +1,8 @@
-"""The types of a parser's output: first a `Head`, then `Page`s, and an `Omission` for each part that cannot be
-read.
+"""The types of a parser's output.
 
-All of them can be serialised, because they are sent through a pipe.
+The first item is the `Head`. Then follow the `Page`s, a `Scan` for each image that may contain text, a `Member` for
+each file within the file, and an `Omission` for each part that cannot be read. All of them can be serialised,
+because they are sent through a pipe.
 """
 
 import msgspec
@@ -43,10 +44,13 @@ class Head(msgspec.Struct, frozen=True, tag="head"):
 class Page(msgspec.Struct, frozen=True, tag="page"):
     """The text of a page, a slide or a sheet; a format without pages has one page with number 0.
 
+    The text that is recognised in an image follows in a further `Page` with the number of the image's page.
+
     Attributes:
         number: Counted from 1; 0 if the format has no pages.
         sections: In reading order; empty if the page has no text.
-        picture: The page as JPEG; empty if no pictures are requested, or the page cannot be drawn.
+        picture: The page as JPEG; empty if no picture is requested, the page cannot be drawn, or the picture is too
+            large.
         confidence: The confidence of OCR, 0 to 1; None if the text is in the file and was not recognised by OCR.
     """
 

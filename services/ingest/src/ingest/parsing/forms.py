@@ -15,13 +15,13 @@ _MAX_ANNOTATIONS = 10_000
 _MAX_CHARACTERS = 100_000
 """Maximum number of characters of a name or a value."""
 _MAX_BYTES = 2 * _MAX_CHARACTERS + 2
-"""The size of a name or a value in UTF-16, with the final zero."""
+"""Maximum bytes of a name or a value in UTF-16, with the final zero."""
 _CHECKED = (raw.FPDF_FORMFIELD_CHECKBOX, raw.FPDF_FORMFIELD_RADIOBUTTON)
 _UNREAD = (raw.FPDF_FORMFIELD_PUSHBUTTON, raw.FPDF_FORMFIELD_SIGNATURE, raw.FPDF_FORMFIELD_UNKNOWN)
 
 
 def fields(document: pdfium.PdfDocument, number: int) -> Iterator[str | Omission]:
-    """Yield the filled fields of a page as ``Name: value``, the checked boxes, and an omission for further fields.
+    """Yield the filled fields and the checked boxes of a page as ``Name: value``, and omissions for the limits.
 
     Args:
         document: The document. If its forms are not initialised, the function yields nothing.

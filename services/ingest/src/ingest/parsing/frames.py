@@ -10,6 +10,7 @@ from servicekit.child_program import framed
 from ingest.parsing.content import Head, Member, Omission, Page, Scan
 
 MAX_FRAME = 256 * 1024 * 1024
+"""Maximum bytes of a message of the child."""
 
 
 class Request(msgspec.Struct, frozen=True):
@@ -21,10 +22,10 @@ class Request(msgspec.Struct, frozen=True):
         max_pages: Maximum number of pages; a document with more pages is refused.
         max_characters: Maximum number of characters; a document with more text is refused.
         memory: Limit on the child's address space in bytes.
-        cpu_seconds: Limit on the child's CPU time.
+        cpu_seconds: Limit on the child's CPU time in seconds.
         max_pictures: Number of pages, from the first page, that get a picture.
         max_members: Maximum number of files that are unpacked from this file, from its first file.
-        max_member_bytes: Limit on the total size of the unpacked files.
+        max_member_bytes: Limit on the total size of the unpacked files in bytes.
         scans: How to handle images of text, a value of `scans.Scans`.
     """
 
@@ -79,5 +80,9 @@ def decode_frame(body: bytes) -> Frame:
 
 
 def decode_request(body: bytes) -> Request:
-    """Decode a request."""
+    """Decode a request.
+
+    Raises:
+        msgspec.DecodeError: The bytes are not a request.
+    """
     return _request.decode(body)

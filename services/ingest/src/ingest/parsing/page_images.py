@@ -102,7 +102,7 @@ class PageImages:
 
 
 def _images(page: pdfium.PdfPage, start: int, end: int) -> Iterator[tuple[Box, object]]:
-    """Yield the images among the objects of a page with these numbers, each after its box."""
+    """Yield the images among the page's objects from ``start`` up to but excluding ``end``, each after its box."""
     shown: Box = page.get_bbox()
     for index in range(start, end):
         found = raw.FPDFPage_GetObject(page, index)
@@ -131,7 +131,7 @@ def _digest(image: object) -> bytes:
 
 
 def _cut_out(page: pdfium.PdfPage, number: int, boxes: list[Box]) -> Iterator[Scan | Omission]:
-    """Yield the parts of the drawn page that contain the images."""
+    """Yield the parts of the drawn page that contain the images; an omission if the page cannot be drawn."""
     if not boxes:
         return
     try:

@@ -48,7 +48,7 @@ class Limits:
     Attributes:
         pages: Number of pages.
         characters: Number of characters of text.
-        seconds: Wall-clock time, and CPU time.
+        seconds: Seconds of wall-clock time, and of CPU time.
         memory: Bytes of address space.
         pictures: Number of pages with pictures, if the job requests pictures.
     """
@@ -86,9 +86,15 @@ class ProcessParser:
     ) -> AsyncGenerator[Part, None]:
         """Yield the parts of a file.
 
-        With ``pictures``, each page includes its picture. ``members`` limits the files within the file. The time
-        limit does not include the time that the caller takes between two parts. Close the iterator after use. If
-        the response was not read to the end, the child is killed.
+        The time limit does not include the time that the caller takes between two parts. Close the iterator after
+        use. If the response was not read to the end, the child is killed.
+
+        Args:
+            path: The file.
+            sourcefile: The name of the document. Its suffix can determine the format.
+            pictures: Whether the first pages have pictures, as many as the limits allow.
+            members: The limits of the files within the file.
+            scans: How to handle images of text.
 
         Raises:
             UnreadableDocument, UnsupportedMedia, PayloadTooLarge: The document cannot be read.

@@ -16,7 +16,13 @@ _MIN_SIZE = (200, 50)
 
 
 class Scans(enum.StrEnum):
-    """How to handle pictures of text."""
+    """How to handle pictures of text.
+
+    Attributes:
+        READ: OCR reads them.
+        MISSING: OCR is not installed; they become omissions.
+        OFF: OCR is off for the index; most of them are ignored.
+    """
 
     READ = "read"
     MISSING = "missing"

@@ -1,8 +1,9 @@
 """Decides which files are simple enough to be parsed without a fork, or even without the child process.
 
-A fork with its limits takes milliseconds, but reading a short text takes only a tenth of a millisecond. This is
-safe, because no format library processes the text: this package decodes it as UTF-8 and splits it into lines, and
-the maximum length limits time and memory. The worker's time-out applies as for every document.
+A fork with its limits takes milliseconds, but reading a short text takes only a tenth of a millisecond. Reading it
+without a fork is safe, because no format library processes the text: this package decodes it as UTF-8 and splits it
+into lines, and the maximum length limits time and memory. In the child process, the worker's time-out applies as
+for every document.
 """
 
 import re

@@ -1,6 +1,7 @@
 """Decides whether an address is on the public internet, because downloads must not reach the internal network.
 
-https://www.iana.org/assignments/iana-ipv4-special-registry, iana-ipv6-special-registry
+The special addresses are in https://www.iana.org/assignments/iana-ipv4-special-registry and
+https://www.iana.org/assignments/iana-ipv6-special-registry.
 """
 
 from ipaddress import IPv4Address, IPv6Address, ip_address, ip_network

@@ -33,7 +33,7 @@ def recognises(path: Path, head: bytes) -> bool:
 
 
 def parse(request: Request) -> Iterator[Part]:
-    """Yield the head and the single page of a book.
+    """Yield the head and the single page of a book, and an omission for each missing chapter.
 
     Raises:
         Unreadable: The book is damaged or protected, or has no text.

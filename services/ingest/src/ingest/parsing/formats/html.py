@@ -75,7 +75,7 @@ def parse(request: Request) -> Iterator[Head | Page]:
 
 
 def fill(outline: Outline, tree: LexborHTMLParser) -> None:
-    """Add the main part of a page to an outline, below the page's title if it has no heading."""
+    """Add the main part of a page to an outline. If this part has no ``h1``, add the page's title as a heading."""
     main = _main(tree)
     title = tree.css_first("title")
     if title is not None and (main is None or main.css_first("h1") is None):

@@ -26,7 +26,9 @@ from ingest.parsing.text.lines import HYPHEN, Line
 from ingest.parsing.text.outline import Outline
 
 _TAIL = 4096
+"""Bytes at the end of the file in which the end marker is searched."""
 _SAMPLE = 16
+"""Maximum number of pages that determine the style of the document."""
 _PASSWORD_ERROR = 4  # FPDF_ERR_PASSWORD
 # pdfium ends a line with a line break, or with ``HYPHEN`` or ``\x02`` in place of a hyphen.
 _PIECE = re.compile(f"[^\n{HYPHEN}\x02]+[{HYPHEN}\x02]?")
@@ -133,7 +135,11 @@ def _language(document: pdfium.PdfDocument) -> str:
 
 
 def lines_of(document: pdfium.PdfDocument, number: int) -> list[Line]:
-    """Return the lines of a page, in the order of the page's content stream."""
+    """Return the lines of a page, counted from 0, in the order of the page's content stream.
+
+    Raises:
+        Unreadable: The page cannot be read.
+    """
     try:
         page = document[number]
         text_page = page.get_textpage()

@@ -17,7 +17,7 @@ from ingest.parsing.text.outline import Outline
 
 _JSON = re.compile(rb"(?:\xef\xbb\xbf)?\s*(?:\{\s*(?:\"|\})|\[\s*(?:[\[{\"\d\]-]|true|false|null))")
 _MAX_CHARACTERS = 800
-"""Maximum number of characters of a record. A longer object is split into sections."""
+"""Maximum number of characters of a record. A longer object is split into sections, up to `_MAX_HEADING_LEVEL`."""
 _MAX_HEADING_LEVEL = 5
 
 

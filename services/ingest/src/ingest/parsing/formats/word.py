@@ -77,7 +77,14 @@ def parse(request: Request) -> Iterator[Part]:
 
 @dataclass(slots=True)
 class _Style:
-    """The properties of a paragraph style, merged with those of its base style."""
+    """The properties of a paragraph style, merged with those of its base style.
+
+    Attributes:
+        level: The level of a heading, 0 for the title; None for other paragraphs.
+        list_id: The id of the list; empty outside a list.
+        depth: The level within the list, from 0.
+        is_contents: Whether the paragraph belongs to a table of contents or of figures.
+    """
 
     level: int | None = None
     list_id: str = ""
@@ -87,7 +94,13 @@ class _Style:
 
 @dataclass(slots=True)
 class _Found:
-    """The content of a paragraph besides its text."""
+    """The content of a paragraph besides its text.
+
+    Attributes:
+        notes: For each reference to a note: its number, the type of the part with the note, and the id of the note.
+        boxes: The contents of text boxes.
+        charts: The ids of the relationships to charts.
+    """
 
     notes: list[tuple[int, str, str]]
     boxes: list[etree._Element]

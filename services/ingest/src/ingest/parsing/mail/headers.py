@@ -45,7 +45,10 @@ class Headers:
     in_reply_to: str = ""
 
     def facts(self) -> dict[str, str | list[str]]:
-        """Return the headers as metadata; addresses are in lower case, without names."""
+        """Return the headers as metadata; addresses are in lower case, without names.
+
+        The result is never empty, because an empty `Head.mail` means that the document is not a mail.
+        """
         fields: dict[str, str | list[str]] = {
             "subject": flat(self.subject)[:_MAX_CHARACTERS],
             "from": _listed(self.senders),
@@ -70,7 +73,7 @@ class Headers:
 
 
 def addresses(text: str) -> list[Address]:
-    """Return the addresses of a header."""
+    """Return the addresses of a header, in lower case, with the names before them."""
     found = (Address(flat(name), address.strip().lower()) for name, address in getaddresses([text]))
     return [address for address in found if address.name or address.address]
 

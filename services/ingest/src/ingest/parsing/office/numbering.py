@@ -50,7 +50,7 @@ class Numbers:
             }
 
     def marker(self, list_id: str, depth: int) -> str:
-        """Return the marker of a list's next paragraph: ``-`` for a bullet, empty if the level has none."""
+        """Count a paragraph of a list, and return its marker: ``-`` for a bullet, empty if the level has none."""
         abstract = self._lists.get(list_id, "")
         levels = self._levels.get(abstract, {})
         level = levels.get(depth)

@@ -114,7 +114,7 @@ def fill_table(outline: Outline, table: etree._Element) -> None:
 
 
 def rows_of(table: etree._Element, max_characters: int) -> Iterator[Sequence[str]]:
-    """Yield the rows of a sheet as text. Consecutive blank rows become one blank row.
+    """Yield the rows of a sheet as text. Blank rows at the top are left out. Consecutive blank rows become one.
 
     Raises:
         TooLarge: The rows have more characters than the limit.

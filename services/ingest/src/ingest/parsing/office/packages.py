@@ -49,7 +49,12 @@ class Package:
         return self._archive.read(info)
 
     def xml(self, name: str) -> etree._Element:
-        """Return the root of a part's XML, without resolving entities."""
+        """Return the root of a part's XML, without resolving entities.
+
+        Raises:
+            Unreadable, TooLarge: See `read`.
+            lxml.etree.XMLSyntaxError: The XML is broken.
+        """
         parser = etree.XMLParser(resolve_entities=False, no_network=True, load_dtd=False)
         root = etree.fromstring(self.read(name), parser)
         if root is None:

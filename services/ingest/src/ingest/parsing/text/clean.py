@@ -12,7 +12,7 @@ _LIGATURES = str.maketrans({"ﬀ": "ff", "ﬁ": "fi", "ﬂ": "fl", "ﬃ": "ffi",
 
 
 def clean(text: str) -> str:
-    r"""Return the text with ``\n`` as the only line break, in NFC, with Latin ligatures split."""
+    r"""Return the text in NFC without invisible characters and Latin ligatures; ``\n`` is the only line break."""
     return unicodedata.normalize("NFC", _INVISIBLE.sub("", LINE_BREAK.sub("\n", text))).translate(_LIGATURES)
 
 

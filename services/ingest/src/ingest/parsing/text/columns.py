@@ -24,6 +24,7 @@ _CELL = 40
 _FILLED = 0.6
 """Minimum fraction of the column's width that a typical line of running text fills."""
 _MAX_DEPTH = 12
+"""Maximum depth of columns within columns."""
 _MAX_PAGE_LINES = 2000
 """Maximum number of lines of a page in which columns are searched, because the search takes quadratic time."""
 

@@ -16,22 +16,27 @@ from ingest.parsing.text.outline import Outline
 from ingest.parsing.text.page_tables import Table, with_tables
 
 _SAME_SIZE = 0.05
+"""Font sizes that differ by at most this fraction are the same size."""
 _HEADING = 1.05
 """Minimum ratio of the size of a heading to the size of the body text."""
 _MAX_HEADING_CHARACTERS = 200
 _LEADING = 1.3
 """Maximum ratio of the distance between two lines of a paragraph to the usual distance."""
 _INDENT = 3.0
-"""Lines whose left edges differ by less than this, as a multiple of the font size, have the same right edge."""
+"""Lines whose left edges differ by at most this, as a multiple of the font size, have the same right margin."""
 _EDGE_LINES = 2
+"""Number of rows at the top, and at the bottom, of a page that may be headers or footers."""
 _RUNNING_SHARE = 0.6
+"""Minimum fraction of the sampled pages on which a header or a footer repeats."""
 _RUNNING_PAGES = 3
+"""Minimum number of pages on which a header or a footer repeats."""
 _ITEM = re.compile(r"(?:[-–—*•·▪◦‣●○■□]|\(?(?:\d{1,3}|[A-Za-z]|[ivxIVX]{1,4})[.)])\s+\S")  # noqa: RUF001  # the dashes are intended
 _ENDS = frozenset(".!?:;。！？：；…")  # noqa: RUF001  # Chinese and Japanese
 _WORD = re.compile(r"[^\W\d_]+(?:-[^\W\d_]+)*")
 _DIVIDED = re.compile(f"\\S*{HYPHEN}\\n?\\S*")
 _NUMBER = re.compile(r"(?<!\d)[0-9]{1,5}(?!\d)")
 _MAX_WORDS = 100_000
+"""Number of words after which the words of further pages are not collected."""
 
 
 @dataclass(frozen=True, slots=True)
@@ -50,7 +55,7 @@ class Style:
 
     @classmethod
     def of(cls, pages: Mapping[int, Sequence[Line]]) -> "Style":
-        """Return the style of some of a document's pages, by page number."""
+        """Return the style of a document. ``pages`` has the lines of some of its pages, by page number."""
         letters: Counter[float] = Counter()
         edges: Counter[str] = Counter()
         words: set[str] = set()
@@ -144,6 +149,7 @@ def paragraphs(
 
 
 def _headings(run: Sequence[Line], words: AbstractSet[str]) -> Iterable[tuple[str, float]]:
+    """Yield the headings in consecutive lines, each with its font size."""
     text, last = "", run[0]
     for line in run:
         is_apart = abs(last.baseline - line.baseline) > 2 * line.size
