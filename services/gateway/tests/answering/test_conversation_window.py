@@ -69,7 +69,7 @@ async def test_a_turn_that_fits_stays_unchanged() -> None:
     requested = turn(10, 10, 10)
     fitted = await fit(8192, requested, passage(1, 100))
     assert fitted.turn is requested
-    assert fitted == Fit(requested, Selection((passage(1, 100),), 100), 0, room=fitted.room)
+    assert fitted == Fit(requested, Selection((passage(1, 100),), 100), 0, free_tokens=fitted.free_tokens)
 
 
 async def test_the_oldest_exchanges_are_left_out() -> None:
@@ -219,19 +219,19 @@ def test_the_latest_exchanges_stay() -> None:
 
 
 @given(st.lists(st.tuples(st.sampled_from(ROLES), st.integers(0, 50)), max_size=20), st.integers(-10, 300))
-def test_the_kept_exchanges_fit(messages: list[tuple[str, int]], room: int) -> None:
+def test_the_kept_exchanges_fit(messages: list[tuple[str, int]], free_tokens: int) -> None:
     """The kept exchanges are the last ones, fit the space, and one more would not fit."""
     history = [Message(role, "x") for role, _ in messages]
     found = exchanges(history)
     sizes = [messages[at][1] for exchange in found for at in exchange]
-    out = left_out(found, sizes, room)
+    out = left_out(found, sizes, free_tokens)
     kept = [exchange for exchange in found if not out & set(exchange)]
     assert kept == found[len(found) - len(kept) :]
     assert out == {at for exchange in found[: len(found) - len(kept)] for at in exchange}
     total = sum(messages[at][1] for exchange in kept for at in exchange)
-    assert not kept or total <= room
+    assert not kept or total <= free_tokens
     if len(kept) < len(found):
-        assert total + sum(messages[at][1] for at in found[len(found) - len(kept) - 1]) > room
+        assert total + sum(messages[at][1] for at in found[len(found) - len(kept) - 1]) > free_tokens
     assert not any(history[at].role in ("system", "developer") for at in out)
 
 
@@ -298,4 +298,4 @@ async def test_bounds_and_counts_give_the_same_result(
     assert bounded.selection is not None
     assert counted.selection is not None
     assert bounded.selection.passages == counted.selection.passages
-    assert bounded.room <= counted.room
+    assert bounded.free_tokens <= counted.free_tokens

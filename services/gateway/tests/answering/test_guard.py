@@ -12,7 +12,7 @@ from typing import Any, ClassVar
 import pytest
 from causeway_testing.gateway.answering import FakeGuardrails
 from causeway_testing.servers import eventually
-from gateway.answering.guard import HELD_CHARACTERS, MAX_PIECE_LENGTH, OutputGuard
+from gateway.answering.guard import MAX_HELD_CHARACTERS, MAX_PIECE_LENGTH, OutputGuard
 from gateway.answering.hold_back import MAX_REPLY_LENGTH
 from gateway.answering.json_texts import replaced
 from gateway.answering.other_texts import FIRST, MAX_TEXTS
@@ -665,7 +665,7 @@ async def test_the_model_is_not_read_far_ahead(share: int) -> None:
         before = tap.produced
         for _ in range(1000):
             await asyncio.sleep(0)
-        assert tap.produced == before <= HELD_CHARACTERS + 2 * 1000
+        assert tap.produced == before <= MAX_HELD_CHARACTERS + 2 * 1000
         if share:
             # Further reading makes room.
             await reading
@@ -684,7 +684,7 @@ async def test_raw_deltas_count_towards_the_bound() -> None:
     ):
         await anext(out)
         await asyncio.sleep(0.05)
-        assert tap.produced <= 2 * HELD_CHARACTERS + 4000
+        assert tap.produced <= 2 * MAX_HELD_CHARACTERS + 4000
 
 
 async def test_leaving_early_stops_both_tasks() -> None:

@@ -4,7 +4,7 @@ import unicodedata
 from typing import Literal
 
 import pytest
-from gateway.answering.token_bounds import bound, most_tokens
+from gateway.answering.token_bounds import max_tokens, upper_bounds
 from gateway.domain import Message, TokenCounts
 from hypothesis import given
 from hypothesis import strategies as st
@@ -17,12 +17,12 @@ KNOWN = TokenCounts((), 0, 8192, calls_tools=True)
 def test_a_text_has_no_more_tokens_than_bytes(text: str) -> None:
     """The bound of a text is at least its bytes in every normal form."""
     forms = [text, *(unicodedata.normalize(form, text) for form in FORMS)]
-    assert most_tokens(text) >= max(len(form.encode("utf-8", "replace")) for form in forms)
+    assert max_tokens(text) >= max(len(form.encode("utf-8", "replace")) for form in forms)
 
 
 def test_bounds_replace_counts() -> None:
     """Each text has a bound, all messages have one together, and the properties of the model stay."""
-    bounds = bound(KNOWN, ["ferry", "é"], [Message("user", "pier")])
+    bounds = upper_bounds(KNOWN, ["ferry", "é"], [Message("user", "pier")])
     assert bounds is not None
     assert bounds.texts == (5, 5)
     assert bounds.messages > len("pier")
@@ -36,4 +36,4 @@ def test_bounds_replace_counts() -> None:
 )
 def test_messages_with_other_members_have_no_bound(message: Message) -> None:
     """Messages with pictures or other members have no bound."""
-    assert bound(KNOWN, [], [message]) is None
+    assert upper_bounds(KNOWN, [], [message]) is None

@@ -34,7 +34,7 @@ MESSAGE_TOKENS = 8
 PICTURE_TOKENS = 1000
 """The assumed tokens of an earlier message that has pictures and no text."""
 
-_LIMITS = ("max_tokens", "max_completion_tokens")
+_LIMIT_MEMBERS = ("max_tokens", "max_completion_tokens")
 _object = msgspec.json.Decoder(dict[str, msgspec.Raw])
 
 
@@ -61,8 +61,8 @@ def context_tokens(
     """
     available = window - prompt_tokens - ADDITION_PROMPT_TOKENS
     share = int(min(max_tokens or window, available) * ratio)
-    left_beside_answer = available - (max_tokens or 0)
-    return max(0, min(available, max(share, min(node_tokens, left_beside_answer))))
+    left_after_answer = available - (max_tokens or 0)
+    return max(0, min(available, max(share, min(node_tokens, left_after_answer))))
 
 
 @dataclass(frozen=True, slots=True)
@@ -99,9 +99,9 @@ def shares(window: int, fixed: int, max_tokens: int | None, ratio: float, node_t
     >>> shares(window=1146, fixed=946, max_tokens=1000, ratio=0.5)  # a small window: half for the answer
     Shares(answer=25, free=25, passages=25)
     """
-    left = max(0, window - fixed - ADDITION_PROMPT_TOKENS)
-    answer = min(max_tokens or ANSWER_TOKENS, left // 2)
-    free = left - answer
+    available = max(0, window - fixed - ADDITION_PROMPT_TOKENS)
+    answer = min(max_tokens or ANSWER_TOKENS, available // 2)
+    free = available - answer
     return Shares(answer, free, max(int(free * ratio), min(node_tokens, free)))
 
 
@@ -120,11 +120,11 @@ def fits(tokens: Sequence[int], budget: int) -> list[bool]:
     >>> fits([400, 900, 300], budget=1000)
     [True, False, True]
     """
-    taken = []
+    fitting = []
     for size in tokens:
-        taken.append(size <= budget)
+        fitting.append(size <= budget)
         budget -= size if size <= budget else 0
-    return taken
+    return fitting
 
 
 def lower_limits(members_json: bytes, maximum: int) -> bytes:
@@ -134,7 +134,7 @@ def lower_limits(members_json: bytes, maximum: int) -> bytes:
     """
     members = _object.decode(members_json)
     limit = msgspec.Raw(b"%d" % maximum)
-    lowered = {name: limit for name in _LIMITS if name in members and _exceeds(members[name], maximum)}
+    lowered = {name: limit for name in _LIMIT_MEMBERS if name in members and _exceeds(members[name], maximum)}
     return msgspec.json.encode(members | lowered) if lowered else members_json
 
 

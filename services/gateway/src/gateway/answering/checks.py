@@ -42,19 +42,23 @@ class BlockedQuestion(Blocked):
         self.detections = detections
 
 
-class Unjudged(Unavailable, BlockedQuestion):
+class RequiredDetectorFailed(Unavailable, BlockedQuestion):
     """The question is refused only because a detector that must judge it failed."""
 
 
-class UnjudgedInTime(DeadlineExceeded, BlockedQuestion):
+class RequiredDetectorTimedOut(DeadlineExceeded, BlockedQuestion):
     """The question is refused only because a detector took too long."""
 
 
-class UnjudgedForNow(RateLimited, BlockedQuestion):
+class RequiredDetectorOverloaded(RateLimited, BlockedQuestion):
     """The question is refused only because a detector's server is overloaded."""
 
 
-_UNJUDGED: dict[int, type[BlockedQuestion]] = {429: UnjudgedForNow, 504: UnjudgedInTime}
+_DETECTOR_ERRORS: dict[int, type[BlockedQuestion]] = {
+    429: RequiredDetectorOverloaded,
+    504: RequiredDetectorTimedOut,
+}
+"""The error by the HTTP status of the failed detector."""
 
 
 class Checks:
@@ -94,17 +98,17 @@ class Checks:
             BlockedQuestion: A detector blocks the turn.
         """
         detectors = changing(turn)
-        of_policy = tuple(detector for detector in detectors if not detector.requested)
+        policy_detectors = tuple(detector for detector in detectors if not detector.requested)
         found: tuple[Detections, ...] = ()
-        for chosen, members in ((of_policy, True), (detectors, False)):
-            places = [at for _, positions in _judged(turn, chosen) for at in positions]
-            answered = min(_answered(turn), _count(turn) - 2)  # the last message is new
-            others = RequestTexts(turn, places, members=members, answered=answered) if chosen else None
+        for group, members in ((policy_detectors, True), (detectors, False)):
+            positions = [at for _, group_positions in _groups(turn, group) for at in group_positions]
+            answered = min(_latest_answer(turn), _count(turn) - 2)  # the last message is new
+            others = RequestTexts(turn, positions, members=members, answered=answered) if group else None
             if others is None or not others.texts:
                 continue
             with timeline.step("check input"):
                 verdicts, failures = await self._guardrails.detect(
-                    turn.principal, Direction.INPUT, chosen, others.texts, deadline, beside=True
+                    turn.principal, Direction.INPUT, group, others.texts, deadline, beside=True
                 )
             after, results = others.take(verdicts)
             if failures:
@@ -128,8 +132,8 @@ class Checks:
     async def _check_messages(
         self, turn: Turn, detectors: tuple[Detector, ...], step: str, timeline: Timeline, deadline: Deadline
     ) -> tuple[Turn, tuple[Detections, ...]]:
-        judged = _judged(turn, detectors)
-        if not judged:
+        groups = _groups(turn, detectors)
+        if not groups:
             return turn, ()
         context = detection_context.of_turn(turn)
         with timeline.step(step):
@@ -137,22 +141,21 @@ class Checks:
                 await self._guardrails.detect(
                     turn.principal,
                     Direction.INPUT,
-                    chosen,
-                    [turn.history[at].text if at < len(turn.history) else turn.question for at in places],
+                    group,
+                    [turn.history[at].text if at < len(turn.history) else turn.question for at in group_positions],
                     deadline,
                     context,
                 )
-                for chosen, places in judged
+                for group, group_positions in groups
             ]
-        places = [at for _, places in judged for at in places]
-        judged_items = sorted(
-            zip(places, (v for each, _ in results for v in each), strict=True), key=lambda pair: pair[0]
-        )
-        positions, verdicts = [at for at, _ in judged_items], [verdict for _, verdict in judged_items]
-        failures = tuple(dict.fromkeys(failure for _, each in results for failure in each))
+        unsorted_positions = [at for _, group_positions in groups for at in group_positions]
+        unsorted_verdicts = [verdict for group_verdicts, _ in results for verdict in group_verdicts]
+        in_order = sorted(zip(unsorted_positions, unsorted_verdicts, strict=True), key=lambda pair: pair[0])
+        positions, verdicts = [at for at, _ in in_order], [verdict for _, verdict in in_order]
+        failures = tuple(dict.fromkeys(failure for _, group_failures in results for failure in group_failures))
         found = in_request(turn, _detections(Direction.INPUT, positions, verdicts, failures))
         timeline.detections += found
-        answered, last = _answered(turn), _count(turn) - 1
+        answered, last = _latest_answer(turn), _count(turn) - 1
         history, question = list(turn.history), turn.question
         for at, verdict in zip(positions, verdicts, strict=True):
             if verdict.action is Action.BLOCK and (at > answered or at == last):
@@ -160,8 +163,8 @@ class Checks:
             if at == len(history):
                 question = _text_after(verdict, question)
             else:
-                stopped = verdict.action is Action.BLOCK
-                text = WITHHELD if stopped else _text_after(verdict, history[at].text)
+                is_blocked = verdict.action is Action.BLOCK
+                text = WITHHELD if is_blocked else _text_after(verdict, history[at].text)
                 history[at] = replace(history[at], text=text)
         return replace(turn, history=tuple(history), question=question), found
 
@@ -190,12 +193,12 @@ class Checks:
         verdicts, found = await self.judge(turn, direction, texts, timeline, deadline)
         if not verdicts:
             return passages, ()
-        kept = tuple(
+        allowed = tuple(
             _with_text(passage, _text_after(verdict, passage.text))
             for passage, verdict in zip(passages, verdicts, strict=True)
             if verdict.action is not Action.BLOCK
         )
-        return kept, found
+        return allowed, found
 
     async def judge(
         self, turn: Turn, direction: Direction, texts: Sequence[str], timeline: Timeline, deadline: Deadline
@@ -239,7 +242,7 @@ def reporting(turn: Turn) -> tuple[Detector, ...]:
     return tuple(detector for detector in turn.detectors.input if detector.action is Action.REPORT)
 
 
-def _judged(turn: Turn, detectors: tuple[Detector, ...]) -> list[tuple[tuple[Detector, ...], list[int]]]:
+def _groups(turn: Turn, detectors: tuple[Detector, ...]) -> list[tuple[tuple[Detector, ...], list[int]]]:
     """Return groups of detectors, each with the numbers of the messages that the group judges.
 
     No group is empty, and no message is in two groups. The question has the number after the history's last number.
@@ -247,15 +250,16 @@ def _judged(turn: Turn, detectors: tuple[Detector, ...]) -> list[tuple[tuple[Det
     roles = [*(message.role for message in turn.history), *(["user"] if turn.question else [])]
     checked = (*_CHECKED, *_SYSTEM) if turn.detection.input_scope is InputScope.ALL else _CHECKED
     positions = [at for at, role in enumerate(roles) if role in checked]
-    if (last := _last(turn)) is not None:
+    if (last := _only_position(turn)) is not None:
         positions = [last]
-    of_policy = tuple(detector for detector in detectors if not detector.requested)
+    policy_detectors = tuple(detector for detector in detectors if not detector.requested)
     # A policy judges all messages that a request sends to a model, including the assistant's messages.
-    judged = [(of_policy, [at for at in range(len(roles)) if at not in positions]), (detectors, positions)]
-    return [(chosen, places) for chosen, places in judged if chosen and places]
+    other_positions = [at for at in range(len(roles)) if at not in positions]
+    groups = [(policy_detectors, other_positions), (detectors, positions)]
+    return [(group, group_positions) for group, group_positions in groups if group and group_positions]
 
 
-def _last(turn: Turn) -> int | None:
+def _only_position(turn: Turn) -> int | None:
     """Return the number of the last message if the scope limits the detectors to that message, or None."""
     count = _count(turn)
     return count - 1 if count and turn.detection.input_scope is InputScope.LAST else None
@@ -266,7 +270,7 @@ def _count(turn: Turn) -> int:
     return len(turn.history) + bool(turn.question)
 
 
-def _answered(turn: Turn) -> int:
+def _latest_answer(turn: Turn) -> int:
     """Return the number of the latest answer, or -1 if there is none."""
     return max((at for at, message in enumerate(turn.history) if message.role == "assistant"), default=-1)
 
@@ -290,7 +294,7 @@ def _blocked(
         reason = ", ".join(dict.fromkeys(names))
         return BlockedQuestion(f"The question was stopped by the guardrails: {reason}.", found)
     reason = ", ".join(dict.fromkeys(f"the detector {failure.detector_id} failed" for failure in failures))
-    error = _UNJUDGED.get(failures[0].status, Unjudged)
+    error = _DETECTOR_ERRORS.get(failures[0].status, RequiredDetectorFailed)
     return error(f"The question cannot be judged by the guardrails: {reason}.", found)
 
 
@@ -298,7 +302,7 @@ def _detections(
     direction: Direction, items: Sequence[int], verdicts: Sequence[Verdict], failures: tuple[DetectorFailure, ...]
 ) -> tuple[Detections, ...]:
     found = [
-        Detections(direction, item, _shown(direction, verdict))
+        Detections(direction, item, _findings_for_clients(direction, verdict))
         for item, verdict in zip(items, verdicts, strict=True)
         if verdict.findings
     ]
@@ -307,7 +311,7 @@ def _detections(
     return tuple(found)
 
 
-def _shown(direction: Direction, verdict: Verdict) -> tuple[Finding, ...]:
+def _findings_for_clients(direction: Direction, verdict: Verdict) -> tuple[Finding, ...]:
     """Return the findings. A finding that would reveal text that another finding redacts is marked as withheld."""
     if direction is Direction.INPUT:
         return verdict.findings

@@ -65,7 +65,7 @@ class Document:
     def __init__(self, members: dict[str, Any], path: str) -> None:
         self.names = tuple(members)
         self.found: dict[Finding, None] = {}
-        judged = {name: value for name, value in members.items() if not _unread(name, value)}
+        judged = {name: value for name, value in members.items() if not _is_unjudgeable(name, value)}
         self.left_out = [f"{path}{name}" for name in members if name not in judged]
         self._path = path
         self._judged = tuple(judged)
@@ -75,12 +75,12 @@ class Document:
         except Unjudgeable:
             self._leave_out(judged)
         self.texts = self._texts.texts if self._texts is not None else ()
-        self._open = len(self.texts)
+        self._remaining = len(self.texts)
 
     @property
     def judged(self) -> bool:
         """Return whether the detectors have judged all texts."""
-        return not self._open
+        return not self._remaining
 
     @property
     def changed(self) -> bool:
@@ -93,13 +93,13 @@ class Document:
         if self._texts is not None:
             self._texts.take(at, clearance.findings)
         if clearance.judged:
-            self._open -= 1
+            self._remaining -= 1
             if clearance.cleared_until < len(self.texts[at]) and self._texts is not None:
                 self._leave_out(self._judged)
 
-    def give_up(self) -> None:
+    def omit_all(self) -> None:
         """Omit all members, because they are too long for the detectors."""
-        self._open, self.texts = 0, ()
+        self._remaining, self.texts = 0, ()
         self._leave_out(self._judged)
 
     def shown_findings(self) -> tuple[Finding, ...]:
@@ -136,8 +136,8 @@ class ChoiceMembers:
     calls_document: Document | None = None
     delta_document: Document | None = None
     choice_document: Document | None = None
-    _delta: "_Gathered" = field(default_factory=lambda: _Gathered())
-    _choice: "_Gathered" = field(default_factory=lambda: _Gathered())
+    _delta: "_MergedMembers" = field(default_factory=lambda: _MergedMembers())
+    _choice: "_MergedMembers" = field(default_factory=lambda: _MergedMembers())
 
     def take(self, event: E) -> E:
         """Store an event's members and return the event without them."""
@@ -175,7 +175,7 @@ class ChoiceMembers:
         documents = (self.calls_document, self.delta_document, self.choice_document)
         return [document for document in documents if document is not None]
 
-    def last(self) -> list[Delta]:
+    def final_deltas(self) -> list[Delta]:
         """Return the deltas to send before the choice's end. All documents must be judged."""
         out = []
         if self.delta_document is not None and (members := self.delta_document.members()):
@@ -189,7 +189,7 @@ class ChoiceMembers:
         self.calls_document = self.delta_document = None
         return out
 
-    def ended(self, finish: Finish) -> Finish:
+    def add_to_finish(self, finish: Finish) -> Finish:
         """Return the choice's end with the members of the choice."""
         if self.choice_document is None or not (members := self.choice_document.members()):
             return finish
@@ -197,7 +197,7 @@ class ChoiceMembers:
 
 
 @dataclass(slots=True)
-class _Gathered:
+class _MergedMembers:
     """The merged members of a growing choice, without the members beyond the detectors' size limit."""
 
     members: dict[str, Any] = field(default_factory=dict)
@@ -205,29 +205,29 @@ class _Gathered:
 
     def add(self, name: str, value: Any, size: int) -> None:
         self.size += size
-        if _unread(name, value) or self.members.get(name) is _LEFT_OUT or self.size > MAX_LENGTH:
+        if _is_unjudgeable(name, value) or self.members.get(name) is _LEFT_OUT or self.size > MAX_LENGTH:
             self.members[name] = _LEFT_OUT
         else:
             merge(self.members, {name: value})
 
 
-def _unread(name: str, value: Any) -> bool:
+def _is_unjudgeable(name: str, value: Any) -> bool:
     return value is _LEFT_OUT or (name in UNJUDGEABLE and value is not None)
 
 
 def split_start(raw_json: bytes) -> tuple[dict[str, Any], dict[str, Any]]:
     """Return the identifiers of an answer, and its other members, which may contain text."""
-    known: dict[str, Any] = {}
+    identifiers: dict[str, Any] = {}
     others: dict[str, Any] = {}
     for name, value in members_of(raw_json).items():
-        identifier = name in _IDENTIFIERS and not isinstance(value, list | dict) and _short(value)
-        (known if identifier else others)[name] = value
-    return known, others
+        is_identifier = name in _IDENTIFIERS and not isinstance(value, list | dict) and _is_short(value)
+        (identifiers if is_identifier else others)[name] = value
+    return identifiers, others
 
 
 def counts_only(raw_json: bytes) -> bool:
     """Return whether a usage object contains only token counts."""
-    return not raw_json or _counts(members_of(raw_json))
+    return not raw_json or _are_counts(members_of(raw_json))
 
 
 def without_span(finding: Finding) -> Finding:
@@ -235,11 +235,11 @@ def without_span(finding: Finding) -> Finding:
     return replace(finding, start=None, end=None, text="", replacement="", extra_json=b"")
 
 
-def _counts(value: Any) -> bool:
+def _are_counts(value: Any) -> bool:
     if isinstance(value, dict):
-        return all(name in _COUNTS and _counts(member) for name, member in value.items())
+        return all(name in _COUNTS and _are_counts(member) for name, member in value.items())
     return value is None or isinstance(value, int)
 
 
-def _short(value: object) -> bool:
+def _is_short(value: object) -> bool:
     return not isinstance(value, str) or (len(value) <= _MAX_IDENTIFIER_LENGTH and not any(map(str.isspace, value)))

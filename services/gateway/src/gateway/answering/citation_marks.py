@@ -39,13 +39,13 @@ class MarkScanner:
         """Return the spans that the next piece completes, in order, each with a flag for a mark."""
         if not self._held and "[" not in piece:
             return [(piece, False)] if piece else []
-        return self._parted(self._held + piece, is_last=False)
+        return self._split(self._held + piece, is_last=False)
 
     def end(self) -> Sequence[tuple[str, bool]]:
         """Return the remaining spans at the end of the text."""
-        return self._parted(self._held, is_last=True) if self._held else []
+        return self._split(self._held, is_last=True) if self._held else []
 
-    def _parted(self, text: str, *, is_last: bool) -> list[tuple[str, bool]]:
+    def _split(self, text: str, *, is_last: bool) -> list[tuple[str, bool]]:
         self._held = ""
         out: list[tuple[str, bool]] = []
         begin, at = 0, text.find("[")
@@ -62,14 +62,14 @@ class MarkScanner:
             at = len(text)
         self._held = text[at:]
         out.append((text[begin:at], False))
-        return [stretch for stretch in out if stretch[0]]
+        return [span for span in out if span[0]]
 
 
 def spans_of(text: str, names: Iterable[str]) -> list[tuple[int, int]]:
     """Return the start and the end of each mark in a whole text."""
     scanner, at, spans = MarkScanner(names), 0, list[tuple[int, int]]()
-    for stretch, is_mark in (*scanner.feed(text), *scanner.end()):
+    for span, is_mark in (*scanner.feed(text), *scanner.end()):
         if is_mark:
-            spans.append((at, at + len(stretch)))
-        at += len(stretch)
+            spans.append((at, at + len(span)))
+        at += len(span)
     return spans

@@ -38,16 +38,16 @@ class CitedNames:
     def __init__(self, names: Iterable[str]) -> None:
         self._scanner = MarkScanner(names)
         self._marks: deque[tuple[int, int]] = deque()
-        self._decided = 0
+        self._scanned = 0
         self._waiting: list[Finding] = []
 
     def feed(self, text: str) -> None:
         """Add the next piece of the text."""
-        self._place(self._scanner.feed(text))
+        self._add_spans(self._scanner.feed(text))
 
     def end(self) -> None:
         """End the text."""
-        self._place(self._scanner.end())
+        self._add_spans(self._scanner.end())
 
     def add_findings(self, findings: Sequence[Finding]) -> None:
         """Add findings in the text so far."""
@@ -59,7 +59,7 @@ class CitedNames:
         Args:
             now: Treat an incomplete mark as ordinary text.
         """
-        if not self._waiting or (self._waits and not now):
+        if not self._waiting or (self._is_waiting and not now):
             return ()
         findings, self._waiting = exempt_marks(self._waiting, self._marks), []
         return findings
@@ -74,14 +74,14 @@ class CitedNames:
             self._marks.popleft()
 
     @property
-    def _waits(self) -> bool:
+    def _is_waiting(self) -> bool:
         return self._scanner.holds and any(
-            finding.action is Action.REDACT and finding.start is not None and finding.start >= self._decided
+            finding.action is Action.REDACT and finding.start is not None and finding.start >= self._scanned
             for finding in self._waiting
         )
 
-    def _place(self, stretches: Iterable[tuple[str, bool]]) -> None:
-        for stretch, is_mark in stretches:
+    def _add_spans(self, spans: Iterable[tuple[str, bool]]) -> None:
+        for span, is_mark in spans:
             if is_mark:
-                self._marks.append((self._decided, self._decided + len(stretch)))
-            self._decided += len(stretch)
+                self._marks.append((self._scanned, self._scanned + len(span)))
+            self._scanned += len(span)

@@ -167,7 +167,10 @@ def _summary_request(turn: Turn) -> Turn:
     """Return the turn that requests a summary of this turn."""
     question = (Message("user", turn.question, b"", turn.original.question_extra_json),) if turn.question else ()
     parameters = _object.decode(turn.parameters_json)
-    kept = {name: value for name, value in parameters.items() if name not in _ANSWER_PARAMETERS}
+    members = {name: value for name, value in parameters.items() if name not in _ANSWER_PARAMETERS}
     return replace(
-        turn, question=prompts.SUMMARISE, history=(*turn.history, *question), parameters_json=_encode(kept)
+        turn,
+        question=prompts.SUMMARISE,
+        history=(*turn.history, *question),
+        parameters_json=_encode(members),
     )

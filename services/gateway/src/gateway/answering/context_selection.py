@@ -57,8 +57,8 @@ class ContextSelection:
                 top = await self._candidates(turn, deadline)
             found = await self._retriever.retrieve(turn.principal, turn.retrieval, query, top, deadline)
             timeline.add_inner_steps("retrieve", found.steps)
-        near = _near(labelled(found.passages), turn.retrieval.similarity_threshold)
-        return replace(near, not_reranked=found.not_reranked)
+        similar = _similar(labelled(found.passages), turn.retrieval.similarity_threshold)
+        return replace(similar, not_reranked=found.not_reranked)
 
     async def _candidates(self, turn: Turn, deadline: Deadline) -> int:
         """Return the number of passages to fetch."""
@@ -92,14 +92,14 @@ class ContextSelection:
                 raise prompt_too_long()
             window, prompt = counts.context_window, counts.messages
             answer_limit = _lowered_limit(window, prompt, turn.max_tokens)
-            room = budget.context_tokens(
+            token_budget = budget.context_tokens(
                 window or prompt + budget.ASSUMED_FREE_TOKENS,
                 prompt,
                 answer_limit,
                 turn.retrieval.context_token_ratio,
                 self._node_tokens,
             )
-            selection = select_fitting(room, found, counts.texts)
+            selection = select_fitting(token_budget, found, counts.texts)
             needed = prompt + selection.tokens + budget.ADDITION_PROMPT_TOKENS + (answer_limit or 0)
             if window and answer_limit and needed > window:
                 counts = await count_tokens(
@@ -115,8 +115,8 @@ async def count_tokens(
     """Return the token counts of texts and of a prompt with the request's tools."""
     tools = [turn.original.tools_json.decode("utf-8", "replace")] if turn.original.tools_json else []
     counts = await generator.count_tokens(turn.principal, turn.model, [*texts, *tools], prompt, deadline)
-    of_texts = counts.texts[: len(texts)]
-    return replace(counts, texts=of_texts, messages=counts.messages + sum(counts.texts[len(texts) :]))
+    text_counts = counts.texts[: len(texts)]
+    return replace(counts, texts=text_counts, messages=counts.messages + sum(counts.texts[len(texts) :]))
 
 
 def _messages_to_send(turn: Turn, passages: Sequence[Passage]) -> Sequence[Message]:
@@ -184,26 +184,26 @@ def _lowered_limit(window: int, prompt: int, max_tokens: int | None) -> int | No
     return window - prompt
 
 
-def _near(found: Sequence[Passage], threshold: float | None) -> Selection:
+def _similar(found: Sequence[Passage], threshold: float | None) -> Selection:
     """Return the passages that are similar enough to the question."""
-    near = [budget.reaches_threshold(passage, threshold) for passage in found]
-    for passage, enough in zip(found, near, strict=True):
-        if not enough:
+    is_similar = [budget.reaches_threshold(passage, threshold) for passage in found]
+    for passage, reaches in zip(found, is_similar, strict=True):
+        if not reaches:
             _log_choice(passage, "under threshold")
-    return Selection(tuple(itertools.compress(found, near)), under_threshold=near.count(False))
+    return Selection(tuple(itertools.compress(found, is_similar)), under_threshold=is_similar.count(False))
 
 
-def select_fitting(room: int, found: Selection, tokens: Sequence[int]) -> Selection:
+def select_fitting(token_budget: int, found: Selection, tokens: Sequence[int]) -> Selection:
     """Return the passages that fit."""
-    taken = budget.fits(tokens, room)
+    fitting = budget.fits(tokens, token_budget)
     if _log.is_enabled_for(logging.DEBUG):  # checked once for a hundred passages
-        for passage, size, fits in zip(found.passages, tokens, taken, strict=True):
+        for passage, size, fits in zip(found.passages, tokens, fitting, strict=True):
             _log_choice(passage, "kept" if fits else "too large", size)
     return replace(
         found,
-        passages=tuple(itertools.compress(found.passages, taken)),
-        tokens=sum(itertools.compress(tokens, taken)),
-        too_large=taken.count(False),
+        passages=tuple(itertools.compress(found.passages, fitting)),
+        tokens=sum(itertools.compress(tokens, fitting)),
+        too_large=fitting.count(False),
     )
 
 

@@ -35,14 +35,14 @@ class Fit:
         selection: The selected passages, or None if the turn names no index.
         left_out: The number of omitted messages.
         takes_pictures: Whether the model accepts pictures.
-        room: The number of tokens that are still free.
+        free_tokens: The number of tokens that are still free.
     """
 
     turn: Turn
     selection: Selection | None
     left_out: int = 0
     takes_pictures: bool = False
-    room: int = 0
+    free_tokens: int = 0
 
 
 class ConversationWindow:
@@ -65,38 +65,43 @@ class ConversationWindow:
         """
         with timeline.step("budget"):
             removable = exchanges(turn.history)
-            cut = [turn.history[at] for exchange in removable for at in exchange]
+            messages = [turn.history[at] for exchange in removable for at in exchange]
             passages = found.passages if found else ()
-            texts = [*prompt_lines(passages), *(message.text for message in cut)]
+            texts = [*prompt_lines(passages), *(message.text for message in messages)]
             shortest = _without(turn, frozenset(at for exchange in removable for at in exchange))
             prompt = prompts.compose(shortest, ())
-            counts = self._bound(turn, cut, texts, prompt) or await count_tokens(
+            counts = self._bound(turn, messages, texts, prompt) or await count_tokens(
                 self._generator, turn, texts, prompt, deadline
             )
             if too_long(counts):
                 raise prompt_too_long()
-            sizes = [_size(*each) for each in zip(cut, counts.texts[len(passages) :], strict=True)]
+            sizes = [_size(*each) for each in zip(messages, counts.texts[len(passages) :], strict=True)]
             window = counts.context_window or counts.messages + budget.ASSUMED_FREE_TOKENS
             ratio = turn.retrieval.context_token_ratio
             shares = budget.shares(window, counts.messages, turn.max_tokens, ratio, self._node_tokens)
             selection = found and select_fitting(shares.passages, found, counts.texts[: len(passages)])
-            out: frozenset[int] = frozenset()
-            room = shares.free - (selection.tokens if selection else 0)
+            omitted: frozenset[int] = frozenset()
+            free_tokens = shares.free - (selection.tokens if selection else 0)
             if counts.context_window:
                 # A model with an unknown window gets the whole conversation.
-                out = left_out(removable, sizes, room)
-            fitting = _without_unsupported_options(_without(turn, out), counts)
-            messages_sized = zip((at for exchange in removable for at in exchange), sizes, strict=True)
-            room -= sum(size for at, size in messages_sized if at not in out)
+                omitted = left_out(removable, sizes, free_tokens)
+            fitting = _without_unsupported_options(_without(turn, omitted), counts)
+            sizes_by_position = zip((at for exchange in removable for at in exchange), sizes, strict=True)
+            free_tokens -= sum(size for at, size in sizes_by_position if at not in omitted)
             if counts.context_window and (turn.max_tokens or 0) > shares.answer:
                 fitting = await self._limit_answer(fitting, selection, counts.context_window, deadline)
-                room = 0  # the answer gets all free tokens
-        if out:
-            _log.info("history was cut", left_out=len(out), of=len(cut), context_window=counts.context_window)
-        return Fit(fitting, selection, len(out), counts.takes_pictures, max(0, room))
+                free_tokens = 0  # the answer gets all free tokens
+        if omitted:
+            _log.info(
+                "history was cut",
+                left_out=len(omitted),
+                of=len(messages),
+                context_window=counts.context_window,
+            )
+        return Fit(fitting, selection, len(omitted), counts.takes_pictures, max(0, free_tokens))
 
     def _bound(
-        self, turn: Turn, cut: Sequence[Message], texts: Sequence[str], prompt: Sequence[Message]
+        self, turn: Turn, messages: Sequence[Message], texts: Sequence[str], prompt: Sequence[Message]
     ) -> TokenCounts | None:
         """Return upper bounds of the counts if everything fits according to them, or None.
 
@@ -104,15 +109,20 @@ class ConversationWindow:
 
         Args:
             turn: The turn.
-            cut: The messages that may be omitted.
-            texts: The passages' lines, then the texts of the messages in `cut`.
+            messages: The messages that may be omitted.
+            texts: The passages' lines, then the texts of these messages.
             prompt: The messages that are always sent.
         """
         known = self._generator.known(turn.model)
-        exact = turn.prompting.pictures or turn.original.tools_json
-        if known is None or not known.context_window or exact or any(message.content_json for message in cut):
+        needs_exact_counts = turn.prompting.pictures or turn.original.tools_json
+        if (
+            known is None
+            or not known.context_window
+            or needs_exact_counts
+            or any(message.content_json for message in messages)
+        ):
             return None
-        bounds = token_bounds.bound(known, texts, prompt)
+        bounds = token_bounds.upper_bounds(known, texts, prompt)
         if bounds is None or too_long(bounds):
             return None
         shares = budget.shares(
@@ -122,10 +132,10 @@ class ConversationWindow:
             turn.retrieval.context_token_ratio,
             self._node_tokens,
         )
-        passages = sum(bounds.texts[: len(texts) - len(cut)])
-        history = sum(bounds.texts[len(texts) - len(cut) :]) + budget.MESSAGE_TOKENS * len(cut)
-        answers = (turn.max_tokens or 0) <= shares.answer
-        return bounds if answers and passages <= shares.passages and passages + history <= shares.free else None
+        passages = sum(bounds.texts[: len(texts) - len(messages)])
+        history = sum(bounds.texts[len(texts) - len(messages) :]) + budget.MESSAGE_TOKENS * len(messages)
+        answer_fits = (turn.max_tokens or 0) <= shares.answer
+        return bounds if answer_fits and passages <= shares.passages and passages + history <= shares.free else None
 
     async def _limit_answer(self, turn: Turn, selection: Selection | None, window: int, deadline: Deadline) -> Turn:
         """Return the turn with its answer limited to the tokens that the prompt leaves in the window."""
@@ -135,10 +145,10 @@ class ConversationWindow:
         return with_answer_limit(turn, max(0, min(turn.max_tokens, window - counts.messages)))
 
 
-def _without(turn: Turn, out: frozenset[int]) -> Turn:
-    if not out:
+def _without(turn: Turn, omitted: frozenset[int]) -> Turn:
+    if not omitted:
         return turn
-    return replace(turn, history=tuple(message for at, message in enumerate(turn.history) if at not in out))
+    return replace(turn, history=tuple(message for at, message in enumerate(turn.history) if at not in omitted))
 
 
 def _size(message: Message, tokens: int) -> int:
@@ -176,19 +186,19 @@ def exchanges(history: Sequence[Message]) -> list[list[int]]:
     return found if answered else found[:-1]
 
 
-def left_out(found: Sequence[Sequence[int]], tokens: Sequence[int], room: int) -> frozenset[int]:
+def left_out(found: Sequence[Sequence[int]], tokens: Sequence[int], free_tokens: int) -> frozenset[int]:
     """Return the positions of the messages to omit. The function keeps as many of the latest exchanges as fit.
 
     Args:
         found: The result of `exchanges`.
         tokens: The tokens of each message of the exchanges, in the same order.
-        room: The maximum number of tokens of the kept messages.
+        free_tokens: The maximum number of tokens of the other messages.
     """
     sizes = iter(tokens)
     sized = [(exchange, sum(next(sizes) for _ in exchange)) for exchange in found]
-    out: set[int] = set()
+    omitted: set[int] = set()
     for exchange, size in reversed(sized):
-        room -= size
-        if room < 0:
-            out.update(exchange)
-    return frozenset(out)
+        free_tokens -= size
+        if free_tokens < 0:
+            omitted.update(exchange)
+    return frozenset(omitted)

@@ -34,8 +34,8 @@ def of_turn(turn: Turn, passages: Sequence[Passage] = ()) -> DetectionContext:
 def of_query(turn: Turn) -> DetectionContext:
     """Return the context of a search query that a model wrote. The conversation is the query's source."""
     texts = tuple(message.text for message in turn.history if message.text)
-    whole = of_turn(turn)
-    return replace(whole, passages=(*texts, turn.question))
+    context = of_turn(turn)
+    return replace(context, passages=(*texts, turn.question))
 
 
 def _message(message: Message) -> dict[str, object]:

@@ -33,11 +33,11 @@ class DetectorKinds:
             if info.kind not in kinds:
                 raise unsupported(detector_id)
         if turn.detection.chunking is Chunking.DETECTORS:
-            named = [
+            requested = [
                 by_id[detector.detector_id] for detector in turn.detectors.output if detector.detector_id in by_id
             ]
-            sentences = any(info.streaming for info in named)
-            chunking = Chunking.SENTENCE if sentences else Chunking.MINIMAL
+            judges_sentences = any(info.streaming for info in requested)
+            chunking = Chunking.SENTENCE if judges_sentences else Chunking.MINIMAL
             turn = replace(turn, detection=replace(turn.detection, chunking=chunking))
         return turn, known
 

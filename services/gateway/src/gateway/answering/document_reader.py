@@ -78,9 +78,9 @@ class DocumentReader:
         with timeline.step("read document"):
             document = await self._catalogue.read(turn.principal, index, document_id, extended, deadline)
         end = before + part.length
-        more = document.is_truncated or len(document.text) > end
+        is_truncated = document.is_truncated or len(document.text) > end
         text = await self._cleared(turn, document.text, before, min(end, len(document.text)), timeline, deadline)
-        return replace(document, text=text, is_truncated=more)
+        return replace(document, text=text, is_truncated=is_truncated)
 
     async def _cleared(
         self, turn: Turn, text: str, start: int, end: int, timeline: Timeline, deadline: Deadline

@@ -56,12 +56,12 @@ class Generation:
             Unavailable: The model sent no answer.
         """
         timeline.model = turn.model
-        with timeline.streamed("generate") as step:
+        with timeline.streamed_step("generate") as step:
             begin = time.perf_counter()
-            has_output = counted = False
+            has_output = has_usage = False
             texts: defaultdict[int, list[str]] = defaultdict(list)
-            judged = self._with_judged_errors if turn.detectors.output else self._judged_events
-            async with aclosing(judged(step, prompt, turn, timeline, deadline)) as batches:
+            generate = self._with_judged_errors if turn.detectors.output else self._judged_events
+            async with aclosing(generate(step, prompt, turn, timeline, deadline)) as batches:
                 async for generated in batches:
                     batch = _with_model_name(generated, turn.answers_as)
                     if not has_output and any(
@@ -76,7 +76,7 @@ class Generation:
                             timeline.chunks += 1
                             timeline.raw_json = event.raw_json
                         elif type(event) is Usage:
-                            counted = True
+                            has_usage = True
                             timeline.usage = event
                         elif type(event) is Start:
                             timeline.start_json = event.raw_json
@@ -88,8 +88,8 @@ class Generation:
                         yield batch
             if not has_output:
                 raise Unavailable("The model sent no answer. Repeat the request.", retry_after=1)
-            passed = prompt.passthrough_json and not turn.detectors.output
-            if not (counted or passed or timeline.raw_json):
+            passes_through = prompt.passthrough_json and not turn.detectors.output
+            if not (has_usage or passes_through or timeline.raw_json):
                 # A blocked answer ends before the model reports the token counts.
                 with as_current_span(step):
                     usage = await self.count(prompt, ["".join(pieces) for pieces in texts.values()], deadline)

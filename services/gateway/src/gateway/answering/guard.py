@@ -25,7 +25,7 @@ from gateway.domain import (
 )
 from gateway.ports.answering import Clearance, Watch
 
-HELD_CHARACTERS = 64 * 1024
+MAX_HELD_CHARACTERS = 64 * 1024
 """The maximum number of held characters of a choice. At this limit the guard stops reading from the model."""
 
 MAX_PIECE_LENGTH = 16 * 1024
@@ -37,8 +37,8 @@ class OutputGuard:
 
     Two tasks run concurrently with the consumer of `events`. The first task feeds the model's events to the
     detectors and records the immediate clearances. The second task records the later clearances. The guard reads
-    the model's stream at most `HELD_CHARACTERS` per choice ahead of the consumer. A choice ends after the detectors
-    have judged its last text. It does not wait for other choices.
+    the model's stream at most `MAX_HELD_CHARACTERS` per choice ahead of the consumer. A choice ends after the
+    detectors have judged its last text. It does not wait for other choices.
 
     Args:
         batches: The model's events. The guard closes the generator at the end.
@@ -74,8 +74,8 @@ class OutputGuard:
         self._held = 0
         self._usage: Usage | None = None
         self._wake = asyncio.Event()
-        self._room = asyncio.Event()
-        self._fed = False
+        self._space_freed = asyncio.Event()
+        self._all_fed = False
         self._blocked = False
 
     async def events(self) -> AsyncGenerator[Batch, None]:
@@ -88,31 +88,31 @@ class OutputGuard:
         for task in tasks:
             task.add_done_callback(lambda _: self._wake.set())
         try:
-            while not self._over(*tasks):
+            while not self._has_ended(*tasks):
                 await self._wake.wait()
                 self._wake.clear()
                 while self._ready:
-                    batch, size = self._started(self._ready), self._ready_size
+                    batch, size = self._with_starts(self._ready), self._ready_size
                     self._ready, self._ready_size = [], 0
                     yield batch
                     self._held -= size
-                    self._room.set()
-            ending = self._started(self._blocked_end() if self._blocked else self._end())
+                    self._space_freed.set()
+            ending = self._with_starts(self._blocked_end() if self._blocked else self._end())
         finally:
             # Stop the tasks before the last batch, because a slow client may receive this batch much later.
-            await _stopped(*tasks)
+            await _stop(*tasks)
         if ending:
             yield ending
 
-    def _over(self, feeding: "asyncio.Task[None]", clearing: "asyncio.Task[None]") -> bool:
+    def _has_ended(self, feeding: "asyncio.Task[None]", clearing: "asyncio.Task[None]") -> bool:
         """Return whether the answer has ended. A block ends it, even if the model's stream fails later."""
         if self._blocked:
             return True
         for task in (clearing, feeding):
             if task.done():
                 task.result()
-        if clearing.done() and not self._fed:
-            raise _unjudged()
+        if clearing.done() and not self._all_fed:
+            raise _incomplete()
         return clearing.done() and feeding.done()
 
     async def _feed(self) -> None:
@@ -122,35 +122,35 @@ class OutputGuard:
                     await self._judge(choice, "".join(pieces))
                 if self._other_texts.pieces:
                     await self._judge_other_texts()
-                while self._held > HELD_CHARACTERS * len(self._choices):
-                    self._room.clear()
-                    await self._room.wait()
+                while self._held > MAX_HELD_CHARACTERS * len(self._choices):
+                    self._space_freed.clear()
+                    await self._space_freed.wait()
         for choice in self._choices.values():
-            if not (choice.announced or choice.judged):  # the model sent no finish for it
+            if not (choice.end_fed or choice.judged):  # the model sent no finish for it
                 self._complete(choice)
-                choice.announced = True
+                choice.end_fed = True
                 if choice.fed:
                     await self._judge(choice, "")
         self._other_texts.end()
         await self._judge_other_texts()
-        self._fed = True
+        self._all_fed = True
         await self._watch.end()
 
     async def _judge(self, choice: HeldChoice, text: str) -> None:
         while len(text) > MAX_PIECE_LENGTH:
-            self._cleared(await self._watch.feed(choice.index, text[:MAX_PIECE_LENGTH]))
+            self._record(await self._watch.feed(choice.index, text[:MAX_PIECE_LENGTH]))
             text = text[MAX_PIECE_LENGTH:]
         # After the finish, the detectors must not wait for more text.
-        reply = choice.reply_json if choice.announced else b""
-        self._cleared(await self._watch.feed(choice.index, text, last=choice.announced, reply_json=reply))
+        reply = choice.reply_json if choice.end_fed else b""
+        self._record(await self._watch.feed(choice.index, text, last=choice.end_fed, reply_json=reply))
 
     async def _judge_other_texts(self) -> None:
         for piece in self._other_texts.take_pieces():
             text = piece.text
             while len(text) > MAX_PIECE_LENGTH:
-                self._cleared(await self._watch.feed(piece.number, text[:MAX_PIECE_LENGTH], beside=piece.beside))
+                self._record(await self._watch.feed(piece.number, text[:MAX_PIECE_LENGTH], beside=piece.beside))
                 text = text[MAX_PIECE_LENGTH:]
-            self._cleared(
+            self._record(
                 await self._watch.feed(
                     piece.number, text, last=piece.last, reply_json=piece.reply_json, beside=piece.beside
                 )
@@ -168,7 +168,7 @@ class OutputGuard:
                 if event.text:
                     texts.setdefault(choice, []).append(event.text)
                 if event.delta_json and choice.members is not None:
-                    self._held += self._other_texts.grow(choice.members)
+                    self._held += self._other_texts.add_growing(choice.members)
                 if not event.text:
                     if choice.overlong:
                         raise Unavailable(CALLS_TOO_LONG)
@@ -178,18 +178,18 @@ class OutputGuard:
                 choice.hold(event)
                 self._complete(choice)
                 if choice.fed:
-                    choice.announced = True
+                    choice.end_fed = True
                     texts.setdefault(choice, [])
                 else:
                     choice.judged = True
                     self._release(choice)
             elif isinstance(event, Usage):
-                self._usage = self._other_texts.usage(event)
+                self._usage = self._other_texts.add_usage(event)
             elif isinstance(event, Start):
                 # The start waits for the first text, so that a refusal by the detectors can be an HTTP status.
-                self._starts.append(self._other_texts.start(event))
+                self._starts.append(self._other_texts.add_start(event))
             elif isinstance(event, FollowUps):
-                self._other_texts.follow_ups(event)
+                self._other_texts.add_follow_ups(event)
                 self._choice(0).follow_ups_pending = True
             elif isinstance(event, Completion):
                 self._whole = WholeAnswer(
@@ -201,13 +201,13 @@ class OutputGuard:
     def _complete(self, choice: HeldChoice) -> None:
         """Submit the members of a complete choice other than its text to the detectors."""
         if choice.members is not None:
-            self._other_texts.complete(choice.members, choice.complete())
+            self._other_texts.add_complete(choice.members, choice.complete())
 
     async def _clear(self) -> None:
         async for clearance in self._watch.clearances():
-            self._cleared((clearance,))
+            self._record((clearance,))
 
-    def _cleared(self, clearances: Sequence[Clearance]) -> None:
+    def _record(self, clearances: Sequence[Clearance]) -> None:
         for clearance in clearances:
             self._apply(clearance)
             self._wake.set()
@@ -266,7 +266,7 @@ class OutputGuard:
                 self._ready.insert(events, self._usage)
             self._wake.set()
 
-    def _started(self, events: list[Event]) -> list[Event]:
+    def _with_starts(self, events: list[Event]) -> list[Event]:
         if not self._starts:
             return events
         starts, self._starts = self._starts, []
@@ -276,17 +276,17 @@ class OutputGuard:
         out: list[Event] = []
         if self._whole is not None:
             if not (self._whole.judged and self._other_texts.judged):
-                raise _unjudged()
+                raise _incomplete()
             return [*self._other_texts.final_events(), Completion(self._whole.json())]
         if not self._other_texts.judged:
-            raise _unjudged()
+            raise _incomplete()
         for choice in self._choices.values():
             choice.judged = True
             if found := choice.take_findings(now=True):
                 out.append(Detections(Direction.OUTPUT, choice.index, found))
             choice.release(out)
             if not choice.empty:
-                raise _unjudged()
+                raise _incomplete()
         return self._with_usage([*out, *self._other_texts.final_events()])
 
     def _blocked_end(self) -> list[Event]:
@@ -303,7 +303,7 @@ class OutputGuard:
         return out if usage is None else [*out, usage]
 
 
-async def _stopped(*tasks: "asyncio.Task[None]") -> None:
+async def _stop(*tasks: "asyncio.Task[None]") -> None:
     await ended(*tasks)
     for task in tasks:
         # Retrieve the exception, so that asyncio does not log a late failure as never retrieved.
@@ -311,7 +311,7 @@ async def _stopped(*tasks: "asyncio.Task[None]") -> None:
             task.exception()
 
 
-def _unjudged() -> Unavailable:
+def _incomplete() -> Unavailable:
     return Unavailable(
         "The guardrails ended before they judged the whole answer. Repeat the request.", retry_after=1
     )

@@ -47,7 +47,7 @@ class HeldChoice:
         index: The number of the choice.
         cleared: The number of code points of the text that may be released.
         fed: Whether the detectors have received a part of the choice.
-        announced: Whether the detectors have received the end of the choice.
+        end_fed: Whether the detectors have received the end of the choice.
         judged: Whether the detectors have judged the whole text.
         finished: Whether the finish is released.
         size: The size of the held events by `size_of`, without tool calls.
@@ -70,7 +70,7 @@ class HeldChoice:
         self.index = index
         self.cleared = 0
         self.fed = False
-        self.announced = False
+        self.end_fed = False
         self.judged = False
         self.finished = False
         self.size = 0
@@ -178,32 +178,32 @@ class HeldChoice:
         while self._pending:
             event = self._pending[0]
             if isinstance(event, Finish):
-                if not self.judged or self._waits:
+                if not self.judged or self._is_waiting:
                     break
                 self._pending.popleft()
                 self.finished = True
                 if self.members is not None:
-                    out += self.members.last()
-                    event = self.members.ended(event)
+                    out += self.members.final_deltas()
+                    event = self.members.add_to_finish(event)
                 out.append(event)
                 continue
-            room = self._cited.limit(self.cleared) - self._offset
-            if event.text and len(event.text) > room:
-                if room > 0:
+            releasable = self._cited.limit(self.cleared) - self._offset
+            if event.text and len(event.text) > releasable:
+                if releasable > 0:
                     # The event's other members are released with the last piece of its text.
-                    self.size -= room
-                    self._pass(Delta(event.choice, event.text[:room]), out, begin)
-                    self._pending[0] = msgspec.structs.replace(event, text=event.text[room:])
+                    self.size -= releasable
+                    self._release_delta(Delta(event.choice, event.text[:releasable]), out, begin)
+                    self._pending[0] = msgspec.structs.replace(event, text=event.text[releasable:])
                 break
             self.size -= size_of(event)
             self._pending.popleft()
-            self._pass(event, out, begin)
-        if self.judged and not self._pending and self.members is not None and not self._waits:
+            self._release_delta(event, out, begin)
+        if self.judged and not self._pending and self.members is not None and not self._is_waiting:
             # The model ended without a finish.
-            out += self.members.last()
+            out += self.members.final_deltas()
 
     @property
-    def _waits(self) -> bool:
+    def _is_waiting(self) -> bool:
         return self.follow_ups_pending or (self.members is not None and self.members.waiting > 0)
 
     def _close_run(self) -> None:
@@ -211,7 +211,7 @@ class HeldChoice:
             self._pending.append(Delta(self.index, "".join(self._text_run)))
             self._text_run = []
 
-    def _pass(self, delta: Delta, out: list[Event], begin: int) -> None:
+    def _release_delta(self, delta: Delta, out: list[Event], begin: int) -> None:
         text = delta.text
         if self._redactions or self._last_redacted:
             text = self._redacted(text)

@@ -14,7 +14,7 @@ from gateway.domain import Action, Finding
 MAX_LENGTH = 256 * 1024
 """The maximum number of characters of all members' texts together; see `Unjudgeable`."""
 
-DEEPEST = 64
+MAX_DEPTH = 64
 """The maximum number of levels of lists and objects; see `Unjudgeable`."""
 
 Span = tuple[int, int, str]
@@ -105,7 +105,7 @@ class JsonTexts:
             raise Unjudgeable
         self._judged = [self._joined(range(len(self._leaves)), "\n")]
         self._judged += [self._joined(range(first, end), "") for first, end in ends if end - first > 1]
-        self._judged += [self._unchanged(at) for at in range(len(self._embedded))]
+        self._judged += [self._embedded_text(at) for at in range(len(self._embedded))]
         self.texts = tuple(text for text, _ in self._judged)
 
     @property
@@ -119,12 +119,12 @@ class JsonTexts:
         for finding in findings:
             if finding.action is not Action.REDACT or finding.start is None or finding.end is None:
                 continue
-            hits = [place for place in places if place.begin < finding.end and place.end > finding.start]
-            if not hits and at >= len(self._judged) - len(self._embedded):
+            overlapping = [place for place in places if place.begin < finding.end and place.end > finding.start]
+            if not overlapping and at >= len(self._judged) - len(self._embedded):
                 self._dropped.add(at - len(self._judged) + len(self._embedded))
-            for place in hits:
+            for place in overlapping:
                 begin, end = max(finding.start, place.begin), min(finding.end, place.end)
-                if len(hits) == 1 and len(place.leaves) > 1 and (begin, end) == (finding.start, finding.end):
+                if len(overlapping) == 1 and len(place.leaves) > 1 and (begin, end) == (finding.start, finding.end):
                     continue  # the finding is also in the separate texts of these leaves
                 for leaf in place.leaves:
                     span = (begin - place.begin, end - place.begin, finding.replacement)
@@ -163,7 +163,7 @@ class JsonTexts:
             at = end + len(between)
         return between.join(self._leaves[leaf] for leaf in leaves), places
 
-    def _unchanged(self, at: int) -> tuple[str, list[_Place]]:
+    def _embedded_text(self, at: int) -> tuple[str, list[_Place]]:
         raw, first = self._embedded[at]
         sizes = list(_sizes(msgspec.json.decode(raw)))
         tokens = list(_TOKEN.finditer(raw))
@@ -188,12 +188,12 @@ def replaced(text: str, spans: Iterable[Span]) -> str:
     """
     parts: list[str] = []
     done, edge = 0, ""
-    for begin, end, instead in sorted(spans, key=lambda span: span[:2]):
+    for begin, end, replacement in sorted(spans, key=lambda span: span[:2]):
         if begin >= done:
             kept = text[done:begin]
             parts += [separator(kept[:1], text[done - 1 : done], edge), kept]
-            parts += [separator(kept[-1:], text[begin : begin + 1], instead[:1]), instead]
-            edge = instead[-1:]
+            parts += [separator(kept[-1:], text[begin : begin + 1], replacement[:1]), replacement]
+            edge = replacement[-1:]
         done = max(done, end)
     rest = text[done:]
     return "".join([*parts, separator(rest[:1], text[done - 1 : done], edge), rest])
@@ -233,7 +233,7 @@ def _walk(value: Any, visit: _Visit, embedded: _Visit, depth: int = 0, *, embeds
     Raises:
         Unjudgeable: The value is nested too deeply.
     """
-    if depth > DEEPEST:
+    if depth > MAX_DEPTH:
         raise Unjudgeable
     if isinstance(value, dict):
         walked = {}

@@ -35,7 +35,7 @@ from gateway.ports.answering import Generator, Prompt
 MAX_QUERY_LENGTH = 2000
 """The maximum number of characters of a search query. The gateway does not search for a longer one."""
 
-MAX_PASSAGES = 20
+DEFAULT_PASSAGES = 20
 """The default number of passages of a search. The passages of several searches share the context window."""
 
 _STOPPED = ("content_filter", "length")
@@ -85,27 +85,30 @@ class ModelSearches:
         """
         tool = turn.searching
         assert tool is not None
-        left, first, before = tool.max_searches, True, Usage(0, 0)
+        searches_left, is_first, previous_usage = tool.max_searches, True, Usage(0, 0)
         while True:
-            offering = replace(turn, parameters_json=_offering(turn.parameters_json, tool, left=left, first=first))
-            current = _Round(tool.name, before)
-            batches = self._generation.events(_prompt(offering, found), offering, timeline, deadline)
+            parameters = _round_parameters(
+                turn.parameters_json, tool, searches_left=searches_left, is_first=is_first
+            )
+            round_turn = replace(turn, parameters_json=parameters)
+            current = _Round(tool.name, previous_usage)
+            batches = self._generation.events(_prompt(round_turn, found), round_turn, timeline, deadline)
             async with aclosing(batches):
                 async for batch in batches:
                     events = current.take(batch)
                     timeline.usage = current.usage or timeline.usage
                     if events:
                         yield events
-            turn = _with_remaining_limit(turn, current.usage, before)
-            before, first = current.usage or before, False
-            if not (current.searches and left) or turn.max_tokens == 0:
+            turn = _with_remaining_limit(turn, current.usage, previous_usage)
+            previous_usage, is_first = current.usage or previous_usage, False
+            if not (current.searches and searches_left) or turn.max_tokens == 0:
                 yield current.end(cut=bool(current.searches) and turn.max_tokens == 0)
                 return
             turn = _with_call(turn, current)
             for call in current.searches:
                 result = prompts.NO_MORE_SEARCHES
-                if left:
-                    left -= 1
+                if searches_left:
+                    searches_left -= 1
                     query = _query(call.arguments)
                     yield [SearchBegun(query)]
                     passages, detections = await self._searched(turn, query, timeline, deadline)
@@ -117,14 +120,14 @@ class ModelSearches:
     async def _searched(
         self, turn: Turn, query: str, timeline: Timeline, deadline: Deadline
     ) -> tuple[tuple[Passage, ...], Sequence[Event]]:
-        """Return the passages for a query that no detector blocks and that fit the context window."""
+        """Return the passages for a query that no detector blocks and that fit the window, and the findings."""
         if not query:
             return (), ()
-        retrieval = replace(turn.retrieval, top=turn.retrieval.top or MAX_PASSAGES)
+        retrieval = replace(turn.retrieval, top=turn.retrieval.top or DEFAULT_PASSAGES)
         search_turn = replace(turn, retrieval=retrieval)
-        near = await self._context.search(search_turn, query, timeline, deadline)
-        assert near is not None
-        passages, detections = await self._checks.check_context(search_turn, near.passages, timeline, deadline)
+        similar = await self._context.search(search_turn, query, timeline, deadline)
+        assert similar is not None
+        passages, detections = await self._checks.check_context(search_turn, similar.passages, timeline, deadline)
         _, fitting = await self._context.select(search_turn, Selection(passages), timeline, deadline)
         return fitting.passages, detections
 
@@ -142,7 +145,7 @@ class _Round:
 
     Args:
         name: The name of the search function.
-        before: The tokens of the previous rounds.
+        previous_usage: The tokens of the previous rounds.
 
     Attributes:
         text: The text of the round.
@@ -150,8 +153,8 @@ class _Round:
         usage: The tokens of all rounds, or None if they are not known.
     """
 
-    def __init__(self, name: str, before: Usage) -> None:
-        self._name, self._before = name, before
+    def __init__(self, name: str, previous_usage: Usage) -> None:
+        self._name, self._previous_usage = name, previous_usage
         self.text = ""
         self.usage: Usage | None = None
         self._calls: dict[int, _Call] = {}
@@ -169,12 +172,12 @@ class _Round:
         for event in batch:
             if type(event) is Delta:
                 self.text += event.text
-                if (left := self._without_searches(event)) is not None:
-                    out.append(left)
+                if (remaining := self._without_searches(event)) is not None:
+                    out.append(remaining)
             elif type(event) is Finish:
                 self._finish = event
             elif type(event) is Usage:
-                self.usage = add_usage(self._before, event)
+                self.usage = add_usage(self._previous_usage, event)
             else:
                 out.append(event)
         return out
@@ -191,7 +194,7 @@ class _Round:
     def _without_searches(self, event: Delta) -> Delta | None:
         if b'"tool_calls"' not in event.delta_json:
             return event
-        kept: list[msgspec.Raw] = []
+        other_calls: list[msgspec.Raw] = []
         for piece in event.parts:
             if type(piece) is not ToolCall or piece.index is None:
                 continue
@@ -199,13 +202,13 @@ class _Round:
                 self._calls[piece.index] = _Call(piece.id or f"call_{piece.index}")
             call = self._calls.get(piece.index)
             if call is None:
-                kept.append(msgspec.Raw(piece.raw_json))
+                other_calls.append(msgspec.Raw(piece.raw_json))
             else:
                 call.arguments += piece.arguments
-        self._others = self._others or bool(kept)
+        self._others = self._others or bool(other_calls)
         members = {name: value for name, value in members_of(event.delta_json).items() if name != "tool_calls"}
-        if kept:
-            members["tool_calls"] = kept
+        if other_calls:
+            members["tool_calls"] = other_calls
         if not (members or event.text):
             return None
         return Delta(event.choice, event.text, _encode(members) if members else b"", event.choice_json)
@@ -223,15 +226,15 @@ def _prompt(turn: Turn, found: Sequence[Passage]) -> Prompt:
     )
 
 
-def _offering(parameters_json: bytes, tool: SearchTool, *, left: int, first: bool) -> bytes:
+def _round_parameters(parameters_json: bytes, tool: SearchTool, *, searches_left: int, is_first: bool) -> bytes:
     """Return the parameters of a round. They contain the search tool while searches are left."""
     members: dict[str, Any] = dict(_object.decode(parameters_json))
     if tool.first_choice_json:
         # The request's tool choice applies to the first round only: the model has then made the required call.
         members.pop("tool_choice", None)
-        if first:
+        if is_first:
             members["tool_choice"] = msgspec.Raw(tool.first_choice_json)
-    if left:
+    if searches_left:
         listed = msgspec.json.decode(members.get("tools", b"[]"), type=list[msgspec.Raw])
         members["tools"] = [*listed, prompts.search_function(tool.name)]
     return _encode(members)
@@ -268,8 +271,9 @@ def _with_result(turn: Turn, call: _Call, result: str) -> Turn:
     return replace(turn, history=(*turn.history, answer))
 
 
-def _with_remaining_limit(turn: Turn, usage: Usage | None, before: Usage) -> Turn:
+def _with_remaining_limit(turn: Turn, usage: Usage | None, previous_usage: Usage) -> Turn:
     """Return the turn with the answer's limit reduced by the tokens of a round."""
     if turn.max_tokens is None or usage is None:
         return turn
-    return with_answer_limit(turn, max(0, turn.max_tokens - (usage.completion_tokens - before.completion_tokens)))
+    round_tokens = usage.completion_tokens - previous_usage.completion_tokens
+    return with_answer_limit(turn, max(0, turn.max_tokens - round_tokens))

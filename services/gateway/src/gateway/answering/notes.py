@@ -42,15 +42,15 @@ SEARCH_ORDER, NO_MINIMUM = "the order is that of the search", "no passage was om
 
 def not_ranked(found: Selection | None, retrieval: Retrieval) -> str:
     """Return why the results lack the requested reranking, or an empty string if they are reranked."""
-    least = retrieval.minimum_reranker_score is not None
-    if found is None or not found.passages or not (least or retrieval.semantic_ranker):
+    has_minimum = retrieval.minimum_reranker_score is not None
+    if found is None or not found.passages or not (has_minimum or retrieval.semantic_ranker):
         return ""
     if not retrieval.semantic_ranker:
         # Clients without a minimum send 0.
         return NOT_REQUESTED if retrieval.minimum_reranker_score else ""
-    left = f"{SEARCH_ORDER}; {NO_MINIMUM}" if least else SEARCH_ORDER
+    consequence = f"{SEARCH_ORDER}; {NO_MINIMUM}" if has_minimum else SEARCH_ORDER
     if found.not_reranked:
-        return f"{found.not_reranked.removesuffix('.')}: {left}."
+        return f"{found.not_reranked.removesuffix('.')}: {consequence}."
     if any(passage.reranker_score is not None for passage in found.passages):
         return ""
-    return NO_RERANKER.format(left)
+    return NO_RERANKER.format(consequence)

@@ -118,14 +118,14 @@ class OtherTexts:
 
     # --- input --------------------------------------------------------------------------------------------------
 
-    def grow(self, choice: ChoiceMembers) -> int:
+    def add_growing(self, choice: ChoiceMembers) -> int:
         """Add the new pieces of a choice's growing texts and return the number of additional held characters."""
         before = self.size
         pieces, choice.pieces = choice.pieces, []
         for name, text in pieces:
             growing = self._growing.get((choice.index, name))
             if growing is None:
-                held = HeldChoice(self.number(), protected=False, chunked=False)
+                held = HeldChoice(self.new_number(), protected=False, chunked=False)
                 growing = self._growing[choice.index, name] = _Growing(choice, name, held)
                 self._by_number[held.index] = growing
                 self._wait(choice)
@@ -136,20 +136,20 @@ class OtherTexts:
                 self.pieces.append(Piece(growing.held.index, text, last=False))
         return self.size - before
 
-    def complete(self, choice: ChoiceMembers, documents: Sequence[Document]) -> None:
+    def add_complete(self, choice: ChoiceMembers, documents: Sequence[Document]) -> None:
         """Add the members of a complete choice other than its text.
 
         Raises:
             Unavailable: The choice's tool calls are too long for the detectors.
         """
         for (index, _), growing in self._growing.items():
-            if index == choice.index and not growing.held.announced:
-                growing.held.announced = True
+            if index == choice.index and not growing.held.end_fed:
+                growing.held.end_fed = True
                 self.pieces.append(Piece(growing.held.index, ""))
         for document in documents:
             self.judge(choice, document)
 
-    def start(self, event: Start) -> Start:
+    def add_start(self, event: Start) -> Start:
         """Add members of the whole answer and return the members that only identify the answer."""
         if not self._protected:
             return event
@@ -160,7 +160,7 @@ class OtherTexts:
             self.judge(None, document)
         return Start(_encode(known))
 
-    def usage(self, event: Usage) -> Usage:
+    def add_usage(self, event: Usage) -> Usage:
         """Add token counts and return the counts that clients may receive before the end."""
         if not self._protected or counts_only(event.raw_json):
             self._usage = None
@@ -171,10 +171,10 @@ class OtherTexts:
         self._usage = event, Document({"usage": members_of(event.raw_json)}, "")
         return Usage(event.prompt_tokens, event.completion_tokens)
 
-    def follow_ups(self, event: FollowUps) -> None:
+    def add_follow_ups(self, event: FollowUps) -> None:
         """Add the follow-up questions. All detectors judge each question as a separate text."""
         for text in event.questions:
-            number = self.number()
+            number = self.new_number()
             self._questions[number] = _Question(text, [])
             self.pieces.append(Piece(number, text, beside=False))
 
@@ -267,14 +267,14 @@ class OtherTexts:
         if self._texts > MAX_TEXTS:
             if document is choice.calls_document:
                 raise Unavailable(CALLS_TOO_LONG)
-            document.give_up()
+            document.omit_all()
         if document.judged:
             # The document contains no text that a detector can read.
             self._notices += client_events(choice.index, (), (), tuple(document.left_out))
             return
         self._wait(choice)
         for at, text in enumerate(document.texts):
-            number = self.number()
+            number = self.new_number()
             self._documents[number] = choice, document, at
             self.pieces.append(Piece(number, text))
 
@@ -283,7 +283,7 @@ class OtherTexts:
         if choice is not self._answer:
             self._choices[choice.index] = choice
 
-    def number(self) -> int:
+    def new_number(self) -> int:
         """Return a new number for a text."""
         self._next += 1
         return self._next - 1

@@ -46,7 +46,7 @@ class PagePictures:
         if not turn.prompting.pictures or not passages:
             return (), ""
         pages = _pages(passages)
-        max_pictures = min(MAX_PICTURES, fit.room // budget.PICTURE_TOKENS)
+        max_pictures = min(MAX_PICTURES, fit.free_tokens // budget.PICTURE_TOKENS)
         reasons = (
             (not fit.takes_pictures, NOT_ACCEPTED),
             (bool(turn.detectors.context), NOT_JUDGED),

@@ -42,7 +42,7 @@ from gateway.ports.answering import Generator, Guardrails, Pictures, Prompt, Ret
 
 
 @dataclass(frozen=True, slots=True)
-class Prepared:
+class PreparedTurn:
     """A turn that the gateway may send to a model: checked, redacted, fitted into the window, with its passages.
 
     Attributes:
@@ -53,7 +53,7 @@ class Prepared:
         left_out: The number of messages that do not fit the context window.
         notes: Notes for diagnosis.
         pictures: Pictures of pages, sent with the passages.
-        judged: The turn after the checks, before cuts. None means the same as `turn`.
+        checked_turn: The turn after the checks, before cuts. None means the same as `turn`.
     """
 
     turn: Turn
@@ -63,7 +63,7 @@ class Prepared:
     left_out: int = 0
     notes: tuple[Note, ...] = ()
     pictures: tuple[Picture, ...] = ()
-    judged: Turn | None = None
+    checked_turn: Turn | None = None
 
     @property
     def passages(self) -> tuple[Passage, ...]:
@@ -188,7 +188,7 @@ class Pipeline:
                 )
         return await self._kinds.admit(turn, deadline)
 
-    async def _prepare(self, turn: Turn, timeline: Timeline, deadline: Deadline, *, searches: bool) -> Prepared:
+    async def _prepare(self, turn: Turn, timeline: Timeline, deadline: Deadline, *, searches: bool) -> PreparedTurn:
         """Run the steps before the model: check, search and select.
 
         Args:
@@ -198,7 +198,7 @@ class Pipeline:
             searches: Whether the model itself searches. Then this function does not search.
         """
         if turn.original.passthrough:
-            return Prepared(turn)
+            return PreparedTurn(turn)
         if searches:
             with timeline.step("find index"):
                 await self._retriever.require(turn.principal, turn.retrieval.indexes, deadline)
@@ -217,10 +217,10 @@ class Pipeline:
         before = found.passages if found else ()
         passages, found_in_context = await self._checks.check_context(checked, before, timeline, deadline)
         fit = await self._fit(checked, found and replace(found, passages=passages), timeline, deadline)
-        pictures, no_pictures = await self._pictures.load(checked, fit, timeline, deadline)
-        return Prepared(
+        pictures, pictures_note = await self._pictures.load(checked, fit, timeline, deadline)
+        return PreparedTurn(
             turn=fit.turn,
-            judged=checked,
+            checked_turn=checked,
             pictures=pictures,
             selection=fit.selection,
             detections=found_in_input + found_in_context,
@@ -232,7 +232,7 @@ class Pipeline:
                 query=query.note,
                 found=found and replace(found, passages=passages),
                 left_out=fit.left_out,
-                pictures=no_pictures,
+                pictures=pictures_note,
             ),
         )
 
@@ -265,7 +265,7 @@ class Pipeline:
         events: list[Event] = [Context("", (), (), timeline.steps), *found]
         if turn.detection.blocked_is_empty:
             # The generator counts the question's tokens. No model receives the question.
-            counted = await self._generation.count(_composed(Prepared(turn)), [], deadline)
+            counted = await self._generation.count(_composed(PreparedTurn(turn)), [], deadline)
             return [*events, counted or Usage(0, 0), Done(timeline.steps)]
         if not turn.answers_blocked:
             raise blocked
@@ -273,18 +273,18 @@ class Pipeline:
         return [*events, *answer, Done(timeline.steps)]
 
 
-def _prompt(prepared: Prepared) -> Prompt:
+def _prompt(prepared: PreparedTurn) -> Prompt:
     """Return the request to the model."""
     turn = prepared.turn
     if prepared.passes_through:
         return Prompt(turn.principal, turn.model, passthrough_json=turn.original.json)
     # If detectors judge the answer, the model server may send it in one piece, in its format with all members.
-    judged = bool(turn.detectors.output)
-    in_one_piece = turn.original.in_one_piece and judged
-    return replace(_composed(prepared), in_one_piece=in_one_piece, unary=turn.unary and not judged)
+    has_detectors = bool(turn.detectors.output)
+    in_one_piece = turn.original.in_one_piece and has_detectors
+    return replace(_composed(prepared), in_one_piece=in_one_piece, unary=turn.unary and not has_detectors)
 
 
-def _composed(prepared: Prepared) -> Prompt:
+def _composed(prepared: PreparedTurn) -> Prompt:
     turn, passages = prepared.turn, prepared.passages
     messages = prompts.compose(turn, passages, prepared.pictures)
     return Prompt(
@@ -298,7 +298,9 @@ def _composed(prepared: Prepared) -> Prompt:
     )
 
 
-def _context(prepared: Prepared, prompt: Prompt, timeline: Timeline, known: tuple[DetectorInfo, ...]) -> Context:
+def _context(
+    prepared: PreparedTurn, prompt: Prompt, timeline: Timeline, known: tuple[DetectorInfo, ...]
+) -> Context:
     return Context(
         prepared.query,
         prepared.passages,
@@ -308,5 +310,5 @@ def _context(prepared: Prepared, prompt: Prompt, timeline: Timeline, known: tupl
         prepared.notes,
         prepared.pictures,
         known,
-        prepared.judged or prepared.turn,
+        prepared.checked_turn or prepared.turn,
     )

@@ -119,7 +119,7 @@ def _with_pictures(question: Message, pictures: Sequence[Picture]) -> Message:
     return replace(question, text="", content_json=msgspec.json.encode(parts))
 
 
-def for_a_query(turn: Turn) -> tuple[Message, ...]:
+def query_messages(turn: Turn) -> tuple[Message, ...]:
     """Return the messages that ask a model for the search query of a turn.
 
     These are one system message and one user message, because not all models accept other roles and orders.
@@ -143,15 +143,15 @@ def _system(turn: Turn) -> str:
     return _instructions(turn, ANSWER_FROM_SOURCES)
 
 
-def _instructions(turn: Turn, usual: str) -> str:
+def _instructions(turn: Turn, default: str) -> str:
     """Return the first message, with the instructions for the turn's options.
 
     Args:
         turn: The turn.
-        usual: The default instructions.
+        default: The instructions without a system prompt of the request.
     """
     options = turn.prompting
-    lines = [usual if options.system_prompt is None else options.system_prompt]
+    lines = [default if options.system_prompt is None else options.system_prompt]
     if options.language:
         lines.append(IN_LANGUAGE.format(options.language))
     if options.follow_ups:

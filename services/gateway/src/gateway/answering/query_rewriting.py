@@ -86,7 +86,7 @@ class QueryRewriting:
         )
         if known.only_quotes:
             return Query(turn.query, ONLY_QUOTES)
-        text = _cleaned(await self._generated(turn, timeline, deadline))
+        text = _as_query(await self._generated(turn, timeline, deadline))
         if not text:
             return Query(turn.query, UNUSABLE)
         if not await self._checks.clears_query(turn, text, timeline, deadline):
@@ -103,7 +103,7 @@ class QueryRewriting:
             turn.principal,
             turn.model,
             turn.query,
-            prompts.for_a_query(turn),
+            prompts.query_messages(turn),
             parameters_json=_parameters(turn),
             unary=True,
         )
@@ -134,7 +134,7 @@ def _parameters(turn: Turn) -> bytes:
     return msgspec.json.encode({"reasoning_effort": effort, "max_completion_tokens": REASONING_MODEL_TOKENS})
 
 
-def _cleaned(raw_text: str) -> str:
+def _as_query(raw_text: str) -> str:
     """Return a model's text as a search query, or an empty text if it is too long.
 
     The query is on one line, without the model's reasoning and without enclosing quotation marks.

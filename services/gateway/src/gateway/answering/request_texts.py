@@ -220,11 +220,11 @@ def _without(text: str, gaps: Gaps) -> str:
 def _with_members(turn: Turn, place: int | None, members: dict[str, Any]) -> Turn:
     if place is None:
         parameters = _read(turn.parameters_json)
-        kept = {name: value for name, value in parameters.items() if name in _SETTINGS}
-        return replace(turn, parameters_json=_encode(kept | members))
+        unchanged = {name: value for name, value in parameters.items() if name in _SETTINGS}
+        return replace(turn, parameters_json=_encode(unchanged | members))
     extra, _ = _extra_and_gaps(turn, place)
-    kept = {name: value for name, value in _read(extra).items() if name in _IDS}
-    extra = _encode(kept | members)
+    unchanged = {name: value for name, value in _read(extra).items() if name in _IDS}
+    extra = _encode(unchanged | members)
     if place == len(turn.history):
         return replace(turn, original=replace(turn.original, question_extra_json=extra))
     return _with_message(turn, place, replace(turn.history[place], extra_json=extra))

@@ -49,11 +49,11 @@ class Timeline:
     @contextlib.contextmanager
     def step(self, name: str) -> Iterator[None]:
         """Time the block, even if it fails. In the trace, calls to services are children of the step."""
-        with self.streamed(name) as span, as_current_span(span):
+        with self.streamed_step(name) as span, as_current_span(span):
             yield
 
     @contextlib.contextmanager
-    def streamed(self, name: str) -> Iterator[trace.Span]:
+    def streamed_step(self, name: str) -> Iterator[trace.Span]:
         """Time a step that yields events, even if it fails. Yield its span without making it the current span.
 
         An async generator runs in the context of the task that requests its next event. A current span would
@@ -68,12 +68,12 @@ class Timeline:
             yield span
         finally:
             seconds = time.perf_counter() - begin
-            self._note(name, begin, seconds)
+            self._record(name, begin, seconds)
             span.end(start + int(seconds * _NANOSECONDS))
 
     def add(self, name: str, seconds: float) -> None:
         """Add a step that the caller timed and that ends now. The durations of repeated steps are added up."""
-        self._note(name, time.perf_counter() - seconds, seconds)
+        self._record(name, time.perf_counter() - seconds, seconds)
         if trace.get_current_span().is_recording():
             end = time.time_ns()
             _tracer.start_span(name, start_time=end - int(seconds * _NANOSECONDS)).end(end)
@@ -89,7 +89,7 @@ class Timeline:
         for inner_name, milliseconds in steps:
             inner[inner_name] = inner.get(inner_name, 0.0) + milliseconds
 
-    def _note(self, name: str, begin: float, seconds: float) -> None:
+    def _record(self, name: str, begin: float, seconds: float) -> None:
         self._starts.setdefault(name, begin - self._begin)
         self._seconds[name] = self._seconds.get(name, 0.0) + seconds
 
@@ -105,7 +105,9 @@ class Timeline:
                 name,
                 round(seconds * 1000, 3),
                 self._usage.get(name),
-                tuple(Step(inner, round(spent, 3)) for inner, spent in self._inner.get(name, {}).items()),
+                tuple(
+                    Step(inner, round(milliseconds, 3)) for inner, milliseconds in self._inner.get(name, {}).items()
+                ),
                 round(self._starts[name] * 1000, 3),
             )
             for name, seconds in self._seconds.items()

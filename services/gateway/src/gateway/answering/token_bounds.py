@@ -11,13 +11,13 @@ TEMPLATE_TOKENS = 512
 """The maximum number of tokens that a chat template adds to a conversation, for example a date or instructions."""
 
 
-def most_tokens(text: str) -> int:
+def max_tokens(text: str) -> int:
     """Return an upper bound of a text's tokens.
 
     A token has at least one byte, and a tokenizer may apply any Unicode normal form. For a text that is not ASCII,
     the bound is the sum of the bytes of the text and of its decomposed form (NFKD).
 
-    >>> most_tokens("Ferry"), most_tokens("Fähre")
+    >>> max_tokens("Ferry"), max_tokens("Fähre")
     (5, 13)
     """
     if text.isascii():
@@ -26,7 +26,7 @@ def most_tokens(text: str) -> int:
     return sum(len(form.encode("utf-8", "replace")) for form in (text, unicodedata.normalize("NFKD", text)))
 
 
-def bound(known: TokenCounts, texts: Sequence[str], prompt: Sequence[Message]) -> TokenCounts | None:
+def upper_bounds(known: TokenCounts, texts: Sequence[str], prompt: Sequence[Message]) -> TokenCounts | None:
     """Return upper bounds in place of counts, or None if a message contains more than text.
 
     Args:
@@ -36,5 +36,5 @@ def bound(known: TokenCounts, texts: Sequence[str], prompt: Sequence[Message]) -
     """
     if any(message.content_json or message.extra_json for message in prompt):
         return None
-    messages = sum(most_tokens(message.text) + budget.MESSAGE_TOKENS for message in prompt)
-    return replace(known, texts=tuple(map(most_tokens, texts)), messages=messages + TEMPLATE_TOKENS)
+    messages = sum(max_tokens(message.text) + budget.MESSAGE_TOKENS for message in prompt)
+    return replace(known, texts=tuple(map(max_tokens, texts)), messages=messages + TEMPLATE_TOKENS)

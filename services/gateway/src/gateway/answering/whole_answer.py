@@ -43,8 +43,8 @@ class _Choice:
                 members["content"] = [_without_text(part) for part in self.content]
             if members:
                 self.documents.append((self.message, Document(members, f"{path}message.")))
-            judged = ("index", "finish_reason", "text" if self.plain else "message")
-            others = {name: value for name, value in choice.items() if name not in judged}
+            judged_elsewhere = ("index", "finish_reason", "text" if self.plain else "message")
+            others = {name: value for name, value in choice.items() if name not in judged_elsewhere}
             if others:
                 self.documents.append((choice, Document(others, path)))
 
@@ -82,23 +82,23 @@ class _Choice:
             if finding.action is Action.REDACT and finding.start is not None and finding.end is not None
         ]
         at = 0
-        for part, own in zip([part["text"] for part in self.parts] or [self.text], self.spans, strict=True):
+        for part, part_spans in zip([part["text"] for part in self.parts] or [self.text], self.spans, strict=True):
             end = at + len(part)
-            own += [
-                (max(begin, at) - at, min(stop, end) - at, instead if begin >= at else "")
-                for begin, stop, instead in spans
+            part_spans += [
+                (max(begin, at) - at, min(stop, end) - at, replacement if begin >= at else "")
+                for begin, stop, replacement in spans
                 if begin < end and stop > at
             ]
             at = end + gap
 
-    def finish(self) -> bool:
+    def redact(self) -> bool:
         """Replace the spans and return whether the choice has changed."""
         changed = False
         texts = [part["text"] for part in self.parts]
         for members, document in self.documents:
             if document.changed:
                 changed = True
-                _put(members, document)
+                _replace_members(members, document)
         if any(self.spans) and isinstance(self.content, str):
             holder, name = (self.choice, "text") if self.plain else (self.message, "content")
             holder[name] = replaced(self.content, self.spans[0])
@@ -161,8 +161,8 @@ class WholeAnswer:
                 self._others = Document(others, "")
                 other_texts.judge(None, self._others)
         several = [choice for choice in self.choices.values() if len(choice.parts) > 1] if protected else []
-        self._parts = {other_texts.number(): choice for choice in several}
-        self._open = set(self._parts)
+        self._parts = {other_texts.new_number(): choice for choice in several}
+        self._remaining = set(self._parts)
 
     def pieces(self) -> Iterator[Piece]:
         """Yield the contents for the detectors."""
@@ -184,7 +184,7 @@ class WholeAnswer:
             joined = _GAP.join(part["text"] for part in parts.parts)
             parts.take(exempt_marks(clearance.findings, spans_of(joined, self._names)), gap=len(_GAP))
             if clearance.judged:
-                self._open.discard(clearance.choice)
+                self._remaining.discard(clearance.choice)
             return client_events(parts.index, clearance.findings if clearance.blocked else (), clearance.failures)
         choice = self.choices[clearance.choice]
         choice.judged = choice.judged or clearance.judged
@@ -205,7 +205,7 @@ class WholeAnswer:
     @property
     def judged(self) -> bool:
         """Return whether the detectors have judged all contents."""
-        return not self._open and all(choice.judged for choice in self.choices.values())
+        return not self._remaining and all(choice.judged for choice in self.choices.values())
 
     @property
     def usage(self) -> Usage | None:
@@ -219,16 +219,16 @@ class WholeAnswer:
 
     def json(self) -> bytes:
         """Return the answer after redaction."""
-        changed = [choice.finish() for choice in self.choices.values()]
+        changed = [choice.redact() for choice in self.choices.values()]
         if self._others is not None and self._others.changed:
-            _put(self._body, self._others)
+            _replace_members(self._body, self._others)
             changed.append(True)
         # The detectors judged only one value of each duplicate name. Encoding removes the other values.
         reencode = any(changed) or (self._protected and repeats_names(self._raw_json))
         return _encode(self._body) if reencode else self._raw_json
 
 
-def _put(members: dict[str, Any], document: Document) -> None:
+def _replace_members(members: dict[str, Any], document: Document) -> None:
     """Replace the members that a document judged by the redacted members."""
     for name in document.names:
         members.pop(name, None)
