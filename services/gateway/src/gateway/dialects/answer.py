@@ -1,4 +1,4 @@
-"""An answer collected from its events, and the members that answers of several dialects have.
+"""Collects an answer from its events, and renders the members that answers of several dialects have.
 
 These members are the token counts, the findings of detectors and the warnings.
 """
@@ -69,7 +69,18 @@ class Choice:
 
 @dataclass(slots=True)
 class Answer:
-    """A complete answer."""
+    """An answer that is collected from its events.
+
+    Attributes:
+        context: The result of the retrieval, or None before its event.
+        start: The members of the model server's answer other than the choices, for example ``id`` and ``model``.
+        choices: The choices by index.
+        detections: The findings of the detectors.
+        follow_ups: The follow-up questions.
+        usage: The token counts, or None if they are not known.
+        completion: The answer as the model server sent it in one piece, or empty if it came as events.
+        steps: The steps with their durations, after the last event.
+    """
 
     context: Context | None = None
     start: dict[str, Any] = field(default_factory=dict)
@@ -84,7 +95,8 @@ class Answer:
         """Add a batch of events.
 
         Raises:
-            Unavailable: The model server sent pieces that cannot be merged.
+            Unavailable: The model server sent pieces that cannot be read or merged, or streamed an answer that was
+                requested in one piece.
         """
         for event in batch:
             match event:
@@ -126,7 +138,10 @@ class Answer:
 
 
 def usage_object(usage: Usage | None) -> Any:
-    """Return the token counts in OpenAI's format, unchanged if the model server sent them."""
+    """Return the token counts in OpenAI's format, or None if they are not known.
+
+    The counts remain unchanged if the model server sent them.
+    """
     if usage is None:
         return None
     if usage.raw_json:
@@ -150,7 +165,8 @@ def detection_results(event: Detections) -> list[dict[str, Any]]:
 
 def _result(finding: Finding, direction: Direction) -> dict[str, Any]:
     result: dict[str, Any] = {}
-    # The client may see its own text in a finding, but not the text that a detector removed from an answer.
+    # The client may see its own text in a finding, but not the text that a detector removed from a passage or from
+    # an answer.
     shown = finding.action is Action.REPORT or direction is Direction.INPUT
     if finding.start is not None:
         text = finding.text if shown else finding.replacement
@@ -191,7 +207,7 @@ def _position(result: dict[str, Any]) -> tuple[bool, int]:
 
 
 def warnings_of(detections: Sequence[Detections]) -> list[dict[str, str]]:
-    """Return the warnings for the client."""
+    """Return the warnings of an answer: findings in the output, failed detectors, and omitted members."""
     warnings = []
     if any(event.direction is Direction.OUTPUT and event.findings for event in detections):
         warnings.append({"type": "UNSUITABLE_OUTPUT", "message": "Unsuitable output detected."})

@@ -61,7 +61,7 @@ class ChatRequest:
         content_type: The value of the header, with its parameters.
         single_turn: Whether only the last message of the user counts.
         headers: The headers that detectors may receive, with names in lower case.
-        before: The stored response that the request continues.
+        before: The stored data that the request continues.
         model: The model in the path, which has priority over the model in the body; may be empty.
     """
 
@@ -116,6 +116,7 @@ class Dialect(Protocol):
 
         Raises:
             InvalidRequest: The request is invalid; the error names the field.
+            PermissionDenied: The profile does not allow an option of the request; the error names the field.
         """
         ...
 

@@ -33,7 +33,7 @@ def members(body: bytes) -> dict[str, msgspec.Raw]:
 
 
 def value(raw: msgspec.Raw | None, path: str) -> Any:
-    """Return the parsed value of a member; None if the member is absent.
+    """Return the parsed value of a member; None if the member is absent or null.
 
     Args:
         raw: The unparsed value.
@@ -51,7 +51,7 @@ def value(raw: msgspec.Raw | None, path: str) -> Any:
 
 
 def pick(raw: dict[str, msgspec.Raw], names: Iterable[str]) -> "Fields":
-    """Parse the members with these names.
+    """Parse the members with these names, if the object has them.
 
     Raises:
         InvalidRequest: See `value`.
@@ -60,7 +60,7 @@ def pick(raw: dict[str, msgspec.Raw], names: Iterable[str]) -> "Fields":
 
 
 def without(raw: dict[str, msgspec.Raw], names: Collection[str]) -> bytes:
-    """Return the object as JSON without these members. The other values stay unchanged, byte for byte."""
+    """Return the object as JSON without these members. The other values remain unchanged, byte for byte."""
     return msgspec.json.encode({name: value for name, value in raw.items() if name not in names})
 
 
@@ -72,9 +72,12 @@ def _reason(error: Exception) -> str:
 class Fields:
     """The members of an object. A member that is null counts as absent.
 
+    The methods that return a typed value raise `InvalidRequest` if the value has another type or is not allowed.
+    The error names the path of the member.
+
     Args:
         members: The object.
-        path: The path of the object in the request, for messages; empty for the body.
+        path: The path of the object in the request, for error messages; empty for the body.
     """
 
     def __init__(self, members: dict[str, Any], path: str = "") -> None:
@@ -127,7 +130,7 @@ class Fields:
         return value
 
     def one_of(self, name: str, allowed: tuple[str, ...]) -> str:
-        """Return a string, which must be one of the allowed values; the empty string if absent."""
+        """Return a string, which must be one of the allowed values; the empty string if absent or empty."""
         value = self.text(name)
         if value and value not in allowed:
             raise self.wrong(name, f"must be one of {', '.join(allowed)}")
@@ -143,7 +146,7 @@ class Fields:
         return value
 
     def texts(self, name: str) -> tuple[str, ...]:
-        """Return the strings of a list, or a single string as a tuple of one; an empty tuple if absent."""
+        """Return the strings of a list, or a single string as a tuple of one; an empty tuple if absent or empty."""
         value = self._members.get(name)
         if value is None or value == "":
             return ()

@@ -5,6 +5,7 @@ from typing import Any
 from gateway.dialects import turn_settings
 
 Schema = dict[str, Any]
+"""A JSON Schema, or another object of an OpenAPI document."""
 
 RETRIEVAL_MODE = {"type": "string", "enum": ["hybrid", "vectors", "text"], "default": "hybrid"}
 

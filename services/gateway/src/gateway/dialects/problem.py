@@ -26,7 +26,7 @@ def problem(error: CausewayError, names: Mapping[str, str] | None = None) -> byt
 
     Args:
         error: The error.
-        names: The names in the request for fields that have another name in the services.
+        names: The names in the request by the names in the services, for fields whose names differ.
     """
     if isinstance(error, UpstreamRejected) and (upstream := _object_of(error.body.encode())):
         return upstream
@@ -47,6 +47,7 @@ def problem(error: CausewayError, names: Mapping[str, str] | None = None) -> byt
 
 
 def _object_of(body: bytes) -> bytes:
+    """Return a JSON object on one line, or empty bytes if the body is not a JSON object."""
     try:
         _object.decode(body)
     except (ValueError, RecursionError):

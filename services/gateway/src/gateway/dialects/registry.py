@@ -21,7 +21,8 @@ def registrations(
     """Return the registrations of the dialects, in the order of the OpenAPI document.
 
     Args:
-        similarity_threshold: The minimum cosine similarity of a passage if an OpenAI-like request names an index.
+        similarity_threshold: The minimum cosine similarity of a passage to the question, for requests in OpenAI's
+            formats.
         responses_dialect: The dialect of the Responses API. None creates one without keys for encrypted contents.
     """
     chat = OpenAiChat(similarity_threshold)

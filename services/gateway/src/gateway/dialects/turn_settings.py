@@ -1,4 +1,4 @@
-"""Reads the settings of a turn, with the names of ``context.overrides``, from requests and profiles."""
+"""Reads the settings of a turn from requests and profiles. Their names are those of ``context.overrides``."""
 
 import re
 from typing import Any
@@ -46,16 +46,23 @@ def retrieval(settings: Fields, frontend: Frontend, indexes: tuple[str, ...], ma
 
 
 def requests_access_filter(settings: Fields) -> bool:
-    """Return whether access lists must apply to administrators, too."""
+    """Return whether the settings request an access filter. Access lists then apply to administrators, too.
+
+    Raises:
+        InvalidRequest: A flag is not a boolean.
+    """
     flags = [settings.flag(name) for name in _FILTERS]  # validates every flag
     return any(flags)
 
 
 def language(settings: Fields) -> str:
-    """Return the answer's language: a tag like ``pt-BR``, or a name.
+    """Return the answer's language: a tag like ``pt-BR``, or a name. Return an empty string if it is absent.
 
-    The language becomes part of the prompt. Its format is limited, because not every profile lets requests change
-    the prompt.
+    The language becomes part of the prompt. Its format is limited, because not every profile allows requests to
+    change the prompt.
+
+    Raises:
+        InvalidRequest: The language has another format.
     """
     text = settings.text("language")
     if text and not _LANGUAGE.fullmatch(text):
@@ -64,7 +71,11 @@ def language(settings: Fields) -> str:
 
 
 def parameters(settings: Fields) -> dict[str, Any]:
-    """Return the parameters for the model, under the names of OpenAI's API."""
+    """Return the parameters for the model, under the names of OpenAI's API.
+
+    Raises:
+        InvalidRequest: A parameter is invalid; the error names it.
+    """
     values: dict[str, Any] = {
         "temperature": settings.number("temperature", 0, 2),
         "seed": settings.integer("seed", -(2**63), 2**63 - 1),

@@ -19,7 +19,9 @@ from gateway.frontends.profiles import Frontend
 SCOPE_KEY = "causeway.mcp"
 """The member of a request's ASGI scope that holds its `AgentRequest`."""
 MAX_PASSAGES = 50
+"""The maximum number of passages of one call."""
 DEFAULT_PASSAGES = 10
+"""The number of passages if neither the call nor the profile sets it."""
 
 
 @dataclass(slots=True)

@@ -198,6 +198,11 @@ def client_message(error: Exception, agent: AgentRequest) -> str:
 
 
 def _fields(name: str, arguments: Mapping[str, Any]) -> Fields:
+    """Return the arguments of a tool. Their types are not checked yet.
+
+    Raises:
+        InvalidRequest: The tool has no such argument, or a value cannot be encoded as JSON.
+    """
     schema = tools.input_schema(name) or {}
     for argument in arguments:
         if argument not in schema["properties"]:
@@ -215,6 +220,11 @@ def _fields(name: str, arguments: Mapping[str, Any]) -> Fields:
 
 
 def _query_text(fields: Fields, name: str) -> str:
+    """Return a query or a question.
+
+    Raises:
+        InvalidRequest: The text is blank or too long.
+    """
     text = fields.text(name)
     if not text.strip():
         raise fields.wrong(name, "must be text that is not blank")

@@ -56,6 +56,14 @@ def mcp_server(calls: Calls, resources: Resources, agent_request_of: AgentReques
 
 
 class _Handlers:
+    """Handles the requests of agents.
+
+    Args:
+        calls: Runs the tools.
+        resources: Lists and reads documents.
+        agent_request_of: Returns the `AgentRequest` of an HTTP request.
+    """
+
     def __init__(self, calls: Calls, resources: Resources, agent_request_of: AgentRequestOf) -> None:
         self._calls = calls
         self._resources = resources

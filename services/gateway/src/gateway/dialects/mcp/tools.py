@@ -10,6 +10,7 @@ from gateway.frontends.mcp_block import TOOLS
 MAX_QUERY_LENGTH = 10_000
 """The maximum number of characters of a query or a question."""
 DEFAULT_LENGTH = 20_000
+"""The number of characters of a document's text in one result if the call does not set it."""
 MAX_TEXT_LENGTH = 100_000
 """The maximum number of characters of a document's text in one result."""
 MAX_OFFSET = 2**31 - 1

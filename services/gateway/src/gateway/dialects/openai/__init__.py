@@ -1,4 +1,4 @@
-"""OpenAI's chat completions and embeddings, with retrieval if a request names an index.
+"""OpenAI's completions and embeddings. A completion has retrieval if the request names an index, as in RAGEngine.
 
-The extensions of other products to this format are in the packages of those products.
+The packages `orchestrator` and `responses` extend the chat completions.
 """

@@ -1,8 +1,8 @@
 """OpenAI's chat completions, with retrieval if the request names an index.
 
-Sources: the OpenAI API reference for chat completions. RAGEngine's chat completion algorithm defines
-``index_name``, ``context_token_ratio``, the splitting of messages, and which requests pass through to the model
-unchanged.
+Sources: the OpenAI API reference for chat completions, and RAGEngine's chat completion algorithm. The algorithm
+defines ``index_name``, ``context_token_ratio``, how messages are split into question and history, and which
+requests pass through to the model unchanged.
 """
 
 import contextlib
@@ -39,6 +39,7 @@ _MAX_QUOTED = 100
 # The gateway reads these members of every request. If a request passes through, the model server validates the
 # other members.
 _FIRST_FIELDS = ("index_name", "model", "stream")
+# The gateway also reads these members if it searches or reads the messages.
 _CONVERSATION_FIELDS = ("index_name", "retrieval", "stream_options", *frontend_turn.TOKEN_LIMITS)
 
 _MIN_MESSAGE_LENGTH = len(b"{},")
@@ -47,6 +48,7 @@ _listed = msgspec.json.Decoder(list[msgspec.Raw])
 Raw = dict[str, msgspec.Raw]
 
 _FIELD_NAMES = {"index": "index_name"}
+"""The names of members by the services' names of the same fields, for the errors of services."""
 
 
 class OpenAiChat:
@@ -76,14 +78,18 @@ class OpenAiChat:
     def parse(self, request: ChatRequest, searched: tuple[str, ...] = (), *, check_limits: bool = True) -> Exchange:
         """See `Dialect`.
 
-        An invalid request that names an index causes no error here. The turn contains the error, and the pipeline
-        raises it after it has checked that the index exists.
+        If a request names an index and its messages or options are invalid, the turn contains the error. The
+        pipeline raises it after it has checked that the index exists.
 
         Args:
             request: The request.
             searched: The indexes to search, even if the chat has tools. The caller has checked that the profile
                 allows them.
             check_limits: Whether to check the profile's limits; false if another dialect has checked them.
+
+        Raises:
+            InvalidRequest: The request is invalid; the error names the field.
+            PermissionDenied: The profile does not allow an option of the request; the error names the field.
         """
         raw = json_fields.members(request.body)
         known = json_fields.pick(raw, _FIRST_FIELDS)
@@ -201,7 +207,11 @@ class OpenAiChat:
 def _indexes(known: Fields, frontend: Frontend) -> tuple[str, ...]:
     """Return the index that the request names, or else the indexes of a profile that searches for every chat.
 
-    A request with an empty name gets no search.
+    A request with an empty name has no search.
+
+    Raises:
+        InvalidRequest: The name is not a valid name of an index.
+        PermissionDenied: The profile does not allow the index.
     """
     requested = known.text("index_name")
     if requested:
@@ -228,10 +238,16 @@ def _check_limits(raw: Raw, frontend: Frontend) -> None:
 
 
 def _has_items(raw: Raw, name: str) -> bool:
+    """Return whether a member is present and is neither null nor an empty list or object."""
     return b"".join(bytes(raw.get(name, b"null")).split()) not in (b"null", b"[]", b"{}")
 
 
 def _ratio(raw: Raw) -> float | None:
+    """Return ``context_token_ratio``, or None if it is absent.
+
+    Raises:
+        InvalidRequest: The value is not a number, or is out of bounds.
+    """
     value = json_fields.value(raw.get("context_token_ratio"), "context_token_ratio")
     if value is None:
         return None

@@ -19,7 +19,7 @@ from gateway.domain import Batch, Completion, Delta, Finish
 from gateway.domain.deltas import choices_of, members_of
 
 _FIELD_NAMES = {"index": "index_name", "messages": "prompt"}
-# Features that a chat request does not have. Only the values that disable a feature are allowed.
+# Members that this dialect does not support, with the only values that are allowed. They have no effect.
 _DEFAULTS: Mapping[str, tuple[Any, ...]] = {
     "suffix": (None, ""),
     "echo": (None, False),
@@ -125,6 +125,7 @@ class TextExchange(OpenAiExchange):
 
 
 def _as_text(completion: Completion) -> Completion:
+    """Convert a model server's chat completion to a text completion."""
     body = members_of(completion.raw_json)
     texts = [
         {
@@ -139,6 +140,7 @@ def _as_text(completion: Completion) -> Completion:
 
 
 def _content(message: dict[str, Any]) -> str:
+    """Return the text of a message. The content may be a text or a list of parts."""
     content = message.get("content")
     parts = content if isinstance(content, list) else ()
     texts = [part.get("text") for part in parts if isinstance(part, dict)]

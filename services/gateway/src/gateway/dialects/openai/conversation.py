@@ -1,4 +1,4 @@
-"""Read and validate the messages of an OpenAI request, and split them into question and history."""
+"""Reads and validates the messages of an OpenAI request, and splits them into question and history."""
 
 import itertools
 from collections.abc import Sequence
@@ -86,7 +86,7 @@ def split(messages: list[Message]) -> tuple[list[int], list[int]]:
     """Return the positions of the question (the user's messages after the last answer) and of the other messages.
 
     Raises:
-        InvalidRequest: No user message follows the last answer.
+        InvalidRequest: No user message with text follows the last answer.
     """
     latest = max((at for at, message in enumerate(messages) if message.role == "assistant"), default=-1)
     questions = [at for at, message in enumerate(messages) if at > latest and message.role == "user"]
@@ -102,7 +102,7 @@ def common_extra(questions: list[Message]) -> bytes:
 
 
 def gaps(question: Sequence[Message]) -> tuple[int, ...]:
-    """Convert the `gaps` of the messages to positions in the question: their texts, joined by `PART_BREAK`."""
+    """Return the `gaps` of the messages as positions in the question, which joins their texts with `PART_BREAK`."""
     positions: list[int] = []
     begin = 0
     for message in question:

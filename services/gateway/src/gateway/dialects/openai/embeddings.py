@@ -13,6 +13,7 @@ from gateway.dialects.openai import token_ids
 from gateway.domain.embeddings import EmbeddingModel, Embeddings
 
 MAX_INPUTS = 2048
+"""The maximum number of texts in one request."""
 _MAX_INPUT_LENGTH = 100_000
 """The maximum length of a text in characters. The retriever has the same limit."""
 
@@ -78,7 +79,11 @@ def _texts(items: Any, fields: Fields) -> tuple[str, ...]:
 
 
 def _decoded(ids: list[Any], fields: Fields, path: str) -> str:
-    """Return the text of a list of token ids."""
+    """Return the text of a list of token ids.
+
+    Raises:
+        InvalidRequest: The list has an invalid id, or too many ids.
+    """
     if not all(map(token_ids.is_id, ids)):
         raise fields.wrong(path, "must be a text, or a list of token ids")
     if len(ids) > _MAX_INPUT_LENGTH:
@@ -87,7 +92,11 @@ def _decoded(ids: list[Any], fields: Fields, path: str) -> str:
 
 
 def check_dimensions(request: EmbeddingRequest, models: tuple[EmbeddingModel, ...]) -> None:
-    """Check that the requested length of the vectors is the model's, which cannot change.
+    """Check that the requested length of the vectors is the model's length, which cannot change.
+
+    Args:
+        request: The request. If its model is not among the models, its length is not checked.
+        models: The models, with the default model first.
 
     Raises:
         InvalidRequest: The request has another length.

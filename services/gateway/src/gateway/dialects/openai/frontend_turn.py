@@ -12,6 +12,7 @@ from gateway.domain import PART_BREAK, Message, PromptOptions, Turn
 from gateway.frontends.profiles import Frontend
 
 TOKEN_LIMITS = ("max_tokens", "max_completion_tokens")
+"""OpenAI's two names for the maximum number of tokens of an answer."""
 _object = msgspec.json.Decoder(dict[str, msgspec.Raw])
 
 
@@ -34,7 +35,7 @@ def prompting(frontend: Frontend, defaults: Fields) -> PromptOptions:
 def with_question(turn: Turn, messages: list[Message], *, requires_question: bool) -> Turn:
     """Return the turn with one question that joins all user messages after the last answer, as RAGEngine does.
 
-    A conversation with tools or pictures keeps its order, so that the model can match tool results to tool calls.
+    A conversation with tools or pictures remains unchanged, so that the model can match tool results to tool calls.
 
     Args:
         turn: The turn with the original messages.
@@ -43,7 +44,7 @@ def with_question(turn: Turn, messages: list[Message], *, requires_question: boo
             without a search.
 
     Raises:
-        InvalidRequest: No user message follows the last answer.
+        InvalidRequest: No user message with text follows the last answer.
     """
     is_plain = all(map(conversation.searchable, messages))
     if not is_plain or not (requires_question or turn.query):

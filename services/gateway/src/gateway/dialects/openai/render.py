@@ -36,6 +36,7 @@ from gateway.domain.deltas import choices_of, drop_indexes, members_of, merge
 _encode = msgspec.json.encode
 _object = msgspec.json.Decoder(dict[str, msgspec.Raw])
 NOT_FINISHED = b"null"
+"""The JSON of ``finish_reason`` before the end of a choice."""
 _DONE = b"data: [DONE]\n\n"
 
 
@@ -49,14 +50,15 @@ class OpenAiExchange:
         turn: The turn.
         streaming: Whether the answer is a stream.
         include_usage: Whether the last chunk of a stream has the token counts.
-        sources: Whether the answer has ``source_nodes``, because the request names an index. Without a search, the
-            value is null.
+        sources: Whether the answer has ``source_nodes``, because the request or the profile names an index. Without
+            a search, the value is null.
 
     Attributes:
         prefix: The prefix of the completion's id.
         whole: The value of ``object`` in an answer in one piece.
         chunk: The value of ``object`` in a chunk.
-        composed: Whether the gateway always composes the answer. Otherwise it may send the model server's bytes.
+        composed: Whether the gateway always composes the request for the model server. Otherwise the model server
+            may receive the client's bytes.
     """
 
     prefix = "chatcmpl-"
@@ -187,7 +189,13 @@ class OpenAiExchange:
         return b"".join((self._head, choices, b"," if extra else b"", _encode(extra)[1:-1], tail))
 
     def _detections(self, *, last: bool = False) -> dict[str, Any]:
-        """Return the pending findings. An answer contains each requested direction at least once."""
+        """Return the members with the pending findings and warnings.
+
+        An answer contains each direction that has detectors at least once.
+
+        Args:
+            last: Whether this is the last call for the answer.
+        """
         pending, self._pending_detections = self._pending_detections, []
         directions = [
             direction for direction in Direction if any(event.direction is direction for event in pending)
@@ -240,14 +248,17 @@ class OpenAiExchange:
         return _encode(body | self._detection_members(answer) | self._extra)
 
     def _detection_members(self, answer: Answer) -> dict[str, Any]:
-        """Return the members with the findings in a complete answer."""
+        """Return the members with the findings and warnings of a complete answer."""
         directions = directions_of(self.turn.detectors)
         if not directions:
             return {}
         return {"detections": detections_block(answer.detections, directions)} | _warning_members(answer.detections)
 
     def _upstream_answer(self, answer: Answer) -> bytes:
-        """Return a model server's answer with the platform's members, which replace members of the same name."""
+        """Return a model server's answer with findings, warnings and ``source_nodes``.
+
+        Findings and warnings replace members of the same name.
+        """
         added = self._detection_members(answer)
         raw_json = answer.completion
         if added and not added.keys().isdisjoint(members := members_of(raw_json)):
@@ -285,11 +296,14 @@ def source_node(passage: Passage) -> dict[str, Any]:
 
 
 def _with_members(raw_json: bytes, members: dict[str, Any]) -> bytes:
-    """Return the object with additional members at its end, except for names that it already has."""
+    """Return the object with additional members at its end, except for names that it already has.
+
+    Bytes that are not a JSON object remain unchanged.
+    """
     try:
         present = _object.decode(raw_json)
     except (ValueError, RecursionError):
-        return raw_json  # not an object
+        return raw_json
     missing = {name: value for name, value in members.items() if name not in present}
     if not missing:
         return raw_json
@@ -307,6 +321,7 @@ def _members_text(raw_json: bytes) -> bytes:
 
 
 def _as_chunk(completion: bytes) -> bytes:
+    """Convert a chat completion of a model server to a chunk."""
     body = members_of(completion)
     for choice in choices_of(body):
         delta = choice["delta"] = choice.pop("message", None) or {}

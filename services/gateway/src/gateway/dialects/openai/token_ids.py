@@ -1,4 +1,4 @@
-"""Decodes token ids, because clients of OpenAI's embeddings API may send tokenized texts."""
+"""Decodes token ids, because clients of OpenAI's embeddings and text completions may send tokenized texts."""
 
 import contextlib
 from collections.abc import Sequence

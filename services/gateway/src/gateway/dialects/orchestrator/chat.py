@@ -21,7 +21,7 @@ from gateway.domain import Chunking, DetectionOptions, DetectorKind, Detectors, 
 from gateway.frontends.profiles import GuardrailsWire
 
 PLATFORM_MEMBERS = ("chunking", "input_scope")
-"""Members of a request for this route. A model server never receives them."""
+"""The members that only requests of the orchestrator's API have. A model server never receives them."""
 
 CHUNKINGS = (Chunking.SENTENCE.value, Chunking.MINIMAL.value)
 SCOPES = tuple(scope.value for scope in InputScope)
@@ -87,6 +87,16 @@ class OrchestratorChat:
         return errors.body(error, self._wire, request_name=self._form.request_name)
 
     def _check_detectors(self, requested: Detectors, all_detectors: Detectors, last: dict[str, Any]) -> None:
+        """Check that the request has detectors, and that its input detectors can judge the last message.
+
+        Args:
+            requested: The detectors of the request.
+            all_detectors: The detectors of the request and of the profile.
+            last: The last message.
+
+        Raises:
+            Unprocessable: The request has no detectors, or its last message has no content that they can judge.
+        """
         if self._wire is GuardrailsWire.ADR:
             fields.required(all_detectors)
         if not requested.input:

@@ -14,7 +14,7 @@ class Form(Protocol):
 
     Attributes:
         prefix: The prefix of the completion's id.
-        whole: The value of ``object`` in an answer in one piece.
+        whole: The value of ``object`` in a completion in one piece.
         chunk: The value of ``object`` in a chunk.
         request_name: The name of the request to a model in error messages.
         joins_finish: Whether the event with the last text of a choice also has the finish reason.

@@ -15,6 +15,7 @@ UNSUITABLE_OUTPUT = {"type": "UNSUITABLE_OUTPUT", "message": "Unsuitable output 
 NO_OUTPUT = {"type": "EMPTY_OUTPUT", "message": "No choice has content, so `detections.output` is empty"}
 
 Results = list[dict[str, Any]]
+"""Findings in the orchestrator's format."""
 
 
 def no_content(choice: int) -> dict[str, str]:
@@ -31,7 +32,7 @@ def ordered(results: Results) -> Results:
 
 
 def by_item(events: Iterable[Detections]) -> dict[int, Results]:
-    """Return the ordered results of each item that has results."""
+    """Return the ordered results of each message, passage or choice that has results, by its position."""
     by_position: dict[int, Results] = {}
     for event in events:
         if results := detection_results(event):
@@ -40,7 +41,7 @@ def by_item(events: Iterable[Detections]) -> dict[int, Results]:
 
 
 def entries(direction: Direction, results: Mapping[int, Results]) -> list[dict[str, Any]]:
-    """Return the entries of a direction, one for each item."""
+    """Return the entries of a direction: for each message, passage or choice, its position and its results."""
     return [{ITEM_NAMES[direction]: item, "results": item_results} for item, item_results in results.items()]
 
 

@@ -69,7 +69,7 @@ def _may_fail(detector: Detector, failure: DetectorFailure) -> bool:
 
 
 def status(error: CausewayError, wire: GuardrailsWire = GuardrailsWire.ADR) -> int:
-    """Return the status of an error on these routes."""
+    """Return the HTTP status of an error on these routes."""
     if type(error) is InvalidRequest:
         return _UNPROCESSABLE
     code = http_status(error)

@@ -1,4 +1,4 @@
-"""Validate the request bodies of the guardrails orchestrator's API.
+"""Validates the request bodies of the guardrails orchestrator's API.
 
 The error messages are those of the reference implementation.
 """
@@ -16,8 +16,7 @@ from gateway.domain import Action, Detector, DetectorKind, Detectors
 Raw = dict[str, msgspec.Raw]
 
 CONTENTS = frozenset((DetectorKind.CONTENTS,))
-"""The kinds of detectors that judge a single text."""
-"""The kinds of the detectors that judge a text alone, without a conversation, a prompt or a document."""
+"""The kind of the detectors that judge a text alone, without a conversation, a prompt or a document."""
 
 # The reference implementation joins at most two names by "or".
 _MAX_OR_NAMES = 2
@@ -54,7 +53,13 @@ def missing(name: str) -> Unprocessable:
 
 
 def unknown(name: str, known: Sequence[str], field: str) -> Unprocessable:
-    """Return the error for an unknown field."""
+    """Return the error for an unknown field.
+
+    Args:
+        name: The name of the field.
+        known: The names of the known fields.
+        field: The path of the field in the request.
+    """
     names = [f"`{known_name}`" for known_name in known]
     listed = " or ".join(names) if len(names) <= _MAX_OR_NAMES else f"one of {', '.join(names)}"
     return invalid(f"unknown field `{name}`, expected {listed}", field)
@@ -121,7 +126,7 @@ def objects(raw: Raw, name: str, *, empty: bool = False) -> list[dict[str, Any]]
 
 
 def choice(raw: Raw, name: str, allowed: Collection[str]) -> str:
-    """Return one of the allowed words, or an empty string if the member is absent.
+    """Return one of the allowed words, or an empty string if the member is absent or null.
 
     Raises:
         Unprocessable: The value is not an allowed word.

@@ -1,4 +1,4 @@
-"""Generates a text and returns the findings of detectors in it.
+"""Text generation with detections: a prompt that the model continues, and the findings in the generated text.
 
 Source: the guardrails orchestrator's API, ``/api/v2/text/generation-detection``. This module renames the
 parameters of the orchestrator's text generation servers to the parameters of an OpenAI server.
@@ -96,7 +96,11 @@ class _Generation:
         raise NotImplementedError
 
     def take(self, batch: Batch) -> None:
-        """See `Exchange`."""
+        """See `Exchange`.
+
+        Raises:
+            DetectorFailed: The answer must not continue without a detector that failed.
+        """
         for event in batch:
             if isinstance(event, Detections):
                 errors.check_failures(event.failures, event.direction, self.turn.detectors)
@@ -146,6 +150,12 @@ def _read(completion: bytes) -> tuple[str, int]:
 
 
 def _parameters(raw: fields.Raw) -> bytes:
+    """Return the parameters for the model server, under OpenAI's names, as JSON.
+
+    Raises:
+        InvalidRequest: ``text_gen_parameters`` is not an object.
+        Unprocessable: A parameter is unknown.
+    """
     options = json_fields.pick(raw, ("text_gen_parameters",)).object("text_gen_parameters")
     parameters: dict[str, Any] = {}
     for name, value in options.members():

@@ -1,4 +1,4 @@
-"""Registers the routes of the guardrails orchestrator that call a model, in the wire format of the profile."""
+"""Registers the guardrails orchestrator's routes that call a model. The profile selects the wire format."""
 
 from collections.abc import Mapping
 

@@ -173,7 +173,7 @@ class OrchestratorStream:
         self._offsets[index] = self._offsets.get(index, 0) + len(event.text)
 
     def _start_choice(self, index: int, out: list[bytes]) -> None:
-        """Send an event with the role of a choice, if the other events have no role."""
+        """Write an event with the role before the first event of a choice, if the other events have no role."""
         if not self._detects_in_chunks and index not in self._started and not self._form.joins_finish:
             self._emit(index, self._form.chunk_choice(None, {}, role=True), None, out)
         self._started.add(index)
@@ -202,7 +202,17 @@ class OrchestratorStream:
         *,
         has_text: bool = False,
     ) -> None:
-        """Build an event of one choice. Delay the event if the finish of the choice can be in the same event."""
+        """Build an event of one choice.
+
+        If an event can also contain the finish reason, the event is delayed until the next event.
+
+        Args:
+            index: The position of the choice.
+            extra: The members of the choice other than its index and its finish reason.
+            reason: The finish reason, or None before the end of the choice.
+            out: Receives the events.
+            has_text: Whether the choice has text.
+        """
         self._flush(out)
         choice = {"index": index} | extra | {"finish_reason": reason or None}
         output: list[dict[str, Any]] | None = None
@@ -227,7 +237,13 @@ class OrchestratorStream:
             out.append(_event(_encode(event)))
 
     def _next_members(self, output: list[dict[str, Any]] | None) -> dict[str, Any]:
-        """Return the members of a chunk other than the choices. The first event has the input findings."""
+        """Return the gateway's members of the next event: findings, warnings and ``source_nodes``.
+
+        The first event has the findings in the input and in the passages.
+
+        Args:
+            output: The findings in the output, or None if the event has no member ``output``.
+        """
         block: dict[str, Any] = {}
         if not self._has_sent_event:
             self._has_sent_event = True
@@ -244,6 +260,7 @@ class OrchestratorStream:
         return members
 
     def _input_block(self) -> dict[str, Any]:
+        """Return the findings in the input and in the passages, by direction."""
         block = {}
         for direction in self._directions:
             if direction is not Direction.OUTPUT:
@@ -265,7 +282,7 @@ class OrchestratorStream:
         out.append(_event(one_line(raw_json)))
 
     def _completion(self, raw_json: bytes, out: list[bytes]) -> None:
-        """Render an answer that the model server sent in one piece, although the gateway requested a stream."""
+        """Write an answer that the model server sent in one piece, although the gateway requested a stream."""
         members = members_of(raw_json)
         members["choices"] = [self._form.to_chunk_choice(choice) for choice in choices_of(members)]
         self._pass_through(_encode(members | {"object": self._form.chunk}), out)

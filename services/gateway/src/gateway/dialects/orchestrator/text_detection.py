@@ -37,7 +37,11 @@ class DetectionRequest:
 
 
 def content(raw: Raw, headers: Mapping[str, str]) -> DetectionRequest:
-    """Parse a request with ``content`` and ``detectors``."""
+    """Parse a request with ``content`` and ``detectors``.
+
+    Raises:
+        Unprocessable: A member is missing, unknown or invalid.
+    """
     fields.only(raw, ("content", "detectors"))
     detectors = fields.detectors(raw)
     text = fields.text(raw, "content")
@@ -47,7 +51,11 @@ def content(raw: Raw, headers: Mapping[str, str]) -> DetectionRequest:
 
 
 def chat(raw: Raw, headers: Mapping[str, str]) -> DetectionRequest:
-    """Parse a request with ``messages``, ``detectors`` and optional ``tools``."""
+    """Parse a request with ``messages``, ``detectors`` and optional ``tools``.
+
+    Raises:
+        Unprocessable: A member is missing, unknown or invalid.
+    """
     fields.only(raw, ("detectors", "messages"), ("tools",))
     detectors = fields.detectors(raw)
     for at, message in enumerate(fields.objects(raw, "messages")):
@@ -61,7 +69,11 @@ def chat(raw: Raw, headers: Mapping[str, str]) -> DetectionRequest:
 
 
 def context(raw: Raw, headers: Mapping[str, str]) -> DetectionRequest:
-    """Parse a request with ``content``, ``context_type``, ``context`` and ``detectors``."""
+    """Parse a request with ``content``, ``context_type``, ``context`` and ``detectors``.
+
+    Raises:
+        Unprocessable: A member is missing, unknown or invalid.
+    """
     fields.only(raw, ("detectors", "content", "context_type", "context"))
     detectors = fields.detectors(raw)
     text = fields.text(raw, "content")
@@ -75,7 +87,11 @@ def context(raw: Raw, headers: Mapping[str, str]) -> DetectionRequest:
 
 
 def generated(raw: Raw, headers: Mapping[str, str]) -> DetectionRequest:
-    """Parse a request with ``prompt``, ``generated_text`` and ``detectors``."""
+    """Parse a request with ``prompt``, ``generated_text`` and ``detectors``.
+
+    Raises:
+        Unprocessable: A member is missing, unknown or invalid.
+    """
     fields.only(raw, ("prompt", "generated_text", "detectors"))
     detectors = fields.detectors(raw)
     prompt = fields.text(raw, "prompt")
@@ -85,7 +101,7 @@ def generated(raw: Raw, headers: Mapping[str, str]) -> DetectionRequest:
 
 
 Parser = Callable[[Raw, Mapping[str, str]], DetectionRequest]
-"""Parses the members of a body. The headers are those that detectors may receive."""
+"""Parses the members of a body; raises `Unprocessable`. The headers are those that detectors may receive."""
 
 
 def _check_message(message: dict[str, Any], field: str) -> None:
@@ -134,8 +150,8 @@ def chunk_line(findings: Sequence[Finding], start: int, end: int, *, relative: b
 
     Args:
         findings: The findings, with positions in the whole content.
-        start: The start of the chunk.
-        end: The end of the chunk.
+        start: The position of the chunk's first code point in the whole content.
+        end: The position after the chunk's last code point.
         relative: Whether the client receives positions in the chunk instead of positions in the content.
     """
     results = _results(findings)

@@ -72,13 +72,23 @@ class Chat20240529(LineDialect):
 
 
 def _json_files(json: bytes) -> tuple[multipart.File, ...]:
-    """Return the files inside the messages."""
+    """Return the files inside the messages.
+
+    Raises:
+        InvalidRequest: A file is invalid, or there are too many; the error names the field.
+    """
     body = json_fields.pick(json_fields.members(json), ("messages", "input"))
     name = "messages" if body.get("messages") is not None else "input"
     return json_files.parse(body.get(name), name)
 
 
 def _message(file: multipart.File) -> Message:
+    """Return the message with the content of a file.
+
+    Raises:
+        InvalidRequest: A text file is not UTF-8.
+        UnsupportedMedia: The file is neither text nor a picture of a supported type.
+    """
     if file.media.startswith("text/") or file.media in _TEXTS:
         try:
             text = file.content.decode("utf-8-sig")
@@ -97,6 +107,11 @@ def _message(file: multipart.File) -> Message:
 
 
 def _check(turn: Turn, files: Sequence[multipart.File]) -> None:
+    """Check that the input detectors can judge all files.
+
+    Raises:
+        UnsupportedMedia: The turn has input detectors, and a file is a picture.
+    """
     for file in files:
         if file.media in _PICTURES and turn.detectors.input:
             raise UnsupportedMedia(

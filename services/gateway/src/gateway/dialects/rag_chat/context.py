@@ -163,7 +163,7 @@ def _step(step: Step) -> dict[str, Any]:
 
 
 def result(passage: Passage) -> dict[str, Any]:
-    """Return a passage in the format of the results."""
+    """Return a passage in the format of the thought "Results"."""
     return {
         "id": passage.id,
         "index": passage.index,

@@ -24,6 +24,7 @@ class File:
         path: The path in the request, which is the name of the part.
         name: The file name, or else the path.
         media: The media type, in lower case, without parameters.
+        content: The bytes.
     """
 
     message: int
@@ -35,7 +36,12 @@ class File:
 
 @dataclass(frozen=True, slots=True)
 class Form:
-    """A chat request as a form. The files are in the order of the form."""
+    """A chat request as a form.
+
+    Attributes:
+        json: The content of the part with the JSON.
+        files: The files, in the order of the form.
+    """
 
     json: bytes
     files: tuple[File, ...]
@@ -74,6 +80,7 @@ class _Part:
     content: bytearray = field(default_factory=bytearray)
 
     def option(self, name: bytes) -> str:
+        """Return a parameter of the header ``Content-Disposition``, or an empty string if it is absent."""
         _, options = parse_options_header(self.headers.get(b"content-disposition", b""))
         return options.get(name, b"").decode("utf-8", "replace")
 
@@ -105,7 +112,12 @@ def _parts(body: bytes, boundary: bytes) -> Iterator[_Part]:
 
 
 class _Reader:
-    """Collects the parser's events."""
+    """Collects the parts of a form from the parser's events.
+
+    Attributes:
+        parts: The parts so far.
+        complete: Whether the parser has reached the end of the form.
+    """
 
     def __init__(self) -> None:
         self.parts: list[_Part] = []

@@ -144,6 +144,7 @@ def check(defaults: Mapping[str, Any]) -> None:
 
 
 def _values(fields: Fields) -> dict[str, Any]:
+    """Return the settings that are neither null nor empty."""
     return {name: value for name, value in fields.members() if value != "" and name != "overrides"}
 
 
@@ -164,6 +165,11 @@ def _own_prompt(settings: Fields) -> str:
 
 
 def _system_prompt(settings: Fields, frontend: Frontend) -> str | None:
+    """Return the system prompt, or None for the default prompt.
+
+    Raises:
+        PermissionDenied: The profile does not allow a ``prompt_template``.
+    """
     template = settings.text("prompt_template")
     if not template:
         return frontend.system_prompt

@@ -1,7 +1,13 @@
 """The routes of the RAG chat protocol, and the choice of the stage that answers a request.
 
-The gateway chooses the stage in this order: the only stage of the path; the stage that the front end's profile
-names, if that stage has the path; the stage whose format the request has; the default stage.
+The gateway chooses the first stage that exists in this order:
+
+1. the only stage of the path,
+2. the stage that the front end's profile names, if the profile has a mount, a host or an origin, and the stage has
+   the path,
+3. the stage whose format the request has,
+4. the stage that a profile without mount, host and origin names, if the stage has the path,
+5. the stage of April 2024.
 """
 
 from collections.abc import Mapping, Sequence
@@ -46,7 +52,7 @@ class Stages:
         return frozenset(dialect.name for dialect in self._by_path["/chat"])
 
     def fixed(self) -> dict[str, Dialect]:
-        """Return the paths with only one stage, by path."""
+        """Return the stage of each path that has only one stage."""
         fixed: dict[str, Dialect] = {
             f"/{stage.name}{path}": stage for path, stages in self._by_path.items() for stage in stages
         }
@@ -54,7 +60,7 @@ class Stages:
         return fixed | {"/api/chat": self.may_2024, "/api/chat/stream": self.may_2024}
 
     def bare(self) -> dict[str, "BarePath"]:
-        """Return the paths without the prefix of a stage."""
+        """Return the paths without the prefix of a stage, each with the object that chooses its stage."""
         return {path: BarePath(path, self) for path in self._by_path}
 
     def at(self, path: str) -> dict[str, Dialect]:

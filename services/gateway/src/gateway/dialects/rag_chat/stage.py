@@ -69,7 +69,7 @@ class LineExchange(ABC):
         """Return the lines of the next piece of text. This is the hot path."""
 
     def before_last(self) -> bytes:
-        """Return further lines after the text. Most stages have none."""
+        """Return additional lines after the text, or empty bytes. Most stages have no such lines."""
         return b""
 
     @abstractmethod
@@ -171,6 +171,10 @@ class LineDialect:
             request: The request.
             json: The JSON of the request.
             attached: Messages to insert before a message, by the message's position.
+
+        Raises:
+            InvalidRequest: The request is invalid; the error names the field.
+            PermissionDenied: The profile does not allow a setting; the error names it.
         """
         raw = json_fields.members(json)
         body = json_fields.pick(raw, conversation.READ)

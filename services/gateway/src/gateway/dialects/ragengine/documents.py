@@ -20,8 +20,11 @@ from gateway.domain.text_documents import Equals, ListedDocument, TextDocument
 MAX_DOCUMENTS = 10_000
 """The maximum number of documents of one request."""
 MAX_NODES = 300
+"""The maximum number of results of one search."""
 DEFAULT_NODES = 5
+"""The number of results if a search does not set it."""
 MAX_ID_LENGTH = 512
+"""The maximum length of a document's id in characters."""
 MAX_METADATA_BYTES = 64 * 1024
 """The maximum length of the metadata's JSON in bytes. The retriever has the same limit."""
 
@@ -93,13 +96,17 @@ def removals(body: bytes) -> list[str]:
 def _documents(
     raw: dict[str, msgspec.Raw], id_of: Callable[[Fields, str], str], positions: list[int] | None = None
 ) -> list[TextDocument]:
-    """Parse documents.
+    """Parse the documents of a request.
 
     Args:
         raw: The members of the body.
         id_of: Returns the id of a document from its fields and the digest of its text.
         positions: The list that receives, for each text, the position of its document. With this list, a document
             may occur several times, and its last metadata apply. With None, each document may occur only once.
+
+    Raises:
+        InvalidRequest: A document is invalid; the error names the field.
+        PayloadTooLarge: The request has too many documents, or a document's metadata are too long.
     """
     try:
         items = _list.decode(raw["documents"]) if "documents" in raw else []
@@ -152,7 +159,10 @@ def _id_or_digest(fields: Fields, digest: str) -> str:
 def _document_id(fields: Fields, _digest: str) -> str:
     document_id = fields.text("doc_id")
     if not document_id.strip() or len(document_id) > MAX_ID_LENGTH or any(map(_breaks_lines, document_id)):
-        raise fields.wrong("doc_id", f"must be an id of 1 to {MAX_ID_LENGTH} characters on one line")
+        raise fields.wrong(
+            "doc_id",
+            f"must be an id of 1 to {MAX_ID_LENGTH} characters, without line breaks or control characters",
+        )
     return document_id
 
 
@@ -161,7 +171,7 @@ def _breaks_lines(character: str) -> bool:
 
 
 def metadata(raw: msgspec.Raw | None, path: str) -> bytes:
-    """Return the JSON of metadata unchanged, if the metadata are valid. Null becomes an empty object.
+    """Check metadata, and return their JSON unchanged. Absent or null metadata become an empty object.
 
     Raises:
         InvalidRequest: The metadata are not an object, or have an invalid number or character.
@@ -179,11 +189,13 @@ def metadata(raw: msgspec.Raw | None, path: str) -> bytes:
         if isinstance(scalar, str) and "\0" in scalar:
             raise InvalidRequest(f"{scalar_path} must not contain NUL characters.", field=path)
         if isinstance(scalar, int) and not _MIN_INTEGER <= scalar <= _MAX_INTEGER:
-            raise InvalidRequest(f"{scalar_path} is a number out of range.", field=path)
+            message = f"{scalar_path} must be a number from {_MIN_INTEGER} to {_MAX_INTEGER}."
+            raise InvalidRequest(message, field=path)
     return json
 
 
 def _scalars(content: Any, path: str) -> Iterator[tuple[str, Any]]:
+    """Yield all keys and scalar values with their paths."""
     # Not recursive, because the decoder accepts a thousand levels of nesting.
     stack = [(path, content)]
     while stack:
@@ -222,7 +234,19 @@ _SEARCH = (
 
 @dataclass(frozen=True, slots=True)
 class Search:
-    """The request of ``POST /retrieve``."""
+    """The request of ``POST /retrieve``.
+
+    Attributes:
+        index: The name of the index.
+        query: The query.
+        top: The maximum number of results.
+        conditions: The conditions on a document's metadata. A document must meet all conditions.
+        mode: How to search.
+        semantic_ranker: Whether a reranker orders the results.
+        fusion: How to combine dense and sparse scores, ``scores`` or ``ranks``, or None for the default.
+        dense_weight: The weight of the dense score in a hybrid search, 0 to 1, or None for the default.
+        expand: Whether to expand the query with terms that the best passages share, or None for the default.
+    """
 
     index: str
     query: str
@@ -275,7 +299,7 @@ def conditions(content: Any, path: str) -> tuple[Equals, ...]:
     """Return the conditions of a filter. All conditions must be true. Null means no conditions.
 
     Raises:
-        InvalidRequest: The value is not an object of keys and scalar values.
+        InvalidRequest: The value is not an object of keys and scalar values, or a key or a number is invalid.
     """
     if content is None:
         return ()
@@ -288,7 +312,7 @@ def conditions_of_text(text: str, path: str) -> tuple[Equals, ...]:
     """Return the conditions of a JSON filter in a query string; see `conditions`. An empty text has no conditions.
 
     Raises:
-        InvalidRequest: The value is not an object of keys and scalar values.
+        InvalidRequest: The text is not a JSON object of keys and scalar values, or a key or a number is invalid.
     """
     if not text.strip():
         return ()
@@ -306,7 +330,8 @@ def _equals(key: str, scalar: Any, path: str) -> Equals:
     if not isinstance(scalar, str | int | float | bool):
         raise InvalidRequest(f"{field} must be a string, a number or a boolean.", field=field)
     if isinstance(scalar, int) and not _MIN_INTEGER <= scalar <= _MAX_INTEGER:
-        raise InvalidRequest(f"{field} is a number out of range.", field=field)
+        message = f"{field} must be a number from {_MIN_INTEGER} to {_MAX_INTEGER}."
+        raise InvalidRequest(message, field=field)
     return Equals(key, _encode(scalar).decode())
 
 

@@ -11,7 +11,7 @@ _MAX_MARK_LENGTH = 400
 
 
 Files = dict[str, dict[str, str]]
-"""The names of the files that each citation mark names, by the ids of the files.
+"""For each citation mark, the files that it names: the names of the files by their ids.
 
 Documents of several indexes may have the same mark.
 """

@@ -38,7 +38,7 @@ class Continuation:
 
 
 def read(body: bytes, policy: ResponsePolicy) -> Continuation:
-    """Return the members of a request that refer to stored data.
+    """Read the members of a request that refer to stored data.
 
     Args:
         body: The body of the request.

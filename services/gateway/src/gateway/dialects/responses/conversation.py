@@ -44,7 +44,7 @@ _summary = msgspec.json.Decoder(Summary)
 
 @dataclass(slots=True)
 class Conversation:
-    """Messages of a chat that were made from items.
+    """The messages of a chat, which are built from items.
 
     Attributes:
         messages: The messages in the format of OpenAI's chat completions.
@@ -82,7 +82,10 @@ class Conversation:
         self._reasoning = f"{self._reasoning}\n{text}" if self._reasoning else text
 
     def compact(self, fields: Fields, path: str) -> None:
-        """Replace the earlier messages with the summary of a compaction item. Instructions remain.
+        """Replace the earlier messages with the summary of a compaction item.
+
+        Instructions remain. The messages of the user also remain, or only the last one if the summary covers them.
+        If `sealed` is None, nothing changes.
 
         Args:
             fields: The compaction item.
@@ -90,6 +93,7 @@ class Conversation:
 
         Raises:
             InvalidRequest: The item cannot be decrypted.
+            Unavailable: The gateway has no keys yet.
         """
         if self.sealed is None:
             return

@@ -24,12 +24,13 @@ from gateway.domain import CompactionOptions, Retrieval, SearchTool, Turn
 from gateway.frontends.response_policy import UnknownTools
 from gateway.ports.sealing import Sealing
 
+# The names in a Responses request by the names in services and chats, for fields whose names differ.
 NAMES = {"index": "index_name", "messages": "input", "max_completion_tokens": "max_output_tokens"}
 _MESSAGE = re.compile(r"messages\[(\d+)\]")
 
 
 class _Composed(OpenAiExchange):
-    """The chat request for the model. This dialect always composes it, and renders the answer itself."""
+    """The `Exchange` of the chat request for the model. Only its turn is used; it does not render the answer."""
 
     composed = True
 
@@ -41,7 +42,7 @@ class Responses:
     """`Dialect` of ``POST /v1/responses``.
 
     Args:
-        similarity_threshold: As in `OpenAiChat`.
+        similarity_threshold: See `OpenAiChat`.
         sealing: Encrypts contents that only the platform can read. With None, the platform encrypts nothing.
     """
 

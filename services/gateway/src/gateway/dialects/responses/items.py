@@ -22,7 +22,7 @@ HOSTED = (
     *("mcp_approval_request", "mcp_approval_response", "mcp_call", "mcp_list_tools", "program", "program_output"),
     *("shell_call", "shell_call_output", "tool_search_call", "tool_search_output", "web_search_call"),
 )
-"""The types of the items that unsupported tools produce."""
+"""The types of the items of OpenAI's built-in tools that the gateway does not support."""
 
 EFFORTS = ("none", "minimal", "low", "medium", "high", "xhigh", "max")
 """The values of ``reasoning.effort``: how much a model may reason."""
@@ -50,15 +50,16 @@ def read(items: Sequence[Any], conversation: Conversation, path: str = "input") 
 
     Args:
         items: The items of the request. Stored items have replaced their references.
-        conversation: The conversation to which the messages are added.
+        conversation: Receives the messages.
         path: The path of the items in the request, or empty if the items are not in the request.
 
     Returns:
-        The items in their stored form, which has the type and only members of the API reference, or None for each
-        omitted item.
+        For each item, its stored form, or None if it is omitted. The stored form has the type, and only members of
+        the API reference.
 
     Raises:
         InvalidRequest: An item is invalid. The error names the item.
+        Unavailable: The gateway has no keys yet to decrypt an item.
     """
     kept: list[Item | None] = []
     for at, item in enumerate(items):
@@ -209,14 +210,14 @@ def _reasoning(members: Fields, conversation: Conversation) -> Item:
 
 
 def _compaction(members: Fields, conversation: Conversation, path: str) -> Item:
-    """Add a summary, which replaces the earlier messages."""
+    """Add a summary, which replaces earlier messages; see `Conversation.compact`."""
     item = {"type": COMPACTION, "encrypted_content": _required(members, "encrypted_content")}
     conversation.compact(members, path)
     return item
 
 
 def _file_search(members: Fields, conversation: Conversation, path: str) -> Item:
-    """Add an earlier search. The model gets the passages of the item."""
+    """Add an earlier search. The model gets the passages of the item, except for a stored item."""
     queries = [query for query in members.items("queries") or () if isinstance(query, str)]
     item: Item = {"type": "file_search_call", "queries": queries, "status": "completed", "results": None}
     results = []

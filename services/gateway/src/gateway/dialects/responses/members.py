@@ -1,4 +1,4 @@
-"""Members of a response: search results, token counts, errors."""
+"""Renders members of a response: search results, token counts, errors."""
 
 from typing import Any
 

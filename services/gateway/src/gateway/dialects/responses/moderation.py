@@ -1,4 +1,4 @@
-"""``moderation`` of a request. It names a detector that judges the input and the output of a response."""
+"""Reads ``moderation`` of a request, which names a detector for input and output, and renders the findings."""
 
 from collections.abc import Mapping, Sequence
 from typing import Any
@@ -34,7 +34,7 @@ def findings(model: str, detectors: Detectors, detections: Sequence[Detections])
     """Return the members of a response that report findings and failures.
 
     Args:
-        model: The name of the detector in ``moderation``; empty: the request has no ``moderation``.
+        model: The name of the detector in ``moderation``, or empty if the request has no ``moderation``.
         detectors: The detectors of the turn.
         detections: The findings of all detectors.
     """

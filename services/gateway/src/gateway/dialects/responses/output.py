@@ -81,7 +81,7 @@ class Output:
         add_files(self._files, passages)
 
     def begin_search(self) -> None:
-        """Write the events of a search that begins. The next call must be `end_search` or `end`."""
+        """Write the item and the events of a search that begins. The next call must be `end_search` or `end`."""
         self._end_thinking("completed")
         self._end_message("completed")
         item_id = self._id("fs")

@@ -84,9 +84,13 @@ class Events:
 
 
 def _padded(head: bytes, length: int) -> bytes:
-    """Return the start of a delta event with random characters.
+    """Return the start of a delta event with random padding.
 
-    The characters and the piece together have a length that is a multiple of 32.
+    The padding and the piece together have a length that is a multiple of 32 characters.
+
+    Args:
+        head: The start of the event.
+        length: The length of the piece in characters.
     """
     padding = secrets.token_urlsafe(_PADDED_TO)[: -length % _PADDED_TO].encode()
     return head.replace(b'"delta":', b'"obfuscation":"%b","delta":' % padding)

@@ -53,6 +53,7 @@ _KNOWN = frozenset((*READ, *IGNORED, *PLATFORM_MEMBERS))
 ENCRYPTED_REASONING = "reasoning.encrypted_content"
 """A value of `INCLUDABLE`: the reasoning, encrypted for the next request."""
 
+# The allowed values of ``include``.
 INCLUDABLE = (
     *("file_search_call.results", "message.output_text.logprobs", ENCRYPTED_REASONING),
     *("message.input_image.image_url", "web_search_call.results", "web_search_call.action.sources"),
@@ -119,6 +120,7 @@ def read(body: bytes, before: Sequence[Item], sealed: Sealed, *, refuse_unknown:
 
     Raises:
         InvalidRequest: A member is invalid. The error names the member.
+        Unavailable: The gateway has no keys yet to decrypt an item.
     """
     raw = json_fields.members(body)
     for name in raw:
@@ -250,7 +252,7 @@ def _format(fields: Fields) -> dict[str, Any] | None:
 
 
 def metadata(fields: Fields) -> dict[str, str]:
-    """Return metadata: pairs of short strings.
+    """Return the metadata of a response or a conversation: pairs of short strings.
 
     Raises:
         InvalidRequest: There are too many pairs, or a key or a value is too long, or a value is not a string.

@@ -1,4 +1,4 @@
-"""Read a request's options for the service and the model server: user, caches, access programs, prompt, image."""
+"""Reads a request's options for the service and the model server: user, caches, access programs, prompt, image."""
 
 from typing import Any
 

@@ -205,7 +205,11 @@ def _file_search(tool: Fields) -> FileSearch:
 
 
 def _filters(filter_: Fields) -> tuple[Equals, ...]:
-    """Return the conditions of a filter on the metadata: an ``eq`` filter, or an ``and`` of several filters."""
+    """Return the conditions of a filter on the metadata: an ``eq`` filter, or an ``and`` of several filters.
+
+    Raises:
+        InvalidRequest: A filter is invalid or of another type.
+    """
     equals: list[Equals] = []
     pending = [filter_]  # a client chooses the depth of nested filters, so this function is not recursive
     while pending:
@@ -226,7 +230,7 @@ def _filters(filter_: Fields) -> tuple[Equals, ...]:
 
 
 def choose(fields: Fields, tools: Tools) -> None:
-    """Read ``tool_choice``.
+    """Read ``tool_choice``, and record it in the tools.
 
     Raises:
         InvalidRequest: The choice is invalid, or requires a tool that the request does not offer.
@@ -262,7 +266,11 @@ def choose(fields: Fields, tools: Tools) -> None:
 
 
 def _allow(chosen: Fields, tools: Tools) -> None:
-    """Remove the tools that a choice does not name."""
+    """Remove the tools that a choice of the type ``allowed_tools`` does not name.
+
+    Raises:
+        InvalidRequest: The choice names a tool that the request does not offer.
+    """
     mode = chosen.one_of("mode", ("auto", "required")) or "auto"
     listed = [item for item in chosen.items("tools") or () if isinstance(item, dict)]
     names = set()
