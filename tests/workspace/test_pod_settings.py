@@ -145,7 +145,7 @@ def test_nats_has_the_memory_that_was_measured(cluster: Manifests) -> None:
     measured = max(
         int(each)
         for each in re.findall(
-            r"^\| \d+ uploads of .* \| (\d+) MiB \|$", (ROOT / "docs" / "deploy.md").read_text(), re.MULTILINE
+            r"^\| \d+ uploads of .* \| (\d+) MiB \|$", (ROOT / "docs" / "sizing.md").read_text(), re.MULTILINE
         )
     )
     assert measured * 1024**2 <= soft <= size(container["resources"]["limits"]["memory"]) * 3 // 4
