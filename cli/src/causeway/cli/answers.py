@@ -1,4 +1,4 @@
-"""Types for the platform's JSON responses, and their parsing."""
+"""Types for the platform's JSON responses, and functions that parse the responses."""
 
 import re
 from collections.abc import Mapping, Sequence
@@ -175,8 +175,9 @@ class Answer:
         sources: Names of the passages for the answer; empty if the protocol does not send them.
         steps: The steps with the platform's durations, from the thoughts.
         trace: The same steps, with the inner steps of the called services.
-        total_ms: Local time from the question to the last byte.
-        first_ms: Local time from the question to the first piece of text; None for an answer in one piece.
+        total_ms: Milliseconds from the question to the last byte, measured by the client.
+        first_ms: Milliseconds from the question to the first piece of text, measured by the client; None for an
+            answer in one piece.
     """
 
     text: str = ""

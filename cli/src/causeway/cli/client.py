@@ -1,4 +1,4 @@
-"""The client of the platform's public HTTP interface."""
+"""The client of the platform's public HTTP API."""
 
 import asyncio
 import contextlib
@@ -26,7 +26,8 @@ _KEYS = "The commands read a key from CAUSEWAY_API_KEY; `causeway keys create --
 class Client:
     """A client of a gateway, and an async context manager.
 
-    Each method raises `Unreachable` if no response arrives, and `RequestRefused` for an error response.
+    A method raises `Unreachable` if no response arrives, `RequestRefused` for an error response, and `CommandError`
+    for a response that cannot be parsed. `connect` ignores the status of the response.
 
     Args:
         url: The gateway's URL, without a path.
@@ -66,7 +67,11 @@ class Client:
         await self._http.aclose()
 
     async def readiness(self) -> Readiness:
-        """Return whether the platform is ready, with the states of its services."""
+        """Return whether the platform is ready, with the states of its services.
+
+        Raises:
+            Unreachable: No response arrives, or the server is not a gateway.
+        """
         with self._connection_errors():
             response = await self._http.get("/readyz?verbose", timeout=_PROBE_TIMEOUT)
         try:
@@ -78,7 +83,7 @@ class Client:
     async def call(
         self, method: str, path: str, *, query: Mapping[str, str | int] | None = None, body: object = None
     ) -> Any:
-        """Return the JSON response of a route; retry while the platform is busy."""
+        """Return the JSON response of a route; retry as `upload` does."""
         response = await self._retried(lambda: self._http.request(method, path, params=query, json=body))
         with _parsing(response):
             return response.json()
@@ -86,7 +91,8 @@ class Client:
     async def upload(self, index: str, name: str, path: Path, *, pictures: bool = False) -> Job:
         """Upload a file; return its job.
 
-        The method retries while the platform is busy. The platform ingests a repeated file only once.
+        While the platform is busy, or if the connection breaks, the method sends the request up to six times. The
+        platform ingests a repeated file only once.
 
         Args:
             index: The index.
@@ -108,7 +114,7 @@ class Client:
             return Job.of(response.json()["jobs"][0])
 
     async def ask(self, question: str, overrides: Mapping[str, object]) -> Answer:
-        """Send a question to ``/2024-04/chat``; return the answer."""
+        """Send a question to ``/2024-04/chat``; return the answer. The arguments are those of `ask_streaming`."""
         await self.connect()
         begin = time.perf_counter()
         with self._connection_errors():
@@ -127,7 +133,7 @@ class Client:
 
         Args:
             question: The question.
-            overrides: Members of the request's context: ``index``, ``top``, ``retrieval_mode``.
+            overrides: Members of ``context.overrides`` in the request: ``index``, ``top``, ``retrieval_mode``.
             on_text: Called with each piece of the answer.
         """
         answer = Answer()
@@ -157,8 +163,8 @@ class Client:
     async def _retried(self, send: Callable[[], Awaitable[httpx.Response]]) -> httpx.Response:
         """Send a request; retry a bounded number of times while the platform is busy or if the connection breaks.
 
-        If no server accepts the first connection, the method does not retry: the address is wrong, or the platform
-        does not run.
+        The method does not retry if the platform requests a wait of more than `_MAX_WAIT` seconds. It also does not
+        retry if no server accepts the first connection: the address is wrong, or the platform does not run.
         """
         wait = self._first_wait
         for attempt in range(1, _ATTEMPTS + 1):

@@ -3,7 +3,7 @@
 CommandError          1  the command failed
 ├── UsageError        2  the command line is invalid
 ├── Unreachable       3  no server answers at the URL
-├── InUse             4  another stack uses the port or the data directory
+├── InUse             4  the port or the data directory is in use
 └── RequestRefused    1  the platform returned an error
 """
 

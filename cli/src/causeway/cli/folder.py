@@ -1,4 +1,4 @@
-"""Snapshots of folders, to detect changed and deleted files."""
+"""Detects changed and deleted files, by snapshots of folders and notifications of the file system."""
 
 import asyncio
 import contextlib
@@ -44,8 +44,8 @@ async def changes(paths: Sequence[Path], *, poll: float = 0) -> AsyncGenerator[N
 
     Args:
         paths: Files and directories.
-        poll: Seconds between checks, for file systems without change notifications. 0: use notifications, or check
-            periodically if the number of folders exceeds the system's limit.
+        poll: Seconds between checks, for file systems without change notifications. 0: use notifications. If they
+            fail, for example because the number of folders exceeds the system's limit, check every two seconds.
     """
     if poll:
         yield

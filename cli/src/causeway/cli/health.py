@@ -1,4 +1,4 @@
-"""The health of a local service that the gateway does not check: the ingest workers."""
+"""The health check of a local service over gRPC, for services whose health the gateway does not report."""
 
 from typing import Any
 

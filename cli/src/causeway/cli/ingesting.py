@@ -30,7 +30,12 @@ class Source:
 
 @dataclass(frozen=True, slots=True)
 class Outcome:
-    """The result for a file; ``job`` is None if the platform refused the file, or if the file needed no job."""
+    """The result for a file.
+
+    Attributes:
+        state: The final state of the job; or ``unchanged``, ``removed`` or ``failed`` without a job.
+        job: The job; None if the file needed no job, or if the command did not see the end of the job.
+    """
 
     source: Source
     state: str
@@ -111,7 +116,7 @@ async def ingest(
         index: The index.
         sources: The files.
         watcher: Receives the progress.
-        at_once: The maximum number of concurrent files.
+        at_once: The maximum number of files that are ingested concurrently.
         patience: Seconds without progress after which the outcome of a file is a failure. The job continues.
         stored: The documents of the index, by name. Files with the same content are not sent.
         pictures: Whether to store pictures of the pages.

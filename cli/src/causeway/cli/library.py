@@ -1,4 +1,4 @@
-"""Read and change the platform's indexes, documents, jobs, dead letters and responses."""
+"""Reads and changes the platform's indexes, documents, jobs, dead letters, responses and data of users."""
 
 import asyncio
 from collections.abc import AsyncIterator, Awaitable, Callable, Mapping, Sequence
@@ -104,7 +104,7 @@ class Library:
         return [dict(each) for each in found]
 
     async def index(self, name: str) -> dict[str, Any]:
-        """Return one index."""
+        """Return an index in the platform's format."""
         return dict(await self._client.call("GET", _index(name)))
 
     async def create_index(self, name: str, settings: Mapping[str, object]) -> dict[str, Any]:
@@ -120,7 +120,7 @@ class Library:
         await self._client.call("DELETE", _index(name))
 
     async def delete_user(self, name: str, issuer: str) -> dict[str, int]:
-        """Delete the stored data of a user; return the counts by kind."""
+        """Delete the stored data of a user; return the number of deleted records of each kind."""
         query = {"issuer": issuer} if issuer else {}
         found = await self._client.call("DELETE", f"/users/{quote(name, safe='')}", query=query)
         return dict(found["deleted"])
@@ -164,7 +164,7 @@ class Library:
         return await _first(most, self._pages("/jobs", "jobs", most, **wanted))
 
     async def lanes(self) -> list[dict[str, Any]]:
-        """Return the number of jobs and places of each lane of the queue."""
+        """Return the lanes of the queue, each with its numbers of jobs and places."""
         return list((await self._client.call("GET", "/jobs/lanes"))["lanes"])
 
     async def dead(self, most: int) -> list[dict[str, Any]]:
@@ -172,7 +172,7 @@ class Library:
         return await _first(most, self._pages("/jobs/dead", "jobs", most))
 
     async def cancel(self, job_id: str) -> Job:
-        """Cancel a job."""
+        """Cancel a job; return its state."""
         return _read(Job, await self._client.call("POST", f"/jobs/{quote(job_id, safe='')}/cancel"))
 
     async def replay(self, job_ids: Sequence[str] | None) -> Replayed:

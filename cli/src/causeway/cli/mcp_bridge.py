@@ -1,6 +1,7 @@
-"""The Model Context Protocol over standard input and output, for clients that start a program.
+"""A bridge from MCP clients that use standard input and output to the ``/mcp`` route of a gateway.
 
-The bridge sends each message unchanged to the gateway's ``/mcp`` and writes the responses.
+The bridge sends each message of the client (Model Context Protocol) unchanged to the gateway, and writes the
+responses.
 """
 
 import asyncio
@@ -45,7 +46,11 @@ class Bridge:
         self._slots = asyncio.Semaphore(_MAX_CONCURRENT)
 
     async def serve(self, lines: AsyncIterator[bytes]) -> None:
-        """Handle messages until the input ends; then cancel the running requests."""
+        """Handle messages until the input ends; then cancel the running requests.
+
+        Args:
+            lines: The lines of the MCP client, each with one message.
+        """
         tasks: set[asyncio.Task[None]] = set()
         try:
             async for line in lines:
@@ -196,10 +201,10 @@ def _is_response(text: str, request: Any) -> bool:
 
 
 def bridge_client(api_key: str, host: str) -> httpx.AsyncClient:
-    """Return the client of a gateway.
+    """Return an HTTP client for the requests to a gateway.
 
     Args:
-        api_key: The key for every message; empty: no key.
+        api_key: The API key for every request; empty: no key.
         host: The gateway's host.
     """
     return httpx.AsyncClient(

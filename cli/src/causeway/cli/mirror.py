@@ -26,7 +26,7 @@ class SyncOptions:
 
     Attributes:
         index: The index.
-        at_once: The number of files that are ingested concurrently.
+        at_once: The maximum number of files that are ingested concurrently.
         patience: The seconds without progress after which a file counts as failed.
         pictures: Whether to store pictures of pages. The command then sends each file, because only the platform
             can determine the missing pictures.
@@ -60,10 +60,11 @@ class Mirror:
         self._retry = retry
 
     async def synchronise(self, sources: Sequence[Source]) -> list[Outcome]:
-        """Ingest new and changed files, and delete documents of missing files.
+        """Ingest new and changed files. With ``delete_missing``, also delete the documents of missing files.
 
         Raises:
             Unreachable: The platform cannot be reached.
+            CommandError: The platform refuses a list of the documents or their deletion.
         """
         documents = await self._library.documents(self._options.index)
         missing: list[Source] = []
@@ -91,9 +92,11 @@ class Mirror:
     async def watch(self, paths: Sequence[Path], on_error: Callable[[str], None], *, poll: float = 0) -> None:
         """Synchronise now, and after each change of a file, until cancelled.
 
+        If a file disappears in the meantime, the method deletes its document, also without ``delete_missing``.
+
         Args:
             paths: Files and directories.
-            on_error: Called with the reason of each failure, before the next attempt.
+            on_error: Called with the reason of each failed synchronisation, before the next attempt.
             poll: See `folder.changes`.
         """
         stamps: Mapping[str, Stamp] | None = None

@@ -58,7 +58,7 @@ NatsUrl = Annotated[
         f"{DEFAULT_NATS}.",
     ),
 ]
-Json = Annotated[bool, typer.Option("--json", help="Print JSON.")]
+Json = Annotated[bool, typer.Option("--json", help="Print JSON instead of text.")]
 
 DEFAULT_DATA_DIR = Path(".data")
 

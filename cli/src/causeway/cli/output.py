@@ -19,13 +19,13 @@ _LAST_LINES = 20
 class OutputLog:
     """The log of one program, across its restarts.
 
-    The constructor rotates an existing file. A full file is also rotated: the file and two older ones have at most
-    three times ``file_bytes``.
+    The constructor rotates an existing file. A full file is also rotated: the file and two older ones together
+    have at most three times ``file_bytes``.
 
     Args:
         path: The file.
         echo: Called with each line.
-        file_bytes: The size at which a file is full.
+        file_bytes: The maximum size of a file in bytes.
     """
 
     def __init__(
@@ -46,7 +46,7 @@ class OutputLog:
         return tuple(self._last)
 
     async def copy(self, descriptor: int) -> None:
-        """Read lines from a pipe until all writers have closed it; then close this end."""
+        """Copy lines from a pipe to the log until all writers have closed the pipe; then close this end."""
         loop = asyncio.get_running_loop()
         reader = asyncio.StreamReader()
         transport, _ = await loop.connect_read_pipe(

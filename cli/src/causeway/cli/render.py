@@ -1,4 +1,4 @@
-"""The readable output: colours, bars and tables on a terminal; plain lines elsewhere."""
+"""Prints the readable output: colours and bars on a terminal, plain lines elsewhere."""
 
 import re
 from collections.abc import Iterable, Iterator, Mapping, Sequence
@@ -28,7 +28,7 @@ def console(*, stderr: bool = False) -> Console:
 
 
 def printable(text: str) -> str:
-    """Return the text without control characters other than tabs and line ends."""
+    """Return the text without control characters other than tabs and line feeds."""
     return _CONTROLS.sub("", text)
 
 
@@ -44,7 +44,7 @@ def piece(out: Console, text: str) -> None:
 
 
 def table(out: Console, columns: Sequence[str], rows: Iterable[Sequence[str | Text]]) -> None:
-    """Print a table: with rules on a terminal, in aligned columns elsewhere."""
+    """Print a table in aligned columns."""
     grid = Table(*columns, box=None, pad_edge=False, padding=(0, 2, 0, 0), header_style="bold")
     for row in rows:
         grid.add_row(*(Text(printable(cell)) if isinstance(cell, str) else cell for cell in row))
@@ -57,7 +57,7 @@ def counted(number: int, noun: str) -> str:
 
 
 def state(text: str) -> Text:
-    """Return a state in its colour."""
+    """Return a state in its colour: green for success, red for failure, yellow otherwise."""
     good, bad = {"ok", "ready", "succeeded", "unchanged"}, {"failed", "unavailable", "not ready", "cancelled"}
     return Text(printable(text), style="green" if text in good else "red" if text in bad else "yellow")
 
@@ -144,7 +144,7 @@ class StartProgress:
         self._progress.stop()
 
     def update(self, states: Mapping[str, str]) -> None:
-        """Show the states; ``ok`` is the final one."""
+        """Show the states; a process with the state ``ok`` is ready."""
         ready = {name for name, state in states.items() if state == "ok"}
         waiting = [name for name in states if name not in ready]
         self._progress.update(

@@ -28,7 +28,7 @@ def lock(data_dir: Path) -> int:
 
     Raises:
         InUse: Another stack has locked the directory.
-        CommandError: The directory cannot be written.
+        CommandError: The directory cannot be created or written.
     """
     try:
         data_dir.mkdir(parents=True, exist_ok=True)
@@ -51,7 +51,7 @@ def ports(first: int, count: int) -> list[int]:
     """Return different free ports. The first port is ``first``; if this is 0, all ports are chosen freely.
 
     Raises:
-        InUse: The requested port is in use.
+        InUse: The requested port cannot be used.
     """
     # All sockets remain open until the last port is found, so that the ports differ.
     with contextlib.ExitStack() as stack:

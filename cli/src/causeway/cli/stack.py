@@ -44,8 +44,8 @@ class Stack:
         data_dir: The directory of all stored data, the logs, and ``stack.json`` while the stack runs.
         port: The gateway's port; 0 chooses a free one.
         auth: The authentication mode, a value of ``CAUSEWAY_AUTH``.
-        report: Called with a line for each exit and each restart of a process.
-        echo: Called with the name of a process and a line of its output.
+        report: Called with a message, for example that a process ended and will restart.
+        echo: Called with the name of a process and each line of its output.
 
     Raises:
         InUse: Another stack uses the directory, or another process uses the port.
@@ -157,7 +157,7 @@ class Stack:
         return {**self.public_description(), "nats_url": self.nats_url}
 
     def public_description(self) -> dict[str, object]:
-        """Return the part without secrets: the URL, ``stack.json``'s path, each process's id and port or socket."""
+        """Return the part without secrets: the URL, ``stack.json``'s path, each process's id and addresses."""
         pids = self._supervisor.pids
         return {
             "url": self.url,

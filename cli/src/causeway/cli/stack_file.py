@@ -10,7 +10,7 @@ NAME = "stack.json"
 
 
 def read(data_dir: Path) -> dict[str, Any]:
-    """Return ``{url, services: {name: {pid, port or socket}}, nats_url}``; empty if no stack runs."""
+    """Return ``{url, services: {name: {pid, port or socket}}, nats_url}``; empty without a valid file."""
     try:
         found = json.loads((data_dir / NAME).read_text())
     except (OSError, ValueError):

@@ -70,7 +70,7 @@ class Supervisor:
 
     Args:
         logs: Directory of the log files, one per program.
-        report: Called with a line for each exit and each restart.
+        report: Called with a message, for example that a program ended and will restart.
         changed: Called when the process id of a program changes.
         echo: Called with the name of a program and each line of its output.
         restarts: The delays before restarts.

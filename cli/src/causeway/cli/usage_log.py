@@ -62,7 +62,7 @@ async def sums(
         url: The platform's NATS.
         by: Members of a record (docs/usage.md), or ``day``, the day of its time in UTC.
         tenant: Only this tenant; empty: all tenants.
-        since: Earliest time of the records, in seconds since 1970.
+        since: Only records that NATS stored at this time or later, in seconds since 1970.
         until: Only records before this time, in seconds since 1970; None: no limit.
 
     Raises:

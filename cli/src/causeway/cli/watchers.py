@@ -14,7 +14,7 @@ from rich.console import Console
 from rich.progress import BarColumn, Progress, TaskID, TaskProgressColumn, TextColumn, TimeElapsedColumn
 
 _MAX_ROWS = 50
-"""The table of a terminal lists more files only if they failed."""
+"""With more files, the table on a terminal lists only the failed ones."""
 
 
 class JsonWatcher:
@@ -124,7 +124,7 @@ class BarsWatcher:
 def summary(out: Console, outcomes: Sequence[Outcome]) -> None:
     """Print the number of files by state; on a terminal, also print a table of the files and their warnings.
 
-    The table has all files if they fit, and otherwise only the files that failed. Failed files are last.
+    The table has all files, or only the failed ones if there are more than 50 files. Failed files are last.
     """
     if out.is_terminal:
         listed = outcomes if len(outcomes) <= _MAX_ROWS else [outcome for outcome in outcomes if not outcome.ok]
@@ -141,7 +141,7 @@ def summary(out: Console, outcomes: Sequence[Outcome]) -> None:
 
 
 def _grouped_warnings(outcomes: Sequence[Outcome]) -> Iterator[str]:
-    """Yield one line for each warning. Hundreds of files may have the same one, for example that OCR is missing."""
+    """Yield one line for all equal warnings. Hundreds of files may have the same one, such as a missing OCR."""
     places: dict[str, list[tuple[str, str]]] = {}
     more = 0
     for outcome in outcomes:

@@ -1,4 +1,4 @@
-"""The retriever's indexes, read and written as snapshots."""
+"""Saves and restores the retriever's indexes as snapshots."""
 
 from collections.abc import AsyncIterator
 from contextlib import aclosing
@@ -17,7 +17,7 @@ _PIECE = 256 * 1024
 
 
 class RetrieverIndexes:
-    """The indexes of all tenants.
+    """The indexes of all tenants. Its methods raise `CausewayError` if the retriever fails.
 
     Args:
         channel: The channel to the retriever.
@@ -33,7 +33,11 @@ class RetrieverIndexes:
         return [(each.tenant, each.index) for each in response.indexes]
 
     async def save(self, tenant: str, name: str, folder: Folder, file: str) -> SavedIndex:
-        """Write the snapshot of an index to a file."""
+        """Write the snapshot of an index to a file of the folder.
+
+        Raises:
+            CommandError: The retriever sends no snapshot, or the file cannot be written.
+        """
         request = backup_pb2.SaveIndexRequest(index=backup_pb2.TenantIndex(tenant=tenant, index=name))
         async with aclosing(
             rpc.server_stream(self._stub.SaveIndex, request, Deadline.after(_INDEX_SECONDS))
@@ -50,7 +54,7 @@ class RetrieverIndexes:
             return SavedIndex(tenant=tenant, name=name, manifest=first.manifest.decode(), part=part)
 
     async def restore(self, index: SavedIndex, folder: Folder) -> None:
-        """Create an index from its file."""
+        """Create an index from its file in the folder."""
 
         async def requests() -> AsyncIterator[backup_pb2.RestoreIndexRequest]:
             named = backup_pb2.TenantIndex(tenant=index.tenant, index=index.name)

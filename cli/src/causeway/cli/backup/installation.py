@@ -1,4 +1,4 @@
-"""The two stores of an installation: NATS and the retriever."""
+"""Connects the operator to the two stores of an installation: NATS and the retriever."""
 
 import contextlib
 from collections.abc import AsyncIterator
@@ -24,7 +24,7 @@ _START_SECONDS = 120.0
 
 @dataclass(frozen=True, slots=True)
 class Installation:
-    """The operator's connections.
+    """The operator's connections to the stores of an installation.
 
     Attributes:
         broker: The connection to NATS.

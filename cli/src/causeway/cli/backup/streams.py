@@ -1,7 +1,8 @@
-"""JetStream's snapshots of streams: the messages, their sequence numbers and the configuration.
+"""Saves and restores streams as JetStream snapshots: the messages, their sequence numbers and the configuration.
 
-The server sends a snapshot in pieces and waits for their acknowledgements. A restore sends each piece as a request
-(``$JS.API.STREAM.SNAPSHOT``, ``$JS.API.STREAM.RESTORE``). nats-py has no methods for these calls.
+The server sends a snapshot (``$JS.API.STREAM.SNAPSHOT``) in pieces and waits for their acknowledgements. For a
+restore (``$JS.API.STREAM.RESTORE``), this module sends each piece as a request. nats-py has no methods for these
+calls.
 """
 
 import asyncio

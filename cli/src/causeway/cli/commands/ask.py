@@ -25,7 +25,7 @@ class Mode(enum.StrEnum):
     TEXT = "text"
 
 
-Question = Annotated[str, typer.Argument(metavar="QUESTION", help="The question.")]
+Question = Annotated[str, typer.Argument(metavar="QUESTION", help="The question about the documents of the index.")]
 Index = Annotated[
     str | None,
     typer.Option(
@@ -46,10 +46,10 @@ Top = Annotated[
 _MAX_LISTED_INDEXES = 20
 
 EXAMPLES = (
-    'causeway ask "How many leave days may be carried over?" --index skerry',
-    'causeway ask "Who may drive the forklift?" --index skerry --mode text --top 5',
-    'causeway ask "When is the bridge closed?" --index skerry --json | jq -r .answer',
-    'causeway ask "When is the bridge closed?" --index skerry --trace',
+    'causeway ask "When will the pivot bearing be renewed?" --index handbook',
+    'causeway ask "How many leave days may be carried over?" --index handbook --mode text --top 5',
+    'causeway ask "When will the pivot bearing be renewed?" --index handbook --json | jq -r .answer',
+    'causeway ask "When will the pivot bearing be renewed?" --index handbook --trace',
 )
 
 
@@ -109,7 +109,7 @@ async def _listing_indexes(client: Client) -> AsyncIterator[None]:
 
 
 async def stream(client: Client, out: Console, question: str, overrides: dict[str, object]) -> Answer:
-    """Show the answer while it streams."""
+    """Show the answer while it streams, and return it."""
     begun = False
 
     def show(text: str) -> None:

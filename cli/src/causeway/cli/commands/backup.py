@@ -53,7 +53,7 @@ def backup(
     retriever: Retriever = None,
     data_dir: DataDir = DEFAULT_DATA_DIR,
     wait: Annotated[
-        float, typer.Option(min=0, metavar="SECONDS", help="Maximum time to wait for running jobs, in seconds.")
+        float, typer.Option(min=0, metavar="SECONDS", help="Maximum seconds to wait for running jobs.")
     ] = 60,
 ) -> None:
     """Write all stored data of an installation to a folder.
@@ -70,7 +70,8 @@ def backup(
 
 def restore(
     folder: Annotated[
-        Path, typer.Argument(metavar="FOLDER", help="The folder of the backup.", exists=True, file_okay=False)
+        Path,
+        typer.Argument(metavar="FOLDER", help="The folder of the backup to restore.", exists=True, file_okay=False),
     ],
     nats_url: NatsUrl = None,
     retriever: Retriever = None,

@@ -55,9 +55,10 @@ def list_documents(
     *,
     as_json: Json = False,
 ) -> None:
-    """List the documents of an index that you may see.
+    """List the documents of an index.
 
-    With --json the command prints one object per document, in the format of GET /documents.
+    The list contains only the documents that you may see. With --json the command prints one object per document,
+    in the format of GET /documents.
     """
     found = run_with_library(url, data_dir, api_key, lambda library: library.stored_documents(index, most))
     if as_json:

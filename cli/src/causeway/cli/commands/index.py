@@ -38,7 +38,8 @@ Embedding = Annotated[
         "--embedding",
         "-e",
         metavar="MODEL",
-        help="The embedding model; GET /v1/models lists them.",
+        help="The embedding model; GET /v1/models lists the models. Default: the platform's model; for a rebuild, "
+        "the current one.",
         show_default=False,
     ),
 ]
@@ -47,7 +48,8 @@ Language = Annotated[
     typer.Option(
         "--language",
         metavar="LANGUAGE",
-        help="Language for text search: auto, or a code such as de.",
+        help="Language for text search: auto (the language of each document), or a code such as de. Default: auto; "
+        "for a rebuild, the current one.",
         show_default=False,
     ),
 ]
@@ -88,10 +90,10 @@ Wait = Annotated[bool, typer.Option("--wait", "-w", help="Show the progress unti
 EXAMPLES = (
     "causeway index list",
     "causeway index show handbook",
-    "causeway index create notes --embedding bge-m3 --chunk-tokens 128",
+    "causeway index create notes --embedding multilingual-e5-small --chunk-tokens 128",
     "causeway index set handbook --fusion ranks --dense-weight 0.3",
     "causeway index set handbook --unset fusion --unset dense-weight",
-    "causeway index rebuild handbook --embedding bge-m3 --wait",
+    "causeway index rebuild handbook --embedding multilingual-e5-small --wait",
     "causeway index rebuild handbook --language de --wait",
     "causeway index list --json | jq -r .index_name",
     "causeway index delete notes --yes",
@@ -174,7 +176,8 @@ def create(
 ) -> None:
     """Create an empty index with its own settings.
 
-    You need not create an index that uses the platform's settings: the first document creates it.
+    A setting without an option has the platform's value. You need not create an index that uses only the platform's
+    settings: the first document creates it.
     """
     settings = _settings(embedding, language, chunk_tokens, chunk_overlap, fusion, dense_weight, expand, ocr)
     created = run_with_library(url, data_dir, api_key, lambda library: library.create_index(name, settings))
@@ -231,10 +234,11 @@ def rebuild(
 ) -> None:
     """Rebuild an index with another model or language.
 
-    The platform rebuilds the index in the background. During the rebuild, the old index answers searches and
-    accepts documents. At the end, the new index replaces it in one step. With --wait the command shows the
-    progress, also of a rebuild that is already running. Ctrl-C ends the command, not the rebuild. The exit code is
-    1 if the rebuild failed. With --json the command prints the object of GET /indexes/{index}/rebuild.
+    Settings without an option do not change. The platform rebuilds the index in the background. During the rebuild,
+    the old index answers searches and accepts documents. At the end, the new index replaces it in one step. With
+    --wait the command shows the progress, also of a rebuild that is already running. Ctrl-C ends the command, not
+    the rebuild. The exit code is 1 if the rebuild failed. With --json the command prints the object of GET
+    /indexes/{index}/rebuild.
     """
     settings = _settings(embedding, language, chunk_tokens, chunk_overlap, fusion, dense_weight, expand, ocr)
     err = render.console(stderr=True)

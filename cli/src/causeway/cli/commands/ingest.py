@@ -43,19 +43,24 @@ DeleteMissing = Annotated[
 ]
 Watch = Annotated[
     bool,
-    typer.Option("--watch", "-w", help="Watch the files until Ctrl-C: ingest changed files, delete missing ones."),
+    typer.Option(
+        "--watch",
+        "-w",
+        help="Watch the files until Ctrl-C: ingest changed files, and delete the documents of removed files.",
+    ),
 ]
 Poll = Annotated[
     float,
     typer.Option(
         min=0,
         metavar="SECONDS",
-        help="With --watch: seconds between checks, for file systems without change notifications.",
+        help="With --watch: seconds between checks, for file systems without change notifications; 0 uses "
+        "notifications.",
     ),
 ]
 
 EXAMPLES = (
-    "causeway ingest examples/corpus --index skerry",
+    "causeway ingest examples/corpus --index handbook",
     "causeway ingest handbook.pdf notes.md --index staff --url http://rag.example.org",
     "causeway ingest ~/notes --index notes --watch",
     "causeway ingest /mnt/share --index share --watch --poll 10 --delete-missing",
@@ -82,7 +87,8 @@ def ingest(
 
     The command reads directories recursively, without hidden files. The name of a document is the name of its file,
     or the file's path relative to the directory. A changed file replaces the older version of its document. The
-    command does not upload unchanged files. With --json it prints one object per file when the file's job ends.
+    command uploads unchanged files only with --pictures. The exit code is 1 if a file failed. With --json the
+    command prints one object per file when the file's job ends.
     """
     if poll and not watch:
         raise UsageError("--poll needs --watch")

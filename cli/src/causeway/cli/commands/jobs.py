@@ -25,13 +25,23 @@ class JobState(enum.StrEnum):
     CANCELLED = "cancelled"
 
 
-Index = Annotated[str, typer.Option("--index", "-i", metavar="INDEX", help="Only jobs that write to this index.")]
-State = Annotated[JobState | None, typer.Option("--state", "-s", help="Only jobs in this state.")]
+Index = Annotated[
+    str,
+    typer.Option(
+        "--index", "-i", metavar="INDEX", help="Only jobs that write to this index. Default: all indexes."
+    ),
+]
+State = Annotated[
+    JobState | None, typer.Option("--state", "-s", help="Only jobs in this state. Default: all states.")
+]
 Most = Annotated[
     int, typer.Option("--limit", "-n", min=1, max=100_000, metavar="NUMBER", help="Maximum number of jobs to show.")
 ]
 Ids = Annotated[list[str], typer.Argument(metavar="ID", help="Ids of jobs.", show_default=False)]
-SomeIds = Annotated[list[str] | None, typer.Argument(metavar="ID", help="Ids of jobs.", show_default=False)]
+SomeIds = Annotated[
+    list[str] | None,
+    typer.Argument(metavar="ID", help="Ids of jobs; `causeway jobs dead` lists them.", show_default=False),
+]
 All = Annotated[bool, typer.Option("--all", help="Submit all jobs that failed permanently.")]
 
 EXAMPLES = (
@@ -76,7 +86,10 @@ def dead(
     *,
     as_json: Json = False,
 ) -> None:
-    """List the jobs that failed permanently, the newest first."""
+    """List the jobs that failed permanently, the newest first.
+
+    With --json the command prints one object per job, in the format of GET /jobs/dead.
+    """
     found = run_with_library(url, data_dir, api_key, lambda library: library.dead(most))
     _show(found, "No job has failed permanently.", as_json=as_json)
 

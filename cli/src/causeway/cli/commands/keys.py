@@ -121,7 +121,9 @@ def create(
 
 
 def list_keys(
-    tenant: Annotated[str, typer.Option(metavar="TENANT", help="Only keys of this tenant.")] = "",
+    tenant: Annotated[
+        str, typer.Option(metavar="TENANT", help="Only keys of this tenant. Default: all tenants.")
+    ] = "",
     nats_url: NatsUrl = None,
     data_dir: DataDir = DEFAULT_DATA_DIR,
     replicas: Replicas = 1,

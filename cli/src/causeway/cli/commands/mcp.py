@@ -14,7 +14,10 @@ from causeway.cli.options import DEFAULT_DATA_DIR, ApiKey, DataDir, Url, resolve
 FrontEnd = Annotated[
     str,
     typer.Option(
-        "--front-end", "-f", metavar="MOUNT", help="Mount (first path segment) of the front end profile to use."
+        "--front-end",
+        "-f",
+        metavar="MOUNT",
+        help="Mount (first path segment) of the front end profile to use. Default: the path /mcp without a mount.",
     ),
 ]
 

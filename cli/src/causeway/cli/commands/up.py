@@ -25,7 +25,7 @@ Port = Annotated[
     int, typer.Option(min=0, max=65535, metavar="PORT", help="Port of the gateway; 0 selects a free port.")
 ]
 Timeout = Annotated[
-    float, typer.Option(min=1, metavar="SECONDS", help="Maximum time until all services are ready, in seconds.")
+    float, typer.Option(min=1, metavar="SECONDS", help="Maximum seconds until all services are ready.")
 ]
 
 

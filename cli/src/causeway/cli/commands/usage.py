@@ -19,9 +19,9 @@ EXAMPLES = (
     "causeway usage --since 2026-01-01 --until 2026-02-01 --by tenant --json",
 )
 
-Tenant = Annotated[str, typer.Option(metavar="TENANT", help="Only this tenant. Default: all.")]
+Tenant = Annotated[str, typer.Option(metavar="TENANT", help="Only usage of this tenant. Default: all tenants.")]
 Since = Annotated[str, typer.Option(metavar="TIME", help="Start: 24h, 7d, or a date such as 2026-01-31 (UTC).")]
-Until = Annotated[str, typer.Option(metavar="TIME", help="End, in the same format. Default: now.")]
+Until = Annotated[str, typer.Option(metavar="TIME", help="End, in the same format as the start. Default: now.")]
 By = Annotated[
     str,
     typer.Option(
