@@ -117,7 +117,7 @@ def _write_graph(path: Path, weights: "Weights", precision: Precision, model: Ca
 
 
 def _publish(directory: Path, target: Path) -> bool:
-    """Rename a complete directory into place; return False if another process was first."""
+    """Rename a complete directory to the target; return False if another process has created the target."""
     for file in directory.iterdir():
         _flush(file)  # the content must be on the disk before the rename
     try:
@@ -135,7 +135,11 @@ def _flush(path: Path) -> None:
 
 
 def main(arguments: Sequence[str] | None = None) -> int:
-    """Run the command; return the exit code: 0 success, 1 the model cannot be built, 2 wrong usage."""
+    """Run the command; return the exit code: 0 success, 1 the model cannot be built.
+
+    Raises:
+        SystemExit: The arguments are invalid (exit code 2), or request the help.
+    """
     parser = argparse.ArgumentParser(
         prog="python -m embedding.build",
         description="Build the files of an embedding model in the cache. If the files exist, do nothing.",

@@ -60,5 +60,5 @@ class EmbeddingConfig:
 
     @property
     def public_name(self) -> str:
-        """The name of the model in Causeway."""
+        """The name of the model in Causeway: ``name``, or by default ``model``."""
         return self.name or self.model

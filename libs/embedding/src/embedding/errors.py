@@ -13,7 +13,7 @@ DeadlineExceeded            a server did not answer in time
 At start-up and at build time, for operators; clients never get these errors:
 
 SetupError
-├── WeightsMissing          the distribution with the weights is not installed
+├── WeightsMissing          the distribution with the weights is not installed, or lacks a readable file
 ├── WeightsMismatch         a file of this distribution is not the original
 ├── CacheMissing            the model has not been built
 └── CacheUnreadable         the built files cannot be loaded
@@ -48,7 +48,7 @@ class SetupError(RuntimeError):
 
 
 class WeightsMissing(SetupError):
-    """The distribution with the weights is not installed, or does not have a required file."""
+    """The distribution with the weights is not installed, or a required file is missing or cannot be read."""
 
 
 class WeightsMismatch(SetupError):

@@ -1,4 +1,4 @@
-"""Opens the embedder of a configuration."""
+"""Creates the embedder of a configuration."""
 
 from pathlib import Path
 

@@ -11,7 +11,7 @@ class Lazy(Generic[T]):
     """Creates a value on first use, once for all threads.
 
     Args:
-        make: Returns the value. The caller gets its errors, and the next call tries again.
+        make: Returns the value. If it raises an error, the caller gets this error, and the next call tries again.
     """
 
     def __init__(self, make: Callable[[], T]) -> None:

@@ -36,7 +36,7 @@ class LocalEmbedder:
         max_sequence: The maximum number of tokens of the input, including the two special tokens.
         tokenizer: The tokenizer of the model.
         session: Returns the session of the graph; the embedding threads call it.
-        workers: The number of texts that are embedded concurrently, at most the number of cores.
+        workers: The number of texts that are embedded concurrently; it should not exceed the number of cores.
     """
 
     def __init__(
@@ -66,7 +66,7 @@ class LocalEmbedder:
         await self._limiter.aclose()
 
     def _vector(self, text: str) -> npt.NDArray[np.float32]:
-        """Tokenize and embed a text; both release the interpreter lock."""
+        """Tokenize and embed a text; both libraries release the interpreter lock."""
         tokens = self.tokenizer.sequence(text, self.max_tokens + 2)
         vector: npt.NDArray[np.float32] = self._session().run(None, {"input_ids": tokens[None]})[0][0]
         return vector

@@ -84,7 +84,14 @@ class EmbeddingModel:
         prefix_tokens: int | None = None,
         cosine_floor: float = 0.0,
     ) -> Self:
-        """Return a model with its prefixes; ``prefix_tokens`` is the number of tokens of each prefix (None: count).
+        """Return a model with its prefixes.
+
+        Args:
+            embedder: The embedder without a prefix.
+            query_prefix: The prefix of queries; empty: none.
+            passage_prefix: The prefix of passages; empty: none.
+            prefix_tokens: The number of tokens of each prefix; None: count them.
+            cosine_floor: The typical cosine of unrelated texts.
 
         Raises:
             SetupError: A prefix leaves too few tokens for the text.
@@ -139,7 +146,7 @@ class EmbeddingModels:
 
         Raises:
             InvalidRequest: The file is invalid; the message has file, line and key.
-            Unavailable: A local model is not built.
+            Unavailable: A local model is not built, or its files cannot be loaded.
         """
         try:
             if path is None:

@@ -1,4 +1,4 @@
-"""Embedding models on servers: batches, limited concurrency, retries, and checks of the vectors."""
+"""Embeds texts on servers: in batches, with limited concurrency, retries, and checks of the vectors."""
 
 import asyncio
 import random
@@ -74,7 +74,7 @@ class RemoteEmbedder:
         """Embed texts in batches; see `embedding.port.Embedder.embed`.
 
         Raises:
-            RateLimited: The server is still busy after several attempts.
+            RateLimited: The server is still busy after several attempts, or requests a long pause.
             DeadlineExceeded: The server did not answer in time.
         """
         check_texts(texts)

@@ -1,7 +1,7 @@
 """The URLs from which documents may be fetched: the operator lists the allowed hosts.
 
 A checked URL is unambiguous: the HTTP client and this check read the same host. This module does not resolve the
-host. The HTTP client must check the addresses.
+host. The HTTP client must check the resolved addresses.
 """
 
 import re
@@ -112,7 +112,11 @@ def _parsed(pattern: str) -> _Hosts:
 
 
 def _parts(url: str, field: str | None) -> tuple[str, str, int, str]:
-    """Return the scheme, the host, the port and the rest of a URL."""
+    """Return the scheme, the host, the port and the rest (path and query) of a URL.
+
+    Raises:
+        InvalidRequest: The URL is not an absolute http or https URL, or contains a user or a password.
+    """
     shown = url[:_MAX_LENGTH]
     if len(url) > _MAX_LENGTH:
         raise InvalidRequest(f"A URL has at most {_MAX_LENGTH} characters.", field=field)

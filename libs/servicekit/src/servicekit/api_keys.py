@@ -63,7 +63,7 @@ class ApiKey:
         return hmac.compare_digest(_digest(key), self.digest)
 
     def principal(self) -> Principal:
-        """Return the principal of the key. Without ``oids``, access lists contain the user's name."""
+        """Return the principal of the key. Without ``oids``, the user's name is its only id for access lists."""
         return Principal(self.tenant, self.user, self.oids or (self.user,), self.groups, self.roles)
 
     def to_json(self) -> bytes:
@@ -75,7 +75,7 @@ class ApiKey:
         """Return a stored record; members that a newer version has added are ignored.
 
         Raises:
-            ValueError: The text is not a valid record.
+            ValueError: ``raw`` is not a valid record.
         """
         try:
             members = dict(json.loads(raw))

@@ -17,6 +17,9 @@ async def memory_bucket(client: Client, *, replicas: int = 1, hours: float = 24)
         client: A connection.
         replicas: Number of replicas; 3 in production.
         hours: Hours from a session's last turn to its deletion.
+
+    Raises:
+        Unavailable: The server does not have enough space.
     """
     jetstream = client.jetstream(timeout=2)
     try:

@@ -155,6 +155,6 @@ def _children() -> Iterator[int]:
 
 
 def _prctl(option: int, value: int) -> None:
-    """Set an attribute of this process. Only Linux has them."""
+    """Set an attribute of this process (prctl(2)). Other systems than Linux do nothing."""
     if sys.platform == "linux":
         ctypes.CDLL(None, use_errno=True).prctl(option, value, 0, 0, 0)

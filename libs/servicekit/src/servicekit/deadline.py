@@ -28,7 +28,7 @@ class Deadline:
         return cls(math.inf) if left is None else cls.after(left)
 
     def remaining(self, at_most: float = math.inf) -> float:
-        """Return the remaining seconds, as a time-out for the next call.
+        """Return the remaining seconds, but not more than ``at_most``, as a time-out for the next call.
 
         Raises:
             DeadlineExceeded: No time remains.
@@ -39,6 +39,10 @@ class Deadline:
         return min(left, at_most)
 
     def timeout(self, at_most: float = math.inf) -> float | None:
-        """Return `remaining`, or None if it is infinite, as gRPC and asyncio expect it."""
+        """Return `remaining`, or None if it is infinite, because gRPC and asyncio expect None for no time-out.
+
+        Raises:
+            DeadlineExceeded: No time remains.
+        """
         left = self.remaining(at_most)
         return None if math.isinf(left) else left

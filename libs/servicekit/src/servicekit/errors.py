@@ -15,7 +15,7 @@ CausewayError
 ├── Conflict
 │   └── StaleGeneration         a newer version of the document exists
 ├── Blocked                     blocked by guardrails
-├── RateLimited                 over a quota; contains the time until a retry
+├── RateLimited                 over a quota, or a bounded queue is full; may contain the time until a retry
 ├── DeadlineExceeded
 ├── Cancelled                   the caller cancelled the call
 ├── NotSupported                known, but not offered by this deployment
@@ -44,7 +44,7 @@ class CausewayError(Exception):
         message: What is wrong, for the client.
         field: Path of the wrong field of the request, for example ``messages[0].role``.
         resource: Name of the resource that the error is about.
-        retry_after: Seconds after which a retry makes sense.
+        retry_after: Seconds after which a retry makes sense; None: the default of the class.
         details: Further machine-readable facts, with other names than ``field``, ``resource`` and ``retry_after``.
     """
 

@@ -164,7 +164,7 @@ async def _scope(
 
 
 def _cause(failure: BaseException) -> str | None:
-    """Return the first cause of an error, in one line."""
+    """Return the root cause of an error, in one line; None if the error has no cause."""
     first = failure
     while first.__cause__ is not None:
         first = first.__cause__

@@ -1,4 +1,4 @@
-"""Entries and changes of NATS key-value buckets."""
+"""Reads entries and changes of NATS key-value buckets."""
 
 import contextlib
 import json
@@ -66,7 +66,7 @@ async def update(watcher: Watcher, seconds: float) -> Entry | None:
 
 
 async def accepted(write: Awaitable[object]) -> bool:
-    """Return whether the bucket accepts a conditional write: the key is new, or has the expected revision."""
+    """Await a conditional write; return whether the bucket accepted it (a new key, or the expected revision)."""
     try:
         await write
     except nats.js.errors.KeyWrongLastSequenceError:

@@ -206,7 +206,7 @@ def quota_replica_key(replica: str) -> str:
 
 
 def quota_holder(kind: str, tenant: str, name: str) -> str:
-    """Return the key of the holder of a quota.
+    """Return the part of a `quota_key` that names the holder of the quota.
 
     Args:
         kind: ``tenant``, ``key`` or ``user``.

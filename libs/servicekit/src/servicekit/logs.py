@@ -58,7 +58,7 @@ def configure(service: str, settings: ServiceSettings) -> None:
 
 @contextlib.contextmanager
 def logging_disabled() -> Iterator[None]:
-    """Disable logging in the block, for a command that reports errors to its user itself."""
+    """Disable the loggers of structlog in the block, for a command that reports errors to its user itself."""
     before = structlog.get_config()
     structlog.configure(logger_factory=structlog.ReturnLoggerFactory())
     try:
@@ -68,7 +68,7 @@ def logging_disabled() -> Iterator[None]:
 
 
 def _escaped(_: Any, __: str, event: MutableMapping[str, Any]) -> MutableMapping[str, Any]:
-    """Escape what a terminal would interpret, because paths and names of clients are in the log."""
+    """Escape control characters for the terminal, because the log contains paths and names that clients chose."""
     for name, value in event.items():
         if isinstance(value, str) and not value.isprintable():
             event[name] = _printable(value)

@@ -31,7 +31,7 @@ _observed: dict[tuple[str, str], list[_Values]] = {}
 class Bounded:
     """Limits the number of values of a label. Above the limit, all new values share the label `OTHER`.
 
-    It is for labels whose values come from clients or remote servers.
+    The class is for labels whose values come from clients or remote servers.
 
     Args:
         most: Maximum number of values with their own label.
@@ -53,7 +53,7 @@ class Bounded:
 def install(registry: CollectorRegistry) -> None:
     """Register the metrics of the process, and its resource usage, with a registry.
 
-    Before this is called, recording costs almost nothing and has no effect.
+    Before the first call, recording costs almost nothing and has no effect.
     """
     ProcessCollector(registry=registry)
     registry.register(_Measured(_measured()))
@@ -100,7 +100,7 @@ def served(registry: CollectorRegistry, host: str, port: int | None) -> Iterator
 
 
 def durations(module: str, name: str, description: str, buckets: Iterable[float] = SECONDS) -> Histogram:
-    """Make a histogram of seconds.
+    """Create a histogram of seconds.
 
     Args:
         module: The measuring module.
@@ -114,7 +114,7 @@ def durations(module: str, name: str, description: str, buckets: Iterable[float]
 
 
 def amounts(module: str, name: str, unit: str, description: str, buckets: Iterable[float]) -> Histogram:
-    """Make a histogram of another unit than seconds, for example ``{token}``."""
+    """Create a histogram of another unit than seconds, for example ``{token}``; see `durations`."""
     return metrics.get_meter(module).create_histogram(
         name, unit, description, explicit_bucket_boundaries_advisory=list(buckets)
     )
@@ -123,7 +123,7 @@ def amounts(module: str, name: str, unit: str, description: str, buckets: Iterab
 def counter(
     module: str, name: str, unit: str, description: str, known: Sequence[Mapping[str, str]] = ()
 ) -> Counter:
-    """Make a counter; in Prometheus its name ends with ``_total``.
+    """Create a counter; in Prometheus its name ends with ``_total``.
 
     Args:
         module: The counting module.
@@ -139,7 +139,7 @@ def counter(
 
 
 def observed_counter(module: str, name: str, unit: str, description: str, value: Callable[[], int]) -> None:
-    """Make a counter without labels, whose value is read at each scrape. ``value`` must not block."""
+    """Create a counter without labels, whose value is read at each scrape. ``value`` must not block."""
 
     def observations(options: CallbackOptions) -> Iterable[Observation]:  # noqa: ARG001  # OpenTelemetry's signature
         return [Observation(value())]
@@ -154,10 +154,10 @@ def observed(
     description: str,
     values: _Values,
 ) -> None:
-    """Make a gauge whose values and labels are read at each scrape. ``values`` must not block.
+    """Create a gauge whose values and labels are read at each scrape. ``values`` must not block.
 
-    If this is called again for a name, the gauge has the values of all calls. For equal labels, the last value
-    counts.
+    If a module calls the function again with the same name, the gauge has the values of all calls. For equal
+    labels, the last value counts.
     """
 
     def observations(options: CallbackOptions) -> Iterable[Observation]:  # noqa: ARG001  # OpenTelemetry's signature

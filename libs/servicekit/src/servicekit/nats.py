@@ -146,8 +146,8 @@ async def ingest_transport(
         client: A connection.
         replicas: Number of replicas; 3 in production.
         history_days: Days until the state of a finished job is deleted.
-        stream_bytes: Size limit of the waiting jobs, and of the states of jobs. The server reserves this space at
-            creation.
+        stream_bytes: Size limit in bytes of the waiting jobs, and also of the states of jobs; dead letters get a
+            quarter. The server reserves this space at creation.
 
     Raises:
         Unavailable: The server does not have enough space.
@@ -248,7 +248,7 @@ async def history_bucket(
         client: A connection.
         replicas: Number of replicas; 3 in production.
         days: Days from a conversation's last change to its deletion.
-        stream_bytes: Size limit. The server reserves this space at creation.
+        stream_bytes: Size limit in bytes. The server reserves this space at creation.
 
     Raises:
         Unavailable: The server does not have enough space.
@@ -289,7 +289,7 @@ async def quotas_bucket(client: Client, *, replicas: int = 1) -> KeyValue:
     """Return the bucket of the quotas; create it if it is missing.
 
     The bucket is in memory, because gateways write it many times a second. After a restart of the server, the
-    running gateways write their entries again. Entries are not needed after a day.
+    running gateways write their entries again. Entries expire after 26 hours.
     """
     jetstream = client.jetstream(timeout=2)
     try:

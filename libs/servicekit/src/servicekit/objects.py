@@ -1,4 +1,6 @@
-"""Immutable objects in a NATS object store: written once, also by concurrent writers, and removed completely.
+"""Writes, reads and removes immutable objects in a NATS object store.
+
+Only one of several concurrent writers creates an object, and a removal leaves no data.
 
 nats-py's `put` replaces objects. If two clients write the same object concurrently, the later client removes the
 pieces of the earlier one while others read them. nats-py's `delete` leaves a permanent record. The layout in the

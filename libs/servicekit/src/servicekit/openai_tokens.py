@@ -1,4 +1,4 @@
-"""OpenAI's tokenizers: count the tokens of texts of any length.
+"""Counts the tokens of texts of any length with OpenAI's tokenizers.
 
 A package that uses this module needs the extra ``openai-tokens``. The tables of an encoding need 80 MB of memory,
 so this module loads them only when the encoding is first used.

@@ -22,7 +22,10 @@ _FULL_SECONDS = 30.0
 
 
 class OriginalStore(Protocol):
-    """Stores each original completely or not at all. Callers must set time-outs."""
+    """Stores each original completely or not at all. Callers must set time-outs.
+
+    The facts of an original are short texts about it, for example the ETag of the file that the worker fetched.
+    """
 
     async def put(self, name: str, source: BinaryIO, facts: Mapping[str, str] | None = None) -> None:
         """Store an original with its facts. An existing original is unchanged.

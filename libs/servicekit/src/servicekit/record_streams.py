@@ -1,4 +1,4 @@
-"""The streams of usage and audit: their retention, and how they drop records when they are full."""
+"""The streams of usage and audit: their creation, their retention, and the removal of records from full streams."""
 
 import asyncio
 from collections import Counter
@@ -24,7 +24,7 @@ _FULL, _TRIMMED = 0.9, 0.8
 """The share of its limit at which a stream is trimmed, and the share that remains."""
 _CHECK_SECONDS = 15.0
 _MIN_SHARE = 0.1
-"""The least share of its limit that a stream must contain for an estimate of its retention."""
+"""The minimum share of its limit that a stream must contain for an estimate of its retention."""
 
 
 async def record_streams(
@@ -40,7 +40,7 @@ async def record_streams(
     Args:
         client: A connection.
         replicas: Number of replicas; 3 in production.
-        days: Maximum retention of a record.
+        days: Maximum retention of a record in days.
         usage_bytes: Size limit of the usage stream. The server reserves this space at creation.
         audit_bytes: Size limit of the audit stream. The server reserves this space at creation.
 

@@ -220,7 +220,10 @@ class _FinalStatus:
         call.add_done_callback(self._record)
 
     async def of(self, error: AioRpcError) -> AioRpcError | None:
-        """Return the error behind a failed read, or None if the service ended the call successfully."""
+        """Return the error behind a failed read; None if the service ended the call successfully.
+
+        If the service's status does not arrive in time, the result is ``error``.
+        """
         end = time.monotonic() + self._WAIT_SECONDS
         while not self._known and time.monotonic() < end:
             await asyncio.sleep(0.001)

@@ -31,7 +31,7 @@ class CallSpan:
 
     Attributes:
         span: The span, started with the call.
-        code: The final code; CANCELLED if the caller cancels the call.
+        code: The final code. It remains CANCELLED if the caller cancels the call.
     """
 
     def __init__(self, name: str, method: Callable[..., Any], expected: Collection[grpc.StatusCode] = ()) -> None:
@@ -69,7 +69,7 @@ class CallSpan:
 def current_span(
     name: str, method: Callable[..., Any], expected: Collection[grpc.StatusCode] = ()
 ) -> Iterator[CallSpan]:
-    """Make a `CallSpan` the current span of the block. The call succeeded if the block raises no error."""
+    """Create a `CallSpan` as the current span of the block. The call succeeded if the block raises no error."""
     call = CallSpan(name, method, expected)
     with trace.use_span(call.span, record_exception=False, set_status_on_exception=False):
         try:

@@ -78,13 +78,15 @@ class GrpcServer:
         address: ``host:port``, with port 0 for a free port; or ``unix:PATH``, a socket that only its owner may use.
         services: Pairs of a service's descriptor and a function that adds its servicer to the server.
         max_connection_age: Seconds after which the server closes a connection, so that callers find new replicas.
-        max_concurrent_calls: The server refuses further calls with RESOURCE_EXHAUSTED; health checks count too.
+        max_concurrent_calls: Maximum number of concurrent calls, including health checks. The server refuses
+            further calls with RESOURCE_EXHAUSTED.
         certificates: For mutual TLS; None: all clients that reach the port may call.
         callers: The services that may call; checked only with TLS.
         health_address: A second address without TLS and with only the health checks, for probes.
 
     Attributes:
         port: The port of the server; 0 for a socket.
+        health_port: The port of ``health_address``; not set without such an address.
 
     Raises:
         Unavailable: The server cannot listen on an address.

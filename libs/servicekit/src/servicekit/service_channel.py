@@ -22,7 +22,7 @@ class ServiceChannel(Channel):
     Args:
         target: The address of the server as a gRPC target, for example ``dns:///retriever:50051``.
         open_channel: Returns a new channel with the given certificate; None: without TLS.
-        certificates: Provides the current certificate, which is compared before each call; None: no TLS.
+        certificates: Provides the current certificate. Each call compares it with the channel's. None: no TLS.
     """
 
     def __init__(

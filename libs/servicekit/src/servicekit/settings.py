@@ -20,7 +20,9 @@ _OTHERS = re.compile(
 
 
 def unknown(variables: Iterable[str]) -> Iterator[tuple[str, str | None]]:
-    """Yield each variable that looks like a setting but belongs to no service, and the setting with a similar name.
+    """Yield each variable that looks like a setting but belongs to no service, and a setting with a similar name.
+
+    The second element is None if no setting has a similar name.
 
     Args:
         variables: The names of the variables of the environment.

@@ -24,7 +24,7 @@ _PROPAGATOR = TraceContextTextMapPropagator()
 
 
 def configure(service: str, settings: ServiceSettings) -> TracerProvider:
-    """Create the tracer provider of the process."""
+    """Create the tracer provider of the process, and return it."""
     provider = provider_for(service, settings)
     trace.set_tracer_provider(provider)
     return provider

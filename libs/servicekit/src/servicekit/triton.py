@@ -70,7 +70,10 @@ class TritonAddress:
 
 
 def code_of(error: Any) -> grpc.StatusCode | None:
-    """Return the status of an error of Triton's client, whose form is the text ``StatusCode.NOT_FOUND``."""
+    """Return the status of an error of Triton's client; None if the error has no known status.
+
+    The client has the status only as a text such as ``StatusCode.NOT_FOUND``.
+    """
     return grpc.StatusCode.__members__.get(str(error.status()).partition(".")[2])
 
 

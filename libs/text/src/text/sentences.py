@@ -1,4 +1,4 @@
-"""Split text into sentences.
+"""Splits text into sentences.
 
 The rules simplify the sentence boundaries of Unicode (UAX #29, section 5):
 

@@ -1060,7 +1060,7 @@ class ListChunksResponse(_message.Message):
 
     @_builtins.property
     def chunks(self) -> _containers.RepeatedCompositeFieldContainer[Global___ListedChunk]:
-        """The chunks; empty if the document has fewer chunks than `first_number`."""
+        """The chunks; empty if the document has no chunk with the number `first_number`."""
 
     def __init__(
         self,

@@ -226,16 +226,16 @@ class RetrieverServiceServicer:
         raise NotImplementedError('Method not implemented!')
 
     def UpdateIndex(self, request, context):
-        """Changes the settings of an index, except for the model, without a change of the content. FAILED_PRECONDITION
-        (CONFLICT) during a rebuild. For administrators.
+        """Changes the settings of an index, except for the model and the language, without a change of the content.
+        FAILED_PRECONDITION (CONFLICT) during a rebuild. For administrators.
         """
         context.set_code(grpc.StatusCode.UNIMPLEMENTED)
         context.set_details('Method not implemented!')
         raise NotImplementedError('Method not implemented!')
 
     def RebuildIndex(self, request, context):
-        """Starts a rebuild of an index in the background, which computes new vectors with another model. The index keeps
-        its old vectors until all new vectors exist, and then switches in one step. The rebuild includes concurrent
+        """Starts a rebuild of an index in the background, for another model, another language or other settings. Searches
+        use the old index until the new one is complete, and then switch in one step. The rebuild includes concurrent
         writes. A repeated request returns the progress. FAILED_PRECONDITION (CONFLICT) during a rebuild with other
         settings. For administrators.
         """

@@ -60,12 +60,12 @@ class RetrieverServiceStub:
     CreateIndex: _grpc.UnaryUnaryMultiCallable[_retriever_pb2.CreateIndexRequest, _retriever_pb2.CreateIndexResponse]
     """Creates an empty index with settings. FAILED_PRECONDITION (CONFLICT) if an index with this name exists."""
     UpdateIndex: _grpc.UnaryUnaryMultiCallable[_retriever_pb2.UpdateIndexRequest, _retriever_pb2.UpdateIndexResponse]
-    """Changes the settings of an index, except for the model, without a change of the content. FAILED_PRECONDITION
-    (CONFLICT) during a rebuild. For administrators.
+    """Changes the settings of an index, except for the model and the language, without a change of the content.
+    FAILED_PRECONDITION (CONFLICT) during a rebuild. For administrators.
     """
     RebuildIndex: _grpc.UnaryUnaryMultiCallable[_retriever_pb2.RebuildIndexRequest, _retriever_pb2.RebuildIndexResponse]
-    """Starts a rebuild of an index in the background, which computes new vectors with another model. The index keeps
-    its old vectors until all new vectors exist, and then switches in one step. The rebuild includes concurrent
+    """Starts a rebuild of an index in the background, for another model, another language or other settings. Searches
+    use the old index until the new one is complete, and then switch in one step. The rebuild includes concurrent
     writes. A repeated request returns the progress. FAILED_PRECONDITION (CONFLICT) during a rebuild with other
     settings. For administrators.
     """
@@ -128,12 +128,12 @@ class RetrieverServiceAsyncStub(RetrieverServiceStub):
     CreateIndex: _aio.UnaryUnaryMultiCallable[_retriever_pb2.CreateIndexRequest, _retriever_pb2.CreateIndexResponse]  # type: ignore[assignment]
     """Creates an empty index with settings. FAILED_PRECONDITION (CONFLICT) if an index with this name exists."""
     UpdateIndex: _aio.UnaryUnaryMultiCallable[_retriever_pb2.UpdateIndexRequest, _retriever_pb2.UpdateIndexResponse]  # type: ignore[assignment]
-    """Changes the settings of an index, except for the model, without a change of the content. FAILED_PRECONDITION
-    (CONFLICT) during a rebuild. For administrators.
+    """Changes the settings of an index, except for the model and the language, without a change of the content.
+    FAILED_PRECONDITION (CONFLICT) during a rebuild. For administrators.
     """
     RebuildIndex: _aio.UnaryUnaryMultiCallable[_retriever_pb2.RebuildIndexRequest, _retriever_pb2.RebuildIndexResponse]  # type: ignore[assignment]
-    """Starts a rebuild of an index in the background, which computes new vectors with another model. The index keeps
-    its old vectors until all new vectors exist, and then switches in one step. The rebuild includes concurrent
+    """Starts a rebuild of an index in the background, for another model, another language or other settings. Searches
+    use the old index until the new one is complete, and then switch in one step. The rebuild includes concurrent
     writes. A repeated request returns the progress. FAILED_PRECONDITION (CONFLICT) during a rebuild with other
     settings. For administrators.
     """
@@ -259,8 +259,8 @@ class RetrieverServiceServicer(metaclass=_abc_1.ABCMeta):
         request: _retriever_pb2.UpdateIndexRequest,
         context: _ServicerContext,
     ) -> _typing.Union[_retriever_pb2.UpdateIndexResponse, _abc.Awaitable[_retriever_pb2.UpdateIndexResponse]]:
-        """Changes the settings of an index, except for the model, without a change of the content. FAILED_PRECONDITION
-        (CONFLICT) during a rebuild. For administrators.
+        """Changes the settings of an index, except for the model and the language, without a change of the content.
+        FAILED_PRECONDITION (CONFLICT) during a rebuild. For administrators.
         """
 
     @_abc_1.abstractmethod
@@ -269,8 +269,8 @@ class RetrieverServiceServicer(metaclass=_abc_1.ABCMeta):
         request: _retriever_pb2.RebuildIndexRequest,
         context: _ServicerContext,
     ) -> _typing.Union[_retriever_pb2.RebuildIndexResponse, _abc.Awaitable[_retriever_pb2.RebuildIndexResponse]]:
-        """Starts a rebuild of an index in the background, which computes new vectors with another model. The index keeps
-        its old vectors until all new vectors exist, and then switches in one step. The rebuild includes concurrent
+        """Starts a rebuild of an index in the background, for another model, another language or other settings. Searches
+        use the old index until the new one is complete, and then switch in one step. The rebuild includes concurrent
         writes. A repeated request returns the progress. FAILED_PRECONDITION (CONFLICT) during a rebuild with other
         settings. For administrators.
         """
