@@ -75,19 +75,19 @@ class PhotographedStore:
         self.photos: list[Path] = []
 
     async def collections(self) -> list[Collection]:
-        return [self._photographed(each) for each in await self._store.collections()]
+        return [self._photographed(collection) for collection in await self._store.collections()]
 
     async def notes(self) -> Mapping[tuple[str, str], bytes]:
         return await self._store.notes()
 
     async def find(self, tenant: str, name: str) -> Collection | None:
-        return next((each for each in await self.collections() if each.spec.name == name), None)
+        return next((collection for collection in await self.collections() if collection.spec.name == name), None)
 
     async def create(self, spec: IndexSpec, *, beside: bool = False) -> Collection:
         return self._photographed(await self._store.create(spec, beside=beside))
 
     async def tidy(self) -> Sequence[Collection]:
-        return [self._photographed(each) for each in await self._store.tidy()]
+        return [self._photographed(collection) for collection in await self._store.tidy()]
 
     async def aclose(self) -> None:
         await self._store.aclose()

@@ -189,7 +189,7 @@ async def test_a_document_is_stored_read_and_deleted(stub: Any, edge_bench: Benc
     assert replaced.outcome == retriever_pb2.UPSERT_OUTCOME_REPLACED
     delete = retriever_pb2.DeleteDocumentsRequest(principal=ME, index=INDEX, document_ids=["d", "x"])
     deleted = await rpc.unary(stub.DeleteDocuments, delete, soon())
-    assert [each.document_id for each in deleted.deleted] == ["d"]
+    assert [document.document_id for document in deleted.deleted] == ["d"]
     assert list(deleted.not_found_ids) == ["x"]
     await rpc.unary(stub.DeleteIndex, retriever_pb2.DeleteIndexRequest(principal=ME, index=INDEX), soon())
     assert not (await rpc.unary(stub.ListIndexes, retriever_pb2.ListIndexesRequest(principal=ME), soon())).indexes
@@ -297,7 +297,7 @@ async def test_a_document_in_one_message(stub: Any, edge_bench: Bench) -> None:
     for outcome in (retriever_pb2.UPSERT_OUTCOME_CREATED, retriever_pb2.UPSERT_OUTCOME_UNCHANGED):
         assert (await rpc.unary(stub.StoreDocument, request, soon())).outcome == outcome
     listing = retriever_pb2.ListChunksRequest(principal=ME, index=INDEX, document_id="d")
-    assert [each.text for each in (await rpc.unary(stub.ListChunks, listing, soon())).chunks] == ["one", "two"]
+    assert [chunk.text for chunk in (await rpc.unary(stub.ListChunks, listing, soon())).chunks] == ["one", "two"]
     response = await upsert(stub, begin(edge_bench, 2), commit(0))
     assert response.outcome == retriever_pb2.UPSERT_OUTCOME_UNCHANGED
 
@@ -407,15 +407,15 @@ async def test_text_and_offset_over_the_wire(stub: Any, edge_bench: Bench) -> No
 
     listing = retriever_pb2.ListDocumentsRequest(principal=ME, index=INDEX, page_size=1, offset=0, text_length=5)
     page = await rpc.unary(stub.ListDocuments, listing, soon())
-    assert [each.document_id for each in page.documents] == ["d"]
-    assert [(each.text, each.is_truncated) for each in page.texts] == [("one t", True)]
+    assert [document.document_id for document in page.documents] == ["d"]
+    assert [(text.text, text.is_truncated) for text in page.texts] == [("one t", True)]
     listing.page_token = page.next_page_token
     with pytest.raises(InvalidRequest) as caught:
         await rpc.unary(stub.ListDocuments, listing, soon())
     assert caught.value.field == "offset"
     listing = retriever_pb2.ListDocumentsRequest(principal=ME, index=INDEX, offset=1)
     page = await rpc.unary(stub.ListDocuments, listing, soon())
-    assert ([each.document_id for each in page.documents], len(page.texts), page.total) == (["e"], 0, 2)
+    assert ([document.document_id for document in page.documents], len(page.texts), page.total) == (["e"], 0, 2)
 
 
 async def test_snapshots_over_the_wire(stub: Any, edge_bench: Bench) -> None:
@@ -470,7 +470,7 @@ async def test_embedding_over_the_wire(stub: Any, edge_bench: Bench) -> None:
     models = (
         await rpc.unary(stub.ListEmbeddingModels, retriever_pb2.ListEmbeddingModelsRequest(principal=ME), soon())
     ).models
-    assert [(each.name, each.dimension, each.max_tokens) for each in models] == [
+    assert [(model.name, model.dimension, model.max_tokens) for model in models] == [
         (edge_bench.embedder.model, DIMENSION, edge_bench.embedder.max_tokens)
     ]
     texts = ["the ferry", "word " * 300]
@@ -480,7 +480,10 @@ async def test_embedding_over_the_wire(stub: Any, edge_bench: Bench) -> None:
     expected = await edge_bench.embedder.embed(texts)
     for embedding, vector in zip(response.embeddings, expected, strict=True):
         assert list(embedding.vector) == pytest.approx(vector.tolist())
-    assert [(each.token_count, each.embedded_token_count) for each in response.embeddings] == [(2, 2), (300, 256)]
+    assert [(embedding.token_count, embedding.embedded_token_count) for embedding in response.embeddings] == [
+        (2, 2),
+        (300, 256),
+    ]
     for request, error, field in (
         (retriever_pb2.EmbedRequest(principal=ME), InvalidRequest, "texts"),
         (retriever_pb2.EmbedRequest(principal=ME, texts=["x", " "]), InvalidRequest, "texts[1]"),
@@ -507,11 +510,11 @@ async def test_ranking_options_over_the_wire(stub: Any, edge_bench: Bench) -> No
         rerank=retriever_pb2.Rerank(reranker="words", minimum_score=0.5),
     )
     found = await rpc.unary(stub.Retrieve, request, soon())
-    assert [each.text for each in found.passages] == ["ferry tickets", "the ferry"]
-    assert [each.reranker_score for each in found.passages] == [1.0, 0.5]
+    assert [passage.text for passage in found.passages] == ["ferry tickets", "the ferry"]
+    assert [passage.reranker_score for passage in found.passages] == [1.0, 0.5]
     assert found.passages[0].score == pytest.approx(2 / 61)
     assert (found.reranker, found.not_reranked) == ("words", "")
-    assert [list(each.captions) for each in found.passages] == [["ferry tickets"], []]
+    assert [list(passage.captions) for passage in found.passages] == [["ferry tickets"], []]
     assert "rerank" in [step.name for step in found.steps]
     edge_bench.reranker.failure = Unavailable("It is away.")
     found = await rpc.unary(stub.Retrieve, request, soon())
@@ -535,7 +538,7 @@ ADMIN = principal_pb2.Principal(tenant=LOCAL.tenant, user="root", roles=["admin"
 @pytest.mark.parametrize(
     ("caller", "sees"),
     [(STRANGER, False), (BY_OID, True), (BY_GROUP, True), (ADMIN, True)],
-    ids=lambda each: str(each)[:9],
+    ids=lambda value: str(value)[:9],
 )
 async def test_access_lists_hold_for_every_call(
     stub: Any, edge_bench: Bench, caller: principal_pb2.Principal, sees: bool
@@ -560,8 +563,8 @@ async def test_access_lists_hold_for_every_call(
             assert any("midnight" in passage.text for passage in passages) == sees
     listing = retriever_pb2.ListDocumentsRequest(principal=caller, index=INDEX, text_length=1000)
     listed = await rpc.unary(stub.ListDocuments, listing, soon())
-    assert ({each.document_id for each in listed.documents}, listed.total) == (visible, len(visible))
-    assert any("midnight" in each.text for each in listed.texts) == sees
+    assert ({document.document_id for document in listed.documents}, listed.total) == (visible, len(visible))
+    assert any("midnight" in text.text for text in listed.texts) == sees
     (index,) = (
         await rpc.unary(stub.ListIndexes, retriever_pb2.ListIndexesRequest(principal=caller), soon())
     ).indexes
@@ -603,7 +606,7 @@ async def test_access_lists_hold_for_every_call(
                 await rpc.unary(call, refused, soon())
     removal = retriever_pb2.DeleteDocumentsRequest(principal=caller, index=INDEX, document_ids=["secret"])
     removed = await rpc.unary(stub.DeleteDocuments, removal, soon())
-    assert ([each.document_id for each in removed.deleted], list(removed.not_found_ids)) == (
+    assert ([document.document_id for document in removed.deleted], list(removed.not_found_ids)) == (
         (["secret"], []) if sees else ([], ["secret"])
     )
 

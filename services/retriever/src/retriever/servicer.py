@@ -75,7 +75,8 @@ class RetrieverServicer(retriever_pb2_grpc.RetrieverServiceServicer):
         principal = Principal.from_proto(request.principal)
         deleted = await self._catalogue.delete_documents(principal, request.index, request.document_ids)
         return retriever_pb2.DeleteDocumentsResponse(
-            deleted=[messages.from_document(each) for each in deleted.documents], not_found_ids=deleted.not_found
+            deleted=[messages.from_document(document) for document in deleted.documents],
+            not_found_ids=deleted.not_found,
         )
 
     async def GetDocument(  # noqa: N802  # gRPC's name
@@ -185,7 +186,7 @@ class RetrieverServicer(retriever_pb2_grpc.RetrieverServiceServicer):
     ) -> retriever_pb2.ListIndexesResponse:
         """List indexes."""
         summaries = await self._catalogue.indexes(Principal.from_proto(request.principal))
-        return retriever_pb2.ListIndexesResponse(indexes=[messages.from_index(each) for each in summaries])
+        return retriever_pb2.ListIndexesResponse(indexes=[messages.from_index(summary) for summary in summaries])
 
     async def DeleteIndex(  # noqa: N802  # gRPC's name
         self, request: retriever_pb2.DeleteIndexRequest, _context: _Context
@@ -215,7 +216,9 @@ class RetrieverServicer(retriever_pb2_grpc.RetrieverServiceServicer):
     ) -> retriever_pb2.ListSnapshotsResponse:
         """List snapshots."""
         found = await self._snapshots.stored(Principal.from_proto(request.principal))
-        return retriever_pb2.ListSnapshotsResponse(snapshots=[messages.from_snapshot(each) for each in found])
+        return retriever_pb2.ListSnapshotsResponse(
+            snapshots=[messages.from_snapshot(snapshot) for snapshot in found]
+        )
 
     async def DeleteSnapshot(  # noqa: N802  # gRPC's name
         self, request: retriever_pb2.DeleteSnapshotRequest, _context: _Context
@@ -245,7 +248,7 @@ class RetrieverServicer(retriever_pb2_grpc.RetrieverServiceServicer):
         """List the embedding models."""
         Principal.from_proto(request.principal)
         return retriever_pb2.ListEmbeddingModelsResponse(
-            models=[messages.from_embedder(each) for each in self._embeddings.models]
+            models=[messages.from_embedder(model) for model in self._embeddings.models]
         )
 
 

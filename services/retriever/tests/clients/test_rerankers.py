@@ -207,7 +207,7 @@ async def test_a_search_waits_at_most_the_time_out(server: RerankServer) -> None
     await asyncio.sleep(0.1)
     assert server.together == 2
     answers = await asyncio.gather(*calls, return_exceptions=True)
-    assert all(isinstance(each, DeadlineExceeded) for each in answers)
+    assert all(isinstance(answer, DeadlineExceeded) for answer in answers)
     await reranker.aclose()
 
 

@@ -33,12 +33,12 @@ async def test_listing_is_paged_and_ordered(bench: Bench) -> None:
         await bench.put(Document(document_id, category=("x", "y")[number % 2], generation=1), ["text"])
     for size in (1, 3, len(ids), 1000):
         listed = await pages(bench, size)
-        assert [each.document_id for page in listed for each in page.documents] == sorted(ids)
+        assert [document.document_id for page in listed for document in page.documents] == sorted(ids)
         assert {page.total for page in listed} == {len(ids)}
         assert all(len(page.documents) <= size for page in listed)
     only_x = Filter(must=(MatchAny("category", ("x",)),))
     listed = await pages(bench, 3, only_x)
-    assert [each.document_id for page in listed for each in page.documents] == sorted(ids[::2])
+    assert [document.document_id for page in listed for document in page.documents] == sorted(ids[::2])
     assert {page.total for page in listed} == {4}
 
 
@@ -63,7 +63,7 @@ async def test_deleting_documents(bench: Bench) -> None:
     for name in ("a", "b"):
         await bench.put(Document(name, generation=3), [f"the ferry {name}"] * 70)
     deleted = await bench.catalogue.delete_documents(LOCAL, INDEX, ["a", "x", "a"])
-    assert [each.document_id for each in deleted.documents] == ["a"]
+    assert [document.document_id for document in deleted.documents] == ["a"]
     assert deleted.not_found == ("x",)
     for mode in Mode:
         found = await bench.ask("ferry a", mode=mode, top=1000)
@@ -91,11 +91,14 @@ async def test_an_index_without_documents_is_listed(bench: Bench) -> None:
     await bench.put(Document("d", generation=1), ["the ferry"], index="a")
     await bench.catalogue.delete_documents(LOCAL, "z", ["d"])
     listed = await bench.catalogue.indexes(LOCAL)
-    assert [(each.spec.name, each.documents, each.chunks) for each in listed] == [("a", 1, 1), ("z", 0, 0)]
+    assert [(summary.spec.name, summary.documents, summary.chunks) for summary in listed] == [
+        ("a", 1, 1),
+        ("z", 0, 0),
+    ]
     assert listed[0].spec.embedding_model == bench.embedder.model
     assert await bench.ask("ferry", indexes=("z",)) == []
     await bench.catalogue.delete_index(LOCAL, "z")
-    assert [each.spec.name for each in await bench.catalogue.indexes(LOCAL)] == ["a"]
+    assert [summary.spec.name for summary in await bench.catalogue.indexes(LOCAL)] == ["a"]
 
 
 async def test_unknown_indexes(bench: Bench) -> None:
@@ -123,14 +126,14 @@ async def test_documents_and_deletions_survive_a_restart(reopen: Callable[[], St
     await bench.put(Document("d", generation=1), ["x"], index="gone")
     await bench.catalogue.delete_documents(LOCAL, INDEX, ["c"])
     await bench.catalogue.delete_index(LOCAL, "gone")
-    before = [(each.id, each.text, each.document) for each in await bench.ask("ferry bridge")]
+    before = [(passage.id, passage.text, passage.document) for passage in await bench.ask("ferry bridge")]
     listed = await pages(bench, 10)
     await bench.aclose()
 
     bench = await Bench.open(reopen())
-    assert [(each.id, each.text, each.document) for each in await bench.ask("ferry bridge")] == before
+    assert [(passage.id, passage.text, passage.document) for passage in await bench.ask("ferry bridge")] == before
     assert await pages(bench, 10) == listed
-    assert [each.spec.name for each in await bench.catalogue.indexes(LOCAL)] == [INDEX]
+    assert [summary.spec.name for summary in await bench.catalogue.indexes(LOCAL)] == [INDEX]
     await bench.aclose()
 
 
@@ -141,7 +144,7 @@ async def test_pages_by_offset(bench: Bench) -> None:
         await bench.put(Document(document_id, generation=1), ["text"])
     for offset, size, expected in ((0, 3, ids[:3]), (2, 3, ids[2:5]), (5, 3, ids[5:]), (7, 3, []), (2**63, 3, [])):
         page = await bench.catalogue.documents(LOCAL, INDEX, NO_FILTER, PageRequest(size, offset=offset))
-        assert [each.document_id for each in page.documents] == expected
+        assert [document.document_id for document in page.documents] == expected
         assert page.total == len(ids)
         assert bool(page.next_token) == (offset + size < len(ids))
 
@@ -166,7 +169,7 @@ async def test_a_page_of_large_metadata_is_shorter(bench: Bench) -> None:
     for document_id in ids:
         await bench.put(Document(document_id, metadata_json=metadata, generation=1), [])
     listed = await pages(bench, 1000)
-    assert [each.document_id for page in listed for each in page.documents] == ids
+    assert [document.document_id for page in listed for document in page.documents] == ids
     assert len(listed) == 2
 
 
@@ -197,10 +200,10 @@ async def test_embedded_files_are_deleted_with_their_document(bench: Bench) -> N
     forged = await put("m.eml/c.txt", mail, "forged")
     other = await put("other.txt")
     deleted = await bench.catalogue.delete_documents(LOCAL, INDEX, [mail, "none"])
-    assert [each.document_id for each in deleted.documents] == [inner, archive, mail]
+    assert [document.document_id for document in deleted.documents] == [inner, archive, mail]
     assert deleted.not_found == ("none",)
     page = await bench.catalogue.documents(LOCAL, INDEX, NO_FILTER, PageRequest())
-    assert [each.document_id for each in page.documents] == [forged, other]
+    assert [document.document_id for document in page.documents] == [forged, other]
 
 
 async def test_a_read_of_an_index_that_is_always_replaced_ends_after_four_calls(bench: Bench) -> None:

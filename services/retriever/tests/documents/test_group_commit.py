@@ -44,7 +44,7 @@ class Watched:
         put, sync, upsert = EdgeCollection.put_documents, LiveShard.sync, LiveShard.upsert
 
         async def put_documents(collection: EdgeCollection, documents: Sequence[WholeDocument]) -> list[str]:
-            self.groups.append([each.document.document_id for each in documents])
+            self.groups.append([whole.document.document_id for whole in documents])
             await self.go.wait()
             if self.bad.intersection(self.groups[-1]):
                 await put(collection, documents)  # a failed operation may have been applied partly
@@ -93,7 +93,7 @@ async def marked(bench: Bench) -> list[str]:
 async def test_waiting_documents_share_one_operation(bench: Bench, watched: Watched) -> None:
     """Four documents that arrive during another write share one operation and one write to the disk."""
     results = await together(bench, watched, *((name, [f"ferry {name}"]) for name in "abcde"))
-    assert [each.outcome for each in results] == [Outcome.CREATED] * 5
+    assert [result.outcome for result in results] == [Outcome.CREATED] * 5
     assert watched.groups == [["a"], ["b", "c", "d", "e"]]
     assert watched.operations == [2, 8]  # a chunk and a record each
     assert watched.syncs == 2
@@ -130,7 +130,7 @@ async def test_a_failing_document_does_not_affect_its_group(
 
     monkeypatch.setattr(EdgeCollection, "add_chunks", add_chunks)
     a, b, c, d = await together(bench, watched, *((name, [f"ferry {name}"]) for name in "abcd"))
-    assert [each.outcome for each in (a, b, d)] == [Outcome.CREATED] * 3
+    assert [result.outcome for result in (a, b, d)] == [Outcome.CREATED] * 3
     assert isinstance(c, Unavailable)
     found = {passage.document.document_id for passage in await bench.ask("ferry", top=100)}
     assert found == {"first", "a", "b", "d"}
@@ -238,6 +238,6 @@ async def test_a_cancelled_caller_does_not_stop_the_write(bench: Bench, watched:
         task.cancel()
     watched.go.set()
     results = await asyncio.gather(*tasks, return_exceptions=True)
-    assert all(isinstance(each, asyncio.CancelledError) for each in results)
+    assert all(isinstance(result, asyncio.CancelledError) for result in results)
     found = {passage.document.document_id for passage in await bench.ask("ferry", top=100)}
     assert found >= {"first", watched.groups[0][0]}

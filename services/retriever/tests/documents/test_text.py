@@ -68,7 +68,7 @@ async def test_the_text_of_a_range_of_pages(bench: Bench) -> None:
     Chunks without a page belong to no range.
     """
     chunks = await bench.chunks(["one", "two a", "two b", "three", "rest"])
-    chunks = [replace(each, page=page) for each, page in zip(chunks, (1, 2, 2, 3, 0), strict=True)]
+    chunks = [replace(chunk, page=page) for chunk, page in zip(chunks, (1, 2, 2, 3, 0), strict=True)]
     await bench.upserts.upsert(steps(bench.begin(Document("d", generation=1)), chunks, Commit(5)))
 
     async def read(first: int, last: int, length: int = 100, offset: int = 0) -> DocumentText:
@@ -91,11 +91,11 @@ async def test_chunks_are_listed_in_order(bench: Bench) -> None:
     await bench.upserts.upsert(steps(bench.begin(hidden), chunks, Commit(3)))
     document, found = await bench.catalogue.chunks(LOCAL, INDEX, "d", 0, 0)
     assert (document.document_id, document.chunk_count) == ("d", 3)
-    assert [(each.number, each.text) for each in found] == [(0, "one"), (1, "two"), (2, "three")]
+    assert [(chunk.number, chunk.text) for chunk in found] == [(0, "one"), (1, "two"), (2, "three")]
     assert (found[1].headings, found[1].page, found[1].sourcepage) == (("Ferries",), 2, "a%23.pdf#page=2")
-    assert len({each.id for each in found}) == 3
+    assert len({chunk.id for chunk in found}) == 3
     _, found = await bench.catalogue.chunks(LOCAL, INDEX, "d", 1, 1)
-    assert [each.text for each in found] == ["two"]
+    assert [chunk.text for chunk in found] == ["two"]
     assert (await bench.catalogue.chunks(LOCAL, INDEX, "d", 3, 1))[1] == ()
     with pytest.raises(InvalidRequest):
         await bench.catalogue.chunks(LOCAL, INDEX, "d", 0, 101)

@@ -26,8 +26,8 @@ async def found(bench: Bench, principal: Principal = LOCAL, **filter_: str | int
     conditions = tuple(MatchAny(name.replace("__", "."), (value,)) for name, value in filter_.items())
     results = [
         sorted(
-            each.text
-            for each in await bench.ask("ferry", principal, top=1000, mode=mode, filter=Filter(conditions))
+            passage.text
+            for passage in await bench.ask("ferry", principal, top=1000, mode=mode, filter=Filter(conditions))
         )
         for mode in Mode
     ]
@@ -134,8 +134,8 @@ async def test_searches_find_one_version(bench: Bench) -> None:
     updating = asyncio.create_task(update())
     while not updating.done():
         passages = await bench.ask("ferry", top=1000)
-        assert sorted(each.text for each in passages) == sorted(TEXTS[:60])
-        assert len({each.document.generation for each in passages}) == 1
+        assert sorted(passage.text for passage in passages) == sorted(TEXTS[:60])
+        assert len({passage.document.generation for passage in passages}) == 1
         await asyncio.sleep(0)
     await updating
 

@@ -39,7 +39,7 @@ def test_a_caller_needs_a_token_of_the_document() -> None:
     """Oids match oids, and groups match groups. Every caller may see a document without lists."""
     assert not any(may_see(stranger, SECRET) for stranger in STRANGERS)
     assert all(may_see(insider, SECRET) for insider in INSIDERS)
-    assert all(may_see(each, AccessControl()) for each in STRANGERS + INSIDERS)
+    assert all(may_see(principal, AccessControl()) for principal in STRANGERS + INSIDERS)
     assert held_by(Principal("local", roles=("admin",))) is None
     assert readers(SECRET) == ["oid:ann", "group:crew"]
 
@@ -64,7 +64,7 @@ async def test_a_stranger_cannot_read_a_secret_document(harbour: Bench) -> None:
         with pytest.raises(NotFound):
             await harbour.catalogue.document(stranger, INDEX, "secret")
         page = await harbour.catalogue.documents(stranger, INDEX, NO_FILTER, PageRequest())
-        assert ([each.document_id for each in page.documents], page.total) == (["public"], 1)
+        assert ([document.document_id for document in page.documents], page.total) == (["public"], 1)
         (summary,) = await harbour.catalogue.indexes(stranger)
         assert (summary.documents, summary.chunks) == (1, 1)
     for insider in INSIDERS:

@@ -13,7 +13,9 @@ from servicekit.errors import Unavailable
 
 def specs(*embedders: RecordingEmbedder) -> list[IndexSpec]:
     """Return the spec of an index for each model."""
-    return [IndexSpec("local", f"of-{each.model}", each.model, each.dimension) for each in embedders]
+    return [
+        IndexSpec("local", f"of-{embedder.model}", embedder.model, embedder.dimension) for embedder in embedders
+    ]
 
 
 def numbers(vectors: Vectors) -> list[Sequence[float]]:

@@ -17,12 +17,12 @@ async def test_vectors_and_counts() -> None:
     long = " ".join(f"word{number}" for number in range(25))
     embedded = await embeddings.embed("", [long, "one"])
     assert embedded.model == small.model
-    assert [(each.tokens, each.embedded_tokens) for each in embedded.vectors] == [(25, 20), (1, 1)]
-    assert [list(each.vector) for each in embedded.vectors] == (
+    assert [(vector.tokens, vector.embedded_tokens) for vector in embedded.vectors] == [(25, 20), (1, 1)]
+    assert [list(vector.vector) for vector in embedded.vectors] == (
         await small.embed([" ".join(long.split()[:20]), "one"])
     ).tolist()
     assert len((await embeddings.embed(large.model, ["one"])).vectors[0].vector) == 16
-    assert [each.model for each in embeddings.models] == [small.model, large.model]
+    assert [model.model for model in embeddings.models] == [small.model, large.model]
 
 
 async def test_invalid_requests_are_refused() -> None:

@@ -44,7 +44,7 @@ async def saved(backups: Backups, tenant: str = LOCAL.tenant, index: str = INDEX
 
 async def found(bench: Bench, principal: Principal = LOCAL) -> list[tuple[str, str, Document]]:
     passages = await bench.ask("ferry", principal, top=100, mode=Mode.VECTORS)
-    return sorted((each.id, each.text, each.document) for each in passages)
+    return sorted((passage.id, passage.text, passage.document) for passage in passages)
 
 
 async def test_a_restore_reproduces_the_saved_indexes(

@@ -130,8 +130,8 @@ async def test_an_index_moves_while_it_is_read_and_written() -> None:
         async def read() -> None:
             nonlocal searches
             while not over.is_set():
-                passages = [each.text for each in await bench.ask("ferry", top=24, expand=False)]
-                ferries = sorted(each for each in passages if "ferry" in each)
+                passages = [passage.text for passage in await bench.ask("ferry", top=24, expand=False)]
+                ferries = sorted(text for text in passages if "ferry" in text)
                 assert ferries == [f"ferry {number}" for number in range(DOCUMENTS)]
                 searches += 1
 

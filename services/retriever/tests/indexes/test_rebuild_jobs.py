@@ -129,7 +129,7 @@ async def test_searches_and_writes_continue_during_a_rebuild(reopen: Callable[[]
         await bench.put(Document("new", generation=1), ["the ferry, new"])
         await bench.put(Document("d0", generation=9), ["the ferry, replaced"])
         await bench.catalogue.delete_documents(LOCAL, INDEX, ["d1"])
-        expected = [each for each in before if each.split()[2] not in ("0", "1")]
+        expected = [text for text in before if text.split()[2] not in ("0", "1")]
         expected = sorted([*expected, "the ferry, new", "the ferry, replaced"])
         assert await texts(bench) == expected
         go.set()
@@ -288,7 +288,7 @@ async def test_indexes_are_created_with_settings(reopen: Callable[[], Store]) ->
     async with opened(reopen()) as (bench, _):
         spec = await bench.catalogue.index(LOCAL, "mine")
         assert (spec.embedding_model, spec.settings) == (NEW, settings)
-        assert [(each.spec.name, each.documents) for each in await bench.catalogue.indexes(LOCAL)] == [
+        assert [(summary.spec.name, summary.documents) for summary in await bench.catalogue.indexes(LOCAL)] == [
             ("mine", 0),
             (INDEX, 1),
         ]
@@ -303,6 +303,6 @@ async def test_concurrent_requests_get_one_rebuild(reopen: Callable[[], Store]) 
         await asyncio.sleep(0)
         with pytest.raises(Conflict):
             await rebuilds.begin(LOCAL, INDEX, NEW, IndexSettings(chunk_tokens=100))
-        assert len({each.started_at for each in await begun}) == 1
+        assert len({rebuild.started_at for rebuild in await begun}) == 1
         assert (await wait_until_ended(rebuilds)).state is RebuildState.SUCCEEDED
         assert embedder.texts == len(expected)

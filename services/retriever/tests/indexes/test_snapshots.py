@@ -50,8 +50,8 @@ async def test_a_snapshot_restores_a_deleted_index(bench: Bench, snapshots: Snap
     summary = await snapshots.load(LOCAL, "backup/today", INDEX, overwrite=False)
     assert (summary.spec.name, summary.documents, summary.chunks) == (INDEX, 2, 3)
     assert (await bench.catalogue.index(LOCAL, INDEX)).settings == IndexSettings(dense_weight=0.25)
-    assert [(each.id, each.document) for each in await bench.ask("ferry", top=10)] == [
-        (each.id, each.document) for each in before
+    assert [(passage.id, passage.document) for passage in await bench.ask("ferry", top=10)] == [
+        (passage.id, passage.document) for passage in before
     ]
     # The loaded index accepts a newer generation of a document.
     await bench.put(Document("d", generation=9), ["ferry four"])
@@ -146,7 +146,7 @@ async def test_paths_are_confined(bench: Bench, snapshots: Snapshots, root: Path
                 await call
             assert caught.value.field == "path", path
     assert sorted(tmp_path.rglob("*")) == before
-    assert [each.spec.name for each in await bench.catalogue.indexes(LOCAL)] == [INDEX]
+    assert [summary.spec.name for summary in await bench.catalogue.indexes(LOCAL)] == [INDEX]
 
 
 async def test_missing_paths_and_indexes(bench: Bench, snapshots: Snapshots) -> None:
@@ -223,7 +223,7 @@ async def test_snapshots_of_another_model_are_refused(bench: Bench, snapshots: S
         with_other_model = Snapshots(bench.indexes, root, EmbeddingModels([EmbeddingModel.of(configured)]))
         with pytest.raises(InvalidRequest, match=bench.embedder.model):
             await with_other_model.load(LOCAL, "s", INDEX, overwrite=True)
-    assert [each.spec.name for each in await bench.catalogue.indexes(LOCAL)] == [INDEX]
+    assert [summary.spec.name for summary in await bench.catalogue.indexes(LOCAL)] == [INDEX]
 
 
 async def test_a_damaged_snapshot_changes_nothing(bench: Bench, snapshots: Snapshots, root: Path) -> None:
@@ -293,7 +293,7 @@ async def test_a_loaded_index_survives_a_restart(reopen: Callable[[], Store], ro
     await bench.aclose()
 
     bench = await Bench.open(reopen())
-    assert [each.spec.name for each in await bench.catalogue.indexes(LOCAL)] == [INDEX]
+    assert [summary.spec.name for summary in await bench.catalogue.indexes(LOCAL)] == [INDEX]
     assert await texts(bench) == ["ferry old"]
     await bench.put(Document("x", generation=1), ["ferry anew"], index="gone")
     assert await texts(bench, "gone") == ["ferry anew"]
@@ -311,19 +311,19 @@ async def test_snapshots_are_listed_and_deleted(bench: Bench, snapshots: Snapsho
     mine = root / keys.snapshots(LOCAL.tenant)
     (mine / "c" / INDEX / "manifest.json").write_text("{")
     listed = await snapshots.stored(LOCAL)
-    assert [(each.path, each.index, each.documents, each.chunks) for each in listed] == [
+    assert [(snapshot.path, snapshot.index, snapshot.documents, snapshot.chunks) for snapshot in listed] == [
         (f"a/b/{INDEX}", INDEX, 1, 2),
         ("a/b/other", "other", 1, 2),
         (f"c/{INDEX}", "", 0, 0),
     ]
-    assert all(each.size_bytes > 0 and each.created_at.tzinfo for each in listed)
+    assert all(snapshot.size_bytes > 0 and snapshot.created_at.tzinfo for snapshot in listed)
     assert await snapshots.stored(OTHER) == []
     for path in (f"a/b/{INDEX}", f"c/{INDEX}"):
         await snapshots.delete(LOCAL, path)
         with pytest.raises(NotFound):
             await snapshots.delete(LOCAL, path)
-    assert [each.path for each in await snapshots.stored(LOCAL)] == ["a/b/other"]
-    assert sorted(each.name for each in mine.iterdir()) == ["a"]
+    assert [snapshot.path for snapshot in await snapshots.stored(LOCAL)] == ["a/b/other"]
+    assert sorted(path.name for path in mine.iterdir()) == ["a"]
     with pytest.raises(NotFound, match=f"Path does not exist: c/{INDEX}"):
         await snapshots.load(LOCAL, "c", INDEX, overwrite=True)
     await snapshots.load(LOCAL, "a/b", "other", overwrite=True)
@@ -380,7 +380,7 @@ async def test_the_number_of_snapshots_is_limited(bench: Bench, root: Path) -> N
     written = await asyncio.gather(
         *(snapshots.persist(LOCAL, INDEX, path) for path in "abc"), return_exceptions=True
     )
-    assert sorted(type(each).__name__ for each in written) == ["Conflict", "Contents", "Contents"]
+    assert sorted(type(result).__name__ for result in written) == ["Conflict", "Contents", "Contents"]
     assert len(await snapshots.stored(LOCAL)) == 2
     assert len(list((root / keys.snapshots(LOCAL.tenant)).iterdir())) == 2
     with pytest.raises(Conflict, match="There are 2 snapshots, and the limit is 2"):

@@ -144,7 +144,10 @@ async def test_short_texts(bench: Bench) -> None:
     await bench.put(Document("named", language="fr-CA", generation=1), ["Hotel"])
     index = await bench.indexes.get(LOCAL.tenant, INDEX)
     records = await index.collection.records(["unnamed", "named"])
-    assert {each.document_id: each.text_language for each in records.values()} == {"unnamed": "de", "named": "fr"}
+    assert {record.document_id: record.text_language for record in records.values()} == {
+        "unnamed": "de",
+        "named": "fr",
+    }
 
 
 async def test_an_index_of_an_earlier_version(bench: Bench) -> None:
@@ -184,4 +187,4 @@ async def test_indexes_of_several_languages_are_searched_together(bench: Bench) 
     names = ("german", "english")
     for query, best in (("Haus", "de-0"), ("house", "en-0")):
         passages = await bench.ask(query, mode=Mode.TEXT, indexes=names, captions=True)
-        assert [(each.document.document_id, bool(each.captions)) for each in passages] == [(best, True)]
+        assert [(passage.document.document_id, bool(passage.captions)) for passage in passages] == [(best, True)]

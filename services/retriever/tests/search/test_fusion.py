@@ -20,9 +20,9 @@ rankings = st.lists(
 @given(rankings, st.randoms(use_true_random=False))
 def test_the_order_of_the_input_does_not_matter(hits: list[list[Hit]], rng: random.Random) -> None:
     """Shuffled hits and rankings give the same ids in the same order."""
-    fused = reciprocal_rank([ranked(each) for each in hits])
-    shuffled = [rng.sample(each, len(each)) for each in rng.sample(hits, len(hits))]
-    again = reciprocal_rank([ranked(each) for each in shuffled])
+    fused = reciprocal_rank([ranked(ranking) for ranking in hits])
+    shuffled = [rng.sample(ranking, len(ranking)) for ranking in rng.sample(hits, len(hits))]
+    again = reciprocal_rank([ranked(ranking) for ranking in shuffled])
     assert {hit.id for hit in again} == {hit.id for hit in fused}
     scores = {hit.id: hit.score for hit in fused}
     assert all(abs(hit.score - scores[hit.id]) < 1e-12 for hit in again)
@@ -33,7 +33,7 @@ def test_the_order_of_the_input_does_not_matter(hits: list[list[Hit]], rng: rand
 @given(rankings)
 def test_order_is_by_score_and_then_by_id(hits: list[list[Hit]]) -> None:
     """Fused hits are ordered by descending score and then by id."""
-    fused = reciprocal_rank([ranked(each) for each in hits])
+    fused = reciprocal_rank([ranked(ranking) for ranking in hits])
     assert fused == sorted(fused, key=lambda hit: (-hit.score, hit.id))
     assert len({hit.id for hit in fused}) == len(fused)
 
@@ -45,9 +45,12 @@ def test_a_better_rank_never_lowers_the_score(hits: list[list[Hit]], data: st.Da
     if not ranking:
         return
     chosen = data.draw(st.sampled_from(ranking)).id
-    before = {hit.id: hit.score for hit in reciprocal_rank([ranked(each) for each in hits])}
-    raised = [[Hit(hit.id, 2.0) if hit.id == chosen and each is ranking else hit for hit in each] for each in hits]
-    after = {hit.id: hit.score for hit in reciprocal_rank([ranked(each) for each in raised])}
+    before = {hit.id: hit.score for hit in reciprocal_rank([ranked(ranking) for ranking in hits])}
+    raised = [
+        [Hit(hit.id, 2.0) if hit.id == chosen and original is ranking else hit for hit in original]
+        for original in hits
+    ]
+    after = {hit.id: hit.score for hit in reciprocal_rank([ranked(ranking) for ranking in raised])}
     assert after[chosen] >= before[chosen]
 
 
@@ -118,10 +121,10 @@ def test_the_scores_of_contenders_suffice(
     dense: list[dict[str, float]], every: dict[str, float], weight: float, found: int, data: st.DataObject
 ) -> None:
     """The best chunks are the same with the BM25 scores of contenders as with all of them."""
-    dense = [{f"{number}{id_}": cosine for id_, cosine in each.items()} for number, each in enumerate(dense)]
+    dense = [{f"{number}{id_}": cosine for id_, cosine in cosines.items()} for number, cosines in enumerate(dense)]
     every = {f"{data.draw(st.integers(0, len(dense) - 1))}{id_}": score for id_, score in every.items()}
     most = data.draw(st.none() | st.integers(1, 10))
-    known = dict(sorted(every.items(), key=lambda each: -each[1])[:found])
+    known = dict(sorted(every.items(), key=lambda item: -item[1])[:found])
     bound = min(known.values(), default=0.0) if found < len(every) else 0.0
     candidates = set(known).union(*dense)
     missing = contenders(dense, known, weight, bound, most)

@@ -57,7 +57,7 @@ async def test_hidden_documents_do_not_change_results(town: Bench) -> None:
     passages in the same order, with the same scores and captions.
     """
     before = {principal: await found(town, principal) for principal in (ANN, GUEST)}
-    assert all(each for queries in before.values() for each in queries)
+    assert all(query for queries in before.values() for query in queries)
     assert before[ANN] != before[GUEST]
     hidden = Document("hidden", generation=1, access=AccessControl(oids=("bob",)))
     texts = [f"The ferry leaves the harbour in winter, says page {number}." for number in range(40)]
@@ -68,8 +68,8 @@ async def test_hidden_documents_do_not_change_results(town: Bench) -> None:
     await index.collection.mark("being written")
     terms = await town.encoder.documents(texts, "en")
     points = [
-        ChunkPoint(str(keys.point_id(INDEX, "being written", 1, chunk.number, chunk.text)), chunk, each)
-        for chunk, each in zip(await town.chunks(texts), terms, strict=True)
+        ChunkPoint(str(keys.point_id(INDEX, "being written", 1, chunk.number, chunk.text)), chunk, chunk_terms)
+        for chunk, chunk_terms in zip(await town.chunks(texts), terms, strict=True)
     ]
     await index.collection.add_chunks(Document("being written", generation=1), points)
     for principal, expected in before.items():

@@ -46,7 +46,7 @@ async def test_the_settings_of_an_index_apply_to_its_searches(harbour: Bench) ->
     """The settings of an index apply to its searches at once. The options of a query take precedence."""
     usual = await harbour.ask("bridge tickets")
     by_words = await harbour.ask("bridge tickets", dense_weight=0.0, expand=False)
-    assert [each.score for each in by_words] != [each.score for each in usual]
+    assert [passage.score for passage in by_words] != [passage.score for passage in usual]
     rebuilds = harbour.rebuilds()
     settings = IndexSettings(dense_weight=0.0, expand=False)
     await rebuilds.update(LOCAL, INDEX, settings, ("dense_weight", "expand"))
@@ -124,7 +124,7 @@ async def test_modes_order_by_their_own_score(harbour: Bench) -> None:
     for mode, own in ((Mode.VECTORS, "dense_score"), (Mode.TEXT, "sparse_score")):
         passages = await harbour.ask("ferry tickets", mode=mode)
         assert [passage.score for passage in passages] == [getattr(passage, own) for passage in passages]
-        assert passages == sorted(passages, key=lambda each: (-each.score, each.id))
+        assert passages == sorted(passages, key=lambda passage: (-passage.score, passage.id))
         assert passages[0].text == TEXTS[1]
     assert {passage.source for passage in await harbour.ask("ferry", mode=Mode.TEXT)} == {Source.SPARSE}
     assert len(await harbour.ask("ferry", mode=Mode.TEXT)) == 2
@@ -164,7 +164,9 @@ async def test_top_limits_the_number_of_passages(harbour: Bench) -> None:
 
 async def test_minimum_scores(harbour: Bench) -> None:
     """Passages below a minimum score are left out. The minimum cosine applies in every mode."""
-    cosines = {each.text: each.dense_score for each in await harbour.ask("ferry tickets", mode=Mode.VECTORS)}
+    cosines = {
+        passage.text: passage.dense_score for passage in await harbour.ask("ferry tickets", mode=Mode.VECTORS)
+    }
     limit = cosines[TEXTS[0]]
     assert limit is not None
     for mode in Mode:
@@ -203,7 +205,7 @@ async def test_several_indexes_are_searched_together(harbour: Bench) -> None:
         scores = [passage.score for passage in passages]
         assert scores == sorted(scores, reverse=True)
     hybrid = await harbour.ask("bridge tolls fall", indexes=both)
-    assert all(each.dense_score is not None and each.sparse_score is not None for each in hybrid)
+    assert all(passage.dense_score is not None and passage.sparse_score is not None for passage in hybrid)
 
 
 WRONG: list[tuple[dict[str, Any], type[InvalidRequest], str]] = [
@@ -273,9 +275,11 @@ async def test_indexes_of_several_models(harbour: Bench) -> None:
     assert (first.embedded, second.embedded) == (["bridge tolls"], ["bridge tolls"])
     assert both[0].score == both[1].score == pytest.approx(1 / 61)
     assert {both[0].index, both[1].index} == {INDEX, "second"}
-    assert {each.index for each in both} == {INDEX, "second", "third"}
+    assert {passage.index for passage in both} == {INDEX, "second", "third"}
     alone = {
-        each.id: each.dense_score for name in (INDEX, "second", "third") for each in await ask(Mode.HYBRID, name)
+        passage.id: passage.dense_score
+        for name in (INDEX, "second", "third")
+        for passage in await ask(Mode.HYBRID, name)
     }
     for mode in Mode:
         for passage in await ask(mode, INDEX, "second", "third"):

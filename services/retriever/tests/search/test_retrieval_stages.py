@@ -61,7 +61,7 @@ async def test_passages_have_the_order_of_the_reranker(harbour: Bench) -> None:
     """Passages have the order of the reranker's scores. Passages below the minimum score are left out."""
     found = await retrieved(harbour, "map of the bridge", rerank=Rerank(), top=2)
     assert texts(found.passages) == [TEXTS[3], TEXTS[0]]
-    assert [each.reranker_score for each in found.passages] == [0.75, 0.25]
+    assert [passage.reranker_score for passage in found.passages] == [0.75, 0.25]
     assert (found.reranker, found.not_reranked) == ("words", "")
     # The reranker receives all candidates, not only the requested number of passages.
     assert len(harbour.reranker.calls[0][1]) == 4
@@ -94,7 +94,7 @@ async def test_a_reranker_that_fails(harbour: Bench) -> None:
     found = await retrieved(harbour, "ferry tickets", rerank=Rerank(minimum_score=5.0))
     assert texts(found.passages) == texts(plain.passages)
     assert found.not_reranked == "The reranker 'words' cannot be reached."
-    assert all(each.reranker_score is None for each in found.passages)
+    assert all(passage.reranker_score is None for passage in found.passages)
     harbour.rerankers = Rerankers([ResilientReranker(harbour.reranker, "words", required=True)])
     with pytest.raises(Unavailable, match="cannot be reached"):
         await harbour.retrieval_with(harbour.embedder).retrieve(LOCAL, Query((INDEX,), "ferry", rerank=Rerank()))
@@ -105,7 +105,7 @@ async def test_passages_beyond_the_candidates_come_last(harbour: Bench) -> None:
     harbour.rerankers = Rerankers([ResilientReranker(harbour.reranker, "words", candidates=2)])
     retrieval = harbour.retrieval_with(harbour.embedder)
     found = (await retrieval.retrieve(LOCAL, Query((INDEX,), "ferry tickets", rerank=Rerank(), top=4))).passages
-    assert [each.reranker_score is None for each in found] == [False, False, True, True]
+    assert [passage.reranker_score is None for passage in found] == [False, False, True, True]
 
 
 async def test_diverse_passages(bench: Bench) -> None:
@@ -119,8 +119,8 @@ async def test_diverse_passages(bench: Bench) -> None:
 async def section(bench: Bench) -> None:
     chunks = await bench.chunks([f"part {number} of the text" for number in range(6)])
     placed = [
-        Chunk(each.number, each.text, each.text, 1 if each.number < 4 else 2, ("Part",), each.vector)
-        for each in chunks
+        Chunk(chunk.number, chunk.text, chunk.text, 1 if chunk.number < 4 else 2, ("Part",), chunk.vector)
+        for chunk in chunks
     ]
     document = Document("s", generation=1, access=AccessControl(oids=("ann",)))
     await bench.upserts.upsert(steps(bench.begin(document), placed, Commit(len(placed))))
@@ -135,9 +135,9 @@ async def test_neighbours_of_the_same_section(bench: Bench) -> None:
     [passage] = await bench.ask("part 5", top=1, mode=Mode.TEXT, neighbours=3)
     assert (passage.first, passage.last) == (4, 5)
     two = await bench.ask("part text", top=2, neighbours=5)
-    assert [(each.first, each.last) for each in two] in ([(0, 3), (4, 5)], [(4, 5), (0, 3)])
+    assert [(passage.first, passage.last) for passage in two] in ([(0, 3), (4, 5)], [(4, 5), (0, 3)])
     many = await bench.ask("part text", neighbours=2)
-    shown = [number for each in many for number in range(each.first, each.last + 1)]
+    shown = [number for passage in many for number in range(passage.first, passage.last + 1)]
     assert sorted(shown) == list(range(6))
 
 
@@ -153,10 +153,12 @@ async def test_captions_are_the_best_sentences(bench: Bench) -> None:
     """Captions are the best sentences of a passage, unchanged. A passage without a query word has none."""
     text = "The office is closed on Sunday. Tickets for the ferry cost 12 crowns. The map hangs outside."
     await bench.put(Document("d", generation=1), [text, "A bridge. It is long and has two lanes."])
-    found = {each.text: each.captions for each in await bench.ask("what do ferry tickets cost?", captions=True)}
+    found = {
+        passage.text: passage.captions for passage in await bench.ask("what do ferry tickets cost?", captions=True)
+    }
     assert found[text] == ("Tickets for the ferry cost 12 crowns.",)
     assert set(found.values()) == {found[text], ()}
-    assert all(each.captions == () for each in await bench.ask("ferry tickets"))
+    assert all(passage.captions == () for passage in await bench.ask("ferry tickets"))
 
 
 async def test_captions_do_not_end_at_an_abbreviation(bench: Bench) -> None:

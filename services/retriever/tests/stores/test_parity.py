@@ -146,7 +146,7 @@ async def test_all_stores_rank_alike(corpus: Corpus, tmp_path: Path) -> None:
             "qdrant-grpc": await QdrantStore.open(Connection.to(server.url, None, 10.0), Layout()),
         }
         plain = await stack.enter_async_context(filled(MemoryStore(), corpus))
-        others = {name: await stack.enter_async_context(filled(each, corpus)) for name, each in stores.items()}
+        others = {name: await stack.enter_async_context(filled(store, corpus)) for name, store in stores.items()}
         for number, query in enumerate(corpus.queries):
             scope = SCOPES[number]
             by_meaning = await plain.dense(query.vector, COUNT, scope)

@@ -127,4 +127,4 @@ def _ratings(value: Any, count: int) -> list[Rating]:
 
 def _captions(values: Sequence[Any]) -> tuple[str, ...]:
     """Return the captions of a result. Some servers send them as an extension: strings, or objects with a text."""
-    return tuple(each if isinstance(each, str) else str(each["text"]) for each in values)
+    return tuple(value if isinstance(value, str) else str(value["text"]) for value in values)

@@ -72,9 +72,9 @@ class TritonReranker:
     async def _scores(self, encoded: Sequence[tokenizers.Encoding]) -> list[float]:
         inputs, target = await self._model.contract()
         rows = {
-            "input_ids": [each.ids for each in encoded],
-            "attention_mask": [each.attention_mask for each in encoded],
-            "token_type_ids": [each.type_ids for each in encoded],
+            "input_ids": [encoding.ids for encoding in encoded],
+            "attention_mask": [encoding.attention_mask for encoding in encoded],
+            "token_type_ids": [encoding.type_ids for encoding in encoded],
         }
         tensors = [(name, kind, _padded(rows[name], _TYPES[kind])) for name, kind in inputs]
         logits, count = await self._model.infer(tensors, target), len(encoded)
@@ -88,8 +88,8 @@ class TritonReranker:
 
     def _tensors(self, metadata: Any) -> tuple[list[tuple[str, str]], str]:
         """Return the names and types of the inputs, and the name of the output."""
-        inputs = [(each.name, each.datatype) for each in metadata.inputs]
-        outputs = [each.name for each in metadata.outputs if each.datatype == _FLOATS]
+        inputs = [(tensor.name, tensor.datatype) for tensor in metadata.inputs]
+        outputs = [tensor.name for tensor in metadata.outputs if tensor.datatype == _FLOATS]
         if not outputs or any(name not in _INPUTS or kind not in _TYPES for name, kind in inputs):
             raise Unranked(f"The model '{self._entry.public_model}' does not map token ids to FP32 logits.")
         return inputs, outputs[0]

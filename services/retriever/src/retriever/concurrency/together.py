@@ -13,7 +13,7 @@ async def together(*coroutines: Coroutine[Any, Any, Any]) -> list[Any]:
     Raises:
         Exception: The exception of the first coroutine that fails. It is not wrapped in an exception group.
     """
-    tasks = [asyncio.ensure_future(each) for each in coroutines]
+    tasks = [asyncio.ensure_future(coroutine) for coroutine in coroutines]
     try:
         return await asyncio.gather(*tasks)
     finally:

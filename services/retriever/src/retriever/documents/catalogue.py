@@ -94,16 +94,18 @@ class Catalogue:
         after = _from_token(request.token)
         index = await self._indexes.get(principal.tenant, index_name)
         ids = sorted(await index.collection.document_ids(index.scope(principal, filter_)))
-        remaining = ids[request.offset or 0 :] if after is None else [each for each in ids if each > after]
+        remaining = ids[request.offset or 0 :] if after is None else [id_ for id_ in ids if id_ > after]
         records = await index.collection.records(remaining[:size])
         page = _fitting(remaining[:size], records)
-        found = tuple(records[each] for each in page if each in records)
+        found = tuple(records[id_] for id_ in page if id_ in records)
         length = request.text_length
         return DocumentPage(
             found,
             _to_token(page[-1]) if len(remaining) > len(page) else "",
             len(ids),
-            () if length is None else tuple([await text_of(index, each, TextRange(length)) for each in found]),
+            ()
+            if length is None
+            else tuple([await text_of(index, document, TextRange(length)) for document in found]),
         )
 
     @retry_when_replaced
@@ -121,8 +123,8 @@ class Catalogue:
         index, found = await self._read(principal, index_name, document_id)
         stored = await index.collection.chunks_of(found.version, first, count or DEFAULT_CHUNKS)
         return found, tuple(
-            ListedChunk(each.id, each.number, each.page, each.headings, each.text, found.cited_as(each.page))
-            for each in stored
+            ListedChunk(chunk.id, chunk.number, chunk.page, chunk.headings, chunk.text, found.cited_as(chunk.page))
+            for chunk in stored
         )
 
     @retry_when_replaced
@@ -237,11 +239,11 @@ async def _counted(index: Index, principal: Principal) -> IndexSummary:
 async def _members(index: Index, principal: Principal, document_ids: Sequence[str]) -> list[str]:
     """Return the ids of the documents of embedded files of these documents, at any depth, innermost first."""
     found: list[str] = []
-    outer: Sequence[str] = [each for each in document_ids if await _visible(index, principal, each) is not None]
+    outer: Sequence[str] = [id_ for id_ in document_ids if await _visible(index, principal, id_) is not None]
     while outer:
         is_member = MatchAny(f"{METADATA_PREFIX}{keys.PART_OF_ID}", tuple(outer))
         ids = await index.collection.document_ids(index.scope(principal, Filter(must=(is_member,))))
-        records = await index.collection.records([each for each in ids if each not in document_ids])
+        records = await index.collection.records([id_ for id_ in ids if id_ not in document_ids])
         outer = [id_ for id_, record in records.items() if _is_member(record) and id_ not in found]
         found += outer
     return found[::-1]

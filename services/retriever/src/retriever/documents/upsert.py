@@ -195,8 +195,8 @@ class Upserts:
     async def _points(self, index: Index, document: Document, chunks: Sequence[Chunk]) -> list[ChunkPoint]:
         terms = await self._words.terms([chunk.indexed_text for chunk in chunks], document.text_language)
         return [
-            ChunkPoint(_chunk_id(index.spec, document, chunk), chunk, each)
-            for chunk, each in zip(chunks, terms, strict=True)
+            ChunkPoint(_chunk_id(index.spec, document, chunk), chunk, chunk_terms)
+            for chunk, chunk_terms in zip(chunks, terms, strict=True)
         ]
 
     async def _next(self, steps: AsyncIterator[UpsertStep]) -> UpsertStep | None:

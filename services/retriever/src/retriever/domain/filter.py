@@ -68,9 +68,9 @@ def holds(condition: Condition, fields: Sequence[Field]) -> bool:
     match condition:
         case Filter():
             return (
-                all(holds(each, fields) for each in condition.must)
-                and (not condition.should or any(holds(each, fields) for each in condition.should))
-                and not any(holds(each, fields) for each in condition.must_not)
+                all(holds(child, fields) for child in condition.must)
+                and (not condition.should or any(holds(child, fields) for child in condition.should))
+                and not any(holds(child, fields) for child in condition.must_not)
             )
         case MatchAny():
             return any(

@@ -239,7 +239,7 @@ class Indexes:
             await self.shield.run(collection.drop())
 
     async def _shared(self) -> list[Index]:
-        return [self._of_collection(each) for each in await self._store.collections()]
+        return [self._of_collection(collection) for collection in await self._store.collections()]
 
     async def _opened(self, tenant: str, name: str) -> Index | None:
         try:

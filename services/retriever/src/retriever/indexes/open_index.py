@@ -90,8 +90,10 @@ class Index:
                 known = sorted(LANGUAGES)
                 until, collection = self._languages_until, self.collection
                 revision = collection.revision
-                counts = await together(*(collection.count_documents(_language_scope(each)) for each in known))
-                self._languages = {each: count for each, count in zip(known, counts, strict=True) if count}
+                counts = await together(
+                    *(collection.count_documents(_language_scope(language)) for language in known)
+                )
+                self._languages = {language: count for language, count in zip(known, counts, strict=True) if count}
                 self._counted = collection, revision
                 if self._languages_until == until:
                     self._languages_until = now + _LANGUAGES_SECONDS

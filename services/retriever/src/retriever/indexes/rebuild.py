@@ -139,8 +139,8 @@ class Reembedding:
             vectors = await self._embedder.embed(texts)
             terms = await self._words.terms(texts, record.text_language)
             yield [
-                replace(point, chunk=replace(point.chunk, vector=vector.tolist()), terms=each)
-                for point, vector, each in zip(batch, vectors, terms, strict=True)
+                replace(point, chunk=replace(point.chunk, vector=vector.tolist()), terms=chunk_terms)
+                for point, vector, chunk_terms in zip(batch, vectors, terms, strict=True)
             ]
 
     def finished(self, record: Document) -> None:

@@ -140,7 +140,7 @@ class Snapshots:
         root = self._root(tenant)
         existing = {
             *snapshot_shelf.snapshot_directories(root),
-            *(each for each in self._writing if each.is_relative_to(root)),
+            *(path for path in self._writing if path.is_relative_to(root)),
         }
         if directory not in existing and len(existing) >= self._most:
             raise Conflict(
@@ -211,7 +211,7 @@ def _make(directory: Path, index_name: str, path: str) -> None:
                 raise Conflict(f"There is a snapshot of the index '{other}' at {path}.", resource=path)
             return
         # Subdirectories may have other snapshots.
-        is_free = all(each.is_dir() for each in directory.iterdir())
+        is_free = all(path.is_dir() for path in directory.iterdir())
     except (FileExistsError, NotADirectoryError):
         is_free = False
     except OSError as error:

@@ -51,7 +51,11 @@ class DocumentWords:
         if detected is not None:
             return detected
         declared = document.language.partition("-")[0].lower()
-        return declared if declared in LANGUAGES else max(counts, key=lambda each: counts[each], default=DEFAULT)
+        return (
+            declared
+            if declared in LANGUAGES
+            else max(counts, key=lambda language: counts[language], default=DEFAULT)
+        )
 
     async def terms(self, indexed_texts: Sequence[str], language: str) -> list[Terms]:
         """Return the terms of chunks of a document in the language that `language` returned."""

@@ -18,7 +18,7 @@ class Rerankers:
     """
 
     def __init__(self, rerankers: Sequence[ResilientReranker] = ()) -> None:
-        self._rerankers = {each.name: each for each in rerankers}
+        self._rerankers = {reranker.name: reranker for reranker in rerankers}
         self.default = rerankers[0] if rerankers else None
 
     def get(self, name: str) -> ResilientReranker | None:
@@ -35,10 +35,13 @@ class Rerankers:
 
     def resting(self) -> list[tuple[float, dict[str, str]]]:
         """Return for each reranker whether its circuit breaker is open (1) or not (0), for a gauge."""
-        return [(float(each.is_resting()), {"causeway.reranker": name}) for name, each in self._rerankers.items()]
+        return [
+            (float(reranker.is_resting()), {"causeway.reranker": name})
+            for name, reranker in self._rerankers.items()
+        ]
 
     async def aclose(self) -> None:
         """Close all rerankers."""
         async with AsyncExitStack() as closing:
-            for each in self._rerankers.values():
-                closing.push_async_callback(each.aclose)
+            for reranker in self._rerankers.values():
+                closing.push_async_callback(reranker.aclose)

@@ -68,14 +68,14 @@ class Reranking:
         ]
         least = query.rerank.minimum_score
         if least is not None:
-            rated, unsent = [each for each in rated if _score(each) >= least], []
+            rated, unsent = [passage for passage in rated if _score(passage) >= least], []
         rated.sort(key=lambda passage: (-_score(passage), passage.id))
         return Reranked([*rated, *unsent], reranker=reranker.name)
 
 
 def _captions(query: Query, passage: Passage, rating: Rating) -> tuple[str, ...]:
     """Return the reranker's captions that are part of the passage's text."""
-    return tuple(each for each in rating.captions if query.captions and each and each in passage.text)
+    return tuple(caption for caption in rating.captions if query.captions and caption and caption in passage.text)
 
 
 def _score(passage: Passage) -> float:

@@ -34,19 +34,19 @@ class Candidates:
         self.dense: dict[str, float] = {}
         self.sparse: dict[str, float] = {}
         self._index_by_id: dict[str, Index] = {}
-        for index, each in found.items():
-            self.dense |= each.dense
-            self.sparse |= each.sparse
-            self._index_by_id |= dict.fromkeys(each.dense, index) | dict.fromkeys(each.sparse, index)
+        for index, results in found.items():
+            self.dense |= results.dense
+            self.sparse |= results.sparse
+            self._index_by_id |= dict.fromkeys(results.dense, index) | dict.fromkeys(results.sparse, index)
         self._only_index = next(iter(found)) if len(found) == 1 else None
-        self._bound = max(self._upper_bound(each.sparse) for each in found.values())
+        self._bound = max(self._upper_bound(results.sparse) for results in found.values())
         self._dense_ids, self._sparse_ids = frozenset(self.dense), frozenset(self.sparse)
         self._chunks: dict[str, StoredChunk] = {}
         self._documents: dict[str, Document] = {}
-        for each in found.values():
-            if each.scored is not None:
-                self._add_scored(each.scored)
-                self.sparse = {**each.scored.bm25, **self.sparse}
+        for results in found.values():
+            if results.scored is not None:
+                self._add_scored(results.scored)
+                self.sparse = {**results.scored.bm25, **self.sparse}
 
     async def order(self, limit: int | None = None) -> list[Hit]:
         """Return the candidates ordered by the score of the mode: cosine, BM25 or fused.
@@ -59,7 +59,7 @@ class Candidates:
         query = self._request.query
         if query.mode is Mode.VECTORS:
             with self._timer.time("fuse"):
-                by_meaning = [ranked(map(Hit._make, each.items())) for each in self._by_model()]
+                by_meaning = [ranked(map(Hit._make, cosines.items())) for cosines in self._by_model()]
             return by_meaning[0] if len(by_meaning) == 1 else reciprocal_rank(by_meaning)
         bm25: Mapping[str, float] = self.sparse
         expands = self._request.options.expand and len(self._index_by_id) >= expansion.LEAST_BACKGROUND
@@ -140,7 +140,7 @@ class Candidates:
         by_words = [hit for hit in ranked(map(Hit._make, bm25.items())) if hit.score > 0]
         if self._request.query.mode is Mode.TEXT:
             return by_words
-        by_meaning = [ranked(map(Hit._make, each.items())) for each in self._by_model()]
+        by_meaning = [ranked(map(Hit._make, cosines.items())) for cosines in self._by_model()]
         weights = [2 * weight] * len(by_meaning)
         return reciprocal_rank((*by_meaning, by_words), (*weights, 2 * (1 - weight)))
 
@@ -158,7 +158,7 @@ class Candidates:
                 id_ for id_ in best if id_ in self._chunks and not self._chunks[id_].analysis_language
             )
             feedback = self._terms_of(best)
-            terms = {each: expansion.expanded(own, feedback) for each, own in self._request.terms.items()}
+            terms = {index: expansion.expanded(own, feedback) for index, own in self._request.terms.items()}
             bm25: dict[str, float] = {}
             known = set(self._index_by_id)
             bound = 0.0

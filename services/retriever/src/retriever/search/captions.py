@@ -27,11 +27,13 @@ def captioned(terms: Terms, passages: Sequence[Passage], encoder: TermEncoder) -
     """
     split = [() if passage.captions else _sentences(passage.text) for passage in passages]
     words = [
-        encoder.passages(each, passage.document.analysis_language) if each else []
-        for passage, each in zip(passages, split, strict=True)
+        encoder.passages(texts, passage.document.analysis_language) if texts else []
+        for passage, texts in zip(passages, split, strict=True)
     ]
-    all_sentences = [each for group in words for each in group]
-    frequencies = {index: sum(index in each.indices for each in all_sentences) for index in terms.indices}
+    all_sentences = [sentence_terms for group in words for sentence_terms in group]
+    frequencies = {
+        index: sum(index in sentence_terms.indices for sentence_terms in all_sentences) for index in terms.indices
+    }
     weights = {index: rarity(count, len(all_sentences)) for index, count in frequencies.items() if count}
     return [
         passage if passage.captions else replace(passage, captions=_best(group, rated, weights))
@@ -40,7 +42,7 @@ def captioned(terms: Terms, passages: Sequence[Passage], encoder: TermEncoder) -
 
 
 def _best(split: Sequence[str], words: Sequence[Terms], weights: dict[int, float]) -> tuple[str, ...]:
-    scores = [sum(weights.get(index, 0.0) for index in set(each.indices)) for each in words]
+    scores = [sum(weights.get(index, 0.0) for index in set(sentence_terms.indices)) for sentence_terms in words]
     order = sorted(range(len(split)), key=lambda at: (-scores[at], at))
     best = [at for at in order[:_SENTENCES] if scores[at] > 0]
     # A second sentence that hardly matches the query only makes the caption longer.
@@ -49,4 +51,4 @@ def _best(split: Sequence[str], words: Sequence[Terms], weights: dict[int, float
 
 
 def _sentences(text: str) -> tuple[str, ...]:
-    return tuple(each for each in sentences(text) if len(each) >= _LEAST_CHARACTERS)
+    return tuple(sentence for sentence in sentences(text) if len(sentence) >= _LEAST_CHARACTERS)

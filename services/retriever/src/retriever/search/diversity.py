@@ -23,7 +23,7 @@ def diverse(scores: Sequence[float], terms: Sequence[Terms], diversity: float, c
         diversity: From 0 (keep the order) to 1 (ignore relevance).
         count: Number of passages to choose.
     """
-    vectors = [_unit(each) for each in terms]
+    vectors = [_unit(passage_terms) for passage_terms in terms]
     least, best = min((0.0, *scores)), max(scores, default=0.0)
     relevance = [(score - least) / (best - least) if best > least else 1.0 for score in scores]
     similarity = [0.0] * len(scores)

@@ -38,12 +38,14 @@ def expanded(query: Terms, candidates: Sequence[Terms]) -> Terms:
         return query
     feedback = candidates[:FEEDBACK]
     # Only the words of the best passages are counted: most words are in other candidates alone.
-    counted = set(itertools.chain.from_iterable(each.indices for each in feedback))
-    frequency = Counter(itertools.chain.from_iterable(counted.intersection(each.indices) for each in candidates))
-    rarities = {each: rarity(each, len(candidates)) for each in set(frequency.values())}
+    counted = set(itertools.chain.from_iterable(passage_terms.indices for passage_terms in feedback))
+    frequency = Counter(
+        itertools.chain.from_iterable(counted.intersection(passage_terms.indices) for passage_terms in candidates)
+    )
+    rarities = {count: rarity(count, len(candidates)) for count in set(frequency.values())}
     scores: dict[int, float] = {}
-    for each in feedback:
-        for index, weight in zip(each.indices, each.weights, strict=True):
+    for passage_terms in feedback:
+        for index, weight in zip(passage_terms.indices, passage_terms.weights, strict=True):
             scores[index] = scores.get(index, 0.0) + weight * rarities[frequency[index]]
     best = [index for _, index in heapq.nsmallest(_WORDS, zip(map(neg, scores.values()), scores, strict=True))]
     if not best:

@@ -75,7 +75,7 @@ class IndexResults:
 async def search_all(indexes: Sequence[Index], request: Request, timer: StepTimer) -> dict[Index, IndexResults]:
     """Search the indexes: those on a server concurrently, those in this process one after the other."""
     remote = [index for index in indexes if index.collection.remote is not None]
-    found = dict(zip(remote, await together(*(_search(each, request, timer) for each in remote)), strict=True))
+    found = dict(zip(remote, await together(*(_search(index, request, timer) for index in remote)), strict=True))
     for index in indexes:
         if index not in found:
             if found:

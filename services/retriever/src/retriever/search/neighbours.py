@@ -61,11 +61,13 @@ async def _read_ahead(
 
     Some neighbours may not be needed, because a passage may be part of a better passage.
     """
-    ahead = [each for each in passages if indexes[each.index].collection.remote is not None][:_MAX_READ_AHEAD]
+    ahead = [passage for passage in passages if indexes[passage.index].collection.remote is not None][
+        :_MAX_READ_AHEAD
+    ]
     return dict(
         zip(
-            (each.id for each in ahead),
-            await together(*(_read(each, count, indexes) for each in ahead)),
+            (passage.id for passage in ahead),
+            await together(*(_read(passage, count, indexes) for passage in ahead)),
             strict=True,
         )
     )

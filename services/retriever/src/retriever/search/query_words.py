@@ -33,7 +33,7 @@ class QueryWords:
         for index in indexes:
             languages = await self._languages(text, index)
             if languages not in by_languages:
-                by_languages[languages] = merged(self._encoder.query(text, each) for each in languages)
+                by_languages[languages] = merged(self._encoder.query(text, language) for language in languages)
             words[index] = by_languages[languages]
         return words
 

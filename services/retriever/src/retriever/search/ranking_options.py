@@ -38,13 +38,16 @@ def resolve_options(query: Query, settings: Iterable[IndexSettings]) -> RankingO
         settings: The settings of the searched indexes.
     """
     settings = tuple(settings)
-    fusion = _first(query.fusion, _agreed(each.fusion for each in settings), Fusion.SCORES)
+    fusion = _first(query.fusion, _agreed(index_settings.fusion for index_settings in settings), Fusion.SCORES)
     hybrid_by_scores = query.mode is Mode.HYBRID and fusion is Fusion.SCORES
     may_expand = query.mode is not Mode.VECTORS and not query.skip_missing_scores
     return RankingOptions(
         fusion,
-        _first(query.dense_weight, _agreed(each.dense_weight for each in settings), DENSE_WEIGHT),
-        may_expand and _first(query.expand, _agreed(each.expand for each in settings), hybrid_by_scores),
+        _first(
+            query.dense_weight, _agreed(index_settings.dense_weight for index_settings in settings), DENSE_WEIGHT
+        ),
+        may_expand
+        and _first(query.expand, _agreed(index_settings.expand for index_settings in settings), hybrid_by_scores),
     )
 
 
@@ -54,4 +57,4 @@ def _agreed(values: Iterable[T]) -> T | None:
 
 
 def _first(requested: T | None, agreed: T | None, default: T) -> T:
-    return next((each for each in (requested, agreed) if each is not None), default)
+    return next((value for value in (requested, agreed) if value is not None), default)

@@ -134,9 +134,12 @@ class Retrieval:
             return passages[:top]
         with timer.time("diversify"):
             # Passages that the reranker did not receive have no comparable score.
-            comparable = [each for each in passages if each.reranker_score is not None] or passages
+            comparable = [passage for passage in passages if passage.reranker_score is not None] or passages
             scores = [_relevance(passage) for passage in comparable]
-            terms = [self._encoder.passages([each.text], each.document.analysis_language)[0] for each in comparable]
+            terms = [
+                self._encoder.passages([passage.text], passage.document.analysis_language)[0]
+                for passage in comparable
+            ]
             chosen = diversity.diverse(scores, terms, query.diversity, top)
             return [comparable[at] for at in chosen]
 
@@ -152,7 +155,7 @@ class Retrieval:
             old = [index for index in indexes if index not in found or found[index].revision != index.revision]
             found |= await search_all(old, request, timer)
             passages = await self._passages(found, request, timer)
-            if all(each.revision == index.revision for index, each in found.items()):
+            if all(results.revision == index.revision for index, results in found.items()):
                 break
         return passages
 

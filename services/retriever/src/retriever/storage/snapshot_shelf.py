@@ -47,14 +47,14 @@ def stored(root: Path) -> list[StoredSnapshot]:
     for directory in snapshot_directories(root):
         with contextlib.suppress(FileNotFoundError, snapshot_reader.NoSnapshot):  # it is being deleted
             found.append(_described(directory, directory.relative_to(root).as_posix()))
-    return sorted(found, key=lambda each: each.path)
+    return sorted(found, key=lambda snapshot: snapshot.path)
 
 
 def _described(directory: Path, path: str) -> StoredSnapshot:
     manifest = directory / MANIFEST
     written = datetime.fromtimestamp(manifest.stat().st_mtime, UTC)
-    own_files = [manifest, *(each for each in directory.iterdir() if POINTS.fullmatch(each.name))]
-    size = sum(each.stat().st_blocks * 512 for each in own_files)
+    own_files = [manifest, *(file for file in directory.iterdir() if POINTS.fullmatch(file.name))]
+    size = sum(file.stat().st_blocks * 512 for file in own_files)
     try:
         read = snapshot_reader.read_manifest(directory)
     except InvalidRequest:
@@ -75,9 +75,9 @@ def delete(directory: Path, root: Path) -> bool:
     if not (directory / MANIFEST).is_file():
         return False
     files.unlink(directory / MANIFEST)
-    for each in directory.iterdir():
-        if POINTS.fullmatch(each.name):
-            each.unlink(missing_ok=True)
+    for path in directory.iterdir():
+        if POINTS.fullmatch(path.name):
+            path.unlink(missing_ok=True)
     with contextlib.suppress(OSError):  # the directory is not empty
         while directory != root:
             directory.rmdir()

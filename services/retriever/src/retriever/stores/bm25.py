@@ -96,4 +96,4 @@ def _bigrams(word: re.Match[str]) -> str:
 
 def _without(vector: SparseVector, index: int) -> Terms:
     kept = [pair for pair in zip(vector.indices, vector.values, strict=True) if pair[0] != index]
-    return Terms([each for each, _ in kept], [weight for _, weight in kept])
+    return Terms([word for word, _ in kept], [weight for _, weight in kept])

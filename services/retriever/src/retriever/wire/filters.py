@@ -37,7 +37,7 @@ class _Filters:
 
     def _all(self, messages: Sequence[filter_pb2.Condition], path: str) -> tuple[Condition, ...]:
         self._count(len(messages))
-        return tuple(self._condition(each, f"{path}[{place}]") for place, each in enumerate(messages))
+        return tuple(self._condition(message, f"{path}[{place}]") for place, message in enumerate(messages))
 
     def _condition(self, message: filter_pb2.Condition, path: str) -> Condition:
         match message.WhichOneof("condition"):
@@ -52,7 +52,7 @@ class _Filters:
 
     def _match_any(self, message: filter_pb2.MatchAny, path: str) -> MatchAny:
         self._count(len(message.json_values))
-        values = (_scalar(each, f"{path}.json_values[{n}]") for n, each in enumerate(message.json_values))
+        values = (_scalar(value, f"{path}.json_values[{n}]") for n, value in enumerate(message.json_values))
         return MatchAny(_field(message.field, path), tuple(values))
 
     def _count(self, more: int) -> None:

@@ -32,10 +32,10 @@ def from_text(text: DocumentText) -> document_pb2.DocumentText:
 def from_page(page: DocumentPage) -> retriever_pb2.ListDocumentsResponse:
     """Return the message of a page of a listing."""
     return retriever_pb2.ListDocumentsResponse(
-        documents=[messages.from_document(each) for each in page.documents],
+        documents=[messages.from_document(document) for document in page.documents],
         next_page_token=page.next_token,
         total=page.total,
-        texts=[from_text(each) for each in page.texts],
+        texts=[from_text(text) for text in page.texts],
     )
 
 
@@ -45,13 +45,13 @@ def from_chunks(document: Document, chunks: Sequence[ListedChunk]) -> retriever_
         document=messages.from_document(document),
         chunks=[
             retriever_pb2.ListedChunk(
-                id=each.id,
-                number=each.number,
-                page=each.page,
-                headings=each.headings,
-                text=each.text,
-                sourcepage=each.sourcepage,
+                id=chunk.id,
+                number=chunk.number,
+                page=chunk.page,
+                headings=chunk.headings,
+                text=chunk.text,
+                sourcepage=chunk.sourcepage,
             )
-            for each in chunks
+            for chunk in chunks
         ],
     )

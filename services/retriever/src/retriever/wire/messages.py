@@ -91,7 +91,7 @@ def to_step(request: retriever_pb2.UpsertRequest) -> UpsertStep:
         case "begin":
             return _to_begin(request.begin)
         case "chunks":
-            return [_to_chunk(each) for each in request.chunks.chunks]
+            return [_to_chunk(chunk) for chunk in request.chunks.chunks]
         case "commit":
             return Commit(request.commit.chunk_count)
         case _:
@@ -100,7 +100,7 @@ def to_step(request: retriever_pb2.UpsertRequest) -> UpsertStep:
 
 def to_steps(request: retriever_pb2.StoreDocumentRequest) -> list[UpsertStep]:
     """Return the steps of an upsert in one message."""
-    chunks = [_to_chunk(each) for each in request.chunks]
+    chunks = [_to_chunk(chunk) for chunk in request.chunks]
     return [_to_begin(request.begin), chunks, Commit(len(chunks))]
 
 
@@ -189,15 +189,15 @@ def from_stored(upserted: Upserted) -> retriever_pb2.StoreDocumentResponse:
 def from_retrieved(retrieved: Retrieved) -> retriever_pb2.RetrieveResponse:
     """Return the message of passages and steps."""
     message = retriever_pb2.RetrieveResponse(
-        steps=[retriever_pb2.Step(name=each.name, duration_ms=each.milliseconds) for each in retrieved.steps],
+        steps=[retriever_pb2.Step(name=step.name, duration_ms=step.milliseconds) for step in retrieved.steps],
         reranker=retrieved.reranker,
         not_reranked=retrieved.not_reranked,
     )
     # Each document is converted once.
-    documents = {id(each.document): each.document for each in retrieved.passages}
-    converted = {key: from_document(each) for key, each in documents.items()}
-    for each in retrieved.passages:
-        _add_passage(message, each, converted[id(each.document)])
+    documents = {id(passage.document): passage.document for passage in retrieved.passages}
+    converted = {key: from_document(document) for key, document in documents.items()}
+    for passage in retrieved.passages:
+        _add_passage(message, passage, converted[id(passage.document)])
     return message
 
 
@@ -305,9 +305,9 @@ def from_embedded(embedded: Embedded) -> retriever_pb2.EmbedResponse:
         model=embedded.model,
         embeddings=[
             retriever_pb2.Embedding(
-                vector=each.vector, token_count=each.tokens, embedded_token_count=each.embedded_tokens
+                vector=vector.vector, token_count=vector.tokens, embedded_token_count=vector.embedded_tokens
             )
-            for each in embedded.vectors
+            for vector in embedded.vectors
         ],
     )
 

@@ -46,7 +46,7 @@ async def test_an_index_is_opened_at_its_first_use(tmp_path: Path, monkeypatch: 
     found = await asyncio.gather(*(store.find("local", NAMES[0]) for _ in range(3)))
     assert opened == [keys.collection("local", NAMES[0])]
     assert len(set(map(id, found))) == 1
-    assert sorted(each.spec.name for each in await store.collections()) == list(NAMES)
+    assert sorted(collection.spec.name for collection in await store.collections()) == list(NAMES)
     assert len(opened) == len(NAMES)
     await store.aclose()
 
@@ -73,7 +73,7 @@ async def test_a_damaged_index_does_not_affect_others(tmp_path: Path) -> None:
     created. The list has only the other index.
     """
     await stored(tmp_path)
-    (shard,) = [each for each in (tmp_path / keys.collection("local", NAMES[0])).iterdir() if each.is_dir()]
+    (shard,) = [path for path in (tmp_path / keys.collection("local", NAMES[0])).iterdir() if path.is_dir()]
     shutil.rmtree(shard)
     bench = await Bench.open(EdgeStore(tmp_path, Scheduler()))
     for _ in range(2):
@@ -81,7 +81,7 @@ async def test_a_damaged_index_does_not_affect_others(tmp_path: Path) -> None:
             await bench.indexes.get("local", NAMES[0])
     with pytest.raises(Unavailable):
         await bench.indexes.create(IndexSpec("local", NAMES[0], "hashed-words-64", 64))
-    assert [each.spec.name for each in await bench.indexes.of("local")] == [NAMES[1]]
+    assert [index.spec.name for index in await bench.indexes.of("local")] == [NAMES[1]]
     await bench.aclose()
 
 
@@ -100,7 +100,7 @@ async def test_a_successor_waits_until_the_store_is_free(tmp_path: Path) -> None
 async def test_an_unreadable_manifest(tmp_path: Path) -> None:
     """A store with an unreadable manifest does not open. The error names the index. The directory is unlocked."""
     await stored(tmp_path)
-    damaged = sorted(each for each in tmp_path.iterdir() if each.is_dir() and each.name != ".building")[1]
+    damaged = sorted(path for path in tmp_path.iterdir() if path.is_dir() and path.name != ".building")[1]
     (damaged / "index.json").write_text("{")
     for _ in range(2):
         with pytest.raises(Unavailable, match=damaged.name):

@@ -36,7 +36,7 @@ async def filled(directory: Path, open_limits: OpenLimits | None = None) -> tupl
 
 def shards(store: EdgeStore) -> dict[str, LiveShard]:
     """Return all shards by the name of the index."""
-    return {each.spec.name: each.live for each in store._collections}
+    return {collection.spec.name: collection.live for collection in store._collections}
 
 
 def are_open(store: EdgeStore) -> list[str]:
@@ -46,13 +46,13 @@ def are_open(store: EdgeStore) -> list[str]:
 
 def resources() -> tuple[int, int]:
     """Return the numbers of the engine's threads and of the descriptors of this process."""
-    names = [Path("/proc/self/task", each, "comm").read_text() for each in os.listdir("/proc/self/task")]
+    names = [Path("/proc/self/task", thread, "comm").read_text() for thread in os.listdir("/proc/self/task")]
     return sum(name.startswith("edge-") for name in names), len(os.listdir("/proc/self/fd"))
 
 
 async def found(bench: Bench, index: str) -> list[str]:
     """Return the texts that a search finds in an index."""
-    return [each.text for each in (await bench.retrieval.retrieve(LOCAL, Query((index,), "ferry"))).passages]
+    return [passage.text for passage in (await bench.retrieval.retrieve(LOCAL, Query((index,), "ferry"))).passages]
 
 
 async def test_the_number_of_open_indexes_is_bounded(tmp_path: Path) -> None:

@@ -54,7 +54,7 @@ async def write(collection: EdgeCollection, kind: str, name: str, generation: in
 def fresh(collection: EdgeCollection) -> dict[str, StoredChunk]:
     """Return the chunks that the shard has, without the cache."""
     found = collection._shard.retrieve([*CHUNK_IDS], with_payload=payload.STORED_CHUNK_FIELDS, with_vector=False)
-    return {str(each.id): payload.stored_chunk(str(each.id), each.payload or {}) for each in found}
+    return {str(point.id): payload.stored_chunk(str(point.id), point.payload or {}) for point in found}
 
 
 @settings(max_examples=12, deadline=None)
@@ -79,8 +79,10 @@ def test_a_cached_read_equals_a_fresh_one(writers: list[list[tuple[str, str, int
                 assert dict(await collection.chunks(CHUNK_IDS)) == fresh(collection)
                 ids = [keys.document_point_id(keys.collection("local", "notes"), name) for name in DOCUMENTS]
                 points = collection._shard.retrieve([*ids], with_payload=["record"], with_vector=False)
-                records = [payload.record(each.payload or {}) for each in points]
-                assert dict(await collection.records(DOCUMENTS)) == {each.document_id: each for each in records}
+                records = [payload.record(point.payload or {}) for point in points]
+                assert dict(await collection.records(DOCUMENTS)) == {
+                    record.document_id: record for record in records
+                }
                 if ended:
                     break
                 await asyncio.sleep(0)
@@ -119,7 +121,7 @@ def test_a_cache_keeps_its_bound(steps: list[tuple[int, int, bool]], most_bytes:
             cache.put(key, size, size)
             latest[key] = size
         assert 0 <= cache.size_bytes <= most_bytes
-        assert all(cache.get(each) in (None, latest.get(each)) for each in range(10))
+        assert all(cache.get(key) in (None, latest.get(key)) for key in range(10))
 
 
 def test_the_least_recently_used_entry_is_dropped() -> None:

@@ -45,8 +45,8 @@ async def filled(store: EdgeStore) -> EdgeCollection:
     """Return a published, compacted collection with one document."""
     collection = await store.create(SPEC)
     document = Document("d", generation=1, chunk_count=COUNT)
-    chunks = [Chunk(n, f"t{n}", f"t{n}", vector=each.tolist()) for n, each in enumerate(VECTORS)]
-    points = [ChunkPoint(chunk_id(each.number), each, Terms((), ())) for each in chunks]
+    chunks = [Chunk(n, f"t{n}", f"t{n}", vector=vector.tolist()) for n, vector in enumerate(VECTORS)]
+    points = [ChunkPoint(chunk_id(chunk.number), chunk, Terms((), ())) for chunk in chunks]
     await collection.add_chunks(document, points)
     await collection.put_record(document)
     await collection.publish()
@@ -61,7 +61,7 @@ def built(collection: EdgeCollection) -> dict[str, Any]:
     for path in shard.glob("segments/*/segment.json"):
         dense = json.loads(path.read_text())["config"]["vector_data"]["dense"]
         if dense["index"]["type"] == "hnsw":
-            found.append(dense | {"files": sorted(each.name for each in path.parent.rglob("quantized.data"))})
+            found.append(dense | {"files": sorted(file.name for file in path.parent.rglob("quantized.data"))})
     assert len(found) == 1
     return found[0]
 

@@ -97,11 +97,11 @@ async def test_clocks_that_differ_lose_no_document() -> None:
         done.set()
         await tidying
         page = await right.catalogue.documents(LOCAL, INDEX, NO_FILTER, PageRequest())
-        assert {each.document_id: each.generation for each in page.documents} == stored
+        assert {document.document_id: document.generation for document in page.documents} == stored
         for found in (await right.ask("ferry", top=100), await ahead(fast.ask("ferry", top=100))):
-            assert sorted((each.document.document_id, each.document.generation) for each in found) == sorted(
-                stored.items()
-            )
+            assert sorted(
+                (passage.document.document_id, passage.document.generation) for passage in found
+            ) == sorted(stored.items())
 
 
 async def test_clocks_that_differ_are_reported() -> None:

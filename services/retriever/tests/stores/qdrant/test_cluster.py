@@ -68,7 +68,7 @@ async def test_one_node_is_unavailable(fault: Fault, number: int) -> None:
         else:
             await cluster.thaw(cluster.nodes[number])
         page = await bench.catalogue.documents(LOCAL, INDEX, NO_FILTER, PageRequest())
-        listed = [(each.document_id, each.generation) for each in page.documents]
+        listed = [(document.document_id, document.generation) for document in page.documents]
         assert listed == [("a", 4), ("b", 1), ("c0", 1), ("c1", 1), ("c2", 1)]
         passages = await bench.ask("ferry", top=20)
         assert sorted(passage.text for passage in passages) == [
@@ -110,9 +110,9 @@ async def test_nodes_are_restarted_one_after_the_other() -> None:
         await restarting
         expected = {f"d{count % 12}": count + 1 for count in range(written)}
         page = await bench.catalogue.documents(LOCAL, INDEX, NO_FILTER, PageRequest())
-        assert {each.document_id: each.generation for each in page.documents} == expected
+        assert {document.document_id: document.generation for document in page.documents} == expected
         passages = await bench.ask("ferry", top=100)
-        assert {each.document.document_id: each.document.generation for each in passages} == expected
+        assert {passage.document.document_id: passage.document.generation for passage in passages} == expected
         assert len(passages) == len(expected)
         await bench.indexes.aclose()
 
@@ -134,11 +134,11 @@ async def test_a_partitioned_node(number: int) -> None:
         before = partitioned.calls.count("QueryBatch")
         for _ in range(3):
             passages = await bench.ask("ferry", top=20)
-            found = [(each.document.document_id, each.document.generation) for each in passages]
+            found = [(passage.document.document_id, passage.document.generation) for passage in passages]
             assert sorted(found) == [("a", 2), ("b", 1), ("c", 1)]
         assert partitioned.calls.count("QueryBatch") == before
         await cluster.join(partitioned)
-        node = next(each for each in store._connection._nodes if each._server["server.port"] == partitioned.port)
+        node = next(node for node in store._connection._nodes if node._server["server.port"] == partitioned.port)
         async with asyncio.timeout(20):
             while node.is_avoided:  # noqa: ASYNC110  # no event signals it
                 await asyncio.sleep(0.05)
@@ -168,8 +168,8 @@ async def test_lost_copies_are_no_reason_to_avoid_a_node() -> None:
             if name == "Get":
                 raise Internal("2 of 2 read operations failed")
 
-        for each in cluster.nodes:
-            each.before = lost
+        for node in cluster.nodes:
+            node.before = lost
         node = store._connection._nodes[0]
         with structlog.testing.capture_logs() as logs:
             for _ in range(2):
@@ -254,8 +254,8 @@ async def test_a_call_that_every_node_refuses() -> None:
                 with pytest.raises(Unavailable) as refused:
                     await collection.count_documents(EVERYTHING)
                 assert refused.value.retry_after == 1
-        assert sorted(each["server.port"] for each in logs) == sorted(node.port for node in cluster.nodes)
-        assert {each["log_level"] for each in logs} == {"warning"}
+        assert sorted(log["server.port"] for log in logs) == sorted(node.port for node in cluster.nodes)
+        assert {log["log_level"] for log in logs} == {"warning"}
         for node in nodes:
             node.before = None
 
@@ -283,7 +283,7 @@ async def test_creating_an_existing_collection_logs_no_error() -> None:
         collection = await store.create(SPEC)
         with structlog.testing.capture_logs() as logs, pytest.raises(Unavailable, match="exists already"):
             await collection.location.collection._create(SPEC.dimension, None)
-        assert [each for each in logs if each["log_level"] == "error"] == []
+        assert [log for log in logs if log["log_level"] == "error"] == []
 
 
 async def test_old_nodes_are_refused() -> None:

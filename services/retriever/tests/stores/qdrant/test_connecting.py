@@ -48,7 +48,7 @@ async def test_a_server_with_a_certificate(tmp_path: Path) -> None:
     authority, another = trustme.CA(), trustme.CA()
     issued = authority.issue_cert("127.0.0.1")
     credentials = grpc.ssl_server_credentials(
-        [(issued.private_key_pem.bytes(), b"".join(each.bytes() for each in issued.cert_chain_pems))]
+        [(issued.private_key_pem.bytes(), b"".join(certificate.bytes() for certificate in issued.cert_chain_pems))]
     )
     authority.cert_pem.write_to_path(str(tmp_path / "ca.crt"))
     another.cert_pem.write_to_path(str(tmp_path / "another.crt"))

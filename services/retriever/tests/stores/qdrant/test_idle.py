@@ -105,7 +105,7 @@ async def test_a_late_passage_slows_one_search() -> None:
         await collection.add_chunks(Document("d", generation=1), [ChunkPoint(str(uuid.uuid4()), chunk, terms)])
         for most in (3, 1):
             server.calls.clear()
-            assert [each.text for each in await bench.ask("ferry", expand=False)] == ["the ferry 2"]
+            assert [passage.text for passage in await bench.ask("ferry", expand=False)] == ["the ferry 2"]
             assert server.calls.count("QueryBatch") <= most
         await bench.indexes.tidy()
         left = await server.client.count(collection.location.name)

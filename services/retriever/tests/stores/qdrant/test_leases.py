@@ -155,9 +155,9 @@ async def test_leases_of_several_indexes_are_renewed_together() -> None:
     """The renewal of one index does not wait for the renewal of another one, which a hanging node may delay."""
     async with serving() as server, opened(server, lease=30.0) as store:
         collections = [await store.create(replace(SPEC, name=name)) for name in ("notes", "letters")]
-        for each in collections:
-            await each.publish()
-            await each.mark("d")
+        for collection in collections:
+            await collection.publish()
+            await collection.mark("d")
         both = asyncio.Barrier(2)
         renewed: list[str] = []
 
@@ -167,7 +167,7 @@ async def test_leases_of_several_indexes_are_renewed_together() -> None:
                 renewed.append(name)
 
         server.before = together
-        await renew_all([each.leases for each in collections])
+        await renew_all([collection.leases for collection in collections])
         server.before = None
         assert renewed == ["Upsert"] * 2
 

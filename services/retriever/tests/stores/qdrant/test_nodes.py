@@ -61,8 +61,8 @@ async def test_a_node_with_another_key_is_avoided() -> None:
             cluster.nodes[0].api_key = "another"
             for generation in (2, 3):
                 await bench.put(Document("a", generation=generation), ["the ferry"])
-                assert [each.document.generation for each in await bench.ask("ferry")] == [generation]
-        assert [(each["log_level"], each["why"]) for each in logs] == [
+                assert [passage.document.generation for passage in await bench.ask("ferry")] == [generation]
+        assert [(log["log_level"], log["why"]) for log in logs] == [
             ("warning", "UNAUTHENTICATED: Must provide an API key")
         ]
         known = store._connection._nodes[0]
@@ -139,7 +139,7 @@ async def test_a_node_that_is_avoided_for_long_is_reported(monkeypatch: pytest.M
             async with asyncio.timeout(20):
                 while lone.nodes[0].calls.count("ListAliases") < 3:  # noqa: ASYNC110  # no event signals it
                     await asyncio.sleep(0.02)
-        assert [(each["event"], each["why"]) for each in logs] == [
+        assert [(log["event"], log["why"]) for log in logs] == [
             ("a Qdrant node is avoided", "UNAVAILABLE: away"),
             ("a Qdrant node answers, but is avoided", "it has no index, although another node has one"),
         ]

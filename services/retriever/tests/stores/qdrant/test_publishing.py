@@ -228,7 +228,7 @@ async def test_an_index_with_two_replaced_incarnations_is_left_to_an_operator() 
         left.leases.forget(left.location.index_point)  # as if its process were killed
         space = other._locations.space(left.location.name)
         async with asyncio.timeout(60):
-            while any(each.until > time.time() for each in await space.incarnations()):  # noqa: ASYNC110  # no event signals it
+            while any(stored.until > time.time() for stored in await space.incarnations()):  # noqa: ASYNC110  # no event signals it
                 await asyncio.sleep(0.1)
         with structlog.testing.capture_logs() as logs:
             await other.tidy()

@@ -60,7 +60,7 @@ async def test_replicas_see_each_others_writes() -> None:
             await one.put(Document("d", generation=1), ["the old ferry"])
         await one.put(Document("e", generation=1), ["tolls"])
         assert await listed(other.catalogue) == [("d", 2), ("e", 1)]
-        assert [each.documents for each in await other.catalogue.indexes(LOCAL)] == [2]
+        assert [summary.documents for summary in await other.catalogue.indexes(LOCAL)] == [2]
         await other.catalogue.delete_documents(LOCAL, INDEX, ["d"])
         assert await listed(one.catalogue) == [("e", 1)]
         await assert_nothing_left(one)
@@ -149,7 +149,10 @@ async def test_a_replica_dies_while_it_writes() -> None:
         document = Document("d", generation=2)
         terms = await one.encoder.documents(["the new ferry"] * 3, "en")
         chunks = await one.chunks(["the new ferry"] * 3)
-        points = [ChunkPoint(str(uuid.uuid4()), chunk, each) for chunk, each in zip(chunks, terms, strict=True)]
+        points = [
+            ChunkPoint(str(uuid.uuid4()), chunk, chunk_terms)
+            for chunk, chunk_terms in zip(chunks, terms, strict=True)
+        ]
         await begun.add_chunks(document, points)
         assert [passage.text for passage in await other.ask("ferry")] == ["the old ferry"]
         collection = (await other.indexes.get(LOCAL.tenant, INDEX)).collection

@@ -148,7 +148,7 @@ async def test_a_search_notices_writes_of_another_retriever() -> None:
         await theirs.remove_record("a")
         await expire(bench)
         rounds = Rounds(server)
-        assert {each.document.document_id for each in await bench.ask("ferry", expand=False, top=24)} == {"b"}
+        assert {passage.document.document_id for passage in await bench.ask("ferry", expand=False, top=24)} == {"b"}
         assert len(rounds.of("QueryBatch")) == 2
         server.before = None
         await theirs.unmark("a")

@@ -29,7 +29,7 @@ class Request(NamedTuple):
 def documented(path: str, **values: str) -> Request:
     """Return the command of the page whose URL has a path, with values in place of the names in capitals."""
     commands = re.findall(r"^curl (?:.*\\\n)*.*$", PAGE.read_text(), re.MULTILINE)
-    [command] = [each for each in commands if path in each]
+    [command] = [command for command in commands if path in command]
     for name, value in values.items():
         command, count = re.subn(rf"\b{name}\b", value, command)
         assert count == 1, name
@@ -37,7 +37,7 @@ def documented(path: str, **values: str) -> Request:
     assert words[:2] == ["curl", "-X"]
     body = json.loads(words[words.index("-d") + 1]) if "-d" in words else None
     assert body is None or words[words.index("-H") + 1] == "content-type: application/json"
-    [url] = [each for each in words if each.startswith("http://")]
+    [url] = [word for word in words if word.startswith("http://")]
     return Request(words[2], url.replace("NODE", "127.0.0.1"), body)
 
 
@@ -87,8 +87,8 @@ async def test_the_commands_for_an_alias_without_points() -> None:
         renamed = models.ChangeAliasesOperation.model_validate(rename.body)
         await sent.client.count(name, counted.filter)
         await sent.client.update_collection_aliases(renamed.actions)
-        assert [each._replace(body=None) for each in sent.requests] == [
-            each._replace(body=None) for each in (count, rename)
+        assert [request._replace(body=None) for request in sent.requests] == [
+            request._replace(body=None) for request in (count, rename)
         ]
         assert sent.requests[1].body == rename.body
         # Both requests work on the stand-in of the server.

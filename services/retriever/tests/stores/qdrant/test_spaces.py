@@ -153,8 +153,8 @@ def test_indexes_in_a_shared_collection_are_independent(examples: int) -> None:
                 specs = [replace(spec, name=name) for spec in (SPEC, OTHER)]
                 shared = [await store.create(spec) for spec in specs]
                 apart = [await MemoryStore().create(spec) for spec in specs]
-                for each in shared:
-                    await each.publish()
+                for collection in shared:
+                    await collection.publish()
                 for step in done:
                     await do(step, shared[step.index])
                     await do(step, apart[step.index])
@@ -176,18 +176,25 @@ async def test_shared_collections_are_created_for_many_indexes() -> None:
     async with serving() as server, opened(server) as store:
         for spec in (SPEC, OTHER, replace(SPEC, name="more"), replace(SPEC, name="long", dimension=3)):
             await (await store.create(spec)).publish()
-        assert [each.vectors_config.params_map.map["dense"].size for each in server.created] == [2, 3]
+        assert [request.vectors_config.params_map.map["dense"].size for request in server.created] == [2, 3]
         created = server.created[0]
         assert created.collection_name.startswith("causeway-space.")
         assert (created.hnsw_config.m, created.hnsw_config.payload_m) == (0, 16)
-        tenant, *others = [each for each in server.indexed if each.collection_name == created.collection_name]
+        tenant, *others = [
+            request for request in server.indexed if request.collection_name == created.collection_name
+        ]
         assert tenant.field_name == "incarnation"
         assert tenant.field_index_params.keyword_index_params.is_tenant
-        assert [each.field_name for each in others] == ["facts", "numbers[].key", "numbers[].value", "number"]
-        for each in others:
-            params = each.field_index_params
+        assert [request.field_name for request in others] == ["facts", "numbers[].key", "numbers[].value", "number"]
+        for request in others:
+            params = request.field_index_params
             assert getattr(params, params.WhichOneof("index_params")).enable_hnsw is False
-        assert sorted(each.spec.name for each in await store.collections()) == ["long", "more", "notes", "notes"]
+        assert sorted(collection.spec.name for collection in await store.collections()) == [
+            "long",
+            "more",
+            "notes",
+            "notes",
+        ]
 
 
 async def test_calls_without_the_filter_of_an_index_are_refused() -> None:
@@ -224,9 +231,9 @@ async def test_a_point_of_another_index_is_not_overwritten() -> None:
         mine, theirs = await store.create(SPEC), await store.create(OTHER)
         await put(theirs, "a", 1, 1)
         inner: dict[QdrantCollection, Incarnation] = {}
-        for each in (mine, theirs):
-            assert isinstance(each.location.calls, Incarnation)
-            inner[each] = each.location.calls
+        for collection in (mine, theirs):
+            assert isinstance(collection.location.calls, Incarnation)
+            inner[collection] = collection.location.calls
         (point,) = points("a", 1, 1)
         forged = inner[mine]._converted_id(inner[theirs]._converted_id(point.id))
         await mine.add_chunks(Document("b", generation=1), [replace(point, id=forged)])
@@ -242,9 +249,9 @@ async def test_the_points_of_a_dropped_index_are_removed() -> None:
     """A dropped index disappears at once. Any process may remove its points in a run of `tidy`."""
     async with serving() as server, opened(server) as store, opened(server) as another:
         kept, gone = await store.create(OTHER), await store.create(SPEC)
-        for each in (kept, gone):
-            await put(each, "a", 1, 3)
-            await each.publish()
+        for collection in (kept, gone):
+            await put(collection, "a", 1, 3)
+            await collection.publish()
         alone = await seen(kept)
         await gone.drop()
         assert await another.find(SPEC.tenant, SPEC.name) is None
@@ -265,8 +272,8 @@ async def test_an_abandoned_incarnation_is_removed() -> None:
     async with serving() as server, opened(server, lease=LEASE) as store:
         async with opened(server, lease=LEASE) as one:
             left, replacement = await one.create(SPEC), await one.create(SPEC, beside=True)
-            for each in (left, replacement):
-                await each.add_chunks(Document("a", generation=1), points("a", 1, 2))
+            for collection in (left, replacement):
+                await collection.add_chunks(Document("a", generation=1), points("a", 1, 2))
             await asyncio.sleep(LEASE * 1.5)
             await store.tidy()
             assert await points_left(server) == 6
@@ -300,7 +307,7 @@ async def test_the_setting_applies_to_new_indexes() -> None:
         await (await shared.create(SPEC)).publish()
         await (await own.create(OTHER)).publish()
         for store in (shared, own):
-            assert sorted(each.spec.tenant for each in await store.collections()) == ["one", "other"]
+            assert sorted(collection.spec.tenant for collection in await store.collections()) == ["one", "other"]
             await store.tidy()
         for store, spec, is_shared in ((own, SPEC, False), (shared, OTHER, True)):
             old = await store.find(spec.tenant, spec.name)
@@ -308,8 +315,8 @@ async def test_the_setting_applies_to_new_indexes() -> None:
             new = await store.create(spec, beside=True)
             await put(new, "a", 1, 2)
             await new.publish(old)
-            for each in (own, shared):
-                found = await each.find(spec.tenant, spec.name)
+            for reader in (own, shared):
+                found = await reader.find(spec.tenant, spec.name)
                 assert found is not None
                 assert isinstance(found.location.calls, Incarnation) is is_shared
                 assert await found.count_chunks(EVERYTHING) == 2

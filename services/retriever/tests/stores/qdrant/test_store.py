@@ -28,7 +28,7 @@ async def test_collections_are_created_as_configured() -> None:
         assert dense.quantization_config.WhichOneof("quantization") == "scalar"
         assert created.sparse_vectors_config.map["bm25"].modifier == q.Modifier.Idf
         assert server.calls.count("CreateFieldIndex") == 4
-        assert [each.spec for each in await store.collections()] == [SPEC]
+        assert [collection.spec for collection in await store.collections()] == [SPEC]
     async with serving() as server, opened(server, Layout(vectors=VectorStorage("binary"))) as store:
         await store.create(SPEC)
         dense = server.created[0].vectors_config.params_map.map["dense"]
@@ -37,8 +37,11 @@ async def test_collections_are_created_as_configured() -> None:
 
 def test_searches_rescore_more_candidates_of_coarser_vectors() -> None:
     """Searches rescore the candidates of quantized vectors, twice as many of binary ones as of scalar ones."""
-    params = [Layout(vectors=VectorStorage(each)).search for each in ("none", "scalar", "binary")]
-    found = [each and each.quantization and each.quantization.model_dump(exclude_unset=True) for each in params]
+    params = [Layout(vectors=VectorStorage(quantization)).search for quantization in ("none", "scalar", "binary")]
+    found = [
+        search_params and search_params.quantization and search_params.quantization.model_dump(exclude_unset=True)
+        for search_params in params
+    ]
     assert found == [None, {"rescore": True, "oversampling": 2.0}, {"rescore": True, "oversampling": 4.0}]
 
 
@@ -80,7 +83,7 @@ async def test_abandoned_collections_are_removed() -> None:
         await kill(one)
         await asyncio.sleep(LEASE * 1.5)
         await other.tidy()
-        assert [each.spec.name for each in await other.collections()] == ["kept"]
+        assert [collection.spec.name for collection in await other.collections()] == ["kept"]
         assert len((await server.client.get_collections()).collections) == 1
 
 

@@ -196,20 +196,20 @@ class EdgeCollection:
 
     async def put_documents(self, documents: Sequence[WholeDocument]) -> list[str]:
         """Store documents by one operation of the engine, which its log records atomically."""
-        ids = [each.document.document_id for each in documents]
+        ids = [whole.document.document_id for whole in documents]
         async with self._live.writing(*ids), self._scheduler.slice():
             self._check_free_space()
             visible = self._marks.visible_generations
-            previous = {each.document.document_id for each in documents if each.previous is not None}
-            replacing = [each for each in ids if each in previous or each in visible]
+            previous = {whole.document.document_id for whole in documents if whole.previous is not None}
+            replacing = [id_ for id_ in ids if id_ in previous or id_ in visible]
             points = schema.whole_documents(self._live.name, documents, replacing)
-            for each in documents:
-                self._reads.forget_chunks(point.id for point in each.points)
-                self._reads.forget_record(each.document.document_id)
+            for whole in documents:
+                self._reads.forget_chunks(point.id for point in whole.points)
+                self._reads.forget_record(whole.document.document_id)
             self._live.upsert(points)
-            for each in documents:
-                if each.document.document_id in replacing:
-                    self._marks.hold(each.document.document_id, each.document.generation)
+            for whole in documents:
+                if whole.document.document_id in replacing:
+                    self._marks.hold(whole.document.document_id, whole.document.generation)
             self._revision += 1
         await self._live.index_fields()
         self._compactor.consider(self._live)
@@ -249,7 +249,7 @@ class EdgeCollection:
         shard = self._shard
 
         def read(missing: Sequence[str]) -> list[Document]:
-            ids: list[edge.PointId] = [keys.document_point_id(self._live.name, each) for each in missing]
+            ids: list[edge.PointId] = [keys.document_point_id(self._live.name, id_) for id_ in missing]
             points = shard.retrieve(ids, with_payload=["record"], with_vector=False)
             return [payload.record(point.payload or {}) for point in points]
 
@@ -295,7 +295,7 @@ class EdgeCollection:
         for start in range(0, len(ids), _RECORDS_SLICE):
             async with self._scheduler.slice():
                 records = await self.records(ids[start : start + _RECORDS_SLICE])
-            found.update({each.document_id: each.generation for each in records.values()})
+            found.update({record.document_id: record.generation for record in records.values()})
         return found
 
     async def freeze(self, seconds: float) -> None:

@@ -27,7 +27,7 @@ class Marks:
         self._name = name
         self._held: set[str] = set()
         self.visible_generations: dict[str, int | None] = {
-            each: self.generation(shard, each) for each in _marked(shard)
+            document_id: self.generation(shard, document_id) for document_id in _marked(shard)
         }
 
     @property
@@ -52,7 +52,7 @@ class Marks:
 
     def abandoned(self) -> list[str]:
         """Return the documents that a terminated process has left marked."""
-        return [each for each in self.visible_generations if each not in self._held]
+        return [document_id for document_id in self.visible_generations if document_id not in self._held]
 
     def generation(self, shard: edge.EdgeShard, document_id: str) -> int | None:
         """Return the generation that a document's record names, or None without a record."""

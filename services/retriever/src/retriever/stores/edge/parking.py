@@ -67,7 +67,7 @@ class Parking:
         If searches open shards faster than slices park them, this method parks one shard at once.
         """
         self._opened.set()
-        if sum(each.is_open for each in self._shards()) > self._limits.shards + _MAX_WAITING:
+        if sum(shard.is_open for shard in self._shards()) > self._limits.shards + _MAX_WAITING:
             next(filter(self._park, self._least_recently_used()[:-1]), None)
 
     async def check(self) -> int:
@@ -81,7 +81,7 @@ class Parking:
             if now - shard.used_at >= _IDLE_SECONDS:
                 parked += await self._park_in_a_slice(shard)
         shards = self._least_recently_used()
-        number, memory = len(shards), sum(each.memory for each in shards)
+        number, memory = len(shards), sum(shard.memory for shard in shards)
         for shard in shards[:-1]:
             if number <= self._limits.shards and memory <= self._limits.memory:
                 break
@@ -110,7 +110,7 @@ class Parking:
             return not shard.is_open
 
     def _least_recently_used(self) -> list[LiveShard]:
-        return sorted((each for each in self._shards() if each.is_open), key=lambda each: each.used_at)
+        return sorted((shard for shard in self._shards() if shard.is_open), key=lambda shard: shard.used_at)
 
     async def _keep_checking(self) -> None:
         while True:

@@ -26,4 +26,4 @@ def missing(shard: edge.EdgeShard) -> list[edge.UpdateOperation]:
         _KEY: create(_KEY, edge.KeywordIndexParams(nested=NUMBERS)),
         _VALUE: create(_VALUE, edge.FloatIndexParams(nested=NUMBERS)),
     }
-    return [each for field, each in needed.items() if field not in info.payload_schema]
+    return [operation for field, operation in needed.items() if field not in info.payload_schema]

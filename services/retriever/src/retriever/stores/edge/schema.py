@@ -106,12 +106,12 @@ def whole_documents(
 ) -> list[edge.Point]:
     """Return the points of whole documents: chunks, records, and marks of the documents with ids in ``marked``."""
     points = []
-    for each in documents:
-        id_ = each.document.document_id
+    for whole in documents:
+        id_ = whole.document.document_id
         if id_ in marked:
             points.append(mark_point(keys.mark_point_id(collection, id_), id_))
-        points += chunk_points(each.document, each.points)
-        points.append(record_point(keys.document_point_id(collection, id_), each.document))
+        points += chunk_points(whole.document, whole.points)
+        points.append(record_point(keys.document_point_id(collection, id_), whole.document))
     return points
 
 
@@ -157,11 +157,11 @@ def scope_filter(
     if kind is not None:
         must.append(_any([payload.kind(kind)]))
     if scope.readers is not None:
-        must.append(_any([payload.reader(each) for each in scope.readers]))
+        must.append(_any([payload.reader(token) for token in scope.readers]))
     if scope.filter:
         must.append(_filter(scope.filter))
     if ids is not None:
-        must.append(edge.HasIdCondition({point_id(each) for each in ids}))
+        must.append(edge.HasIdCondition({point_id(id_) for id_ in ids}))
     return edge.Filter(must=must, must_not=[_hidden_chunks(unsettled)] if unsettled else None)
 
 
@@ -177,8 +177,10 @@ def idf_params(scope: Scope, unsettled: Mapping[str, int | None]) -> edge.Search
 
 def _hidden_chunks(unsettled: Mapping[str, int | None]) -> edge.Filter:
     """Return the filter for chunks of unsettled documents, except the chunks of the visible generations."""
-    document_facts = [payload.fact("document_id", each) for each in unsettled]
-    visible = [payload.version(Version(id_, each)) for id_, each in unsettled.items() if each is not None]
+    document_facts = [payload.fact("document_id", document_id) for document_id in unsettled]
+    visible = [
+        payload.version(Version(id_, generation)) for id_, generation in unsettled.items() if generation is not None
+    ]
     return edge.Filter(must=[_any(document_facts)], must_not=[_any(visible)] if visible else None)
 
 
@@ -207,9 +209,9 @@ def points_of_document(document_id: str) -> edge.Filter:
 
 def _filter(tree: Filter) -> edge.Filter:
     return edge.Filter(
-        must=[_condition(each) for each in tree.must],
-        should=[_condition(each) for each in tree.should],
-        must_not=[_condition(each) for each in tree.must_not],
+        must=[_condition(condition) for condition in tree.must],
+        should=[_condition(condition) for condition in tree.should],
+        must_not=[_condition(condition) for condition in tree.must_not],
     )
 
 

@@ -53,11 +53,6 @@ class LiveShard:
     """One collection's shard.
 
     Args:
-        directory: The directory of the collection.
-        manifest: The manifest of the collection.
-        shard: The open shard that the manifest names.
-        scheduler: Makes bulk work wait for searches.
-        published: Whether the manifest is on the disk.
         opened: Called after the shard was opened again.
 
     Attributes:

@@ -100,21 +100,21 @@ class EdgeStore:
         self._opening = asyncio.Lock()
         self._shield = Shield()
         self.parking = Parking(
-            lambda: [each.live for each in self._collections], open_limits or OpenLimits(), scheduler
+            lambda: [collection.live for collection in self._collections], open_limits or OpenLimits(), scheduler
         )
 
     async def collections(self) -> Sequence[EdgeCollection]:
         """Return the published collections. Open them one after the other."""
         for tenant, name in list(self._unopened):
             await self.find(tenant, name)
-        return tuple(each for each in self._collections if each.is_published)
+        return tuple(collection for collection in self._collections if collection.is_published)
 
     async def notes(self) -> Mapping[tuple[str, str], bytes]:
         """Return the notes of the published collections, from the manifests of those that are not open."""
         found = {key: manifest.note for key, manifest in self._unopened.items()}
-        for each in self._collections:
-            if each.is_published:
-                found[each.spec.tenant, each.spec.name] = each.live.note
+        for collection in self._collections:
+            if collection.is_published:
+                found[collection.spec.tenant, collection.spec.name] = collection.live.note
         return found
 
     async def find(self, tenant: str, name: str) -> EdgeCollection | None:
@@ -177,7 +177,7 @@ class EdgeStore:
 
     def _add(self, manifest: Manifest, shard: edge.EdgeShard) -> EdgeCollection:
         collection = self._collection(manifest, shard)
-        self._collections = [each for each in self._collections if not each.is_closed]
+        self._collections = [known for known in self._collections if not known.is_closed]
         self._collections.append(collection)
         self.parking.make_room()
         return collection

@@ -44,7 +44,7 @@ class AliasReply(NamedTuple):
 
     def of(self, index: str) -> set[Entry | None]:
         """Return the locations of an index. There are several if the nodes differ."""
-        return {each.get(index) for each in self.entries}
+        return {locations.get(index) for locations in self.entries}
 
 
 class _Latest:
@@ -130,14 +130,14 @@ class Aliases:
         return (await read(AsyncQdrantClient.get_aliases)).aliases
 
     def _combined(self, replies: Sequence[Sequence[models.AliasDescription]]) -> AliasReply:
-        names = frozenset(each.alias_name for reply in replies for each in reply)
+        names = frozenset(alias.alias_name for reply in replies for alias in reply)
         return AliasReply([self._entries(reply) for reply in replies], names)
 
     def _entries(self, aliases: Iterable[models.AliasDescription]) -> Mapping[str, Entry]:
         found: dict[str, Entry] = {}
         # Two concurrent loads of a new index can create two aliases. All processes choose the same one.
-        for each in sorted(aliases, key=lambda each: (self.is_shared(each.alias_name), each.alias_name)):
-            index = self.index_of(each.alias_name)
+        for alias in sorted(aliases, key=lambda alias: (self.is_shared(alias.alias_name), alias.alias_name)):
+            index = self.index_of(alias.alias_name)
             if index is not None and (index not in found or not self.is_shared(found[index].alias)):
-                found[index] = Entry(each.alias_name, each.collection_name)
+                found[index] = Entry(alias.alias_name, alias.collection_name)
         return found

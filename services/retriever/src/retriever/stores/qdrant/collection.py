@@ -231,15 +231,17 @@ class QdrantCollection:
 
     async def records(self, document_ids: Sequence[str]) -> Mapping[str, Document]:
         """Return records by document id."""
-        points = await self._points.retrieve([self._record_id(each) for each in document_ids], ["record"])
+        points = await self._points.retrieve(
+            [self._record_id(document_id) for document_id in document_ids], ["record"]
+        )
         found = (payload.record(point.payload or {}) for point in points)
-        return {each.document_id: each for each in found}
+        return {record.document_id: record for record in found}
 
     async def document_ids(self, scope: Scope) -> list[str]:
         """Return the ids of records."""
         return [
-            each["document_id"]
-            async for each in self._points.payloads(schema.scope_filter(scope, payload.DOCUMENT))
+            values["document_id"]
+            async for values in self._points.payloads(schema.scope_filter(scope, payload.DOCUMENT))
         ]
 
     async def count_documents(self, scope: Scope) -> int:
@@ -248,7 +250,7 @@ class QdrantCollection:
 
     async def versions(self) -> Mapping[str, int]:
         """Return the generation of every record."""
-        return {each.document_id: each.generation for each in await self.all_records()}
+        return {record.document_id: record.generation for record in await self.all_records()}
 
     async def mark(self, document_id: str) -> None:
         """Take the lease on a document."""

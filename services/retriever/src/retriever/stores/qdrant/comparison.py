@@ -42,10 +42,10 @@ class Comparison:
             DeadlineExceeded, Unavailable: Half of the nodes or more do not respond, or refuse the API key.
         """
         replies = await asyncio.gather(*[self._aliases(node) for node in self._nodes], return_exceptions=True)
-        failures = [each for each in replies if isinstance(each, BaseException)]
+        failures = [reply for reply in replies if isinstance(reply, BaseException)]
         if len(replies) - len(failures) < quorum(len(replies)):
             raise failures[0].error if isinstance(failures[0], Transient) else failures[0]
-        if any(each for each in replies if isinstance(each, set)):
+        if any(reply for reply in replies if isinstance(reply, set)):
             for node, reply in zip(self._nodes, replies, strict=True):
                 if reply == set():
                     node.failed(_EMPTY)
@@ -59,7 +59,7 @@ class Comparison:
         """
         try:
             own = await self._aliases(node)
-            others = [each for each in self._nodes if not each.is_avoided]
+            others = [other for other in self._nodes if not other.is_avoided]
             if not others:
                 return None
             reference = await self._aliases(others[0])
@@ -76,7 +76,7 @@ class Comparison:
     async def _aliases(self, node: Node) -> _Aliases:
         read: Read = partial(node.call, self._seconds)
         reply = await read(AsyncQdrantClient.get_aliases)
-        return {(each.alias_name, each.collection_name) for each in reply.aliases}
+        return {(alias.alias_name, alias.collection_name) for alias in reply.aliases}
 
     async def _reads(self, node: Node, collection: str) -> bool:
         """Return whether a node reads more than half of the copies of a collection."""

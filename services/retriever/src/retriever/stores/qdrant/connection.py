@@ -104,7 +104,7 @@ class Connection:
             InvalidRequest: The URL or a host is malformed, or the file cannot be used.
         """
         urls = _urls(url, hosts)
-        nodes = [Node.at(each, api_key, seconds, authority) for each in urls]
+        nodes = [Node.at(node_url, api_key, seconds, authority) for node_url in urls]
         random.shuffle(nodes)  # so that not all processes prefer the same node
         encrypted = [(host, port) for host, port, is_encrypted in map(address_of, urls) if is_encrypted]
         certificates = ServerCertificates(encrypted, authority) if encrypted else None

@@ -52,7 +52,7 @@ class Copies:
         until = time.monotonic() + _SETTLED_SECONDS
         while missing:
             found |= await self._retrieve(self._calls.read, missing, fields, CONSISTENCY)
-            missing = [each for each in missing if each not in found]
+            missing = [id_ for id_ in missing if id_ not in found]
             if missing and self.replicas > 1:
                 missing = await self._on_any_node(missing)
                 if missing and time.monotonic() >= until:
@@ -71,7 +71,7 @@ class Copies:
         found: dict[str, models.Record] = {}
         if ids:
             found = await self._retrieve(self._calls.read, ids, fields, None)
-        missing = [each for each in ids if each not in found]
+        missing = [id_ for id_ in ids if id_ not in found]
         if missing and self.replicas > 1:
             found |= await self.retrieve(missing, fields)
         return found
@@ -174,7 +174,7 @@ class Copies:
     async def _on_any_node(self, ids: Collection[str]) -> list[str]:
         """Return the ids of the points that at least one node has."""
         replies = await self._calls.read_each(partial(self._retrieve, ids=ids, fields=False, consistency=_ONE_COPY))
-        return [each for each in ids if any(each in reply for reply in replies)]
+        return [id_ for id_ in ids if any(id_ in reply for reply in replies)]
 
     async def _retrieve(
         self, read: Read, ids: Collection[str], fields: list[str] | bool, consistency: Any

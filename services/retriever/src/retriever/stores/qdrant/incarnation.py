@@ -68,14 +68,14 @@ class Incarnation:
                 found = await call(method, collection, **options)
                 return found.model_copy(update={"points": self._with_original_ids(found.points)})
             case "query_batch_points":
-                replies = await call(method, collection, [self._request(each) for each in args[0]])
+                replies = await call(method, collection, [self._request(request) for request in args[0]])
                 return [
-                    each.model_copy(update={"points": self._with_original_ids(each.points)}) for each in replies
+                    reply.model_copy(update={"points": self._with_original_ids(reply.points)}) for reply in replies
                 ]
             case "upsert":
                 # A point of another incarnation with this id is not changed.
                 options["update_filter"] = self._within(options.get("update_filter"))
-                return await call(method, collection, [self._point(each) for each in args[0]], **options)
+                return await call(method, collection, [self._point(point) for point in args[0]], **options)
             case "delete":
                 return await call(method, collection, self._selector(args[0]), **options)
             case "set_payload":
@@ -95,16 +95,21 @@ class Incarnation:
         **options: Any,
     ) -> list[models.Record]:
         fields = with_payload if with_payload is True else [*(with_payload or ()), FIELD]
-        inside = [self._converted_id(each) for each in ids]
+        inside = [self._converted_id(id_) for id_ in ids]
         found = await call(method, collection, inside, with_payload=fields, **options)
-        return self._with_original_ids([each for each in found if (each.payload or {}).get(FIELD) == self._id.hex])
+        return self._with_original_ids(
+            [point for point in found if (point.payload or {}).get(FIELD) == self._id.hex]
+        )
 
     def _request(self, request: models.QueryRequest) -> models.QueryRequest:
         prefetch = [
-            each.model_copy(
-                update={"filter": self._within(each.filter), "params": self._counted(each.using, each.params)}
+            prefetch.model_copy(
+                update={
+                    "filter": self._within(prefetch.filter),
+                    "params": self._counted(prefetch.using, prefetch.params),
+                }
             )
-            for each in _listed(request.prefetch)
+            for prefetch in _listed(request.prefetch)
         ]
         return request.model_copy(
             update={
@@ -124,7 +129,7 @@ class Incarnation:
 
     def _selector(self, selector: models.FilterSelector | models.PointIdsList) -> models.FilterSelector:
         if isinstance(selector, models.PointIdsList):
-            return models.FilterSelector(filter=self._ids_filter([str(each) for each in selector.points]))
+            return models.FilterSelector(filter=self._ids_filter([str(id_) for id_ in selector.points]))
         return models.FilterSelector(filter=self._within(selector.filter))
 
     def _ids_filter(self, ids: Sequence[str]) -> models.Filter:
@@ -140,12 +145,16 @@ class Incarnation:
         """Return a filter with the points' ids on the server."""
         conditions = {name: _listed(getattr(filter_, name)) for name in ("must", "should", "must_not")}
         return filter_.model_copy(
-            update={name: [self._condition(each) for each in given] for name, given in conditions.items() if given}
+            update={
+                name: [self._condition(condition) for condition in given]
+                for name, given in conditions.items()
+                if given
+            }
         )
 
     def _condition(self, condition: models.Condition) -> models.Condition:
         if isinstance(condition, models.HasIdCondition):
-            return models.HasIdCondition(has_id=[self._converted_id(each) for each in condition.has_id])
+            return models.HasIdCondition(has_id=[self._converted_id(id_) for id_ in condition.has_id])
         return self._with_ids(condition) if isinstance(condition, models.Filter) else condition
 
     def _point(self, point: models.PointStruct) -> models.PointStruct:

@@ -194,8 +194,8 @@ class Leases:
             AsyncQdrantClient.upsert,
             self._collection,
             [
-                schema.lease(each.id, each.content, each.facts, self.holder, until, committing=each.committing)
-                for each in leases
+                schema.lease(lease.id, lease.content, lease.facts, self.holder, until, committing=lease.committing)
+                for lease in leases
             ],
             wait=True,
             ordering=ORDERING,
@@ -227,7 +227,7 @@ async def renew_all(leases: Iterable[Leases]) -> None:
     The collections do not wait for each other: while a node of a cluster hangs, the first write of each collection
     may take most of the time of a lease.
     """
-    await together(*[_renewed(each) for each in leases if each])
+    await together(*[_renewed(collection_leases) for collection_leases in leases if collection_leases])
 
 
 async def _renewed(leases: Leases) -> None:

@@ -138,7 +138,7 @@ class Location:
             info = await self.collection.connection.read(AsyncQdrantClient.get_collection_aliases, self.name)
         except Missing:
             return False
-        return any(each.alias_name == self.alias for each in info.aliases)
+        return any(alias.alias_name == self.alias for alias in info.aliases)
 
     async def take_alias(self, instead_of: "Location | None", check: Callable[[], object] = lambda: None) -> None:
         """Point the alias here atomically.

@@ -173,7 +173,7 @@ def scope_filter(
     """
     must: list[models.Condition] = [_any([payload.kind(kind)])]
     if scope.readers is not None:
-        must.append(_any([payload.reader(each) for each in scope.readers]))
+        must.append(_any([payload.reader(token) for token in scope.readers]))
     if scope.filter:
         must.append(_filter(scope.filter))
     if ids is not None:
@@ -194,8 +194,10 @@ def idf_params(scope: Scope, unsettled: Mapping[str, int | None]) -> models.Sear
 
 def _hidden_chunks(unsettled: Mapping[str, int | None]) -> models.Filter:
     """Return the filter for chunks of unsettled documents, except the chunks of the visible generations."""
-    document_facts = [payload.fact("document_id", each) for each in unsettled]
-    visible = [payload.version(Version(id_, each)) for id_, each in unsettled.items() if each is not None]
+    document_facts = [payload.fact("document_id", document_id) for document_id in unsettled]
+    visible = [
+        payload.version(Version(id_, generation)) for id_, generation in unsettled.items() if generation is not None
+    ]
     return models.Filter(must=[_any(document_facts)], must_not=[_any(visible)] if visible else None)
 
 
@@ -223,9 +225,9 @@ def chunk_range(version: Version, first: int, count: int) -> models.Filter:
 
 def _filter(tree: Filter) -> models.Filter:
     return models.Filter(
-        must=[_condition(each) for each in tree.must],
-        should=[_condition(each) for each in tree.should],
-        must_not=[_condition(each) for each in tree.must_not],
+        must=[_condition(condition) for condition in tree.must],
+        should=[_condition(condition) for condition in tree.should],
+        must_not=[_condition(condition) for condition in tree.must_not],
     )
 
 

@@ -146,7 +146,7 @@ class QdrantSearches:
 
     async def _batch(self, requests: list[models.QueryRequest]) -> list[list[models.ScoredPoint]]:
         found = await self._points.read(AsyncQdrantClient.query_batch_points, requests)
-        return [each.points for each in found]
+        return [reply.points for reply in found]
 
 
 def _with_text(request: models.QueryRequest) -> models.QueryRequest:

@@ -75,21 +75,21 @@ class QdrantStore:
         """Return the collections with an alias."""
         entries = await self._locations.aliases.read()
         found = [await self._at(self._locations.at(entry)) for entry in entries.values()]
-        return [each for each in found if each is not None]
+        return [collection for collection in found if collection is not None]
 
     async def notes(self) -> Mapping[tuple[str, str], bytes]:
         """Return the notes of the published collections. The notes of a space need one call."""
         found: dict[tuple[str, str], bytes] = {}
         by_space: dict[str, Mapping[str, bytes]] = {}
-        for each in await self.collections():
-            location = each.location
+        for collection in await self.collections():
+            location = collection.location
             if isinstance(location, SharedLocation):
                 if location.name not in by_space:
                     by_space[location.name] = await self._locations.space(location.name).notes()
                 note = by_space[location.name].get(location.incarnation, b"")
             else:
-                note = await each.note()
-            found[each.spec.tenant, each.spec.name] = note
+                note = await collection.note()
+            found[collection.spec.tenant, collection.spec.name] = note
         return found
 
     async def find(self, tenant: str, name: str) -> QdrantCollection | None:
@@ -108,10 +108,12 @@ class QdrantStore:
             return None
         # A node that has just started may not have the index, or may return its old location.
         locations = (await self._locations.aliases.read_each()).of(index)
-        others = [await self._at(self._locations.at(each)) for each in locations - {None, entry} if each]
-        for each in others:
-            if each is not None:
-                return each
+        others = [
+            await self._at(self._locations.at(location)) for location in locations - {None, entry} if location
+        ]
+        for other in others:
+            if other is not None:
+                return other
         if entry is not None and locations == {entry}:
             raise Unavailable(f"Index '{name}' cannot be read at the moment.", retry_after=1)
         return None
@@ -142,7 +144,7 @@ class QdrantStore:
 
     async def indexes_to_move(self) -> list[tuple[str, str]]:
         """Return tenant and name of the indexes that do not have the layout for new indexes."""
-        specs = [each.spec for each in await self.collections() if not self._is_in_place(each)]
+        specs = [collection.spec for collection in await self.collections() if not self._is_in_place(collection)]
         return sorted((spec.tenant, spec.name) for spec in specs)
 
     def _is_in_place(self, collection: QdrantCollection) -> bool:
@@ -164,7 +166,7 @@ class QdrantStore:
             if is_left or (known is not None and not known.is_removed and known.may_have_abandoned_work):
                 to_check.add(entry)
         found = [await self._at(self._locations.at(entry)) for entry in sorted(to_check)]
-        return [each for each in found if each is not None]
+        return [collection for collection in found if collection is not None]
 
     async def aclose(self) -> None:
         """Release leases, remove unpublished collections, and close the connection."""
@@ -193,7 +195,9 @@ class QdrantStore:
         if known is None or known.is_removed:
             leases = Leases(location.calls, location.copies, location.name, self._holder, self._lease_seconds)
             known = QdrantCollection(location, leases, spec)
-            self._collections = {key: each for key, each in self._collections.items() if not each.is_removed}
+            self._collections = {
+                key: collection for key, collection in self._collections.items() if not collection.is_removed
+            }
             self._collections[location.key] = known
         return known
 
@@ -232,14 +236,24 @@ class QdrantStore:
     async def _begun(self, space: Space, spec: IndexSpec) -> uuid.UUID | None:
         """Return the incarnation that a process is creating for an index, or None."""
         held, now = await space.incarnations(schema.of_index(spec.tenant, spec.name)), time.time()
-        begun = [each.incarnation for each in held if each.spec == spec and each.until > now and not each.beside]
+        begun = [
+            stored.incarnation
+            for stored in held
+            if stored.spec == spec and stored.until > now and not stored.beside
+        ]
         if not begun:
             return None
         names = (await self._locations.aliases.read_each()).names
-        free = [each for each in begun if SharedLocation.alias_of(self._layout.prefix, spec, each) not in names]
+        free = [
+            incarnation
+            for incarnation in begun
+            if SharedLocation.alias_of(self._layout.prefix, spec, incarnation) not in names
+        ]
         return free[0] if free else None
 
     async def _renew(self) -> None:
         while True:
             await asyncio.sleep(self._lease_seconds * RENEWAL)
-            await leases.renew_all(each.leases for each in self._collections.values() if not each.is_removed)
+            await leases.renew_all(
+                collection.leases for collection in self._collections.values() if not collection.is_removed
+            )

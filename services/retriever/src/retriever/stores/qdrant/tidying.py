@@ -81,27 +81,27 @@ class Tidying:
         aliased = {entry.collection for entries in aliases.entries for entry in entries.values()}
         empty: dict[str, Entry] = {}
         # Spaces come first, because they show which indexes are empty.
-        for each in sorted(found, key=lambda each: not self._locations.is_space(each.name)):
-            alias, _, _ = each.name.rpartition(".")
+        for collection in sorted(found, key=lambda collection: not self._locations.is_space(collection.name)):
+            alias, _, _ = collection.name.rpartition(".")
             try:
-                if self._locations.is_space(each.name):
-                    space = self._locations.space(each.name)
+                if self._locations.is_space(collection.name):
+                    space = self._locations.space(collection.name)
                     empty |= await self._tidy_space(space, aliases)
                     abandoned |= await space.with_abandoned_marks()
                 elif (
-                    each.name not in aliased
+                    collection.name not in aliased
                     and alias.startswith(f"{self._prefix}.")
                     and self._locations.aliases.index_of(alias) not in empty
                 ):
-                    location = self._locations.at(Entry(alias, each.name))
+                    location = self._locations.at(Entry(alias, collection.name))
                     if not await self._tidy(location):
-                        without_spec.add(each.name)
+                        without_spec.add(collection.name)
             except Missing:
                 continue
         self._empty = empty
         # A later collection of the same name must get its own time to store its specification.
         self._without_spec = {name: seen for name, seen in self._without_spec.items() if name in without_spec}
-        self._renewals.forget_others({each.name for each in found} | self._incarnations)
+        self._renewals.forget_others({collection.name for collection in found} | self._incarnations)
         entries = list(aliases.entries[0].values())
         own = sorted(entry for entry in entries if not self._locations.aliases.is_shared(entry.alias))
         return Swept(entries, self._next_to_check(own), frozenset(abandoned))
@@ -111,7 +111,9 @@ class Tidying:
         if self._last_checked is None:
             self._last_checked = ""
             return entries
-        batch = ([each for each in entries if each.alias > (self._last_checked or "")] + entries)[:_CHECKED_A_RUN]
+        batch = ([entry for entry in entries if entry.alias > (self._last_checked or "")] + entries)[
+            :_CHECKED_A_RUN
+        ]
         self._last_checked = batch[-1].alias if batch else ""
         return batch
 
@@ -134,9 +136,9 @@ class Tidying:
         """Remove abandoned incarnations. Return the indexes whose alias leads to no points."""
         await space.adapt_once()
         held = await space.incarnations()
-        incarnations = {self._at(space, each): each for each in held}
+        incarnations = {self._at(space, stored): stored for stored in held}
         self._incarnations |= {location.alias for location in incarnations}
-        whole = {location.alias for location, each in incarnations.items() if each.until != schema.CLEARING}
+        whole = {location.alias for location, stored in incarnations.items() if stored.until != schema.CLEARING}
         empty = {
             index: entry
             for entries in aliases.entries
@@ -146,10 +148,10 @@ class Tidying:
         for index, entry in empty.items():
             await self._point_back(index, entry, incarnations)
         published = {entry.alias for entries in aliases.entries for entry in entries.values()}
-        for location, each in incarnations.items():
+        for location, stored in incarnations.items():
             is_kept = location.alias in published or self._locations.aliases.index_of(location.alias) in empty
-            if not is_kept and self._renewals.is_abandoned(location.alias, each.until):
-                await self._remove(location, each, aliases)
+            if not is_kept and self._renewals.is_abandoned(location.alias, stored.until):
+                await self._remove(location, stored, aliases)
         return empty
 
     async def _remove(self, location: SharedLocation, held: StoredIncarnation, aliases: AliasReply) -> None:
@@ -169,15 +171,15 @@ class Tidying:
         now = time.time()
         kept = [
             location
-            for location, each in incarnations.items()
+            for location, stored in incarnations.items()
             if self._locations.aliases.index_of(location.alias) == index
-            and schema.GIVEN_UP < each.until < now
+            and schema.GIVEN_UP < stored.until < now
             and location.alias != empty.alias
         ]
         if self._empty.get(index) != empty:
             _log.warning("the alias of an index leads to no points", index=index, alias=empty.alias)
         elif len(kept) != 1:
-            candidates = [each.alias for each in kept]
+            candidates = [location.alias for location in kept]
             _log.error(
                 "the alias of an index leads to no points (docs/qdrant.md)",
                 index=index,

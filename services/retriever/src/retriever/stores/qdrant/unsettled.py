@@ -100,19 +100,19 @@ class Unsettled:
             for mark in await self.marks()
             if self._renewals.is_abandoned(mark["document_id"], mark[schema.UNTIL])
         ]
-        return [*left, *[each for each in await self._strays() if each not in left]]
+        return [*left, *[document_id for document_id in await self._strays() if document_id not in left]]
 
     async def _strays(self) -> list[str]:
         """Return the ids of suspected documents that have stray chunks. The others are no longer suspected."""
         batch = list(self._suspects)[:_CHECKED_TOGETHER]
         records = await self._records(batch) if batch else {}
         found = []
-        for each in batch:
-            keep = records[each].generation if each in records else None
-            if await self._points.payloads_of_any(schema.chunks_of(each, keep), fields=()):
-                found.append(each)
+        for document_id in batch:
+            keep = records[document_id].generation if document_id in records else None
+            if await self._points.payloads_of_any(schema.chunks_of(document_id, keep), fields=()):
+                found.append(document_id)
             else:
-                self._suspects.pop(each, None)
+                self._suspects.pop(document_id, None)
         return found
 
     async def refresh(self) -> Mapping[str, int | None]:
@@ -126,11 +126,14 @@ class Unsettled:
     async def _read(self) -> None:
         began, changes = time.monotonic(), self._changes
         marked = [mark["document_id"] for mark in await self.marks()]
-        marked = [each for each in marked if not each.startswith("\0")]
+        marked = [document_id for document_id in marked if not document_id.startswith("\0")]
         now = time.monotonic()
-        self._suspects = {each: until for each, until in self._suspects.items() if until > now}
+        self._suspects = {document_id: until for document_id, until in self._suspects.items() if until > now}
         marked = list(dict.fromkeys([*marked, *self._suspects]))
         records = await self._records(marked) if marked else {}
-        self.known = {each: records[each].generation if each in records else None for each in marked}
+        self.known = {
+            document_id: records[document_id].generation if document_id in records else None
+            for document_id in marked
+        }
         if changes == self._changes:
             self._until = began + _FRESH_SECONDS
