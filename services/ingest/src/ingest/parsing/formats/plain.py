@@ -16,7 +16,11 @@ _PROSE_SUFFIXES = ("", ".txt", ".text")
 
 
 def parse(request: Request) -> Iterator[Head | Page]:
-    """Yield the head and the single page of a text. Only the lines of prose (``.txt``) are joined."""
+    """Yield the head and the single page of a text. Only the lines of prose are joined; see `_PROSE_SUFFIXES`.
+
+    Raises:
+        TooLarge, Unreadable: See `text_of`.
+    """
     yield from parts(text_of(request), request.suffix)
 
 
@@ -28,7 +32,7 @@ def parts(text: str, suffix: str) -> tuple[Head, Page]:
 
 
 def fill(outline: Outline, text: str, *, is_prose: bool) -> None:
-    """Add a text to an outline. Hard-wrapped lines of prose are joined."""
+    """Add a text to an outline. The lines of prose are joined if none is longer than a hard-wrapped line."""
     lines = clean(text).expandtabs(4).split("\n")
     if is_prose and all(len(line) <= _WIDEST_WRAP for line in lines):
         boxes = [
