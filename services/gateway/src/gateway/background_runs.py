@@ -51,6 +51,6 @@ def background_runs(
         services.peers,
         answers.running,
         answers.answer,
-        places=settings.background_answers,
+        max_concurrent=settings.background_answers,
         timeout=settings.background_timeout,
     )

@@ -13,7 +13,7 @@ from gateway.response_runs.peers import Peers, runs_job
 from servicekit.errors import Unavailable
 from servicekit.tasks import ended
 
-EVERY = 0.01
+INTERVAL = 0.01
 
 Beating = Callable[[Peers], AbstractAsyncContextManager[object]]
 
@@ -28,7 +28,7 @@ def in_one_process() -> Beating:
             while True:
                 for each in gateways:
                     each.record_heartbeat(peers.name)
-                await asyncio.sleep(EVERY)
+                await asyncio.sleep(INTERVAL)
 
         gateways.append(peers)
         task = asyncio.create_task(beat())
@@ -45,7 +45,7 @@ def beating(request: pytest.FixtureRequest) -> Beating:
     if request.param == "one process":
         return in_one_process()
     link: NatsLink = request.getfixturevalue("link")
-    return lambda peers: GatewayBeats(link.client, peers, every=EVERY)
+    return lambda peers: GatewayBeats(link.client, peers, interval=INTERVAL)
 
 
 async def test_a_silent_gateway_has_stopped(beating: Beating) -> None:
@@ -85,7 +85,7 @@ async def test_no_gateway_counts_as_stopped_during_an_outage_of_nats() -> None:
         raise Unavailable("NATS is unavailable.")
 
     here = Peers()
-    async with GatewayBeats(unavailable, here, every=0.001):  # type: ignore[arg-type]  # never returns
+    async with GatewayBeats(unavailable, here, interval=0.001):  # type: ignore[arg-type]  # never returns
         await eventually(lambda: tries > 10)
         assert not here.has_stopped("never.1")
 

@@ -36,5 +36,5 @@ async def test_a_call_that_exceeds_its_time_is_unavailable() -> None:
             stopped.set()
 
     with pytest.raises(Unavailable, match="The queue cannot be reached"):
-        await call_nats(never(), Deadline.after(5), "The queue", at_most=0.01)
+        await call_nats(never(), Deadline.after(5), "The queue", max_seconds=0.01)
     assert stopped.is_set()

@@ -36,7 +36,7 @@ async def stored(url: str) -> list[bytes]:
 
 async def test_records_are_stored_in_their_stream(url: str) -> None:
     """All records are stored once and in order, including those that are written last before the outbox closes."""
-    async with NatsLink(url, retry=0.01) as link, Outbox(link.records, at_once=7, retry=0.01) as outbox:
+    async with NatsLink(url, retry=0.01) as link, Outbox(link.records, batch_size=7, retry=0.01) as outbox:
         for number in range(50):
             outbox.write(record(number))
         await eventually(lambda: outbox.waiting == 0)
@@ -53,7 +53,7 @@ async def test_records_wait_for_the_broker(tmp_path: Path) -> None:
     (port,) = free_ports(1)
     async with (
         NatsLink(f"nats://127.0.0.1:{port}", retry=0.05) as link,
-        Outbox(link.records, room=40, retry=0.05) as outbox,
+        Outbox(link.records, max_records=40, retry=0.05) as outbox,
     ):
         assert not await outbox.reachable("t")
         for number in range(25):
@@ -71,7 +71,7 @@ async def test_the_flood_of_a_tenant_does_not_delay_others(tmp_path: Path) -> No
     async with (
         contextlib.AsyncExitStack() as server,
         NatsLink(f"nats://127.0.0.1:{port}", retry=0.05) as link,
-        Outbox(link.records, room=200, at_once=10, retry=0.05) as outbox,
+        Outbox(link.records, max_records=200, batch_size=10, retry=0.05) as outbox,
     ):
         for number in range(500):
             outbox.write(record(number, "flood"))
@@ -94,7 +94,7 @@ async def test_records_are_bounded_in_bytes() -> None:
     async def unavailable() -> JetStreamContext:
         raise Unavailable("NATS is unavailable.")
 
-    async with Outbox(unavailable, room_bytes=100_000, retry=0.01) as outbox:
+    async with Outbox(unavailable, max_bytes=100_000, retry=0.01) as outbox:
         for number in range(10):
             outbox.write(Record(keys.usage_subject("t"), "t", f"{number}", b"x" * 10_000))
         assert (outbox.waiting, outbox.dropped) == (5, 5)
@@ -112,7 +112,7 @@ async def test_a_tenant_with_little_space_is_not_reachable(url: str) -> None:
             await resumed.wait()
             return jetstream
 
-        async with Outbox(link.records, room=80, retry=0.01) as outbox:
+        async with Outbox(link.records, max_records=80, retry=0.01) as outbox:
             outbox.write(record(0))
             await eventually(lambda: outbox.waiting == 0 and link._records is not None)
             outbox._jetstream = paused
@@ -126,7 +126,7 @@ async def test_a_tenant_with_little_space_is_not_reachable(url: str) -> None:
 
 async def test_a_record_that_is_too_large_is_dropped(url: str) -> None:
     """A record that is too large for the broker is dropped and counted, and the others are stored."""
-    async with NatsLink(url, retry=0.01) as link, Outbox(link.records, at_once=2, retry=0.01) as outbox:
+    async with NatsLink(url, retry=0.01) as link, Outbox(link.records, batch_size=2, retry=0.01) as outbox:
         for number in (0, 1):
             outbox.write(Record(keys.usage_subject("t"), "t", f"large-{number}", b"x" * 1_500_000))
         outbox.write(record(0))
@@ -148,7 +148,7 @@ async def test_records_of_many_requests_are_sent_together(url: str) -> None:
             return jetstream
 
         await eventually(lambda: link._records is not None)
-        async with Outbox(counted, gather=600, retry=0.01) as outbox:
+        async with Outbox(counted, batch_delay=600, retry=0.01) as outbox:
             for number in range(20):
                 outbox.write(record(number))
                 await asyncio.sleep(0)

@@ -43,7 +43,7 @@ class Service:
         self.down = False
         self.calls = 0
 
-    async def listing(self, deadline: Deadline) -> pb.ListDetectorsResponse:
+    async def list_detectors(self, deadline: Deadline) -> pb.ListDetectorsResponse:
         self.calls += 1
         if self.down:
             raise Unavailable("gone")
@@ -175,7 +175,7 @@ async def test_the_number_of_sets_is_bounded(monkeypatch: pytest.MonkeyPatch) ->
         for threshold in (b"0.1", b"0.2", b"0.3"):
             detectors = [replace(EMAIL, params_json=b'{"regex":["email"],"threshold":' + threshold + b"}")]
             await eventually(lambda detectors=detectors: shared.ready(detectors) is not None)  # type: ignore[misc]  # bound now
-        assert len(shared._made) == 2  # the bound itself
+        assert len(shared._compiled) == 2  # the bound itself
 
 
 def test_the_start_does_not_load_the_pattern_engine() -> None:
@@ -231,4 +231,4 @@ async def test_a_set_that_is_displaced_during_its_compilation_is_dropped(monkeyp
         finally:
             go.set()
         await eventually(lambda: shared.ready(third) is not None)
-        assert len(shared._made) == 2  # the bound itself
+        assert len(shared._compiled) == 2  # the bound itself

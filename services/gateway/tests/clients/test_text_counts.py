@@ -12,7 +12,7 @@ def test_a_cached_count_is_found(entries: dict[tuple[str, str], int]) -> None:
     """A count is found only with its counting method and its text."""
     counts = TextCounts()
     for (counting, text), count in entries.items():
-        counts.keep(counting, [text], [count])
+        counts.put(counting, [text], [count])
     for (counting, text), count in entries.items():
         assert counts.known(counting, [text, "\ud800"]) == [count, None]
         assert counts.known("c", [text]) == [None]
@@ -21,7 +21,7 @@ def test_a_cached_count_is_found(entries: dict[tuple[str, str], int]) -> None:
 def test_the_least_recently_used_counts_are_dropped() -> None:
     """Above the limit, the least recently used counts are dropped."""
     counts = TextCounts(limit=2)
-    counts.keep("a", ["x", "y"], [1, 2])
+    counts.put("a", ["x", "y"], [1, 2])
     counts.known("a", ["x"])
-    counts.keep("a", ["z"], [3])
+    counts.put("a", ["z"], [3])
     assert counts.known("a", ["x", "y", "z"]) == [1, None, 3]

@@ -43,7 +43,7 @@ async def accepted(client: httpx.AsyncClient, **body: Any) -> Any:
 async def work(fakes: Any, runs: BackgroundRuns) -> None:
     """Answer all queued responses."""
     while (taken := await fakes.response_jobs.take(0)) is not None:
-        await runs.do(taken)
+        await runs.run_job(taken)
 
 
 async def events_of(client: httpx.AsyncClient, name: str) -> list[Any]:
@@ -171,7 +171,7 @@ def pause_model(fakes: Any) -> None:
 async def begun(fakes: Any, runs: BackgroundRuns) -> "asyncio.Task[None]":
     """Start to answer the next response, and wait for its first text."""
     taken = await fakes.response_jobs.take(0)
-    working = asyncio.ensure_future(runs.do(taken))
+    working = asyncio.ensure_future(runs.run_job(taken))
     [log] = fakes.response_log.logs.values()
     await eventually(lambda: log[-1].last > 2)
     return working
@@ -260,7 +260,7 @@ async def test_a_resumed_gateway_adds_no_events(gateway: Any, fakes: Any) -> Non
     working = await begun(fakes, runs)
     fakes.response_jobs.taken.clear()
     taken = replace(await fakes.response_jobs.take(0))
-    await runs.do(taken)
+    await runs.run_job(taken)
     fakes.response_jobs.jobs.append(taken.job)
     fakes.response_jobs.taken.add(taken.job.name)
     fakes.generator.gate.set()

@@ -84,7 +84,7 @@ async def test_a_background_response_is_cancelled(fakes: Any, settings: Settings
         fakes.generator.gate = asyncio.Event()
         working = []
         if runs:
-            working.append(asyncio.ensure_future(background.do(await fakes.response_jobs.take(0))))
+            working.append(asyncio.ensure_future(background.run_job(await fakes.response_jobs.take(0))))
             await eventually(lambda: bool(fakes.generator.prompts))
         for _ in range(2):
             answer = await client.post(f"{PATH}/{waiting['id']}/cancel")

@@ -17,11 +17,11 @@ from gateway.ports.jobs import Lane
 
 _tracer = telemetry.tracer(__name__)
 _RETRY_AFTER = 15.0
-_PLACES = (8, 64, 512)
+_LANE_LIMITS = (8, 64, 512)
 """The maximum number of waiting jobs of one tenant in each lane except the last lane, which has no limit."""
 _MAX_TENANTS = 1000
 """The maximum number of tenants whose counts are cached."""
-_FRESH = 0.25
+_VALID_SECONDS = 0.25
 """Seconds for which the counts of the queue are reused."""
 
 
@@ -56,7 +56,9 @@ class Backlog:
             waiting = await self._queue_state(transport, tenant)
             if (refusal := self._refusal(waiting)) is not None:
                 raise refusal
-        lane = next((lane for lane, places in enumerate(_PLACES) if waiting.lanes[lane] < places), len(_PLACES))
+        lane = next(
+            (lane for lane, limit in enumerate(_LANE_LIMITS) if waiting.lanes[lane] < limit), len(_LANE_LIMITS)
+        )
         waiting.lanes[lane] += 1
         waiting.all += 1
         return lane
@@ -64,11 +66,11 @@ class Backlog:
     async def lanes(self, transport: IngestTransport, tenant: str) -> tuple[Lane, ...]:
         """Return the number of a tenant's jobs in each lane, and the limit of each lane."""
         waiting = await self._queue_state(transport, tenant)
-        return tuple(Lane(waiting.lanes[lane], places) for lane, places in enumerate((*_PLACES, None)))
+        return tuple(Lane(waiting.lanes[lane], limit) for lane, limit in enumerate((*_LANE_LIMITS, None)))
 
     async def _queue_state(self, transport: IngestTransport, tenant: str) -> "_Waiting":
         info = await transport.jetstream.stream_info(keys.INGEST_STREAM, keys.ingest_jobs_of(tenant))
-        waiting = _Waiting(info.state.messages, time.monotonic() + _FRESH)
+        waiting = _Waiting(info.state.messages, time.monotonic() + _VALID_SECONDS)
         for subject, count in (info.state.subjects or {}).items():
             waiting.lanes[keys.ingest_lane_of(subject)] += count
         if len(self._waiting) >= _MAX_TENANTS:
@@ -99,7 +101,7 @@ class _Waiting:
     lanes: Counter[int] = field(default_factory=Counter)
 
 
-def queued(principal: Principal, job_id: str, index: str, **fields: Any) -> ingest_pb2.Job:
+def queued_state(principal: Principal, job_id: str, index: str, **fields: Any) -> ingest_pb2.Job:
     """Return the state of a job that waits for a worker.
 
     Args:

@@ -70,7 +70,7 @@ class DeadLetters:
                     if selected is not None and len(replayed) == len(selected):
                         return
 
-        await call_nats(send_all(), deadline, QUEUE, at_most=math.inf)
+        await call_nats(send_all(), deadline, QUEUE, max_seconds=math.inf)
         return Replay(tuple(replayed), tuple(job_id for job_id in job_ids or () if job_id not in replayed))
 
     async def _send(self, transport: IngestTransport, principal: Principal, message: Msg, job_id: str) -> bool:
@@ -135,8 +135,12 @@ async def _reset(transport: IngestTransport, key: str, job: ingest_pb2.IngestJob
         revision = entry.revision or 0
     state.state = ingest_pb2.JOB_STATE_QUEUED
     state.updated_at.GetCurrentTime()
-    text = state.SerializeToString()
-    write = transport.jobs.update(key, text, last=revision) if revision else transport.jobs.create(key, text)
+    serialized = state.SerializeToString()
+    write = (
+        transport.jobs.update(key, serialized, last=revision)
+        if revision
+        else transport.jobs.create(key, serialized)
+    )
     return await key_value.accepted(write)
 
 

@@ -23,26 +23,26 @@ class GatewayBeats:
     Args:
         client: Returns the connection, or raises `Unavailable` while NATS is unavailable.
         peers: Records the received heartbeats.
-        every: Seconds between heartbeats.
+        interval: Seconds between heartbeats.
     """
 
     def __init__(
-        self, client: Callable[[], Awaitable[Client]], peers: Peers, *, every: float = HEARTBEAT_SECONDS
+        self, client: Callable[[], Awaitable[Client]], peers: Peers, *, interval: float = HEARTBEAT_SECONDS
     ) -> None:
         self._client = client
         self._peers = peers
-        self._every = every
-        self._beating: asyncio.Task[None] | None = None
+        self._interval = interval
+        self._sending: asyncio.Task[None] | None = None
 
     async def __aenter__(self) -> Self:
-        self._beating = asyncio.create_task(self._beat())
+        self._sending = asyncio.create_task(self._send_heartbeats())
         return self
 
     async def __aexit__(self, *exc: object) -> None:
-        if self._beating is not None:
-            await ended(self._beating)
+        if self._sending is not None:
+            await ended(self._sending)
 
-    async def _beat(self) -> None:
+    async def _send_heartbeats(self) -> None:
         listening = False
         while True:
             try:
@@ -54,7 +54,7 @@ class GatewayBeats:
                 await client.publish(keys.GATEWAY_BEATS_SUBJECT, self._peers.name.encode())
             except (Unavailable, *NATS_FAILURES) as error:
                 _log.debug("no heartbeat could be sent", error=str(error))
-            await asyncio.sleep(self._every)
+            await asyncio.sleep(self._interval)
 
     async def _received(self, message: Msg) -> None:
         self._peers.record_heartbeat(message.data.decode("latin-1"))

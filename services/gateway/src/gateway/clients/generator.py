@@ -93,7 +93,7 @@ class GrpcGenerator:
             known, new = [None] * len(texts), list(texts)
             response = await self._count(principal, model, new, messages, deadline)
         if response.counting:
-            self._texts.keep(response.counting, new, response.counts)
+            self._texts.put(response.counting, new, response.counts)
         counted = iter(response.counts)
         counts = tuple(next(counted) if count is None else count for count in known)
         return replace(self._cached[model].known, texts=counts, messages=response.messages_count)

@@ -125,14 +125,14 @@ class GrpcGuardrails:
         self, principal: Principal, deadline: Deadline, *, health: bool = False
     ) -> tuple[DetectorInfo, ...]:
         """See `ports.answering.Guardrails`."""
-        response = await self._listed(principal, deadline, health=health)
+        response = await self._list(principal, deadline, health=health)
         return tuple(_info(detector) for detector in response.detectors)
 
-    async def listing(self, deadline: Deadline) -> guardrails_pb2.ListDetectorsResponse:
+    async def list_detectors(self, deadline: Deadline) -> guardrails_pb2.ListDetectorsResponse:
         """Return the service's list of detectors and its limits."""
-        return await self._listed(LOCAL, deadline, health=False)
+        return await self._list(LOCAL, deadline, health=False)
 
-    async def _listed(
+    async def _list(
         self, principal: Principal, deadline: Deadline, *, health: bool
     ) -> guardrails_pb2.ListDetectorsResponse:
         request = guardrails_pb2.ListDetectorsRequest(principal=principal.to_proto(), without_health=not health)

@@ -17,16 +17,16 @@ from servicekit.nats import IngestTransport
 from servicekit.original_store import OriginalStore
 from servicekit.principal import Principal
 
-from gateway.clients.backlog import Backlog, enqueue, queued
+from gateway.clients.backlog import Backlog, enqueue, queued_state
 from gateway.clients.nats_calls import call_nats
 from gateway.domain.documents import AccessChange, Job, JobWarning, Upload
 from gateway.domain.text_documents import TextOutcome
 
 QUEUE = "The ingest queue"
 """The name of the queue in messages."""
-_HASHED_IN_LOOP = 64 * 1024
+_MAX_INLINE_HASH_BYTES = 64 * 1024
 """The maximum number of bytes that the event loop hashes. A thread hashes larger files."""
-_SHORT = 4 * 1024
+_MAX_CONTENT_BYTES = 4 * 1024
 """The maximum size in bytes of an original that its job's message contains. The limit keeps the queue small."""
 STATES = {name.removeprefix("JOB_STATE_").lower(): number for name, number in ingest_pb2.JobState.items() if number}
 """The protobuf number of each state."""
@@ -79,7 +79,7 @@ class NatsIngest:
             has_pictures=upload.pictures,
         )
         object_name = keys.original_object(principal.tenant, upload.index, job_id)
-        state = queued(
+        state = queued_state(
             principal, job_id, upload.index, document_id=document.document_id, sourcefile=document.sourcefile
         )
         message = ingest_pb2.IngestJob(
@@ -89,7 +89,7 @@ class NatsIngest:
             document=document,
             object_name=object_name,
             url=upload.url,
-            content=upload.content if len(upload.content) <= _SHORT else b"",
+            content=upload.content if len(upload.content) <= _MAX_CONTENT_BYTES else b"",
         )
 
         async def send() -> None:
@@ -111,7 +111,7 @@ class NatsIngest:
             sourcefile=change.sourcefile,
             access=document_pb2.AccessControl(oids=change.oids, groups=change.groups),
         )
-        state = queued(
+        state = queued_state(
             principal, job_id, change.index, document_id=change.document_id, sourcefile=change.sourcefile
         )
         message = ingest_pb2.IngestJob(
@@ -131,7 +131,7 @@ class NatsIngest:
 
 
 async def _sha256(content: bytes) -> str:
-    if len(content) <= _HASHED_IN_LOOP:
+    if len(content) <= _MAX_INLINE_HASH_BYTES:
         return hashlib.sha256(content).hexdigest()
     # In a thread, because a large file would delay all running answers.
     return await asyncio.to_thread(lambda: hashlib.sha256(content).hexdigest())

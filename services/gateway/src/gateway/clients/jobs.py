@@ -22,13 +22,13 @@ from gateway.domain.documents import ENDED, Job
 from gateway.ports.jobs import DeadPage, JobChange, JobPage, Lane, Replay
 
 _STREAM = f"KV_{keys.JOBS_BUCKET}"
-_MAX_READ = 2000
+_MAX_EXAMINED = 2000
 """The maximum number of jobs that one page examines, because a filter without matches must not read all jobs."""
-_AT_ONCE = 100
+_YIELD_INTERVAL = 100
 """The number of jobs that a page examines before it lets other tasks run."""
 _QUIET_SECONDS = 5.0
 _READ_SECONDS = 10.0
-_TRIES = 10
+_MAX_ATTEMPTS = 10
 
 
 class NatsJobs:
@@ -67,11 +67,11 @@ class NatsJobs:
             stored = newest_first(transport.jetstream, _STREAM, pattern, before)
             async with contextlib.aclosing(stored) as messages:
                 async for message in messages:
-                    if len(found) == count or examined == _MAX_READ:
+                    if len(found) == count or examined == _MAX_EXAMINED:
                         return JobPage(tuple(found), str(last))
                     last = message.metadata.sequence.stream
                     examined += 1
-                    if examined % _AT_ONCE == 0:
+                    if examined % _YIELD_INTERVAL == 0:
                         await asyncio.sleep(0)
                     job = ingest_pb2.Job.FromString(message.data)
                     if state_number in (None, job.state) and index in ("", job.index):
@@ -130,13 +130,13 @@ class NatsJobs:
     async def cancel(self, principal: Principal, job_id: str, deadline: Deadline) -> Job:
         """See `ports.jobs.Jobs`. The call only changes the state, which workers check before they publish."""
         transport = await self._transport()
-        for _ in range(_TRIES):
+        for _ in range(_MAX_ATTEMPTS):
             entry = await job_entry(transport, principal, job_id, deadline)
             job = ingest_pb2.Job.FromString(entry.value or b"")
             if job.state == ingest_pb2.JOB_STATE_CANCELLED:
                 return job_of(job)
             if (state := job_of(job).state) in ENDED:
-                raise Conflict(f"The job has ended: it {_ENDS[state]}.", resource=job_id)
+                raise Conflict(f"The job has ended: it {_END_VERBS[state]}.", resource=job_id)
             if job.committing:
                 raise Conflict(
                     "The job is about to end, and searches may find its result. Remove its documents instead.",
@@ -159,7 +159,7 @@ class NatsJobs:
         return await self._letters.replay(principal, job_ids, deadline)
 
 
-_ENDS = {"succeeded": "succeeded", "unchanged": "changed nothing", "failed": "failed"}
+_END_VERBS = {"succeeded": "succeeded", "unchanged": "changed nothing", "failed": "failed"}
 
 
 def position_of(token: str) -> int:

@@ -69,11 +69,11 @@ class LocalDetectors:
         self._inline = inline
         self._workers = workers
 
-    def fit(self, texts: Sequence[str], context: DetectionContext) -> bool:
+    def can_judge(self, texts: Sequence[str], context: DetectionContext) -> bool:
         """Return whether this process may judge the texts. The service judges or refuses longer texts."""
-        return self.fit_context(context) and sum(map(len, texts)) <= min(self._inline, self._limits.longest)
+        return self.accepts_context(context) and sum(map(len, texts)) <= min(self._inline, self._limits.longest)
 
-    def fit_context(self, context: DetectionContext) -> bool:
+    def accepts_context(self, context: DetectionContext) -> bool:
         """Return whether the service would accept the context."""
         return not context.passages or sum(map(len, context.passages)) <= self._limits.longest
 
@@ -135,7 +135,7 @@ class LocalLibrary:
         factories = shared_detectors(self._limits.patterns)
         return Catalogue([factory for factory in factories if factory.detector_id in self.names])
 
-    def is_like(self, other: "LocalLibrary | None") -> bool:
+    def has_same_detectors(self, other: "LocalLibrary | None") -> bool:
         """Return whether another library has the same detectors and limits."""
         return other is not None and (self.names, self._limits) == (other.names, other._limits)
 

@@ -50,7 +50,7 @@ class LocalGuardrails:
     ) -> tuple[tuple[Verdict, ...], tuple[DetectorFailure, ...]]:
         """See `ports.answering.Guardrails`."""
         local = self._shared.ready(detectors)
-        if local is None or not local.fit(texts, context):
+        if local is None or not local.can_judge(texts, context):
             return await self._service.detect(
                 principal, direction, detectors, texts, deadline, context, beside=beside
             )
@@ -67,7 +67,7 @@ class LocalGuardrails:
     ) -> AsyncIterator[Watch]:
         """See `ports.answering.Guardrails`."""
         local = self._shared.ready(detectors)
-        if local is None or not local.fit_context(context):
+        if local is None or not local.accepts_context(context):
             async with self._service.watch(principal, detectors, deadline, context, chunking) as watch:
                 yield watch
         else:

@@ -21,7 +21,9 @@ NATS_FAILURES = (TimeoutError, OSError, nats.errors.Error, nats.js.errors.Error)
 """The errors of a call to NATS that failed."""
 
 
-async def call_nats(operation: Coroutine[Any, Any, T], deadline: Deadline, target: str, at_most: float = 30.0) -> T:
+async def call_nats(
+    operation: Coroutine[Any, Any, T], deadline: Deadline, target: str, max_seconds: float = 30.0
+) -> T:
     """Await a call to NATS until the deadline, and return its result.
 
     Errors about a missing key or object are raised unchanged.
@@ -31,14 +33,14 @@ async def call_nats(operation: Coroutine[Any, Any, T], deadline: Deadline, targe
         deadline: The time by which the call must end.
         target: The name of the store or queue, for errors and metrics. The number of names must be small, because
             each name has its own time series.
-        at_most: The maximum number of seconds, even if the deadline is later.
+        max_seconds: The maximum number of seconds, even if the deadline is later.
 
     Raises:
         DeadlineExceeded: The deadline passed before the call.
         Unavailable: NATS is unavailable, full, or too slow.
     """
     try:
-        seconds = deadline.timeout(at_most)
+        seconds = deadline.timeout(max_seconds)
     except DeadlineExceeded:
         operation.close()  # Python warns about a coroutine that was never awaited
         raise

@@ -20,7 +20,7 @@ from gateway.clients.file_cache import FileCache
 from gateway.clients.nats_calls import call_nats
 
 _TARGET = "The original of the document"
-_AT_ONCE = 8
+_MAX_CONCURRENT = 8
 _REMOVE_SECONDS = 10.0
 _log = structlog.get_logger(__name__)
 
@@ -48,7 +48,7 @@ class CachedOriginals:
         async def fetch(path: Path) -> None:
             with path.open("wb") as file:
                 # No limit other than the deadline, because the original may be large.
-                await call_nats(self._store.read(name, file), deadline, _TARGET, at_most=math.inf)
+                await call_nats(self._store.read(name, file), deadline, _TARGET, max_seconds=math.inf)
 
         async with self._cache.file(name, size_bytes, fetch) as path:
             yield path
@@ -57,13 +57,13 @@ class CachedOriginals:
         """See `ports.documents.Originals`."""
         remaining = iter([name for name in names if keys.is_original_in(principal.tenant, index, name)])
 
-        async def work() -> None:
+        async def remove_remaining() -> None:
             for name in remaining:
                 await self._remove(name)
 
         async with asyncio.TaskGroup() as tasks:
-            for _ in range(min(len(names), _AT_ONCE)):
-                tasks.create_task(work())
+            for _ in range(min(len(names), _MAX_CONCURRENT)):
+                tasks.create_task(remove_remaining())
 
     async def _remove(self, name: str) -> None:
         try:

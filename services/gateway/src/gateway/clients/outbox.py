@@ -16,10 +16,10 @@ from gateway.clients.record_queue import RecordQueue
 from gateway.ports.records import Record
 
 _log = structlog.get_logger(__name__)
-_LAST_SECONDS = 3.0
-_MAX_BYTES = 512 * 1024
+_CLOSE_SECONDS = 3.0
+_MAX_RECORD_BYTES = 512 * 1024
 """The maximum number of bytes of a record: half of a broker's default limit."""
-_SPARE = 0.125
+_MIN_FREE_SHARE = 0.125
 """The share of the queue that `reachable` requires to be free, because one request may write many records."""
 
 
@@ -32,10 +32,10 @@ class Outbox:
 
     Args:
         jetstream: Returns the streams, or raises `Unavailable` while they cannot be reached.
-        room: The maximum number of waiting records. One tenant may use half of it.
-        room_bytes: The maximum number of bytes of the waiting records. One tenant may use half of it.
-        at_once: The maximum number of records in one batch.
-        gather: Seconds for which a record waits for further records, so that a batch contains many records.
+        max_records: The maximum number of waiting records. One tenant may use half of it.
+        max_bytes: The maximum number of bytes of the waiting records. One tenant may use half of it.
+        batch_size: The maximum number of records in one batch.
+        batch_delay: Seconds for which a record waits for further records, so that a batch contains many records.
         retry: Seconds between attempts to send records.
     """
 
@@ -43,17 +43,17 @@ class Outbox:
         self,
         jetstream: Callable[[], Awaitable[JetStreamContext]],
         *,
-        room: int = 20_000,
-        room_bytes: int = 32 * 1024 * 1024,
-        at_once: int = 128,
-        gather: float = 0.1,
+        max_records: int = 20_000,
+        max_bytes: int = 32 * 1024 * 1024,
+        batch_size: int = 128,
+        batch_delay: float = 0.1,
         retry: float = 0.5,
     ) -> None:
         self._jetstream = jetstream
-        self._at_once = at_once
-        self._gather = gather
+        self._batch_size = batch_size
+        self._batch_delay = batch_delay
         self._retry = retry
-        self._waiting = RecordQueue(room, room_bytes)
+        self._waiting = RecordQueue(max_records, max_bytes)
         self._ready = asyncio.Event()
         self._tried, self._sent = asyncio.Event(), asyncio.Event()
         self._publisher = RecordPublisher()
@@ -73,7 +73,7 @@ class Outbox:
         self._ready.set()
         if self._waiting and reached is not False:
             with contextlib.suppress(TimeoutError):
-                async with asyncio.timeout(_LAST_SECONDS):
+                async with asyncio.timeout(_CLOSE_SECONDS):
                     await self._tried.wait()
                     if reached or self._reached:
                         await self._sent.wait()
@@ -89,7 +89,7 @@ class Outbox:
 
     def write(self, record: Record) -> None:
         """See `ports.records.Records`."""
-        fits = len(record.payload) <= _MAX_BYTES
+        fits = len(record.payload) <= _MAX_RECORD_BYTES
         if not fits or not self._waiting.add(record):
             if self.dropped == 0:
                 reason = "too many wait" if fits else "one is too large"
@@ -99,11 +99,11 @@ class Outbox:
         self._tried.clear()
         self._sent.clear()
         if self._timer is None:
-            self._timer = asyncio.get_running_loop().call_later(self._gather, self._start_sending)
+            self._timer = asyncio.get_running_loop().call_later(self._batch_delay, self._start_sending)
 
     async def reachable(self, tenant: str) -> bool:
         """See `ports.records.Records`."""
-        if self._waiting.free_share(tenant) < _SPARE:
+        if self._waiting.free_share(tenant) < _MIN_FREE_SHARE:
             return False
         try:
             await self._jetstream()
@@ -142,7 +142,7 @@ class Outbox:
         Raises:
             Exception: The failure of the first record that is not acknowledged.
         """
-        batch = self._waiting.take(self._at_once)
+        batch = self._waiting.take(self._batch_size)
         failures = await self._publisher.publish(jetstream, batch)
         for at, record in enumerate(batch):
             if at not in failures:
@@ -151,4 +151,4 @@ class Outbox:
         self._waiting.put_back([batch[at] for at in sorted(failures)])
         if failures:
             raise failures[min(failures)]
-        return len(batch) == self._at_once
+        return len(batch) == self._batch_size

@@ -16,10 +16,10 @@ from gateway.clients.nats_calls import NATS_FAILURES
 from gateway.quotas.ledger import Ledger
 
 _log = structlog.get_logger(__name__)
-_AT_ONCE = 64
-_BEAT = 2.0
+_MAX_WRITES = 64
+_HEARTBEAT_SECONDS = 2.0
 """Seconds between the heartbeats of a replica."""
-_PAUSE = 0.025
+_PAUSE_SECONDS = 0.025
 """The minimum number of seconds between rounds."""
 
 
@@ -60,7 +60,7 @@ class QuotaShare:
             await ended(self._sharing)
         # If the deletion fails, the other replicas detect the missing heartbeats.
         with contextlib.suppress(Unavailable, *NATS_FAILURES):
-            async with asyncio.timeout(_BEAT):
+            async with asyncio.timeout(_HEARTBEAT_SECONDS):
                 bucket = await self._bucket()
                 await bucket.delete(keys.quota_replica_key(self._ledger.replica))
 
@@ -107,7 +107,7 @@ class QuotaShare:
     async def _receive(self, watcher: key_value.Watcher) -> None:
         while True:
             # The watch also returns the heartbeats of this replica. Without any entry, the watch is lost.
-            entry = await key_value.update(watcher, 3 * _BEAT)
+            entry = await key_value.update(watcher, 3 * _HEARTBEAT_SECONDS)
             if entry is None:
                 continue
             replica, holder = keys.quota_parts(entry.key)
@@ -127,19 +127,21 @@ class QuotaShare:
             _log.error("the quota usage of a replica is invalid", key=entry.key, error=str(error))
 
     async def _publish(self, bucket: KeyValue) -> None:
-        replica, last_beat = self._ledger.replica, 0.0
+        replica, last_heartbeat = self._ledger.replica, 0.0
         while True:
-            if time.monotonic() - last_beat >= _BEAT:
-                last_beat = time.monotonic()
+            if time.monotonic() - last_heartbeat >= _HEARTBEAT_SECONDS:
+                last_heartbeat = time.monotonic()
                 self._ledger.prune()
                 await bucket.put(keys.quota_replica_key(replica), b"")
             self._changed.clear()
             unpublished = [
                 (keys.quota_key(replica, holder), raw) for holder, raw in self._ledger.take_unpublished()
             ]
-            for first in range(0, len(unpublished), _AT_ONCE):
-                await asyncio.gather(*(bucket.put(key, raw) for key, raw in unpublished[first : first + _AT_ONCE]))
-            await asyncio.sleep(_PAUSE)
+            for first in range(0, len(unpublished), _MAX_WRITES):
+                await asyncio.gather(
+                    *(bucket.put(key, raw) for key, raw in unpublished[first : first + _MAX_WRITES])
+                )
+            await asyncio.sleep(_PAUSE_SECONDS)
             with contextlib.suppress(TimeoutError):
-                async with asyncio.timeout(_BEAT):
+                async with asyncio.timeout(_HEARTBEAT_SECONDS):
                     await self._changed.wait()

@@ -16,7 +16,7 @@ from nats.js.api import Header
 from gateway.clients.nats_calls import NATS_FAILURES
 from gateway.ports.records import Record
 
-_SECONDS = 5.0
+_ACKNOWLEDGEMENT_SECONDS = 5.0
 """The maximum number of seconds until the records of one batch are acknowledged."""
 
 
@@ -30,18 +30,18 @@ class RecordPublisher:
     def __init__(self) -> None:
         self._client: Client | None = None
         self._inbox = ""
-        self._batch = 0
+        self._batch_number = 0
         self._failures: dict[int, Exception] = {}
-        self._left: set[int] = set()
+        self._unacknowledged: set[int] = set()
         self._complete = asyncio.Event()
 
     async def publish(self, jetstream: JetStreamContext, records: Sequence[Record]) -> dict[int, Exception]:
         """Publish records, wait for the acknowledgements, and return the failures by position in the batch."""
         client = jetstream._nc  # the library has no call for several messages
         await self._listen(client)
-        self._batch += 1
+        self._batch_number += 1
         self._failures = {at: TimeoutError() for at in range(len(records))}
-        self._left = set(self._failures)
+        self._unacknowledged = set(self._failures)
         self._complete.clear()
         for at, record in enumerate(records):
             reply, headers = f"{self._inbox}.{self._batch}.{at}", {Header.MSG_ID.value: record.id}
@@ -49,10 +49,10 @@ class RecordPublisher:
                 await client.publish(record.subject, record.payload, reply=reply, headers=headers)
             except NATS_FAILURES as error:
                 self._failures[at] = error
-                self._left.discard(at)
-        if self._left:
+                self._unacknowledged.discard(at)
+        if self._unacknowledged:
             with contextlib.suppress(TimeoutError):
-                async with asyncio.timeout(_SECONDS):
+                async with asyncio.timeout(_ACKNOWLEDGEMENT_SECONDS):
                     await self._complete.wait()
         return self._failures
 
@@ -65,15 +65,15 @@ class RecordPublisher:
 
     async def _acknowledged(self, message: Msg) -> None:
         _, number, at = message.subject.rsplit(".", 2)
-        if int(number) != self._batch:
+        if int(number) != self._batch_number:
             return  # too late: the outbox sends the record again in a later batch
         failure = _failure(message)
         if failure is None:
             self._failures.pop(int(at), None)
         else:
             self._failures[int(at)] = failure
-        self._left.discard(int(at))
-        if not self._left:
+        self._unacknowledged.discard(int(at))
+        if not self._unacknowledged:
             self._complete.set()
 
 

@@ -16,14 +16,14 @@ class RecordQueue:
     Source: Choudhury and Hahne, "Dynamic queue length thresholds for shared-memory packet switches" (1998).
 
     Args:
-        limit: The maximum number of records.
-        size: The maximum number of bytes of the records' payloads.
+        max_records: The maximum number of records.
+        max_bytes: The maximum number of bytes of the records' payloads.
     """
 
-    def __init__(self, limit: int, size: int) -> None:
-        self._limit = limit
-        self._size = size
-        self._waiting: dict[str, _Lane] = {}
+    def __init__(self, max_records: int, max_bytes: int) -> None:
+        self._max_records = max_records
+        self._max_bytes = max_bytes
+        self._waiting: dict[str, _TenantRecords] = {}
         self._count = self._bytes = 0
 
     def __len__(self) -> int:
@@ -32,37 +32,40 @@ class RecordQueue:
 
     def add(self, record: Record) -> bool:
         """Add a record. Return False if no space is left for the tenant."""
-        lane = self._waiting.get(record.tenant) or _Lane()
+        tenant_records = self._waiting.get(record.tenant) or _TenantRecords()
         length = len(record.payload)
-        if lane.count >= self._limit - self._count or lane.size + length > self._size - self._bytes:
+        if (
+            tenant_records.count >= self._max_records - self._count
+            or tenant_records.size + length > self._max_bytes - self._bytes
+        ):
             return False
-        self._waiting[record.tenant] = lane
-        lane.records.append(record)
-        self._count_record(lane, 1, length)
+        self._waiting[record.tenant] = tenant_records
+        tenant_records.records.append(record)
+        self._count_record(tenant_records, 1, length)
         return True
 
     def free_share(self, tenant: str) -> float:
         """Return the share of the queue that the tenant can still use if no other tenant adds records."""
-        lane = self._waiting.get(tenant) or _Lane()
-        records = (self._limit - self._count - lane.count) / self._limit
-        return min(records, (self._size - self._bytes - lane.size) / self._size) / 2
+        tenant_records = self._waiting.get(tenant) or _TenantRecords()
+        records = (self._max_records - self._count - tenant_records.count) / self._max_records
+        return min(records, (self._max_bytes - self._bytes - tenant_records.size) / self._max_bytes) / 2
 
     def take(self, limit: int) -> list[Record]:
         """Take the next records, one tenant after the other. They use space until `done` or `put_back`."""
         taken: list[Record] = []
         while len(taken) < limit:
-            tenant = next((name for name, lane in self._waiting.items() if lane.records), None)
+            tenant = next((name for name, tenant_records in self._waiting.items() if tenant_records.records), None)
             if tenant is None:
                 break
-            lane = self._waiting[tenant] = self._waiting.pop(tenant)  # moves the tenant to the end
-            taken.append(lane.records.popleft())
+            tenant_records = self._waiting[tenant] = self._waiting.pop(tenant)  # moves the tenant to the end
+            taken.append(tenant_records.records.popleft())
         return taken
 
     def done(self, record: Record) -> None:
         """Release the space of a taken record."""
-        lane = self._waiting[record.tenant]
-        self._count_record(lane, -1, -len(record.payload))
-        if not lane.count:
+        tenant_records = self._waiting[record.tenant]
+        self._count_record(tenant_records, -1, -len(record.payload))
+        if not tenant_records.count:
             del self._waiting[record.tenant]
 
     def put_back(self, records: list[Record]) -> None:
@@ -70,14 +73,14 @@ class RecordQueue:
         for record in reversed(records):
             self._waiting[record.tenant].records.appendleft(record)
 
-    def _count_record(self, lane: "_Lane", count: int, size: int) -> None:
-        lane.count += count
-        lane.size += size
+    def _count_record(self, tenant_records: "_TenantRecords", count: int, size: int) -> None:
+        tenant_records.count += count
+        tenant_records.size += size
         self._count += count
         self._bytes += size
 
 
-class _Lane:
+class _TenantRecords:
     """The records of one tenant. The count and the size include taken records."""
 
     __slots__ = ("count", "records", "size")

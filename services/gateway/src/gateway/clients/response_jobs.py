@@ -21,7 +21,7 @@ _TARGET = "The queue of responses"
 _STREAM = response_keys.RESPONSE_JOB_STREAM
 _MAX_BYTES = 1_000_000
 _RETRY_AFTER = 15.0
-_SHARE = 8
+_SHARE_DIVISOR = 8
 """Before the next count, a gateway accepts this fraction of a tenant's free places: one eighth."""
 _MAX_TENANTS = 1000
 _decode = msgspec.msgpack.Decoder(ResponseJob).decode
@@ -63,7 +63,7 @@ class NatsResponseJobs:
     def __init__(self, stream: Callable[[], Awaitable[JetStreamContext]], *, limit: int) -> None:
         self._stream = stream
         self._limit = limit
-        self._pulling: JetStreamContext.PullSubscription | None = None
+        self._subscription: JetStreamContext.PullSubscription | None = None
         # The number of jobs that a tenant may submit before the next count of its jobs.
         self._left: OrderedDict[str, int] = OrderedDict()
 
@@ -94,12 +94,12 @@ class NatsResponseJobs:
         if left <= 0:
             pattern = response_keys.response_jobs_of(tenant)
             info = await call_nats(jetstream.stream_info(_STREAM, pattern), deadline, _TARGET)
-            room = self._limit - len(info.state.subjects or ())
-            if room <= 0:
+            free = self._limit - len(info.state.subjects or ())
+            if free <= 0:
                 message = f"background: {self._limit} of your responses wait or run. Try again later."
                 raise RateLimited(message, field="background", retry_after=_RETRY_AFTER)
             # Other gateways may use some of the room at the same time.
-            left = max(1, room // _SHARE)
+            left = max(1, free // _SHARE_DIVISOR)
         self._left[tenant] = left - 1
         while len(self._left) > _MAX_TENANTS:
             self._left.popitem(last=False)
@@ -107,17 +107,17 @@ class NatsResponseJobs:
     async def take(self, seconds: float) -> NatsTakenJob | None:
         """See `ports.response_jobs.ResponseJobs`."""
         jetstream = await self._stream()
-        if self._pulling is None:
+        if self._subscription is None:
             binding = jetstream.pull_subscribe_bind(response_keys.RESPONSE_RUNNERS, stream=_STREAM)
-            self._pulling = await call_nats(binding, Deadline.after(seconds), _TARGET)
-        fetch = _next(self._pulling, seconds)
+            self._subscription = await call_nats(binding, Deadline.after(seconds), _TARGET)
+        fetch = _next(self._subscription, seconds)
         message = await call_nats(fetch, Deadline.after(seconds + 5), _TARGET)
         return None if message is None else NatsTakenJob(message)
 
 
-async def _next(pulling: JetStreamContext.PullSubscription, seconds: float) -> Msg | None:
+async def _next(subscription: JetStreamContext.PullSubscription, seconds: float) -> Msg | None:
     try:
-        [message] = await pulling.fetch(1, timeout=seconds)
+        [message] = await subscription.fetch(1, timeout=seconds)
     except nats.errors.TimeoutError:
         return None
     return message

@@ -27,12 +27,12 @@ from gateway.domain.response_log import Entry
 _TARGET = "The log of responses"
 _STREAM = response_keys.RESPONSE_LOG_STREAM
 _SEQUENCE, _LAST, _ROLLUP = "Nats-Sequence", "Nats-Last-Sequence", "Nats-Rollup"
-_WRONG_LAST = 10071
+_WRONG_LAST_SEQUENCE = 10071
 # NATS limits a message to 1 MiB, including its headers and subject.
 _MAX_BYTES = 1_000_000
-_LARGE = 16 * 1024
+_MIN_COMPRESSED_BYTES = 16 * 1024
 _MAX_READ, _MAX_READ_BYTES = 512, 1024 * 1024
-_TRY_SECONDS, _PAUSE = 2.0, 0.1
+_TRY_SECONDS, _PAUSE_SECONDS = 2.0, 0.1
 # The lifetime of a tombstone. A writer that was suspended for longer can begin the deleted log again.
 _TOMBSTONE_SECONDS = 7 * 86400.0
 _MAX_TENANTS = 1000
@@ -73,12 +73,12 @@ class NatsResponseLog:
         """See `ports.response_log.ResponseLog`."""
         subject, message = _subject(principal, name), _message(entry)
         if after == 0:
-            await self._make_room(principal.tenant, deadline)
+            await self._remove_oldest(principal.tenant, deadline)
         while True:
             jetstream = await self._stream()
             try:
                 ack = await call_nats(
-                    _fenced(jetstream, subject, message, after), deadline, _TARGET, at_most=_TRY_SECONDS
+                    _fenced(jetstream, subject, message, after), deadline, _TARGET, max_seconds=_TRY_SECONDS
                 )
             except (Unavailable, Conflict) as error:
                 # The stream may have stored the message even though the acknowledgement was lost.
@@ -100,7 +100,7 @@ class NatsResponseLog:
                 return await self.last(principal, name, deadline)
             except Unavailable:
                 deadline.timeout()  # raises after the deadline
-                await asyncio.sleep(_PAUSE)
+                await asyncio.sleep(_PAUSE_SECONDS)
 
     async def read(self, principal: Principal, name: str, after: int, deadline: Deadline) -> Sequence[Entry]:
         """See `ports.response_log.ResponseLog`."""
@@ -110,7 +110,9 @@ class NatsResponseLog:
     async def last(self, principal: Principal, name: str, deadline: Deadline) -> Entry | None:
         """See `ports.response_log.ResponseLog`."""
         jetstream = await self._stream()
-        return await call_nats(_last(jetstream, _subject(principal, name)), deadline, _TARGET, at_most=_TRY_SECONDS)
+        return await call_nats(
+            _last(jetstream, _subject(principal, name)), deadline, _TARGET, max_seconds=_TRY_SECONDS
+        )
 
     @contextlib.asynccontextmanager
     async def watch(
@@ -135,30 +137,30 @@ class NatsResponseLog:
 
     async def delete(self, principal: Principal, name: str, deadline: Deadline) -> None:
         """See `ports.response_log.ResponseLog`."""
-        await self._bury(_subject(principal, name), deadline)
+        await self._write_tombstone(_subject(principal, name), deadline)
 
     async def forget(self, tenant: str, owner: str, deadline: Deadline) -> int:
         """See `ports.response_log.ResponseLog`."""
         found = await self._logs(response_keys.response_logs_of(tenant, owner), deadline)
         for subject in found:
-            await self._bury(subject, deadline)
+            await self._write_tombstone(subject, deadline)
         return len(found)
 
-    async def _bury(self, subject: str, deadline: Deadline) -> None:
+    async def _write_tombstone(self, subject: str, deadline: Deadline) -> None:
         """Replace a log with a tombstone. After a purge without a tombstone, a writer could begin the log again."""
         jetstream = await self._stream()
         message = _message(Entry("", ended=True, deleted=True))
-        rolled = jetstream.publish(
+        publication = jetstream.publish(
             subject, message, stream=_STREAM, headers={_ROLLUP: "sub"}, msg_ttl=_TOMBSTONE_SECONDS
         )
-        await call_nats(rolled, deadline, _TARGET)
+        await call_nats(publication, deadline, _TARGET)
 
     async def _logs(self, pattern: str, deadline: Deadline) -> list[str]:
         jetstream = await self._stream()
         info = await call_nats(jetstream.stream_info(_STREAM, pattern), deadline, _TARGET)
         return list(info.state.subjects or ())
 
-    async def _make_room(self, tenant: str, deadline: Deadline) -> None:
+    async def _remove_oldest(self, tenant: str, deadline: Deadline) -> None:
         """Remove the oldest logs of a tenant with too many logs.
 
         The gateway does not count the logs for each new log, because the cost of a count grows with their number.
@@ -189,7 +191,7 @@ async def _fenced(jetstream: JetStreamContext, subject: str, message: bytes, aft
     try:
         ack = await jetstream.publish(subject, message, timeout=_TRY_SECONDS, stream=_STREAM, headers=headers)
     except APIError as error:
-        if error.err_code == _WRONG_LAST:
+        if error.err_code == _WRONG_LAST_SEQUENCE:
             raise Conflict("Another gateway writes to this log.") from error
         raise
     return ack.seq
@@ -235,7 +237,7 @@ async def _batch(jetstream: JetStreamContext, subject: str, after: int) -> list[
 
 
 def _message(entry: Entry) -> bytes:
-    packed = len(entry.data) > _LARGE
+    packed = len(entry.data) > _MIN_COMPRESSED_BYTES
     data = zlib.compress(entry.data, 1) if packed else entry.data
     written = _Written(entry.writer, entry.first, entry.last, entry.ended, entry.deleted, packed, data)
     message = _encode(written)

@@ -24,13 +24,13 @@ from gateway.domain.responses import RESPONSE, Item, Owned, OwnedPage, Stored, i
 _TARGET = "The store of responses"
 # NATS limits a message to 1 MiB, including its headers and subject.
 _MAX_BYTES = 1_000_000
-_LARGE = 64 * 1024
+_MIN_THREAD_BYTES = 64 * 1024
 _MAX_MEMBER_BYTES = 1024
-_READS = 3
+_MAX_READS = 3
 _MAX_OWNERS = 10_000
 # Seconds until the server removes the marker of a deleted key.
-_MARKER = 3600.0
-_AFTER_ALL = "~"
+_MARKER_SECONDS = 3600.0
+_AFTER_EVERY_AGE = "~"
 """A text that sorts after each result of `_age`."""
 
 
@@ -76,7 +76,7 @@ class NatsResponses:
         """See `ports.responses.ResponseStore`."""
         bucket, key = await self._bucket(), _key(principal, stored.id)
         value, pieces = await self._written(key, stored, principal.owner, deadline)
-        await self._make_room(bucket, principal.tenant, principal.owner, deadline)
+        await self._remove_oldest(bucket, principal.tenant, principal.owner, deadline)
         revision = await call_nats(bucket.put(key, value), deadline, _TARGET)
         if pieces is not None:
             await self._large.delete(bucket._js, key, deadline, before=pieces.first)
@@ -96,7 +96,7 @@ class NatsResponses:
     async def read(self, principal: Principal, stored_id: str, deadline: Deadline) -> Stored | None:
         """See `ports.responses.ResponseStore`."""
         bucket, key = await self._bucket(), _key(principal, stored_id)
-        for _ in range(_READS):
+        for _ in range(_MAX_READS):
             found = await _read(bucket, key, deadline)
             if found is None:
                 return None
@@ -122,7 +122,7 @@ class NatsResponses:
         bucket = await self._bucket()
         found = await self._names(bucket, tenant, owner, deadline)
         for name in found:
-            await call_nats(bucket.purge(name, _MARKER), deadline, _TARGET)
+            await call_nats(bucket.purge(name, _MARKER_SECONDS), deadline, _TARGET)
         await self._large.delete(bucket._js, keys.of_user(tenant, owner), deadline)
         return len(found)
 
@@ -132,7 +132,7 @@ class NatsResponses:
         listed = await call_nats(
             key_value.recent_names(bucket, response_keys.tenant_responses(tenant)), deadline, _TARGET
         )
-        last = _age(token) or _AFTER_ALL
+        last = _age(token) or _AFTER_EVERY_AGE
         older = [name for name in listed if is_id(_id(name), RESPONSE) and _age(name) < last]
         older.sort(key=_age, reverse=True)
         found = [await _owned(bucket, name, deadline) for name in older[:count]]
@@ -146,7 +146,7 @@ class NatsResponses:
         listed = await call_nats(key_value.recent_names(bucket, pattern), deadline, _TARGET)
         return await _owned(bucket, listed[0], deadline) if listed else None
 
-    async def _make_room(self, bucket: KeyValue, tenant: str, owner: str, deadline: Deadline) -> None:
+    async def _remove_oldest(self, bucket: KeyValue, tenant: str, owner: str, deadline: Deadline) -> None:
         """Delete the oldest records of a user with too many records.
 
         The gateway does not count the records for each save, because the cost of a count grows with their number.
@@ -162,7 +162,7 @@ class NatsResponses:
             self._left.popitem(last=False)
 
     async def _purge(self, bucket: KeyValue, key: str, deadline: Deadline) -> None:
-        await call_nats(bucket.purge(key, _MARKER), deadline, _TARGET)
+        await call_nats(bucket.purge(key, _MARKER_SECONDS), deadline, _TARGET)
         await self._large.delete(bucket._js, key, deadline)
 
     async def _written(
@@ -238,12 +238,14 @@ def _is_small(member: object) -> bool:
 async def _packed(record: _Record) -> bytes:
     raw = msgspec.json.encode(record)
     # Compress a large record in a thread, because it would delay all running answers.
-    return await asyncio.to_thread(zlib.compress, raw, 1) if len(raw) > _LARGE else zlib.compress(raw, 1)
+    return await asyncio.to_thread(zlib.compress, raw, 1) if len(raw) > _MIN_THREAD_BYTES else zlib.compress(raw, 1)
 
 
 async def _unpacked(value: bytes) -> _Record:
     unpack = zlib.decompress
-    return _record.decode(await asyncio.to_thread(unpack, value) if len(value) > _LARGE else unpack(value))
+    return _record.decode(
+        await asyncio.to_thread(unpack, value) if len(value) > _MIN_THREAD_BYTES else unpack(value)
+    )
 
 
 def _key(principal: Principal, stored_id: str) -> str:

@@ -23,7 +23,7 @@ from gateway.domain.documents import (
 
 DESCRIPTOR = retriever_pb2.DESCRIPTOR.services_by_name["RetrieverService"]
 
-_PAGE = 1000
+_PAGE_SIZE = 1000
 _MODES = {
     RetrievalMode.HYBRID: retriever_pb2.RETRIEVAL_MODE_HYBRID,
     RetrievalMode.VECTORS: retriever_pb2.RETRIEVAL_MODE_VECTORS,
@@ -89,9 +89,9 @@ class GrpcRetriever:
             self._stub.DeleteDocuments, request, deadline
         )
         removed = tuple(document.document_id for document in response.deleted)
-        pictured = tuple(document.document_id for document in response.deleted if document.has_pictures)
+        with_pictures = tuple(document.document_id for document in response.deleted if document.has_pictures)
         originals = tuple(document.original for document in response.deleted if document.original)
-        return Removal(removed, tuple(response.not_found_ids), pictured, originals)
+        return Removal(removed, tuple(response.not_found_ids), with_pictures, originals)
 
     async def find(
         self, principal: Principal, index: str, values: Mapping[str, Sequence[str]], deadline: Deadline
@@ -101,7 +101,7 @@ class GrpcRetriever:
             principal=principal.to_proto(),
             index=index,
             filter=filter_pb2.Filter(must=[_one_of(field, field_values) for field, field_values in values.items()]),
-            page_size=_PAGE,
+            page_size=_PAGE_SIZE,
         )
         found: list[StoredDocument] = []
         while True:

@@ -9,9 +9,9 @@ from nats.js import JetStreamContext
 from nats.js.api import AckPolicy, ConsumerConfig, DeliverPolicy
 
 _FIRST_CHUNK, _MAX_CHUNK_LENGTH = 512, 8192
-_BATCH = 256
+_BATCH_SIZE = 256
 _FETCH_SECONDS = 1.0
-_SILENT_FETCHES = 3
+_MAX_EMPTY_FETCHES = 3
 
 
 async def newest_first(
@@ -50,22 +50,22 @@ async def _chunk(jetstream: JetStreamContext, stream: str, subjects: str, start:
     subscription = await jetstream.pull_subscribe_bind(stream=stream, name=name)
     try:
         found: list[Msg] = []
-        left, silent = (await subscription.consumer_info()).num_pending or 0, 0
-        while left:
+        remaining, empty_fetches = (await subscription.consumer_info()).num_pending or 0, 0
+        while remaining:
             try:
-                messages = await subscription.fetch(min(left, _BATCH), timeout=_FETCH_SECONDS)
+                messages = await subscription.fetch(min(remaining, _BATCH_SIZE), timeout=_FETCH_SECONDS)
             except nats.errors.TimeoutError:
                 # A newer message of the same subject has replaced the expected message, or the server is slow.
-                silent += 1
-                left = (await subscription.consumer_info()).num_pending or 0
-                if left and silent == _SILENT_FETCHES:
+                empty_fetches += 1
+                remaining = (await subscription.consumer_info()).num_pending or 0
+                if remaining and empty_fetches == _MAX_EMPTY_FETCHES:
                     raise
                 continue
             for message in messages:
                 if message.metadata.sequence.stream > end:
                     return found
                 found.append(message)
-            left = messages[-1].metadata.num_pending
+            remaining = messages[-1].metadata.num_pending
         return found
     finally:
         await subscription.unsubscribe()

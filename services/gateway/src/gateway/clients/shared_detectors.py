@@ -21,7 +21,7 @@ if TYPE_CHECKING:
     from gateway.clients.local_detectors import LocalDetectors, LocalLibrary
 
 _log = structlog.get_logger(__name__)
-_SECONDS = 5.0
+_LIST_SECONDS = 5.0
 _MAX_SETS = 64
 
 
@@ -47,11 +47,11 @@ class SharedDetectors:
         self._workers = workers
         self._interval = interval
         self._age = age
-        self._needed = asyncio.Event()
+        self._policy_requested = asyncio.Event()
         self._queue: asyncio.Queue[tuple[Detector, ...]] = asyncio.Queue(_MAX_SETS)
         self._library: LocalLibrary | None = None
-        self._listed = -float("inf")
-        self._made: dict[tuple[Detector, ...], LocalDetectors | None] = {}
+        self._listed_at = -float("inf")
+        self._compiled: dict[tuple[Detector, ...], LocalDetectors | None] = {}
         self._problem = ""
         self._tasks: tuple[asyncio.Task[None], ...] = ()
 
@@ -64,18 +64,18 @@ class SharedDetectors:
             if detector.requested:
                 return None
         policy = tuple(detectors)
-        if policy in self._made:
-            return self._made[policy] if time.monotonic() - self._listed <= self._age else None
-        self._needed.set()
+        if policy in self._compiled:
+            return self._compiled[policy] if time.monotonic() - self._listed_at <= self._age else None
+        self._policy_requested.set()
         if self._library is not None and not self._queue.full():
-            if len(self._made) >= _MAX_SETS:
-                del self._made[next(iter(self._made))]
-            self._made[policy] = None
+            if len(self._compiled) >= _MAX_SETS:
+                del self._compiled[next(iter(self._compiled))]
+            self._compiled[policy] = None
             self._queue.put_nowait(policy)
         return None
 
     async def __aenter__(self) -> Self:
-        self._tasks = (asyncio.create_task(self._list()), asyncio.create_task(self._make()))
+        self._tasks = (asyncio.create_task(self._list()), asyncio.create_task(self._compile()))
         return self
 
     async def __aexit__(
@@ -84,7 +84,7 @@ class SharedDetectors:
         await ended(*self._tasks)
 
     async def _list(self) -> None:
-        await self._needed.wait()
+        await self._policy_requested.wait()
         while True:
             await self._refresh()
             await asyncio.sleep(self._interval)
@@ -92,7 +92,7 @@ class SharedDetectors:
     async def _refresh(self) -> None:
         started = time.monotonic()
         try:
-            listed = await self._service.listing(Deadline.after(_SECONDS))
+            listed = await self._service.list_detectors(Deadline.after(_LIST_SECONDS))
             library = await self._workers.run(False, _library, listed, self._workers)
         except CausewayError as error:
             self._report("cannot list the detectors of the guardrails service", error)
@@ -101,10 +101,10 @@ class SharedDetectors:
             self._report("the gateway cannot run detectors itself", error)
             return
         self._problem = ""
-        if not library.is_like(self._library):
-            self._library, self._made = library, {}
+        if not library.has_same_detectors(self._library):
+            self._library, self._compiled = library, {}
             _log.info("the gateway runs detectors of policies itself", detectors=sorted(library.names))
-        self._listed = started
+        self._listed_at = started
 
     def _report(self, event: str, error: Exception) -> None:
         """Log a problem that differs from the previous problem."""
@@ -113,10 +113,10 @@ class SharedDetectors:
             _log.warning(event, error=problem, exc_info=None if isinstance(error, CausewayError) else error)
         self._problem = problem
 
-    async def _make(self) -> None:
+    async def _compile(self) -> None:
         while True:
             policy = await self._queue.get()
-            made, library = self._made, self._library
+            compiled, library = self._compiled, self._library
             if library is None:
                 continue
             try:
@@ -124,8 +124,8 @@ class SharedDetectors:
             except Exception:  # the service judges for this policy, and the task continues with the next policy
                 _log.exception("cannot compile the detectors of a policy; the guardrails service runs them")
                 continue
-            if policy in made:  # false if newer policies have displaced this policy
-                made[policy] = detectors
+            if policy in compiled:  # false if newer policies have displaced this policy
+                compiled[policy] = detectors
 
 
 def _library(listed: "guardrails_pb2.ListDetectorsResponse", workers: ThreadPool) -> "LocalLibrary":

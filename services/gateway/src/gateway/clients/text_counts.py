@@ -30,7 +30,7 @@ class TextCounts:
             found.append(count)
         return found
 
-    def keep(self, counting: str, texts: Sequence[str], counts: Sequence[int]) -> None:
+    def put(self, counting: str, texts: Sequence[str], counts: Sequence[int]) -> None:
         """Cache the counts of texts."""
         for text, count in zip(texts, counts, strict=True):
             self._counts[counting, _digest(text)] = count

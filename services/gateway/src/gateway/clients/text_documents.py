@@ -18,13 +18,13 @@ from servicekit.nats import IngestTransport
 from servicekit.original_store import OriginalStore
 from servicekit.principal import Principal
 
-from gateway.clients.backlog import Backlog, enqueue, queued
+from gateway.clients.backlog import Backlog, enqueue, queued_state
 from gateway.clients.ingest import QUEUE, job_of, read_job
 from gateway.clients.nats_calls import call_nats
 from gateway.domain.documents import ENDED, Job
 from gateway.domain.text_documents import TextDocument
 
-_IN_MEMORY = 1024 * 1024
+_MAX_MEMORY_BYTES = 1024 * 1024
 _FIRST_PAUSE, _MAX_PAUSE = 0.01, 0.25
 
 
@@ -61,7 +61,7 @@ class NatsTexts:
         transport = await self._transport()
         job_id = uuid.uuid4().hex
         object_name = keys.texts_object(principal.tenant, job_id)
-        state = queued(principal, job_id, index, progress=ingest_pb2.Progress(documents_total=len(documents)))
+        state = queued_state(principal, job_id, index, progress=ingest_pb2.Progress(documents_total=len(documents)))
 
         async def send(batch: "_Batch") -> None:
             lane = await self._backlog.lane(transport, principal.tenant)
@@ -81,7 +81,7 @@ class NatsTexts:
             await enqueue(transport, lane, message, state)
 
         # A large batch is on disk, because the texts of the request are already in memory.
-        with tempfile.SpooledTemporaryFile(_IN_MEMORY) as file:
+        with tempfile.SpooledTemporaryFile(_MAX_MEMORY_BYTES) as file:
             # Write in a thread, because many texts would delay all running answers.
             batch = await asyncio.to_thread(_Batch, cast("BinaryIO", file), documents)
             await call_nats(send(batch), deadline, QUEUE)
@@ -91,10 +91,10 @@ class NatsTexts:
         """See `ports.index_management.Texts`. The call polls, because polling survives a restart of the broker."""
         pause = _FIRST_PAUSE
         while True:
-            left = deadline.at - time.monotonic()
-            if left <= 0:
+            remaining = deadline.at - time.monotonic()
+            if remaining <= 0:
                 return job
-            await asyncio.sleep(min(pause, left))
+            await asyncio.sleep(min(pause, remaining))
             pause = min(pause * 1.5, _MAX_PAUSE)
             try:
                 job = await read_job(await self._transport(), principal, job.id, Deadline.after(5))

@@ -28,7 +28,7 @@ _TAKE_SECONDS, _RETRY_SECONDS, _HEARTBEAT_SECONDS, _END_SECONDS = 5.0, 0.5, 2.0,
 _MAX_ATTEMPTS = 3
 FIRST_EVENTS = 3
 """The number of events that announce a response. The events of the answer follow them."""
-_BROKEN = {"code": "server_error", "message": "The answer was interrupted and cannot be continued."}
+_INTERRUPTED = {"code": "server_error", "message": "The answer was interrupted and cannot be continued."}
 
 _attempts = metrics.counter(
     __name__, "causeway.responses.background", "{attempt}", "Attempts to answer in the background, by end."
@@ -49,7 +49,7 @@ class BackgroundRuns:
         peers: Generates the names of attempts.
         running: Registers an answer while a block runs, so that clients can cancel the answer.
         answer: Answers a job. It continues after the events that are in the log.
-        places: Maximum number of concurrent answers.
+        max_concurrent: Maximum number of concurrent answers.
         timeout: Maximum seconds of an answer.
     """
 
@@ -63,13 +63,13 @@ class BackgroundRuns:
         running: Running,
         answer: AnswerJob,
         *,
-        places: int,
+        max_concurrent: int,
         timeout: float,
     ) -> None:
         self._jobs, self._store, self._log = jobs, store, log
         self._ending, self._peers = ending, peers
         self._running, self._answer = running, answer
-        self._slots, self._timeout = asyncio.Semaphore(places), timeout
+        self._slots, self._timeout = asyncio.Semaphore(max_concurrent), timeout
         self._working: set[asyncio.Task[None]] = set()
 
     async def work(self, draining: asyncio.Event) -> None:
@@ -85,7 +85,7 @@ class BackgroundRuns:
             if taken is None:
                 self._slots.release()
                 continue
-            task = asyncio.create_task(self.do(taken))
+            task = asyncio.create_task(self.run_job(taken))
             self._working.add(task)
             task.add_done_callback(self._finished)
 
@@ -97,7 +97,7 @@ class BackgroundRuns:
         """Return running jobs to the queue. Another gateway continues them."""
         await ended(*self._working)
 
-    async def do(self, taken: TakenJob) -> None:
+    async def run_job(self, taken: TakenJob) -> None:
         """Run one job."""
         job = taken.job
         attempt = asyncio.create_task(self._attempt(job))
@@ -129,7 +129,7 @@ class BackgroundRuns:
         events = [event for entry in entries for _, event in entry.events()]
         attempts = {entry.writer for entry in entries if runs_job(entry.writer)}
         if not stored.runs or len(attempts) >= _MAX_ATTEMPTS:
-            await self._ending.end(principal, name, FAILED, deadline, _BROKEN)
+            await self._ending.end(principal, name, FAILED, deadline, _INTERRUPTED)
             return
         writer, number = self._peers.writer(background=True), len(events)
         fence = Entry(writer, number, number - 1)
@@ -145,7 +145,7 @@ class BackgroundRuns:
             raise
         except CausewayError as error:
             failure = (
-                _BROKEN if isinstance(error, BrokenOff) else {"code": "server_error", "message": error.message}
+                _INTERRUPTED if isinstance(error, BrokenOff) else {"code": "server_error", "message": error.message}
             )
             await self._ending.end(principal, name, FAILED, Deadline.after(_END_SECONDS), failure)
 

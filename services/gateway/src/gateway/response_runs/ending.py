@@ -45,7 +45,7 @@ class Ending:
         if not stored.runs or stored.object.get("background"):
             return stored
         last = await self._log.last(principal, stored.id, deadline)
-        if not self._abandoned(stored, last):
+        if not self._is_abandoned(stored, last):
             return stored
         return await self.end(principal, stored.id, FAILED, deadline, GATEWAY_STOPPED) or stored
 
@@ -64,10 +64,10 @@ class Ending:
             await self.end(principal, name, FAILED, deadline, GATEWAY_STOPPED)
             return
         stored = await self._store.read(principal, name, deadline) if reads_stored else None
-        if stored is not None and (not stored.runs or self._abandoned(stored, last)):
+        if stored is not None and (not stored.runs or self._is_abandoned(stored, last)):
             await self.end(principal, name, FAILED, deadline, GATEWAY_STOPPED)
 
-    def _abandoned(self, stored: Stored, last: Entry | None) -> bool:
+    def _is_abandoned(self, stored: Stored, last: Entry | None) -> bool:
         if stored.object.get("background"):
             return False
         if last is not None and self._peers.has_stopped(last.writer):
@@ -105,7 +105,7 @@ class Ending:
                 if last is None or not last.ended:
                     fence = Entry(writer, number, number - 1)
                     position = await self._log.append(principal, name, fence, position, deadline)
-                stored = await self._decide(principal, name, status, error, events, deadline)
+                stored = await self._store_final_state(principal, name, status, error, events, deadline)
                 if stored is None or (last is not None and last.ended):
                     return stored
                 final = last_event(stored, number)
@@ -147,7 +147,7 @@ class Ending:
             entries += found
         return entries
 
-    async def _decide(
+    async def _store_final_state(
         self,
         principal: Principal,
         name: str,

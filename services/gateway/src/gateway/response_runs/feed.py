@@ -5,16 +5,17 @@ import contextlib
 import time
 from collections import OrderedDict, deque
 from collections.abc import AsyncGenerator, AsyncIterator, Awaitable, Callable, Sequence
-from dataclasses import dataclass, replace
+from dataclasses import replace
 
 import structlog
 from servicekit.deadline import Deadline
-from servicekit.errors import CausewayError, Internal, InvalidRequest, NotFound
+from servicekit.errors import CausewayError, Internal, NotFound
 from servicekit.principal import Principal
 from servicekit.tasks import ended
 
 from gateway.domain.response_log import Entry
 from gateway.ports.response_log import ResponseLog
+from gateway.response_runs.cursor import Cursor
 
 _log = structlog.get_logger(__name__)
 _FEED_BYTES = 256 * 1024
@@ -48,7 +49,7 @@ class Feed:
         following: The task that follows the log to its end.
         last: The last entry.
         size: Bytes of the cached events.
-        used: The time when the last reader left, in seconds of the monotonic clock.
+        last_used: The time when the last reader left, in seconds of the monotonic clock.
     """
 
     def __init__(
@@ -60,7 +61,7 @@ class Feed:
         self.following: asyncio.Task[None] | None = None
         self.last = Entry("")
         self.size = 0
-        self.used = 0.0
+        self.last_used = 0.0
         self._entries: deque[Entry] = deque()
         self._loaded = asyncio.Event()
         self._failure: CausewayError | None = None
@@ -129,14 +130,14 @@ class Feed:
         try:
             async with asyncio.timeout(_SILENT_SECONDS):
                 await self._wake.wait()
-            silent = False
+            is_silent = False
         except TimeoutError:
-            silent = True
+            is_silent = True
         self._wake.clear()
-        if silent or self._has_gap:
+        if is_silent or self._has_gap:
             before = self.last.position
             await self._catch_up()
-            if silent and before == self.last.position and not self.last.ended:
+            if is_silent and before == self.last.position and not self.last.ended:
                 if reads_stored := time.monotonic() >= self._next_check:
                     self._next_check = time.monotonic() + _CHECK_SECONDS
                 await self._on_silence(self._principal, self._name, self.last, reads_stored)
@@ -204,43 +205,6 @@ class Feed:
         return True
 
 
-@dataclass(slots=True)
-class _Cursor:
-    """The position of one reader.
-
-    Attributes:
-        name: The id of the response.
-        after: Number of the last event that was sent or skipped.
-        position: Position of the last entry that was read.
-        ended: Whether the log has ended.
-    """
-
-    name: str
-    after: int
-    position: int = 0
-    ended: bool = False
-
-    def advance(self, entries: Sequence[Entry]) -> bytes:
-        """Advance to the last of some entries, and return the bytes of their new events.
-
-        Raises:
-            NotFound: The response was deleted.
-            InvalidRequest: The first unsent events are no longer stored.
-        """
-        unsent = []
-        for entry in entries:
-            if entry.deleted:
-                raise NotFound("The response was deleted.", resource=self.name)
-            self.position, self.ended = entry.position, entry.ended
-            if entry.last > self.after:
-                if entry.first > self.after + 1:
-                    message = "starting_after: the next events are no longer stored. Get the response instead."
-                    raise InvalidRequest(message, field="starting_after")
-                unsent.append(entry.after(self.after))
-                self.after = entry.last
-        return b"".join(unsent)
-
-
 class Feeds:
     """All feeds of a gateway.
 
@@ -286,7 +250,7 @@ class Feeds:
             InvalidRequest: The first unsent events are no longer stored.
             CausewayError: The log cannot be read.
         """
-        cursor = _Cursor(name, after)
+        cursor = Cursor(name, after)
         async with self._feed(principal, name, has_ended=has_ended) as feed:
             await feed.loaded()
             while not cursor.ended:
@@ -323,7 +287,7 @@ class Feeds:
 
     def _cache(self, key: Key, feed: Feed) -> None:
         self._pop_cached(key)
-        feed.used = time.monotonic()
+        feed.last_used = time.monotonic()
         self._cached[key] = feed
         self._cached_bytes += feed.size
         while self._cached_bytes > _CACHE_BYTES or self._oldest_expired():
@@ -332,7 +296,7 @@ class Feeds:
 
     def _oldest_expired(self) -> bool:
         oldest = next(iter(self._cached.values()), None)
-        return oldest is not None and time.monotonic() - oldest.used > _CACHE_SECONDS
+        return oldest is not None and time.monotonic() - oldest.last_used > _CACHE_SECONDS
 
     def _pop_cached(self, key: Key) -> Feed | None:
         """Remove an ended log from the cache and return it."""

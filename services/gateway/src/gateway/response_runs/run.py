@@ -32,7 +32,7 @@ _writes = metrics.durations(
     "causeway.responses.log.write",
     "Seconds until events of a response are in its log, including waits for NATS.",
 )
-_unkept = metrics.counter(
+_unstored = metrics.counter(
     __name__,
     "causeway.responses.unkept",
     "{response}",
@@ -126,7 +126,7 @@ class Run:
                 if data := await self._flush():
                     yield data
                 if not self._produced:
-                    await self._collect(flushed + _BATCH_SECONDS)
+                    await self._wait_for_batch(flushed + _BATCH_SECONDS)
             if data := await self._end():
                 yield data
         finally:
@@ -161,7 +161,7 @@ class Run:
             if self._size >= _BATCH_BYTES:
                 self._full.set()
 
-    async def _collect(self, until: float) -> None:
+    async def _wait_for_batch(self, until: float) -> None:
         """Wait until the batch is full, or a point in time."""
         if self._size < _BATCH_BYTES:
             self._full.clear()
@@ -188,7 +188,7 @@ class Run:
         first, self._next = self._next, self._exchange.count
         entry = Entry(self._writer, first, self._next - 1, data if logged is None else logged, end)
         if first < len(self._before.events):
-            entry = self._new(entry)
+            entry = self._without_logged(entry)
             data = entry.data
         if not entry.data:
             return b""
@@ -202,7 +202,7 @@ class Run:
             # Send the answer although it cannot be stored.
             _log.warning("a response is not stored", response=self._exchange.response_id, error=error.message)
             self._exchange.store = False
-            _unkept.add(1)
+            _unstored.add(1)
         return data
 
     async def _append(self, entry: Entry) -> None:
@@ -221,7 +221,7 @@ class Run:
         self.continues = True
         _writes.record(time.perf_counter() - begin)
 
-    def _new(self, entry: Entry) -> Entry:
+    def _without_logged(self, entry: Entry) -> Entry:
         """Return the part of an entry that is not in the log.
 
         Raises:
@@ -266,18 +266,18 @@ class Run:
         """Store the final response and return it. The first gateway that stores a final state decides."""
         if not self._revision:
             return stored
-        kept = replace(stored, revision=self._revision)
+        final = replace(stored, revision=self._revision)
         try:
-            replaced = await self._replaced(kept)
+            replaced = await self._replaced(final)
         except PayloadTooLarge as error:
             _log.warning("a response is too large to be stored", response=stored.id, error=error.message)
-            kept = replace(kept, object={**stored.object, "output": []}, items=())
-            replaced = await self._replaced(kept)
+            final = replace(final, object={**stored.object, "output": []}, items=())
+            replaced = await self._replaced(final)
         if not replaced:
             current = await self._retried(lambda: self._store.read(self._principal, stored.id, self._deadline))
-            if current is None or current.object != kept.object:
+            if current is None or current.object != final.object:
                 raise Conflict("Another gateway ended the response, or it was cancelled.", resource=stored.id)
-        return kept
+        return final
 
     async def _replaced(self, stored: Stored) -> Stored | None:
         return await self._retried(lambda: self._store.replace(self._principal, stored, self._deadline))
