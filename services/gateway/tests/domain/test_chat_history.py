@@ -28,7 +28,7 @@ def test_pages_have_each_conversation_once(conversations: list[Conversation], co
 
 
 def test_a_deleted_conversation_does_not_shift_pages() -> None:
-    """The token has the last conversation and not an offset, so that a deletion skips nothing."""
+    """The token identifies the last conversation, so that a deletion does not skip a conversation."""
     conversations = [Conversation(str(number), "", 10 - number) for number in range(4)]
     first = page(conversations, 2, "")
     assert [each.id for each in first.conversations] == ["0", "1"]
@@ -38,7 +38,7 @@ def test_a_deleted_conversation_does_not_shift_pages() -> None:
 
 @pytest.mark.parametrize("token", ["x", "é", "W10=", "WzEsMl0=", "eyJhIjoxfQ==", "[1]", "A" * 5000])
 def test_an_invalid_token_is_refused(token: str) -> None:
-    """The error names the parameter."""
+    """An invalid token is refused, and the error names the parameter."""
     with pytest.raises(InvalidRequest) as caught:
         page([], 1, token)
     assert caught.value.field == "continuationToken"

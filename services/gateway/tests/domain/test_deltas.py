@@ -18,7 +18,7 @@ def merged(*pieces: dict[str, Any]) -> dict[str, Any]:
 
 
 def test_tool_calls_are_merged_by_their_index() -> None:
-    """The arguments of each call are joined. Its id, name and type come once."""
+    """The arguments of each call are joined. Its id, name and type are in the first piece only."""
     whole = merged(
         {"tool_calls": [{"index": 0, "id": "a", "type": "function", "function": {"name": "f", "arguments": ""}}]},
         {"tool_calls": [{"index": 1, "id": "b", "type": "function", "function": {"name": "g", "arguments": "{"}}]},
@@ -68,7 +68,7 @@ def test_a_list_is_extended_in_place() -> None:
 
 
 def test_the_latest_filter_of_each_category_is_kept() -> None:
-    """Filters come with every piece. The latest result of each category is kept, and texts are not joined."""
+    """Each piece has filter results. The latest result of each category replaces the earlier ones."""
     whole = merged(
         {"content_filter_results": {"hate": {"severity": "safe"}}},
         {"content_filter_results": {}},

@@ -15,7 +15,7 @@ def test_session_names_are_unique_and_recognized() -> None:
 
 
 def test_only_texts_are_kept() -> None:
-    """The memory keeps only texts of the user and the model, without other members."""
+    """A session contains only texts of the user and the model, without other members."""
     messages = [
         Message("system", "Be kind."),
         Message("user", "", b'[{"type":"image_url"}]'),
@@ -26,7 +26,7 @@ def test_only_texts_are_kept() -> None:
 
 
 def test_the_memory_is_bounded() -> None:
-    """The latest messages are kept within both limits, and no answer is kept without its question."""
+    """A session contains the latest messages within both limits, and no answer without its question."""
     assert len(bounded(turns(MAX_MESSAGES))) == MAX_MESSAGES
     assert [each.role for each in bounded([*turns(MAX_MESSAGES), Message("user", "?")])][:2] == [
         "user",

@@ -57,7 +57,7 @@ def test_a_missing_or_invalid_file_ends_the_start(tmp_path: Path) -> None:
 
 
 async def test_a_valid_change_is_loaded(tmp_path: Path) -> None:
-    """A changed file is loaded, and an invalid one keeps the old detectors."""
+    """A changed file is loaded. If it is invalid, the previous detectors remain."""
     path = tmp_path / "policy.yaml"
     path.write_bytes(b"")
     async with detector_policy.load(path) as file:

@@ -59,7 +59,7 @@ def test_an_invalid_block_is_refused(block: str, message: str) -> None:
 
 
 def test_arguments_are_filled_in_once() -> None:
-    """Braces inside an argument stay, and so do braces without an argument's name."""
+    """Placeholders inside an argument's value, and braces without a name, do not change."""
     prompt = AgentPrompt("a", "On {one} and {two}: {one} {not one}")
     assert prompt.fill({"one": "{two}", "two": "2"}) == "On {two} and 2: {two} {not one}"
     assert prompt.fill({}) == "On  and :  {not one}"

@@ -12,7 +12,7 @@ ANN = Principal("local", "ann", oids=("ann",), roles=("ask",))
 
 
 def test_the_profile_has_defaults() -> None:
-    """A request gets the profile's index and model, named or not, even if no list has them."""
+    """A request may omit or name the profile's index and model, even if they are in no list."""
     assert CLOSED.index_for("", "index") == CLOSED.index_for("docs", "index") == "docs"
     assert CLOSED.model_for("", "model") == CLOSED.model_for("small", "model") == "small"
     assert Frontend().index_for("", "index") == ""

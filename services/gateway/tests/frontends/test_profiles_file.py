@@ -170,7 +170,7 @@ def test_a_missing_or_invalid_file_ends_the_start(tmp_path: Path) -> None:
 
 
 async def test_a_valid_change_is_loaded(tmp_path: Path, capsys: Any) -> None:
-    """A changed file is loaded. An invalid one keeps the old profiles and is logged with the key."""
+    """A changed file is loaded. If it is invalid, the previous profiles remain, and the log names the key."""
     path = tmp_path / "frontends.yaml"
     path.write_text("frontends: [{name: a, mount: a}]")
     file = FrontendsFile(path)

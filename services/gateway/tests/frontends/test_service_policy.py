@@ -22,7 +22,7 @@ class Guardrails(FakeGuardrails):
 
 
 async def test_the_policy_is_loaded_and_refreshed() -> None:
-    """The policy follows the service's file. An outage of the service keeps the last policy."""
+    """A change of the service's policy is fetched. During an outage of the service, the last policy remains."""
     guardrails = Guardrails(rules=POLICY)
     async with ServicePolicy(guardrails, interval=0.01) as policy:
         assert policy() is None

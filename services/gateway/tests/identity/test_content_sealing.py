@@ -15,7 +15,7 @@ KEY = b"k" * 32
 
 @given(st.text())
 def test_a_sealed_content_can_be_unsealed(text: str) -> None:
-    """Any ring with the key unseals a content. Sealing a text twice gives different contents."""
+    """Any ring with the key decrypts a content. Two encryptions of a text have different results."""
     keys = ContentKeys.of(KEY)
     sealed = keys.seal(ANN, "web", "reasoning", text)
     assert sealed != keys.seal(ANN, "web", "reasoning", text)
@@ -39,7 +39,7 @@ def test_a_sealed_content_can_be_unsealed(text: str) -> None:
     ids=("tenant", "user", "issuer", "profile", "kind"),
 )
 def test_a_content_belongs_to_one_user_and_one_kind(owner: Principal, profile: str, kind: str) -> None:
-    """Another user, front end or kind cannot unseal a content."""
+    """A content cannot be decrypted for another user, front end or kind."""
     keys = ContentKeys.of(KEY)
     sealed = keys.seal(ANN, "web", "reasoning", "So.")
     assert keys.unseal(ANN, "web", "reasoning", sealed) == "So."
@@ -57,7 +57,7 @@ def test_a_changed_content_cannot_be_unsealed(at: int, character: str) -> None:
 
 
 def test_keys_expire() -> None:
-    """A content can be read for a year. Without a key, nothing is sealed and reading is unavailable."""
+    """A key decrypts contents for a number of periods. Without a key, nothing is encrypted or decrypted."""
     now = 100 * ContentKeys.PERIOD_SECONDS + 1.0
     sealed = ContentKeys.of(KEY, now=lambda: now).seal(ANN, "web", "reasoning", "So.")
     for periods, text in ((ContentKeys.EARLIER_PERIODS, "So."), (ContentKeys.EARLIER_PERIODS + 1, None)):

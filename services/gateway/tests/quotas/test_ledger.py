@@ -138,7 +138,7 @@ def test_an_answer_above_the_limit_is_admitted() -> None:
 
 
 def test_an_ended_request_makes_room() -> None:
-    """A request that has ended makes room for another one."""
+    """After a request has ended, another request is admitted."""
     [ledger] = replicas(1, "keys: {loader: {concurrent_requests: 2}}")
     first, second = admit(ledger), admit(ledger)
     assert first is not None
@@ -150,7 +150,7 @@ def test_an_ended_request_makes_room() -> None:
 
 
 def test_documents_count_by_their_bytes() -> None:
-    """The announced length counts first, and the real one at the end. Questions are not affected."""
+    """The Content-Length counts first, and the received bytes at the end. Questions do not count."""
     [ledger] = replicas(1, "keys: {loader: {ingest_bytes_per_day: 100}}")
     first = admit(ledger, model=False, ingest=90)
     assert first is not None
@@ -211,7 +211,7 @@ def test_one_replica_can_get_the_whole_limit(count: int, limit: int) -> None:
 
 
 def test_without_updates_each_replica_keeps_its_share() -> None:
-    """The share follows from the last known number of replicas."""
+    """Without a connection, a replica uses its share of the limit among the last known replicas."""
     first, _, _ = replicas(3, "keys: {loader: {requests_per_minute: 30, concurrent_requests: 2}}")
     first.disconnected()
     ended = 0

@@ -53,7 +53,7 @@ def test_a_request_uses_two_quotas() -> None:
 
 
 def test_a_changed_file_is_reloaded(tmp_path: Path) -> None:
-    """New limits apply immediately; an invalid file keeps the old ones."""
+    """New limits apply immediately. If the file is invalid, the previous limits remain."""
     path = tmp_path / "quotas.yaml"
     path.write_text(GOOD)
     file = limits.load(path)

@@ -9,7 +9,7 @@ moments = st.lists(st.floats(0, 180), max_size=60).map(sorted)
 
 @given(moments, st.floats(0, 60))
 def test_the_sum_is_that_of_the_window(at: list[float], later: float) -> None:
-    """All usage of the last minute counts; usage that is older by more than a slot does not."""
+    """All usage of the last minute counts. Usage that is older by more than a slot does not count."""
     uses = Uses(MINUTE)
     for moment in at:
         uses.add(1, BEGIN + moment)

@@ -39,7 +39,7 @@ class Work:
 
     @contextlib.asynccontextmanager
     async def hanging(self) -> AsyncIterator[None]:
-        """Wait for ever."""
+        """Wait until the task is cancelled, and record the time."""
         try:
             self.begun.set()
             yield

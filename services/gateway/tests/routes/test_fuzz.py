@@ -47,7 +47,7 @@ values = st.recursive(
 
 def mostly(usual: st.SearchStrategy[Any], other: st.SearchStrategy[Any] = values) -> st.SearchStrategy[Any]:
     """Return a strategy of the usual values, with another value one time in ten."""
-    # `one_of` would merge equal strategies. Hypothesis generates 0 more often than 7.
+    # `one_of` would merge equal strategies. The number 7 is arbitrary, but 0 would be generated too often.
     return st.integers(0, 9).flatmap(lambda number: other if number == 7 else usual)
 
 

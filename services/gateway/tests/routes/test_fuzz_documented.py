@@ -24,7 +24,7 @@ EXAMPLES = int(os.environ.get("CAUSEWAY_FUZZ_EXAMPLES", "200"))
 CONSOLE = {"/", "/console/{path:path}"}
 PAGES = {"/docs", "/docs/oauth2-redirect", "/static-offline-docs/{path:path}", "/openapi.json", *CONSOLE}
 ROUTES = [f"{route.method} {route.path.replace(':path}', '}')}" for route in TABLE if route.path not in PAGES]
-# Not documented for each route: with some parameter values, the path is that of another route, or of no route.
+# Statuses that are not documented for each route: some parameter values lead to another route, or to no route.
 EVERYWHERE = {"404", "405", "307"}
 BOUNDARY = "edge"
 

@@ -267,7 +267,7 @@ async def test_a_stream_ends_the_response_of_a_dead_gateway(
 async def test_a_silent_log_causes_few_reads_of_the_response(
     leaving: LeavingClients, client: httpx.AsyncClient, fakes: Any, monkeypatch: Any
 ) -> None:
-    """While a live gateway is silent, a reader of its log reads the stored response only now and then."""
+    """While a live gateway is silent, a reader of its log seldom reads the stored response."""
     monkeypatch.setattr(feed, "_SILENT_SECONDS", 0.01)
     fakes.generator.gate = asyncio.Event()
     received, serving = await leaving(input="When?", stream=True)
