@@ -68,7 +68,23 @@ _DETECTOR_THREADS = 2  # they construct detectors and judge long pieces of answe
 
 @dataclass(frozen=True, slots=True)
 class Services:
-    """The gateway's collaborators: the real adapters, or fakes in tests."""
+    """The gateway's collaborators: the real adapters, or fakes in tests.
+
+    Attributes:
+        probes: Check the dependencies.
+        policy: Returns the detectors that judge every request.
+        frontends: The file of the front end profiles; None: only the default profile exists.
+        service_policy: Returns the policy of the guardrails service; None: not known, or the service has none.
+        model_names: Returns the names of the models, which assistants must not have.
+        keys: The API keys.
+        link_keys: The keys that sign links.
+        content_keys: The keys that encrypt the contents that clients store.
+        tokens: Verifies OpenID Connect tokens; None: tokens are not accepted.
+        prices: Returns the current prices of tokens.
+        ledger: Counts the usage of quotas; None: usage has no limits.
+        calls: The running calls of this gateway.
+        peers: The live gateways.
+    """
 
     retriever: Retriever
     generator: Generator

@@ -60,8 +60,9 @@ class StoredDocument:
     """An indexed document, as the catalogue records it.
 
     Attributes:
-        sha256: The hash of the original.
-        size_bytes: The length of the original.
+        content_type: The media type.
+        sha256: The SHA-256 of the original, or of the text of a text document, in lower-case hex digits.
+        size_bytes: The length of the original or the text, in bytes.
         updated_at: The time at which this version became visible, in seconds since 1970.
         original: The name of the original, or empty without an original.
         generation: The number that orders the versions of the document.

@@ -21,7 +21,7 @@ class Passage:
         sparse_score: The BM25 score, or None if it is not known.
         reranker_score: The score of the reranker, or None if no reranker scored the passage.
         found_by: The search that found the passage: ``both``, ``dense_only`` or ``sparse_only``.
-        sha256: The hash of the original.
+        sha256: The SHA-256 of the document's original, in lower-case hex digits.
         has_pictures: Whether pictures of the document's pages are stored.
         captions: The best sentences of the passage, if the request selects captions.
         generation: The number that orders the versions of the document.

@@ -1,4 +1,4 @@
-"""The deployment's detectors, which judge every request. A YAML file defines them."""
+"""Loads the deployment's detectors, which judge every request, from a YAML file."""
 
 from pathlib import Path
 from typing import Any, Literal

@@ -1,4 +1,4 @@
-"""A front end profile in its file's format."""
+"""The format of a front end profile in the YAML file, and its conversion to a `Frontend`."""
 
 import re
 from collections.abc import Mapping

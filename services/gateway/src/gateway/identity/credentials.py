@@ -14,7 +14,7 @@ _SCHEME = b"bearer"
 def credential_of(headers: Iterable[tuple[bytes, bytes]]) -> str:
     """Return the key or token of a request.
 
-    The value of an ``Authorization`` header without a space is the key: it has no scheme.
+    If the value of an ``Authorization`` header contains no space, it has no scheme, and the whole value is the key.
 
     Raises:
         Unauthenticated: The request has no credential, or has different credentials.

@@ -1,4 +1,4 @@
-"""The services that answer a question."""
+"""The interfaces for answers: retriever, generator, guardrails, and the store of page pictures."""
 
 from collections.abc import AsyncGenerator, Sequence
 from contextlib import AbstractAsyncContextManager

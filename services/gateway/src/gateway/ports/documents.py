@@ -1,4 +1,4 @@
-"""The services that add documents and store them."""
+"""The interfaces for documents: ingest, the catalogue of indexed documents, and the store of originals."""
 
 from collections.abc import Mapping, Sequence
 from contextlib import AbstractAsyncContextManager
@@ -73,7 +73,8 @@ class Catalogue(Protocol):
         Args:
             principal: The caller.
             index: The index to search.
-            values: The values of each field: ``sourcefile``, ``category``, ``metadata.<key>``.
+            values: The values of each field: ``document_id``, ``sourcefile``, ``category``, ``metadata.<key>``.
+                Without fields, all documents match.
             deadline: The time by which the call must end.
 
         Raises:

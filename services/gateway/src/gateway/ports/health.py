@@ -1,4 +1,4 @@
-"""The health of the services that the gateway calls."""
+"""The interface that checks the health of a dependency."""
 
 from typing import Protocol
 

@@ -1,4 +1,4 @@
-"""The services that manage indexes."""
+"""The interfaces for indexes: text documents, the management of indexes, and embeddings."""
 
 from collections.abc import Collection, Sequence
 from typing import Protocol

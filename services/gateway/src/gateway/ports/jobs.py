@@ -1,4 +1,4 @@
-"""The service that manages jobs."""
+"""The interface that manages jobs, and the types of jobs' pages, lanes and dead letters."""
 
 from collections.abc import AsyncGenerator, Sequence
 from dataclasses import dataclass

@@ -1,4 +1,4 @@
-"""The usage of every tenant, key and user, and the decision whether a request may use more."""
+"""Counts the usage of tenants, keys and users, and decides whether a request may use more."""
 
 import functools
 import time

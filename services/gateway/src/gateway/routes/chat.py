@@ -54,14 +54,14 @@ class ChatEndpoint:
     """The ASGI application of one chat path.
 
     Args:
-        chat: The path and its dialects.
+        chat: The path, and the choice of the dialect for a request.
         pipeline: Answers the requests.
         timeout: The time limit of a whole answer in seconds, counted from the end of the request's body.
         heartbeat: Seconds of silence after which a stream gets a comment.
         memory: Stores the client's sessions.
         stored: Stores responses that later requests continue; None: responses are not stored.
-        acceptance: Accepts background responses.
-        reading: Follows background responses.
+        acceptance: Accepts background responses; None: the path has no background responses.
+        reading: Follows background responses; None: the path has no background responses.
         links: Turns citations into links, for the profiles that enable links.
         passed_headers: Names, in lower case, of the headers that detectors may get.
     """

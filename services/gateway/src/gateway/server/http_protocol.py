@@ -116,7 +116,7 @@ class HttpProtocol(HttpToolsProtocol):
         self._head_timer = self.loop.call_later(_FIRST_REQUEST_SECONDS, self._too_slow)
 
     def data_received(self, data: bytes) -> None:
-        """Parse received bytes. A request in one piece, the usual case, adds only a few comparisons."""
+        """Parse received bytes. For a request in one piece, which is usual, the checks are a few comparisons."""
         if self._refused:
             return
         if self._idle:

@@ -86,7 +86,7 @@ class Metrics:
         )
 
     def watch(self, connections: Connections) -> None:
-        """Register the metrics of the open connections and of the connections closed beyond the limit."""
+        """Register the metrics of the open connections, and of the connections that were closed at the limit."""
         self.registry.register(_ConnectionMetrics(connections))
 
     def count_request(self, name: str, seconds: float, *, success: bool) -> None:
