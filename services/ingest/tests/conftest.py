@@ -36,7 +36,7 @@ TENANT = Principal("acme", user="mia", roles=("ingest",))
 
 @pytest.fixture
 def make_pdf() -> Callable[..., bytes]:
-    """Return a PDF of the given pages; with a password it is encrypted."""
+    """Return a function that creates a PDF with the given pages; with a password, the PDF is encrypted."""
 
     def make(*pages: str, password: str = "", title: str = "") -> bytes:
         document = FPDF()
@@ -80,12 +80,12 @@ class Retriever(retriever_pb2_grpc.RetrieverServiceServicer):
         documents: The committed records and chunks, by tenant, index and document id.
         upserts: Number of calls that have begun to store a document.
         commits: Number of commits that changed something.
-        spaces: Model and dimension by tenant and index, taken from the first document of the index.
+        spaces: Model and dimension by tenant and index.
         settings: The settings of all indexes.
-        reading: An event. While it is cleared, the retriever reads no chunks.
+        reading: An event. While it is cleared, the retriever reads no chunks and stores no documents.
         defect: The error that `GetDocument` and a look-up raise.
         is_old: Whether to behave like an older version: `GetIndex` without look-up, and no `StoreDocument`.
-        at_once: Number of documents that arrived in one message.
+        at_once: Number of calls of `StoreDocument`.
         lookups: Number of documents that `GetIndex` has looked up.
     """
 
@@ -261,7 +261,7 @@ async def serving(retriever: Retriever, port: int = 0) -> AsyncIterator[str]:
 
 @pytest.fixture
 def serve_retriever() -> Callable[..., contextlib.AbstractAsyncContextManager[str]]:
-    """Serve a retriever, by default on a free port; yield its target."""
+    """Return a context manager that serves a retriever, by default on a free port, and yields its target."""
     return serving
 
 
@@ -391,7 +391,7 @@ class Gateway:
         return await self.until(job_id, lambda job: job.state >= ingest_pb2.JOB_STATE_SUCCEEDED, within)
 
     async def emptied(self) -> None:
-        """Wait until the queue is empty and no job is running."""
+        """Wait until the stream of the jobs is empty, which means that all jobs have ended."""
         async with asyncio.timeout(60):
             while (await self.transport.jetstream.stream_info(keys.INGEST_STREAM)).state.messages:  # noqa: ASYNC110  # the server's
                 await asyncio.sleep(0.02)

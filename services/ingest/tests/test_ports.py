@@ -246,7 +246,7 @@ async def test_later_jobs_have_higher_generations(client: Client, transport: Ing
 
 
 async def test_whether_earlier_jobs_have_ended(client: Client, transport: IngestTransport) -> None:
-    """`earlier_jobs_ended` is true once all earlier jobs have left the queue, including returned ones."""
+    """`earlier_jobs_ended` returns True when all earlier jobs have left the queue, including returned jobs."""
     queue = NatsQueue(client, transport)
     for number in range(4):
         message = ingest_pb2.IngestJob(
@@ -370,7 +370,9 @@ async def test_an_index_and_a_document_are_looked_up(index: Index) -> None:
 
 @pytest.mark.parametrize("is_old", [False, True], ids=["new", "old"])
 async def test_a_lookup_in_an_older_retriever(retriever: Any, retriever_target: str, is_old: bool) -> None:
-    """With an older retriever, which has no look-up, a second call finds the document. Upgrades run both."""
+    """With an older retriever, which has no look-up, a second call finds the document. During an upgrade, the
+    retriever can be older than the worker.
+    """
     descriptor = retriever_pb2.DESCRIPTOR.services_by_name["RetrieverService"]
     async with open_channel(retriever_target, [descriptor]) as channel:
         index, job = RetrieverIndex(channel), make_job(b"x")
@@ -505,7 +507,7 @@ async def test_a_cancelled_store_leaves_nothing(retriever_target: str, retriever
 
 
 async def test_an_unreachable_broker_is_unavailable(tmp_path: Path) -> None:
-    """Without a broker, reads and writes of states and jobs fail at once, without a time-out."""
+    """Without a broker, writing a state and taking a job fail immediately, without a time-out."""
     async with nats_server(tmp_path / "nats") as url:
         client: Client = await nats.connect(url, "test")
         transport = await nats.ingest_transport(client)

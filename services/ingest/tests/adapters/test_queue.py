@@ -25,7 +25,9 @@ async def take_jobs(queue: NatsQueue, count: int) -> list[str]:
 
 
 async def test_a_full_lane_does_not_delay_others(client: Client, transport: IngestTransport, gateway: Any) -> None:
-    """If the last lane has many jobs, a job of the first lane is still one of the next two. No lane starves."""
+    """If the last lane has many jobs, the queue still takes a job of the first lane within two polls. If the first
+    lane has many jobs, the queue takes a job of the last lane within eight polls.
+    """
     seconds = itertools.count()
     queue = NatsQueue(client, transport, lambda: next(seconds))
     for number in range(40):
@@ -39,7 +41,9 @@ async def test_a_full_lane_does_not_delay_others(client: Client, transport: Inge
 
 
 async def test_an_empty_lane_is_polled_less_often(client: Client, transport: IngestTransport, gateway: Any) -> None:
-    """Until then, the queue takes a job with one request. It polls all lanes before it returns None."""
+    """For a while, the queue polls an empty lane last, so that it takes a job with one request. After this time, it
+    polls the lane in the usual order again.
+    """
     now = 0.0
     queue = NatsQueue(client, transport, lambda: now)
     submitted = [await gateway.submit(f"{number}.md", b"x", lane=3) for number in range(9)]
@@ -67,7 +71,7 @@ async def test_every_lane_is_emptied(client: Client, transport: IngestTransport,
 
 
 async def test_a_resent_job_keeps_its_generation(client: Client, transport: IngestTransport, gateway: Any) -> None:
-    """A resent message contains the job's generation, because it has a new position in the stream."""
+    """A resent job has the generation in its message's header, not one from the new position in the stream."""
     queue = NatsQueue(client, transport)
     await gateway.submit("a.md", b"x", headers={GENERATION: "77"})
     delivery = await queue.take()
@@ -115,7 +119,9 @@ async def test_a_dead_letter_has_no_content(
 
 
 async def test_take_does_not_wait_for_an_unavailable_broker(client: Client, transport: IngestTransport) -> None:
-    """Without a connection, `take` fails at once. Otherwise its requests would later bring more jobs than slots."""
+    """Without a connection, `take` fails immediately. Otherwise, its requests would later receive more jobs than
+    the worker has slots.
+    """
     queue = NatsQueue(client, transport)
     await client.close()
     with pytest.raises(Unavailable):

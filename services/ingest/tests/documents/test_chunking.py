@@ -35,7 +35,7 @@ texts = st.lists(words, max_size=60).map(" ".join) | st.text(max_size=300)
 
 @st.composite
 def blocks(draw: st.DrawFn) -> Section:
-    """A section of prose and of spans that should not be split."""
+    """Draw a section of prose and of spans that should not be split."""
     text, whole = "", []
     for piece, together in draw(st.lists(st.tuples(st.text("ab漢. \n", max_size=60), st.booleans()), max_size=12)):
         text += "\n" if text else ""
@@ -73,7 +73,7 @@ def test_invariants_of_splitting(text: str, tokenizer: Tokenizer, limits: ChunkL
 @given(section=blocks(), tokenizer=st.sampled_from(TOKENIZERS), limits=st.sampled_from(SHAPES))
 @settings(max_examples=150)
 def test_whole_spans_are_not_split(section: Section, tokenizer: Tokenizer, limits: ChunkLimits) -> None:
-    """A row is split only if it does not fit into a chunk, and then between its lines if these fit."""
+    """A span is split only if it does not fit into a chunk, and then only within lines that do not fit."""
     text = section.text
     spans = Chunker(tokenizer, limits).split(text, section.whole)
     covered = {at for start, end in spans for at in range(start, end)}
@@ -285,7 +285,7 @@ def test_names_become_words(sourcefile: str, name: str) -> None:
 @given(text=texts, tokenizer=st.sampled_from(TOKENIZERS), limits=st.sampled_from(SHAPES))
 @settings(max_examples=100)
 def test_chunks_add_up_to_the_text(text: str, tokenizer: Tokenizer, limits: ChunkLimits) -> None:
-    """Without overlaps, the chunks add up to the text. The indexed text has no surrounding white space."""
+    """Without the overlaps, the chunks and their separators add up to the text. The indexed text is stripped."""
     chunks = list(Chunker(tokenizer, limits).chunks_of(text))
     added = [(chunk.separator or "") + chunk.text[chunk.overlap :] for chunk in chunks]
     assert "".join(added) == (text if text.strip() else "")

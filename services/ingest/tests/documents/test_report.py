@@ -31,7 +31,7 @@ async def test_a_job_goes_through_its_states() -> None:
 
 
 async def test_a_short_job_has_few_records() -> None:
-    """Very short states are not recorded, and no state is recorded after the end."""
+    """States that last less than the interval are not recorded, and no state is recorded after the end."""
     jobs = MemoryJobs()
     report = await Report.begin(jobs, JOB, 1)
     await report.progress(Progress(chunks_total=3), State.INDEXING)
@@ -41,7 +41,7 @@ async def test_a_short_job_has_few_records() -> None:
 
 
 async def test_another_attempt_is_recorded_at_once() -> None:
-    """A repeated attempt is recorded at once, so that a document that quickly kills its worker is detected."""
+    """The second attempt is recorded immediately, so that a document that quickly kills its worker is detected."""
     jobs = MemoryJobs()
     await Report.begin(jobs, JOB, 1)
     assert jobs.history == []

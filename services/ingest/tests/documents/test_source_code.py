@@ -57,7 +57,7 @@ def test_a_function_is_a_section(split: Split) -> None:
     st.sampled_from(["\n", "\r\n", "\r", "\u2028"]),
 )
 def test_chunks_add_up_to_the_text(split: Split, lines: list[str], end: str) -> None:
-    """For any lines and line ends, the chunks add up to the text."""
+    """For any lines and line ends, the chunks without their overlaps and the separators add up to the text."""
     text = "x" + end + end.join(lines)
     assert rebuilt(text, split(text)) == text
 

@@ -413,7 +413,7 @@ async def test_a_job_is_returned_after_the_grace_period(rig: Rig) -> None:
 
 
 async def test_a_job_that_swallows_its_cancellation(rig: Rig) -> None:
-    """If a job swallows its cancellation, the worker still ends and returns the job."""
+    """If a job suppresses its cancellation, the worker still ends and returns the job."""
     rig.grace = 0.1
     job = rig.upload("deaf.txt")
     rig.start()

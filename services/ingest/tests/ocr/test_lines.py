@@ -7,7 +7,7 @@ from ingest.ocr.recogniser import Recognised
 
 
 def line(text: str, x: float, y: float, *, width: float = 0, score: float = 1.0, turn: float = 0.0) -> Recognised:
-    """Return a line with letters of 20 pixels. ``turn`` rotates it around the top left corner of the page."""
+    """Return a line 20 pixels high. ``turn`` is its rotation around the page's top left corner, in radians."""
     right, bottom = x + (width or 10 * len(text)), y + 20
     corners = [(x, y), (right, y), (right, bottom), (x, bottom)]
     cosine, sine = math.cos(turn), math.sin(turn)

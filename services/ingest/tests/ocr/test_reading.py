@@ -17,7 +17,7 @@ from servicekit.errors import UnreadableDocument, UnsupportedMedia
 
 
 class Reader:
-    """Returns the same result for every picture: its text, nothing, or an error."""
+    """A `TextRecogniser` with the same result for every picture: a line of text, no line, or an error."""
 
     def __init__(self, text: str = "Boats leave at ten.", *, fails: bool = False) -> None:
         self.text = text
@@ -38,7 +38,7 @@ Parse = Callable[..., list[Part]]
 
 @pytest.fixture(scope="module")
 def parse(tmp_path_factory: pytest.TempPathFactory) -> Iterator[Parse]:
-    """Parse bytes under a name, with or without a reader; all tests share the parsing child."""
+    """Return a function that parses bytes under a name. All tests share the parsing child."""
     path = tmp_path_factory.mktemp("documents") / "original"
     with asyncio.Runner() as runner:
         process = ProcessParser(Limits(pages=10))
@@ -91,7 +91,7 @@ def summary(parts: list[Part]) -> list[tuple[int, str, float | None]]:
     ("kind", "name"), [("PNG", "a.png"), ("JPEG", "a.jpg"), ("TIFF", "a.tif"), ("WEBP", "a.webp")]
 )
 def test_pictures_are_pages(parse: Parse, kind: str, name: str) -> None:
-    """Each picture of a TIFF is a page with the confidence of its text."""
+    """A picture is a page with the confidence of its text. Each picture of a TIFF is a page."""
     count = 2 if kind == "TIFF" else 1
     parts = parse(picture(kind, count=count), name, Reader())
     assert summary(parts) == [(number + 1, "Boats leave at ten.", 0.97) for number in range(count)]
@@ -178,7 +178,9 @@ def test_unread_pictures_are_warnings_with_pages(parse: Parse) -> None:
 
 
 def test_pictures_in_word_and_powerpoint(parse: Parse) -> None:
-    """Pictures follow the text of their page, each once, without symbols. Without OCR there is one warning."""
+    """The text of a picture follows its page, once for equal pictures. Symbols are not read. Without OCR, there is
+    one warning.
+    """
     document = docx.Document()
     document.add_paragraph("Text.")
     deck = pptx.Presentation()

@@ -31,8 +31,8 @@ def png(image: Image.Image) -> bytes:
 
 @pytest.fixture
 def program(tmp_path: Path) -> Program:
-    """Return a function that writes a program to use in place of Python. It reports that it is ready and runs
-    ``body``.
+    """Return a function that writes a program to use in place of Python. The program reports that it is ready, and
+    then runs ``body``.
     """
 
     def program(body: str) -> Path:

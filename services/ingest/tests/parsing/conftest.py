@@ -58,7 +58,7 @@ def read(read_parts: Callable[..., list[Part]]) -> Read:
 
 @pytest.fixture
 def make_docx() -> Callable[..., bytes]:
-    """Return a function that makes a Word document. A paragraph that begins with ``#`` is a heading."""
+    """Return a function that creates a Word document. A paragraph that begins with ``#`` is a heading."""
 
     def make(*paragraphs: str) -> bytes:
         document = docx.Document()
@@ -75,7 +75,7 @@ def make_docx() -> Callable[..., bytes]:
 
 @pytest.fixture
 def make_xlsx() -> Callable[..., bytes]:
-    """Return a function that makes a workbook of sheets: rows of cells by sheet name."""
+    """Return a function that creates a workbook from the rows of cells of each sheet."""
 
     def make(**sheets: Iterable[Sequence[Any]]) -> bytes:
         book = openpyxl.Workbook()
@@ -94,7 +94,7 @@ def repack() -> Repack:
     """Return a function that replaces or adds parts of a ZIP file."""
 
     def repack(content: bytes, **parts: bytes | Callable[[bytes], bytes]) -> bytes:
-        """Replace parts by name, with ``__`` for a slash. Other parts of `content` remain."""
+        """Replace parts by name, with ``__`` for a slash. Other parts of ``content`` remain."""
         named = {name.replace("__", "/"): part for name, part in parts.items()}
         out = io.BytesIO()
         with zipfile.ZipFile(io.BytesIO(content)) as old, zipfile.ZipFile(out, "w", zipfile.ZIP_DEFLATED) as new:

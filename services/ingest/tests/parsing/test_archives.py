@@ -15,7 +15,7 @@ Unpack = Callable[..., list[Part]]
 
 @pytest.fixture
 def unpack(tmp_path: Path) -> Unpack:
-    """Return the output of the parsing child for an archive."""
+    """Return a function that unpacks an archive like the child, but in this process."""
 
     def unpack(content: bytes, suffix: str, count: int = 10, size: int = 10_000) -> list[Part]:
         path = tmp_path / "original"

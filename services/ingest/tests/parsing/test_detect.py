@@ -83,7 +83,9 @@ def test_formats_by_content(found: Callable[[bytes, str], str], content: bytes, 
 def test_refusals_say_what_the_file_is(
     found: Callable[[bytes, str], str], content: bytes, suffix: str, error: type[Refusal], message: str
 ) -> None:
-    """A wrong suffix is unreadable, another type is unsupported. The message names the detected type."""
+    """A file whose suffix belongs to another format is unreadable. A file of an unknown format is unsupported. The
+    message names the detected type.
+    """
     with pytest.raises(error, match=message):
         found(content, suffix)
 

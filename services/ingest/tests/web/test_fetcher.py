@@ -150,7 +150,7 @@ async def test_a_redirect_is_checked_like_the_first_url(
 
 @pytest.mark.parametrize("host", ["localhost", "127.0.0.1", "[::1]", "[::ffff:127.0.0.1]"])
 async def test_addresses_that_are_not_public(site: Site, tmp_path: Path, host: str) -> None:
-    """With the check of production, the fetcher connects to no name of loopback, even if every host is allowed."""
+    """With the default check, the fetcher does not connect to a loopback address, even if every host is allowed."""
     site.responds()
     fetcher = WebFetcher(AllowedUrls.of([f"*:{site.port}"]), max_bytes=1000, seconds=30)
     with pytest.raises(PermissionDenied, match="public"):

@@ -17,7 +17,7 @@ HEADERS = (
 
 @pytest.fixture
 def read_mail(tmp_path: Path) -> Callable[[bytes], list[Part]]:
-    """Return the output of the parsing child for a mail."""
+    """Return a function that parses a mail like the child, but in this process."""
 
     def read(content: bytes) -> list[Part]:
         path = tmp_path / "original"

@@ -12,7 +12,7 @@ from PIL import Image
 
 @pytest.mark.parametrize(("limit", "value", "omitted"), [("_MAX_COUNT", 1, 2), ("_MAX_BYTES", 1000, 1)])
 def test_pictures_after_a_limit(monkeypatch: pytest.MonkeyPatch, limit: str, value: int, omitted: int) -> None:
-    """Pictures that exceed the limit of their number or of their size cause one omission. Symbols do not count."""
+    """Pictures beyond the limit of their number or of their size cause one omission. A symbol is not reported."""
     monkeypatch.setattr(pictures, limit, value)
     document = docx.Document()
     for size, shade in (((400, 100), 0), ((400, 100), 100), ((1200, 300), 200), ((16, 16), 200)):
