@@ -12,8 +12,8 @@ from servicekit.principal import Principal
 from retriever.domain.index import Contents, IndexSpec, IndexSummary
 from retriever.indexes.lifecycle import Indexes
 from retriever.indexes.open_index import Index
-from retriever.storage import snapshot_reader, snapshot_shelf
-from retriever.storage.snapshot_shelf import StoredSnapshot
+from retriever.storage import snapshot_files, snapshot_reader
+from retriever.storage.snapshot_files import StoredSnapshot
 from retriever.storage.snapshot_writer import MANIFEST, Manifest
 
 _MAX_PATH_LENGTH = 1024
@@ -72,7 +72,7 @@ class Snapshots:
             PermissionDenied: The caller is not an administrator.
         """
         _check_administrator(principal, "list")
-        return await asyncio.to_thread(snapshot_shelf.stored, self._root(principal.tenant))
+        return await asyncio.to_thread(snapshot_files.list_snapshots, self._root(principal.tenant))
 
     async def delete(self, principal: Principal, path: str) -> None:
         """Delete a snapshot by the path that `stored` returns.
@@ -91,7 +91,7 @@ class Snapshots:
             if directory in self._writing:
                 raise Conflict("The snapshot is being written.", resource=path)
             try:
-                existed = await asyncio.to_thread(snapshot_shelf.delete, directory, root)
+                existed = await asyncio.to_thread(snapshot_files.delete, directory, root)
             except OSError as error:
                 raise Unavailable("The snapshot directory cannot be written to.") from error
         if not existed:
@@ -139,7 +139,7 @@ class Snapshots:
         """Refuse a new snapshot if the tenant has too many, including those that are being written."""
         root = self._root(tenant)
         existing = {
-            *snapshot_shelf.snapshot_directories(root),
+            *snapshot_files.snapshot_directories(root),
             *(path for path in self._writing if path.is_relative_to(root)),
         }
         if directory not in existing and len(existing) >= self._most:

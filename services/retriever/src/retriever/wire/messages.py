@@ -11,7 +11,7 @@ from retriever.domain.index import Fusion, IndexSettings, IndexSpec, IndexSummar
 from retriever.domain.query import DEFAULT_TOP, Mode, Passage, Query, Rerank, Retrieved, Source
 from retriever.embedding.text_vectors import Embedded
 from retriever.indexes.rebuild_jobs import Rebuild, RebuildState
-from retriever.storage.snapshot_shelf import StoredSnapshot
+from retriever.storage.snapshot_files import StoredSnapshot
 from retriever.wire.filters import to_filter
 
 _MODES = {

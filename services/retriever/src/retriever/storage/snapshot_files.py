@@ -41,7 +41,7 @@ def snapshot_directories(root: Path) -> Iterator[Path]:
             yield Path(directory)
 
 
-def stored(root: Path) -> list[StoredSnapshot]:
+def list_snapshots(root: Path) -> list[StoredSnapshot]:
     """Return the snapshots below the root, ordered by path."""
     found: list[StoredSnapshot] = []
     for directory in snapshot_directories(root):
