@@ -62,7 +62,7 @@ async def sharing(service: Service, *, age: float = 60.0) -> AsyncIterator[Share
         workers.close()
 
 
-async def settled(service: Service, shared: SharedDetectors, detectors: Sequence[Detector]) -> None:
+async def wait_until_compiled(service: Service, shared: SharedDetectors, detectors: Sequence[Detector]) -> None:
     """Wait until the gateway has the current list, and has compiled the detectors that it can compile."""
     shared.ready(detectors)
     for _ in range(2):  # the gateway requests the second list after it has processed the first one
@@ -105,7 +105,7 @@ async def test_the_service_runs_all_other_detectors(service: Service, detectors:
     """The service judges if a detector differs, is missing, is named by the request, is invalid, or is slow."""
     async with sharing(service) as shared:
         assert shared.ready([WORDS]) is None
-        await settled(service, shared, detectors)
+        await wait_until_compiled(service, shared, detectors)
         assert shared.ready(detectors) is None
 
 
@@ -147,7 +147,7 @@ async def test_a_library_that_cannot_be_loaded_is_loaded_again(monkeypatch: pyte
     monkeypatch.setattr(shared_detectors, "_library", broken)
     with capture_logs() as log:
         async with sharing(service) as shared:
-            await settled(service, shared, [EMAIL])
+            await wait_until_compiled(service, shared, [EMAIL])
             assert shared.ready([EMAIL]) is None
             monkeypatch.undo()
             await eventually(lambda: shared.ready([EMAIL]) is not None)

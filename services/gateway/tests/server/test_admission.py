@@ -86,7 +86,7 @@ async def ended(*tasks: "asyncio.Task[None]") -> list[bool]:
     return [result is None for result in results]
 
 
-async def settled() -> None:
+async def run_ready_tasks() -> None:
     for _ in range(5):
         await asyncio.sleep(0)
 
@@ -96,16 +96,16 @@ async def test_requests_without_a_slot_wait_in_order() -> None:
     service = Service()
     app = admission(service, 8)
     tasks = start(app, 12)
-    await settled()
+    await run_ready_tasks()
     assert [task.done() for task in tasks] == [False] * 10 + [True] * 2
     assert service.running == 8
     service.gates[0].set()
-    await settled()
+    await run_ready_tasks()
     assert (service.running, len(service.gates)) == (8, 9)
     while service.running:
         for gate in service.gates:
             gate.set()
-        await settled()
+        await run_ready_tasks()
     assert await ended(*tasks) == [True] * 10 + [False] * 2
     assert service.most == 8
 
@@ -115,15 +115,15 @@ async def test_batch_requests_leave_slots_for_interactive_requests() -> None:
     service = Service()
     app = admission(service, 8)
     batch = [*start(app, 3, UPLOAD), *start(app, 3, x_priority="batch"), *start(app, 3, batch=True)]
-    await settled()
+    await run_ready_tasks()
     assert [task.done() for task in batch] == [False] * 6 + [True] * 3
     interactive = start(app, 4)
-    await settled()
+    await run_ready_tasks()
     assert service.running == 8
     assert not any(task.done() for task in interactive)
     for gate in service.gates:
         gate.set()
-    await settled()
+    await run_ready_tasks()
     for gate in service.gates:
         gate.set()
     assert await ended(*interactive) == [True] * 4
@@ -135,13 +135,13 @@ async def test_a_batch_request_does_not_overtake_waiting_requests() -> None:
     service = Service()
     app = admission(service, 1)
     interactive = start(app, 2)
-    await settled()
+    await run_ready_tasks()
     with pytest.raises(Unavailable):
         await ask(app, UPLOAD)
     for _ in interactive:
         for gate in service.gates:
             gate.set()
-        await settled()
+        await run_ready_tasks()
     assert await ended(*interactive) == [True, True]
 
 
@@ -150,7 +150,7 @@ async def test_reading_requests_need_no_slot() -> None:
     service = Service()
     app = admission(service, 1, limit=4)
     tasks = [*start(app, 2), *start(app, 2, "/jobs", method="GET")]
-    await settled()
+    await run_ready_tasks()
     assert service.running == 3
     with pytest.raises(Unavailable, match="limit of concurrent requests"):
         await ask(app, "/jobs", method="GET")
@@ -161,7 +161,7 @@ async def complete_all(service: Service, tasks: list["asyncio.Task[None]"]) -> N
     while not all(task.done() for task in tasks):
         for gate in service.gates:
             gate.set()
-        await settled()
+        await run_ready_tasks()
     assert all(await ended(*tasks))
 
 
@@ -172,7 +172,7 @@ async def test_a_request_that_would_be_answered_too_late_is_refused() -> None:
     app = admission(service, 4)
     await ask(app)  # measures the time of an answer
     tasks = start(app, 4)
-    await settled()
+    await run_ready_tasks()
     begin = time.perf_counter()
     for wait in ("199", "0", "1"):
         with pytest.raises(Unavailable, match="longer than the client waits"):
@@ -180,7 +180,7 @@ async def test_a_request_that_would_be_answered_too_late_is_refused() -> None:
     assert time.perf_counter() == begin
     await asyncio.sleep(0.15)  # until the slots are about to become free
     tasks += start(app, 1, x_envoy_expected_rq_timeout_ms="nonsense")
-    await settled()
+    await run_ready_tasks()
     assert not tasks[-1].done()
     assert all(await ended(*tasks))
 
@@ -238,7 +238,7 @@ async def test_the_wait_is_limited() -> None:
     assert await ended(tasks[1]) == [False]
     await complete_all(service, tasks[:1])
     again = start(app, 1)
-    await settled()
+    await run_ready_tasks()
     await complete_all(service, again)
 
 
@@ -248,7 +248,7 @@ async def test_leaving_while_waiting_takes_no_slot() -> None:
     app = admission(service, 2)
     for gate_first in (False, True):
         tasks = start(app, 3)
-        await settled()
+        await run_ready_tasks()
         if gate_first:
             service.gates[-1].set()
             await asyncio.sleep(0)

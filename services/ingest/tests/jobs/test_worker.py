@@ -133,7 +133,7 @@ class Rig:
         record = self.jobs.records.get((job.principal.tenant, job.job_id))
         return record[0].state if record else State.QUEUED
 
-    async def settled(self) -> None:
+    async def wait_until_queue_is_empty(self) -> None:
         await eventually(lambda: self.queue.unsettled == 0, what="an empty queue")
 
 
@@ -151,7 +151,7 @@ async def test_jobs_are_run_and_removed_from_the_queue(rig: Rig) -> None:
     """Each job has its final state before it leaves the queue."""
     good, bad = rig.upload("good.txt"), rig.upload("unreadable.pdf")
     rig.start()
-    await rig.settled()
+    await rig.wait_until_queue_is_empty()
     assert rig.state(good) is State.SUCCEEDED
     assert rig.state(bad) is State.FAILED
     [reason] = [status.failure.reason for _, status in rig.jobs.history if status.failure]
@@ -165,7 +165,7 @@ async def test_a_failed_dependency_causes_a_retry(rig: Rig) -> None:
     rig.originals.failures = 2
     job = rig.upload("a.txt")
     rig.start()
-    await rig.settled()
+    await rig.wait_until_queue_is_empty()
     assert rig.queue.delays == [0.5, 1.0]
     assert rig.state(job) is State.SUCCEEDED
     waiting = [status for _, status in rig.jobs.history if status.state is State.QUEUED]
@@ -177,7 +177,7 @@ async def test_a_defect_is_given_up_after_the_last_attempt(rig: Rig) -> None:
     """After the last attempt, the job fails without internal details and becomes a dead letter. Others run."""
     job, next_job = rig.upload("defect.txt"), rig.upload("good.txt")
     rig.start()
-    await rig.settled()
+    await rig.wait_until_queue_is_empty()
     assert rig.state(job) is State.FAILED
     [(dead, failure)] = rig.queue.dead
     assert dead.job_id == job.job_id
@@ -194,7 +194,7 @@ async def test_an_outage_counts_no_attempt(rig: Rig) -> None:
     rig.originals.failures = 7  # of three attempts
     job = rig.upload("a.txt")
     rig.start()
-    await rig.settled()
+    await rig.wait_until_queue_is_empty()
     assert rig.state(job) is State.SUCCEEDED
     waiting = [status for _, status in rig.jobs.history if status.state is State.QUEUED]
     assert len(waiting) == 7
@@ -212,7 +212,7 @@ async def test_a_job_fails_after_the_longest_outage(rig: Rig) -> None:
     long_ago = datetime.now(UTC) - timedelta(seconds=61)
     rig.jobs.records["acme", job.job_id] = (Status(State.QUEUED, waiting_since=long_ago), 1)
     rig.start()
-    await rig.settled()
+    await rig.wait_until_queue_is_empty()
     assert rig.state(job) is State.FAILED
     [(_, failure)] = rig.queue.dead
     assert failure.reason == "UNAVAILABLE"
@@ -226,7 +226,7 @@ async def test_a_clock_set_back_fails_no_job(rig: Rig) -> None:
     tomorrow = datetime.now(UTC) + timedelta(days=1)
     rig.jobs.records["acme", job.job_id] = (Status(State.QUEUED, waiting_since=tomorrow), 1)
     rig.start()
-    await rig.settled()
+    await rig.wait_until_queue_is_empty()
     assert rig.state(job) is State.SUCCEEDED
     assert not rig.queue.dead
 
@@ -242,7 +242,7 @@ async def test_a_cancelled_job_leaves_nothing(rig: Rig) -> None:
     status, revision = rig.jobs.records["acme", running.job_id]
     await rig.jobs.write(running, replace(status, state=State.CANCELLED), revision)
     rig.index.taking.set()
-    await rig.settled()
+    await rig.wait_until_queue_is_empty()
     assert [rig.state(job) for job in (running, waiting)] == [State.CANCELLED] * 2
     assert rig.index.stored == 0
     assert not rig.originals.objects
@@ -252,13 +252,13 @@ async def test_originals_stay_with_their_documents(rig: Rig) -> None:
     """Each document keeps one original: that of the version in the index."""
     first = rig.upload("a.txt", b"One.")
     rig.start()
-    await rig.settled()
+    await rig.wait_until_queue_is_empty()
     rig.upload("a.txt", b"One.", generation=2)
-    await rig.settled()
+    await rig.wait_until_queue_is_empty()
     assert list(rig.originals.objects) == [first.object_name]
     newer = rig.upload("a.txt", b"Two.", generation=3)
     rig.upload("unreadable.pdf")
-    await rig.settled()
+    await rig.wait_until_queue_is_empty()
     assert list(rig.originals.objects) == [newer.object_name]
 
 
@@ -273,7 +273,7 @@ async def test_a_refused_document_leaves_no_original(rig: Rig, monkeypatch: pyte
     monkeypatch.setattr(rig.index, "store", store)
     job = rig.upload("a.txt")
     rig.start()
-    await rig.settled()
+    await rig.wait_until_queue_is_empty()
     assert rig.jobs.history[-1][1].committing
     assert rig.state(job) is State.FAILED
     assert not rig.originals.objects
@@ -283,7 +283,7 @@ async def test_a_failed_job_keeps_the_original_of_its_stored_document(rig: Rig) 
     """If an earlier attempt has stored the document, its original remains although the job fails."""
     job = rig.upload("a.txt")
     rig.start()
-    await rig.settled()
+    await rig.wait_until_queue_is_empty()
     [(document, _)] = rig.index.documents.values()
     assert document.original == job.object_name
     await rig.ingestion.clear(job, State.FAILED)
@@ -301,7 +301,7 @@ async def test_the_object_of_a_job_is_removed(rig: Rig) -> None:
     rig.jobs.records["acme", late.job_id] = (Status(State.SUCCEEDED, 1), 1)
     rig.jobs.records["acme", dead.job_id] = (Status(State.INDEXING, 0, counted=3), 1)
     rig.start()
-    await rig.settled()
+    await rig.wait_until_queue_is_empty()
     assert list(rig.originals.objects) == [dead.object_name]
     assert [job.job_id for job, _ in rig.queue.dead] == [dead.job_id]
     outcomes = {job_id: status.outcomes for job_id, status in rig.jobs.history}
@@ -314,7 +314,7 @@ async def test_a_job_that_kills_its_workers_becomes_a_dead_letter(rig: Rig) -> N
     rig.jobs.records["acme", job.job_id] = (Status(State.INDEXING, 3, counted=3), 1)
     rig.queue.put(job, attempt=4)
     rig.start()
-    await rig.settled()
+    await rig.wait_until_queue_is_empty()
     assert rig.state(job) is State.FAILED
     assert len(rig.queue.dead) == 1
     assert rig.index.stored == 0
@@ -328,7 +328,7 @@ async def test_jobs_wait_for_an_unavailable_retriever(rig: Rig) -> None:
     await asyncio.sleep(0.3)
     assert rig.jobs.history == []
     rig.index.down = False
-    await rig.settled()
+    await rig.wait_until_queue_is_empty()
     assert rig.state(job) is State.SUCCEEDED
     assert rig.jobs.history[-1][1].attempt == 1
 
@@ -344,7 +344,7 @@ async def test_the_end_is_recorded_when_the_broker_is_back(rig: Rig) -> None:
     await asyncio.sleep(0.1)
     assert (rig.index.stored, rig.queue.unsettled) == (0, 1)
     rig.jobs.down = False
-    await rig.settled()
+    await rig.wait_until_queue_is_empty()
     assert rig.state(job) is State.SUCCEEDED
     assert (rig.index.stored, rig.queue.delays) == (1, [])
 
@@ -354,7 +354,7 @@ async def test_a_defect_around_an_attempt_does_not_end_the_worker(rig: Rig) -> N
     rig.jobs.defect = ZeroDivisionError("a bug")
     job = rig.upload("a.txt")
     rig.start()
-    await rig.settled()
+    await rig.wait_until_queue_is_empty()
     assert rig.state(job) is State.SUCCEEDED
     assert len(rig.queue.delays) == 1
 
@@ -366,16 +366,16 @@ async def test_heartbeats_are_sent(rig: Rig) -> None:
     rig.start()
     await eventually(lambda: rig.queue.heartbeats >= 3)
     rig.index.taking.set()
-    await rig.settled()
+    await rig.wait_until_queue_is_empty()
 
 
 async def test_a_redelivered_job_that_has_ended(rig: Rig) -> None:
     """The worker removes a redelivered job that has ended from the queue, without running it again."""
     job = rig.upload("a.txt")
     rig.start()
-    await rig.settled()
+    await rig.wait_until_queue_is_empty()
     rig.queue.put(job, attempt=2)
-    await rig.settled()
+    await rig.wait_until_queue_is_empty()
     assert rig.index.stored == 1
     assert rig.state(job) is State.SUCCEEDED
 
@@ -436,7 +436,7 @@ async def test_a_job_links_to_its_upload(rig: Rig) -> None:
     upload = "0af7651916cd43dd8448eb211c80319c"
     job = rig.upload("a.txt", headers={"traceparent": f"00-{upload}-b7ad6b7169203331-01"})
     rig.start()
-    await rig.settled()
+    await rig.wait_until_queue_is_empty()
     await eventually(lambda: any(span.name == "process CAUSEWAY_INGEST" for span in exporter.get_finished_spans()))
     [span] = [span for span in exporter.get_finished_spans() if span.name == "process CAUSEWAY_INGEST"]
     assert span.parent is None
