@@ -3,7 +3,7 @@
 import pytest
 from causeway_testing.guardrails.fake import ScriptedJudge
 from detection.chunking.chunkers import Window
-from detection.detectors.port import DetectorFailed, NotAsked
+from detection.detectors.port import DetectorFailed, MissingPassages
 from detection.domain import Action, DetectionContext, DetectorKind, OnError
 from detection.moderation.judge_calls import call_judge
 from detection.moderation.rules import Rule
@@ -45,7 +45,7 @@ async def test_a_detector_that_exceeds_its_time_limit_fails() -> None:
 async def test_a_comparing_detector_is_not_called_without_passages(passages: tuple[str, ...]) -> None:
     """A detector that compares with passages is not called without passages, nor for blank windows."""
     judge = ScriptedJudge("secret", kind=DetectorKind.CONTEXT_DOC)
-    with pytest.raises(NotAsked, match="no passages") as raised:
+    with pytest.raises(MissingPassages, match="no passages") as raised:
         await call_judge(_rule(judge), _WINDOWS, DetectionContext(passages=passages))
     assert (raised.value.status, judge.calls) == (422, [])
     assert await call_judge(_rule(judge), [Window(0, " ")], DetectionContext(passages=passages)) == [[]]

@@ -9,7 +9,7 @@ import pytest
 from causeway_testing.guardrails.fake import ScriptedDetector, ScriptedJudge
 from causeway_testing.servers import measured
 from detection.chunking.chunkers import Window
-from detection.detectors.port import Detector, DetectorFailed, Judge, NotAsked
+from detection.detectors.port import Detector, DetectorFailed, Judge, MissingPassages
 from detection.domain import Action, DetectionContext, DetectorKind, OnError, Piece
 from detection.moderation.judge_calls import call_judge
 from detection.moderation.metrics import Hold
@@ -76,7 +76,7 @@ async def test_calls_are_counted(name: str) -> None:
         await call_judge(rule(name, judge_), [Window(0, text)], context)
     with pytest.raises(DetectorFailed):
         await call_judge(rule(name, judge_), [Window(0, "poison")], context)
-    with pytest.raises(NotAsked):
+    with pytest.raises(MissingPassages):
         await call_judge(rule(name, judge_), [Window(0, "x")], DetectionContext())
     judge_.gate.clear()
     stopped = asyncio.create_task(call_judge(rule(name, judge_), [Window(0, "x")], context))

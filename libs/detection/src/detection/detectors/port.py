@@ -23,7 +23,7 @@ class DetectorFailed(Exception):
         self.status = status
 
 
-class NotAsked(DetectorFailed):
+class MissingPassages(DetectorFailed):
     """The detector was not called, because the request has no passages to compare the text with.
 
     If the action of the rule is to report, the text passes without the detector, even if ``on_error`` is ``block``.

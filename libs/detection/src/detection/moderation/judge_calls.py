@@ -5,7 +5,7 @@ from collections.abc import Sequence
 from dataclasses import replace
 
 from detection.chunking.chunkers import Window, Windows
-from detection.detectors.port import DetectorFailed, Judge, NotAsked
+from detection.detectors.port import DetectorFailed, Judge, MissingPassages
 from detection.domain import Detection, DetectionContext, DetectorKind
 from detection.moderation.metrics import FOUND, working
 from detection.moderation.rules import Rule
@@ -21,7 +21,7 @@ async def call_judge(rule: Rule, windows: Sequence[Window], context: DetectionCo
 
     Raises:
         DetectorFailed: The detector failed, or exceeded its time limit.
-        NotAsked: The detector compares texts with passages, and the request has no passages.
+        MissingPassages: The detector compares texts with passages, and the request has no passages.
     """
     judge = rule.detector
     assert isinstance(judge, Judge)
@@ -32,7 +32,7 @@ async def call_judge(rule: Rule, windows: Sequence[Window], context: DetectionCo
         return answers
     with working(rule.detector_id) as work:
         if judge.kind is DetectorKind.CONTEXT_DOC and not any(map(str.strip, context.passages)):
-            raise NotAsked
+            raise MissingPassages
         try:
             async with asyncio.timeout(judge.seconds):
                 found = await judge.judge([window.text for _, window in nonblank], context)

@@ -7,7 +7,7 @@ from collections.abc import Iterator
 
 from servicekit import metrics
 
-from detection.detectors.port import NotAsked
+from detection.detectors.port import MissingPassages
 
 _BUCKETS = (0.00001, 0.0001, *metrics.SECONDS)
 _durations = metrics.durations(
@@ -44,7 +44,7 @@ class Work:
 
     def failed(self, error: Exception) -> None:
         """Note that the detector failed."""
-        self.outcome = NOT_ASKED if isinstance(error, NotAsked) else FAILED
+        self.outcome = NOT_ASKED if isinstance(error, MissingPassages) else FAILED
 
     def end(self) -> None:
         """Record the work."""

@@ -5,7 +5,7 @@ from dataclasses import dataclass, replace
 
 import structlog
 
-from detection.detectors.port import Detector, DetectorFailed, Judge, NotAsked
+from detection.detectors.port import Detector, DetectorFailed, Judge, MissingPassages
 from detection.domain import Action, Detection, DetectorKind, Failure, Finding, OnError
 
 _log = structlog.get_logger(__name__)
@@ -40,9 +40,9 @@ class Rule:
     def failure(self, error: Exception) -> Failure:
         """Return the failure for the client, and log the cause."""
         if isinstance(error, DetectorFailed):
-            log = _log.info if isinstance(error, NotAsked) else _log.warning
+            log = _log.info if isinstance(error, MissingPassages) else _log.warning
             log("detector failed", detector=self.detector_id, error=str(error))
-            return Failure(self.detector_id, str(error), error.status, isinstance(error, NotAsked))
+            return Failure(self.detector_id, str(error), error.status, isinstance(error, MissingPassages))
         _log.error("detector failed", detector=self.detector_id, exc_info=error)
         return Failure(self.detector_id, "the detector failed unexpectedly")
 
@@ -63,7 +63,7 @@ class Rule:
 
     def blocks_on(self, error: Exception) -> bool:
         """Return whether a failure of the detector blocks the text."""
-        if isinstance(error, NotAsked) and not self.protects:
+        if isinstance(error, MissingPassages) and not self.protects:
             return False
         return self.on_error is OnError.BLOCK
 
