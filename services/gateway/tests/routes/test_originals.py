@@ -105,9 +105,20 @@ async def test_several_ranges_are_sent(http: httpx.AsyncClient) -> None:
     assert BYTES[10:12] in response.content
 
 
-async def test_a_range_beyond_the_end_is_refused(http: httpx.AsyncClient) -> None:
-    """A range beyond the end gets the status 416 and the length."""
-    response = await http.get("/content/a.pdf", headers={"range": "bytes=1024-"})
+async def test_unsatisfiable_ranges_among_others_are_ignored(http: httpx.AsyncClient) -> None:
+    """Only the satisfiable ranges of a header are sent. If one remains, the response has one part."""
+    response = await http.get("/content/a.pdf", headers={"range": "bytes=0-1,1024-,2000-3000"})
+    assert (response.status_code, response.content) == (206, BYTES[:2])
+    assert response.headers["content-range"] == "bytes 0-1/1024"
+    several = await http.get("/content/a.pdf", headers={"range": "bytes=-0, 0-1 ,10-11,5000-"})
+    assert several.status_code == 206
+    assert several.content.count(b"Content-Range") == 2
+
+
+@pytest.mark.parametrize("value", ["bytes=1024-", "bytes=-0", "bytes=1024-,2000-3000"])
+async def test_ranges_beyond_the_end_are_refused(http: httpx.AsyncClient, value: str) -> None:
+    """If all ranges are beyond the end, the response has the status 416 and the length."""
+    response = await http.get("/content/a.pdf", headers={"range": value})
     assert response.status_code == 416
     assert response.headers["content-range"] == "bytes */1024"
 

@@ -33,11 +33,11 @@ _PASSIVE = frozenset(
         *("image/png", "image/jpeg", "image/gif", "image/webp", "image/tiff", "image/bmp"),
     }
 )
-# Byte ranges by RFC 9110. Starlette's FileResponse would refuse other ranges, which the RFC requires to ignore.
+# Byte ranges by RFC 9110. The RFC requires the server to ignore other values, but FileResponse would refuse them.
 _RANGES = re.compile(
     r"bytes=\s*(?:\d{1,18}-\d{0,18}|-\d{1,18})(?:\s*,\s*(?:\d{1,18}-\d{0,18}|-\d{1,18}))*\s*", re.I
 )
-_RANGE = re.compile(r"(\d+)-(\d+)")
+_RANGE = re.compile(r"(\d*)-(\d*)")
 # The maximum seconds to send an original. The cache keeps the original on disk during this time.
 _SENDING_SECONDS = 600.0
 _SANDBOX = "sandbox; default-src 'none'; img-src data:; style-src 'unsafe-inline'"
@@ -168,7 +168,9 @@ class _Original(Response):
         async with opened as path:
             try:
                 async with asyncio.timeout(_SENDING_SECONDS):
-                    await FileResponse(path, headers=self._document_headers)(_ranged(scope), receive, send)
+                    await FileResponse(path, headers=self._document_headers)(
+                        _with_valid_ranges(scope, document.size_bytes), receive, send
+                    )
             except TimeoutError:
                 # The server closes the connection of an incomplete response.
                 _log.warning("the client reads too slowly", document=document.document_id)
@@ -194,16 +196,36 @@ def _headers(document: StoredDocument) -> dict[str, str]:
     return headers
 
 
-def _ranged(scope: Scope) -> Scope:
-    """Return the scope without an invalid ``Range`` header, which must be ignored (RFC 9110, 14.2)."""
-    headers = [each for each in scope["headers"] if each[0] != b"range" or _is_range(each[1].decode("latin-1"))]
+def _with_valid_ranges(scope: Scope, size_bytes: int) -> Scope:
+    """Return the scope with only the valid and satisfiable byte ranges of its ``Range`` header.
+
+    A server must ignore an invalid header (RFC 9110, 14.2). Of several ranges, it sends those that are satisfiable
+    (RFC 9110, 15.3.7). `FileResponse` would refuse both headers with an error.
+    """
+    headers = []
+    for name, value in scope["headers"]:
+        if name != b"range":
+            headers.append((name, value))
+        elif ranges := _satisfiable_ranges(value.decode("latin-1"), size_bytes):
+            headers.append((name, ranges.encode()))
     return {**scope, "headers": headers}
 
 
-def _is_range(header: str) -> bool:
+def _satisfiable_ranges(header: str, size_bytes: int) -> str:
+    """Return a ``Range`` header with only its satisfiable ranges (RFC 9110, 14.1.2).
+
+    Return an empty text for an invalid header. Return a header without satisfiable ranges unchanged, so that
+    `FileResponse` sends the status 416.
+    """
     if not _RANGES.fullmatch(header):
-        return False
-    return all(int(first) <= int(last) for first, last in _RANGE.findall(header))
+        return ""
+    ranges = _RANGE.findall(header)
+    if any(first and last and int(first) > int(last) for first, last in ranges):
+        return ""
+    satisfiable = [
+        f"{first}-{last}" for first, last in ranges if (int(first) < size_bytes if first else int(last) > 0)
+    ]
+    return f"bytes={','.join(satisfiable)}" if satisfiable else header
 
 
 def _matches(header: str, etag: str) -> bool:
