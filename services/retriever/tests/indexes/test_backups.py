@@ -1,6 +1,9 @@
 """Backups of all tenants' indexes: a restore reproduces the saved index, or changes nothing."""
 
+import asyncio
+import os
 from collections.abc import AsyncIterator, Sequence
+from contextlib import aclosing
 from pathlib import Path
 
 import pytest
@@ -11,7 +14,7 @@ from retriever.domain.index import Contents, IndexSettings
 from retriever.domain.query import Mode
 from retriever.indexes.backups import Backups
 from retriever.stores.edge.store import EdgeStore
-from servicekit.errors import Conflict, InvalidRequest, NotFound
+from servicekit.errors import Conflict, DeadlineExceeded, InvalidRequest, NotFound
 from servicekit.principal import LOCAL, Principal
 
 OTHER = Principal("other", roles=("admin",))
@@ -97,3 +100,51 @@ async def test_an_existing_index_is_never_replaced(edge_bench: Bench, backups: B
     assert await found(edge_bench) == before
     with pytest.raises(NotFound):
         await saved(backups, index="nowhere")
+
+
+async def test_a_stalled_reader_does_not_block_other_backups(
+    edge_bench: Bench, backups: Backups, tmp_path: Path
+) -> None:
+    """If a client stops reading a backup, it fails, its snapshot is removed, and other backups continue."""
+    await edge_bench.put(Document("d", generation=1), ["ferry one"])
+    _, expected = await saved(backups)
+    impatient = Backups(edge_bench.indexes, tmp_path / "passing", edge_bench.models, stall_seconds=0.05)
+    async with aclosing(impatient.save(LOCAL.tenant, INDEX)) as stalled:
+        await anext(stalled)
+        async with asyncio.timeout(20):
+            _, points = await saved(impatient)
+        assert points == expected
+        assert list((tmp_path / "passing").iterdir()) == []
+        with pytest.raises(DeadlineExceeded):
+            await anext(stalled)
+
+
+async def test_a_stalled_sender_does_not_block_other_restores(
+    edge_bench: Bench, backups: Backups, empty: Bench, tmp_path: Path
+) -> None:
+    """If a client stops sending a backup, the restore fails, and later restores succeed."""
+    await edge_bench.put(Document("d", generation=1), ["ferry one"])
+    manifest, points = await saved(backups)
+    into = Backups(empty.indexes, tmp_path / "passing", empty.models, stall_seconds=0.05)
+
+    async def silent() -> AsyncIterator[bytes]:
+        await asyncio.Event().wait()
+        yield b""
+
+    async with asyncio.timeout(20):
+        with pytest.raises(DeadlineExceeded):
+            await into.restore(LOCAL.tenant, INDEX, manifest, silent())
+        assert await into.restore(LOCAL.tenant, INDEX, manifest, pieces(*points)) == Contents(1, 1)
+
+
+async def test_directories_of_killed_processes_are_removed(
+    edge_bench: Bench, backups: Backups, tmp_path: Path
+) -> None:
+    """A backup removes the old temporary directories of terminated processes, but not those of running ones."""
+    await edge_bench.put(Document("d", generation=1), ["ferry one"])
+    old, new = tmp_path / "passing" / "old", tmp_path / "passing" / "new"
+    for directory in (old, new):
+        directory.mkdir(parents=True)
+    os.utime(old, (0, 0))
+    await saved(backups)
+    assert list((tmp_path / "passing").iterdir()) == [new]
