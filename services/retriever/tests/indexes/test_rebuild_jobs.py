@@ -280,8 +280,9 @@ async def test_indexes_are_created_with_settings(reopen: Callable[[], Store]) ->
         settings = IndexSettings(chunk_tokens=200, chunk_overlap=20)
         await rebuilds.create(LOCAL, "mine", NEW, settings)
         await rebuilds.create(LOCAL, INDEX, "", NOTHING)
-        with pytest.raises(Conflict):
-            await rebuilds.create(LOCAL, "mine", NEW, settings)
+        for model in (NEW, ""):  # the same model and another one
+            with pytest.raises(Conflict):
+                await rebuilds.create(LOCAL, "mine", model, settings)
         with pytest.raises(InvalidRequest):
             await rebuilds.create(LOCAL, "no/name", NEW, settings)
         await bench.put(Document("d", generation=1), ["the ferry"])

@@ -138,8 +138,9 @@ class Indexes:
             Conflict: An index with this name exists.
         """
         key = spec.tenant, keys.index_name(spec.name)
-        async with self.writing(spec) as index:
-            if index.published or self._indexes.get(key) is not index:
+        async with self._writing(key, spec) as index:
+            # The index may be unpublished, because an upsert creates it, too.
+            if index.published or self._indexes.get(key) is not index or index.spec != spec:
                 raise Conflict(f"Index '{spec.name}' exists already.", resource=spec.name)
             await self.shield.run(self.publish(index))
             return index
@@ -151,14 +152,19 @@ class Indexes:
         Raises:
             InvalidRequest: The name is not valid, or the index has vectors of another model or length.
         """
-        key = spec.tenant, keys.index_name(spec.name)
+        async with self._writing((spec.tenant, keys.index_name(spec.name)), spec) as index:
+            _check_vectors(index.spec, spec)
+            yield index
+
+    @contextlib.asynccontextmanager
+    async def _writing(self, key: tuple[str, str], spec: IndexSpec) -> AsyncIterator[Index]:
+        """Yield the existing index, whose specification may differ, or a new one. See `writing`."""
         with contextlib.suppress(NotFound):
             await self.get(*key)
         async with self._changing:
             index = self._indexes.get(key)
             if index is None:
                 index = self._indexes[key] = Index(await self._store.create(spec), published=False)
-            _check_vectors(index.spec, spec)
             index.writers += 1
         try:
             yield index
