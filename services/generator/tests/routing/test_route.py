@@ -52,7 +52,7 @@ async def failure(route: Route, deadline: Deadline = UNBOUNDED) -> CausewayError
 
 
 def idle(*deployments: Deployment) -> bool:
-    return all((each.slots.busy, each.slots.waiting) == (0, 0) for each in deployments)
+    return all((deployment.slots.busy, deployment.slots.waiting) == (0, 0) for deployment in deployments)
 
 
 @pytest.mark.parametrize("number", [b"1e400", b"-1e400", b"1" * 5000])
@@ -67,7 +67,9 @@ async def test_a_number_out_of_range_is_a_bad_request(route: MakeRoute, name: by
     assert model.prompts == []
 
 
-@pytest.mark.parametrize("error", [DOWN, DeadlineExceeded("slow"), rejected(500), rejected(408), rejected(429, 3)])
+@pytest.mark.parametrize(
+    "error", [DOWN, DeadlineExceeded("slow"), RateLimited("busy"), rejected(500), rejected(408), rejected(429, 3)]
+)
 async def test_the_next_deployment_answers_after_a_failure(route: MakeRoute, error: CausewayError) -> None:
     """After an error that is not the caller's, the next deployment answers, even after a START event. The caller
     gets one START event, and the error is logged.
@@ -211,7 +213,7 @@ async def test_load_follows_weights(route: MakeRoute) -> None:
                 await asyncio.sleep(0)
                 task.cancel()
                 await asyncio.wait({task})
-    counts = [len(each.model.prompts) for each in (first, second)]  # type: ignore[attr-defined]  # the fakes
+    counts = [len(deployment.model.prompts) for deployment in (first, second)]  # type: ignore[attr-defined]  # the fakes
     assert sum(counts) == 200
     assert 120 < counts[0] < 180
     tasks = [asyncio.create_task(ask(both)) for _ in range(40)]
@@ -226,7 +228,7 @@ async def test_the_second_tier_answers_if_the_first_is_full(route: MakeRoute) ->
     first, second = deployed(FakeModel("a", [0.05, START]), most=1, queue=1), deployed(FakeModel("b"))
     both = route(first, second, tiers=True)
     await asyncio.gather(*(ask(both) for _ in range(3)))
-    assert [len(each.model.prompts) for each in (first, second)] == [2, 1]  # type: ignore[attr-defined]  # the fakes
+    assert [len(deployment.model.prompts) for deployment in (first, second)] == [2, 1]  # type: ignore[attr-defined]  # the fakes
 
 
 async def test_a_free_slot_takes_precedence_over_the_weight(route: MakeRoute) -> None:
@@ -334,7 +336,9 @@ async def test_no_slot_and_no_connection_stays_busy(
     assert len(ends) > 3
     assert idle(*first, last)
     # Idle connections may be kept, but none is within an answer.
-    await eventually(lambda: all(each.finished_at or each.closed_at for each in (*stub.requests, *other.requests)))
+    await eventually(
+        lambda: all(request.finished_at or request.closed_at for request in (*stub.requests, *other.requests))
+    )
 
 
 async def test_the_window_is_the_smallest_that_is_known(route: MakeRoute) -> None:

@@ -13,8 +13,8 @@ from generator.routing.deployment import Deployment, is_fault
 
 _log = structlog.get_logger(__name__)
 _TOO_MANY = 429
-_FIRST_PAUSE = 0.2
-_LONGEST_PAUSE = 5.0
+_FIRST_PAUSE_SECONDS = 0.2
+_MAX_PAUSE_SECONDS = 5.0
 
 
 @dataclass(frozen=True, slots=True)
@@ -46,9 +46,9 @@ def least_busy(targets: Iterable[Target], rng: random.Random) -> Target | None:
     targets is random, in proportion to their weights.
     """
     ranked = [
-        ((each.tier, not slots.free, (slots.busy + slots.waiting) / each.weight), each)
-        for each in targets
-        for slots in (each.deployment.slots,)
+        ((target.tier, not slots.free, (slots.busy + slots.waiting) / target.weight), target)
+        for target in targets
+        for slots in (target.deployment.slots,)
     ]
     if not ranked:
         return None
@@ -89,21 +89,23 @@ class Attempts:
             CausewayError: No deployment can be tried again; the error says why the request failed.
         """
         candidates = [
-            each for each in self._targets if each.deployment.admits and each.deployment not in self._refused_by
+            target
+            for target in self._targets
+            if target.deployment.admits and target.deployment not in self._refused_by
         ]
-        fresh = least_busy((each for each in candidates if each.deployment not in self._errors), self._rng)
-        if fresh is not None:
-            return fresh.deployment, 0.0
+        untried = least_busy((target for target in candidates if target.deployment not in self._errors), self._rng)
+        if untried is not None:
+            return untried.deployment, 0.0
         if self._retried < self._retries.most:
-            again = least_busy(
-                (each for each in candidates if _is_repeatable(self._errors[each.deployment])), self._rng
+            repeated = least_busy(
+                (target for target in candidates if _is_repeatable(self._errors[target.deployment])), self._rng
             )
-            if again is not None:
-                pause = self._pause(self._errors[again.deployment])
+            if repeated is not None:
+                pause = self._pause(self._errors[repeated.deployment])
                 late = time.monotonic() + pause - self._began_at > self._retries.within
                 if not late and pause < self._deadline.remaining():
                     self._retried += 1
-                    return again.deployment, pause
+                    return repeated.deployment, pause
         raise self._final_error()
 
     def note_failure(self, deployment: Deployment, error: CausewayError, *, admitted: bool) -> bool:
@@ -126,10 +128,10 @@ class Attempts:
         return True
 
     def _pause(self, error: CausewayError) -> float:
-        longest = min(_LONGEST_PAUSE, _FIRST_PAUSE * 2**self._retried)
+        maximum = min(_MAX_PAUSE_SECONDS, _FIRST_PAUSE_SECONDS * 2**self._retried)
         requested = error.retry_after if isinstance(error, UpstreamRejected) else None
         # Jitter spreads the retries of requests that failed at the same time.
-        return self._rng.uniform(longest / 2, longest) + (requested or 0.0)
+        return self._rng.uniform(maximum / 2, maximum) + (requested or 0.0)
 
     def _final_error(self) -> CausewayError:
         """Return the error that the client of the failed request gets.
@@ -143,20 +145,21 @@ class Attempts:
         if self._last is not None:
             return self._last
         # A full queue has priority over an open circuit, because its wait is shorter.
-        full = [each.deployment.slots for each in self._targets if each.deployment.circuit.admits]
+        full = [target.deployment.slots for target in self._targets if target.deployment.circuit.admits]
         if full:
             wait = min(slots.retry_after for slots in full)
             return RateLimited(
                 f"The model '{self._name}' is busy; try again later.", resource=self._name, retry_after=wait
             )
-        wait = max(1.0, min(each.deployment.circuit.retry_after for each in self._targets))
+        wait = max(1.0, min(target.deployment.circuit.retry_after for target in self._targets))
         return Unavailable(
             f"The model '{self._name}' cannot be reached; try again later.", resource=self._name, retry_after=wait
         )
 
 
 def _is_too_many(error: CausewayError) -> bool:
-    return isinstance(error, UpstreamRejected) and error.status == _TOO_MANY
+    """Return whether the server is too busy; a Triton server reports this as `RateLimited`."""
+    return isinstance(error, RateLimited) or (isinstance(error, UpstreamRejected) and error.status == _TOO_MANY)
 
 
 def _is_repeatable(error: CausewayError) -> bool:
