@@ -1,5 +1,6 @@
 """Embedding models on a server: requests, a change of the default model, and outages."""
 
+import asyncio
 from collections.abc import AsyncIterator
 from pathlib import Path
 from typing import Any
@@ -119,8 +120,10 @@ async def test_a_server_that_starts_later(start_stack: Any, tmp_path: Path) -> N
         )
         job_id = upload.raise_for_status().json()["jobs"][0]["id"]
         server = ModelServer()
-        while not (job := (await stack.http.get(f"/jobs/{job_id}")).json()).get("error"):
-            assert job["state"] != "failed", job
+        async with asyncio.timeout(60):
+            while not (job := (await stack.http.get(f"/jobs/{job_id}")).json()).get("error"):
+                assert job["state"] != "failed", job
+                await asyncio.sleep(0.1)
         assert "'e5'" in job["error"]["message"]
         await server.start(port=port)
         try:
