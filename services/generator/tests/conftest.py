@@ -56,7 +56,7 @@ async def openai_model(stub: Stub) -> AsyncIterator[Callable[..., OpenAIModel]]:
     async with contextlib.AsyncExitStack() as stack:
 
         def make(
-            server_name: str = "stub",
+            remote_name: str = "stub",
             *,
             name: str = "public",
             limits: Limits = LIMITS,
@@ -64,7 +64,7 @@ async def openai_model(stub: Stub) -> AsyncIterator[Callable[..., OpenAIModel]]:
             window: int | None = None,
         ) -> OpenAIModel:
             server = ModelServer(Endpoint(url or stub.url), limits)
-            model = OpenAIModel(name, server, server_name=server_name, tokens=FakeTokenCounter(), window=window)
+            model = OpenAIModel(name, server, remote_name=remote_name, tokens=FakeTokenCounter(), window=window)
             stack.push_async_callback(model.aclose)
             return model
 

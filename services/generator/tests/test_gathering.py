@@ -13,8 +13,8 @@ class Clocks:
     def __init__(self) -> None:
         self.now = self.used = 0.0
 
-    def gathering(self, longest: float = 0.05) -> Gathering:
-        return Gathering(longest, clock=lambda: self.now, cpu_clock=lambda: self.used)
+    def gathering(self, max_pause: float = 0.05) -> Gathering:
+        return Gathering(max_pause, clock=lambda: self.now, cpu_clock=lambda: self.used)
 
     def work(self, gathering: Gathering, share: float, seconds: float = 5.0) -> None:
         """Let streams request a tick every tenth of a second."""

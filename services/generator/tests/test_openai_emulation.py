@@ -95,9 +95,9 @@ async def test_a_stream_consists_of_chunks() -> None:
     events = await answered(body(stream=True, n=2, stream_options={"include_usage": True}))
     assert {event.kind for event in events} == {EventKind.CHUNK}
     chunks = [ChatCompletionChunk.model_validate_json(event.raw_json, strict=True) for event in events]
-    pieces = [(each.choices[0].index, each.choices[0].delta.content) for each in chunks[:-1]]
+    pieces = [(chunk.choices[0].index, chunk.choices[0].delta.content) for chunk in chunks[:-1]]
     assert pieces == [(0, ""), (1, ""), (0, "a"), (1, "b"), (0, "c"), (0, None), (1, None)]
-    assert [each.choices[0].finish_reason for each in chunks[5:7]] == ["stop", "length"]
+    assert [chunk.choices[0].finish_reason for chunk in chunks[5:7]] == ["stop", "length"]
     assert chunks[-1].usage is not None
     assert chunks[-1].usage.total_tokens == 7
     assert all(json.loads(event.raw_json)["usage"] is None for event in events[:-1])
@@ -109,7 +109,7 @@ async def test_an_answer_in_one_piece_is_a_completion() -> None:
     closed: list[bool] = []
     (event,) = await answered(body(n=2), closed)
     completion = ChatCompletion.model_validate_json(event.raw_json, strict=True)
-    assert [(each.message.content, each.finish_reason) for each in completion.choices] == [
+    assert [(choice.message.content, choice.finish_reason) for choice in completion.choices] == [
         ("ac", "stop"),
         ("b", "length"),
     ]

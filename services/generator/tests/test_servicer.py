@@ -35,7 +35,7 @@ MakeModel = Callable[..., OpenAIModel]
 
 
 async def batches_of(generator: Any, request: pb.GenerateRequest, seconds: float = 10) -> list[pb.GenerateResponse]:
-    return [each async for each in rpc.server_stream(generator.Generate, request, Deadline.after(seconds))]
+    return [response async for response in rpc.server_stream(generator.Generate, request, Deadline.after(seconds))]
 
 
 async def events_of(generator: Any, request: pb.GenerateRequest, seconds: float = 10) -> list[pb.GenerateEvent]:
@@ -207,7 +207,7 @@ async def test_models_are_listed_with_the_default_first(serve: Serve) -> None:
         request = pb.ListModelsRequest(principal=LOCAL.to_proto())
         answer = await rpc.unary(generator.ListModels, request, Deadline.after(5))
     assert [
-        (each.name, each.context_window, each.owned_by, each.created, each.ready) for each in answer.models
+        (model.name, model.context_window, model.owned_by, model.created, model.ready) for model in answer.models
     ] == [
         ("z", 5, "tests", 7, True),
         ("a", 1000, "tests", 0, False),

@@ -23,7 +23,7 @@ _SAVED = 1.0
 """The processor time that the longest pauses save, relative to the time that the process still uses. With 10 to
 20 ms between tokens, pauses save about half of a stream's processor time.
 """
-_SHORTEST = 0.002
+_MIN_PAUSE = 0.002
 """Seconds; streams do not pause for a shorter time."""
 
 
@@ -31,22 +31,22 @@ class Gathering:
     """The pauses of all streams of the process.
 
     Args:
-        longest: The longest pause in seconds; 0: streams never pause.
+        max_pause: The maximum pause in seconds; 0: streams never pause.
         clock: Returns monotonic seconds.
         cpu_clock: Returns the processor time of the process in seconds.
 
     Attributes:
-        longest: The longest pause in seconds.
+        max_pause: The maximum pause in seconds.
     """
 
     def __init__(
         self,
-        longest: float,
+        max_pause: float,
         *,
         clock: Callable[[], float] = time.monotonic,
         cpu_clock: Callable[[], float] = time.process_time,
     ) -> None:
-        self.longest = longest
+        self.max_pause = max_pause
         self._clock = clock
         self._cpu_clock = cpu_clock
         self._interval = 0.0
@@ -64,7 +64,7 @@ class Gathering:
         now = self._clock()
         if now - self._measured_at >= _WINDOW:
             self._measure(now)
-        if self._interval < _SHORTEST:
+        if self._interval < _MIN_PAUSE:
             return None
         if self._tick is None:
             self._tick = asyncio.Event()
@@ -78,9 +78,9 @@ class Gathering:
     def _measure(self, now: float) -> None:
         used, passed = self._cpu_clock(), now - self._measured_at
         # The saved time counts as used. Otherwise each pause would shorten the next pause.
-        gathered = self._interval / self.longest if self.longest else 0.0
+        gathered = self._interval / self.max_pause if self.max_pause else 0.0
         share = (used - self._cpu_time) / passed * (1 + _SAVED * gathered)
-        target = self.longest * min(1.0, max(0.0, (share - _IDLE_SHARE) / (_BUSY_SHARE - _IDLE_SHARE)))
+        target = self.max_pause * min(1.0, max(0.0, (share - _IDLE_SHARE) / (_BUSY_SHARE - _IDLE_SHARE)))
         # Each step covers half of the difference, so that the interval does not oscillate.
         self._interval = target if passed >= _OUTDATED else (self._interval + target) / 2
         self._measured_at, self._cpu_time = now, used

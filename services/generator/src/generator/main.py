@@ -65,13 +65,13 @@ async def _catalogue(settings: Settings) -> AsyncIterator[RoutedModels]:
                 )
             )
         else:
-            file = _file(settings, catalogue)
+            file = _open_models_file(settings, catalogue)
             catalogue.serve(file.current)
             await stack.enter_async_context(file)
         yield catalogue
 
 
-def _file(settings: Settings, catalogue: RoutedModels) -> Reloadable[Configuration]:
+def _open_models_file(settings: Settings, catalogue: RoutedModels) -> Reloadable[Configuration]:
     assert settings.models_file is not None
     if settings.openai_base_url or settings.openai_models:
         raise InvalidRequest(

@@ -79,7 +79,7 @@ def parse(body: bytes) -> Request:
     }
     return Request(
         Conversation(
-            tuple(_read(raw, f"messages[{index}]") for index, raw in enumerate(head.messages)),
+            tuple(_parse_message(raw, f"messages[{index}]") for index, raw in enumerate(head.messages)),
             parameters_json=_encode(parameters),
         ),
         stream=head.stream is True,
@@ -101,7 +101,7 @@ def invalid(error: ValueError | RecursionError, within: str = "") -> InvalidRequ
     return InvalidRequest(f"Invalid request: {message}.", field=".".join(filter(None, steps)) or None)
 
 
-def _read(raw: Raw, path: str) -> ChatMessage:
+def _parse_message(raw: Raw, path: str) -> ChatMessage:
     try:
         _values.decode(raw)  # templates read all members
         message = _message.decode(raw)
@@ -126,13 +126,13 @@ class Writer:
 
     Args:
         model: The public name of the model.
-        identity: The id of the completion.
+        completion_id: The id of the completion.
         created: The time of the completion, in seconds since 1970.
     """
 
-    def __init__(self, model: str, identity: str, created: int) -> None:
+    def __init__(self, model: str, completion_id: str, created: int) -> None:
         self._model = model
-        self._id = identity
+        self._id = completion_id
         self._created = created
 
     async def answer(self, request: Request, events: AsyncGenerator[Event, None]) -> AsyncGenerator[Event, None]:
@@ -160,7 +160,11 @@ class Writer:
         if event.kind is EventKind.FINISH:
             return [self._chunk(event.choice, {}, event.text, extra)]
         if event.usage is not None and request.with_usage:
-            return [_encode({**self._head("chat.completion.chunk"), "choices": [], "usage": _usage(event.usage)})]
+            return [
+                _encode(
+                    {**self._common_members("chat.completion.chunk"), "choices": [], "usage": _usage(event.usage)}
+                )
+            ]
         return []
 
     async def _completion(self, events: AsyncGenerator[Event, None], choices: int) -> bytes:
@@ -184,13 +188,13 @@ class Writer:
             }
             for choice in range(choices)
         ]
-        return _encode({**self._head("chat.completion"), "choices": objects, "usage": _usage(usage)})
+        return _encode({**self._common_members("chat.completion"), "choices": objects, "usage": _usage(usage)})
 
     def _chunk(self, choice: int, delta: dict[str, str], reason: str | None, extra: dict[str, None]) -> bytes:
-        each = {"index": choice, "delta": delta, "logprobs": None, "finish_reason": reason}
-        return _encode({**self._head("chat.completion.chunk"), "choices": [each], **extra})
+        choice_object = {"index": choice, "delta": delta, "logprobs": None, "finish_reason": reason}
+        return _encode({**self._common_members("chat.completion.chunk"), "choices": [choice_object], **extra})
 
-    def _head(self, kind: str) -> dict[str, Any]:
+    def _common_members(self, kind: str) -> dict[str, Any]:
         return {"id": self._id, "object": kind, "created": self._created, "model": self._model}
 
 

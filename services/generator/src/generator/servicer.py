@@ -63,7 +63,7 @@ class GeneratorServicer(generator_pb2_grpc.GeneratorServiceServicer):
     ) -> pb.CountTokensResponse:
         """Return the token counts of texts and messages, and the properties of the model."""
         Principal.from_proto(request.principal)
-        messages = tuple(_message(each, f"messages[{index}]") for index, each in enumerate(request.messages))
+        messages = tuple(_message(message, f"messages[{index}]") for index, message in enumerate(request.messages))
         with self._catalogue.lease() as models:
             model = models.get(request.model)
             # Read before and after the count: if the method has changed, callers must not cache the counts.
@@ -114,7 +114,7 @@ def _prompt(request: pb.GenerateRequest) -> Prompt:
     if kind == "conversation":
         return _conversation(request.conversation)
     if kind == "openai_request_json":
-        _parsed(_object, request.openai_request_json, "openai_request_json", "object")
+        _parse(_object, request.openai_request_json, "openai_request_json", "object")
         return OpenAIRequest(request.openai_request_json)
     raise InvalidRequest("The request has no prompt.", field="prompt")
 
@@ -126,13 +126,14 @@ def _conversation(message: pb.Conversation) -> Conversation:
         raise InvalidRequest("A plain conversation must have exactly one message.", field="conversation.messages")
     parameters = message.parameters_json or b"{}"
     field = "conversation.parameters_json"
-    members = _parsed(_object, parameters, field, "object")
+    members = _parse(_object, parameters, field, "object")
     for name in _RESERVED_PARAMETERS:
         if name in members:
             raise InvalidRequest(f"'{name}' is not allowed among the parameters.", field=f"{field}.{name}")
     return Conversation(
         messages=tuple(
-            _message(each, f"conversation.messages[{index}]") for index, each in enumerate(message.messages)
+            _message(chat_message, f"conversation.messages[{index}]")
+            for index, chat_message in enumerate(message.messages)
         ),
         sources=tuple(_source(source) for source in message.sources),
         parameters_json=parameters,
@@ -152,15 +153,15 @@ def _message(message: pb.ChatMessage, field: str) -> ChatMessage:
     if not message.role:
         raise InvalidRequest("A message must have a role.", field=f"{field}.role")
     if message.content_json:
-        _parsed(_parts, message.content_json, f"{field}.content_json", "array")
+        _parse(_parts, message.content_json, f"{field}.content_json", "array")
         if message.text:
             raise InvalidRequest("A message must not have both text and parts.", field=f"{field}.text")
     if message.extra_json:
-        _parsed(_values, message.extra_json, f"{field}.extra_json", "object")
+        _parse(_values, message.extra_json, f"{field}.extra_json", "object")
     return ChatMessage(message.role, message.text, message.content_json, message.extra_json)
 
 
-def _parsed(decoder: "msgspec.json.Decoder[Any]", value: bytes, field: str, kind: str) -> Any:
+def _parse(decoder: "msgspec.json.Decoder[Any]", value: bytes, field: str, kind: str) -> Any:
     try:
         value.decode()  # the decoder does not check the encoding of members that it skips
         return decoder.decode(value)

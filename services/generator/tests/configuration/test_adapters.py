@@ -12,7 +12,7 @@ from causeway_testing.model_answers import FAULTS, Answer, refusal
 from causeway_testing.model_server import ModelServer as Stub
 from generator.configuration.adapters import (
     Defaults,
-    first_token,
+    first_token_timeout,
     load_adapters,
     open_model,
     open_server,
@@ -182,7 +182,7 @@ async def test_timeouts_of_the_file_take_precedence(stub: Stub) -> None:
     patient, given = (
         OpenAIEntry(url="http://a", timeouts=Timeouts(first_token=seconds)) for seconds in (None, 7.0)
     )
-    assert [first_token(each, Defaults()) for each in (patient, given)] == [60.0, 7.0]
+    assert [first_token_timeout(server, Defaults()) for server in (patient, given)] == [60.0, 7.0]
 
 
 async def test_a_redirection_is_not_followed(stub: Stub) -> None:

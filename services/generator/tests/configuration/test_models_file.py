@@ -59,7 +59,10 @@ def test_a_good_file_is_read_with_its_secrets(tmp_path: Path) -> None:
     assert cloud.api_version == "2024-10-21"
     assert isinstance(triton, TritonEntry)
     assistant, extractive = file.models
-    assert [(each.server, each.model, each.weight, each.tier) for each in assistant.deployments] == [
+    assert [
+        (deployment.server, deployment.model, deployment.weight, deployment.tier)
+        for deployment in assistant.deployments
+    ] == [
         ("vllm", "org/llm", 3, 1),
         ("cloud", "gpt-4o", 1, 2),
         ("triton", "", 1, 3),

@@ -6,7 +6,7 @@ from typing import Any
 import pytest
 from generator.domain import ChatMessage, Conversation, Event, EventKind, OpenAIRequest, Source
 from generator.extractive.answer import NO_SOURCES
-from generator.extractive.model import ExtractiveModel, Parameters, limited
+from generator.extractive.model import ExtractiveModel, Parameters, limit_answer
 from openai.types.chat import ChatCompletion, ChatCompletionChunk
 from servicekit.errors import InvalidRequest
 
@@ -194,7 +194,7 @@ def test_an_answer_ends_at_a_stop_string_or_at_the_token_limit(
     parameters: Parameters, text: str, reason: str
 ) -> None:
     """The first limit ends the answer and is its reason. The stop string is not part of the text."""
-    answer = limited(TEXT, parameters)
+    answer = limit_answer(TEXT, parameters)
     assert ("".join(answer.pieces), answer.finish_reason) == (text, reason)
 
 

@@ -6,7 +6,7 @@ from typing import Any
 import pytest
 from causeway_testing.model_answers import chunk
 from generator.domain import Event, EventKind
-from generator.openai.chunks import ChunkReader, ChunkRelay, whole
+from generator.openai.chunks import ChunkReader, ChunkRelay, checked_answer
 from hypothesis import given
 from hypothesis import strategies as st
 from servicekit.errors import Unavailable, UpstreamRejected
@@ -18,7 +18,7 @@ def encoded(document: object) -> bytes:
 
 def read(*chunks: dict[str, Any]) -> list[Event]:
     reader = ChunkReader()
-    return [event for each in chunks for event in reader.read(encoded(each))]
+    return [event for chunk in chunks for event in reader.read(encoded(chunk))]
 
 
 def raw(event: Event) -> Any:
@@ -158,7 +158,7 @@ def test_the_fast_decoder_equals_the_general_one(
 ) -> None:
     """The fast decoder of plain chunks gives the same events as the general one."""
     plain = [chunk(delta, reason, index=index) for delta, reason, index in chunks]
-    general = [{**each, "x_nothing": None} for each in plain]  # an unknown member prevents the fast decoder
+    general = [{**document, "x_nothing": None} for document in plain]  # an unknown member prevents the fast decoder
     assert read(*plain) == read(*general)
 
 
@@ -237,7 +237,7 @@ def test_an_invalid_chunk_is_unavailable(payload: bytes) -> None:
 def test_a_completion_with_a_member_of_a_wrong_type_is_refused(members: dict[str, Any]) -> None:
     """An answer in one piece raises Unavailable if a member that the platform reads has a wrong type."""
     with pytest.raises(Unavailable, match=r"The model server sent an answer that cannot be read\."):
-        whole(encoded(members))
+        checked_answer(encoded(members))
 
 
 def test_a_completion_may_have_other_members_and_null() -> None:
@@ -248,7 +248,7 @@ def test_a_completion_may_have_other_members_and_null() -> None:
     unset = {"message": None, "finish_reason": None, "logprobs": None}
     for choices in (None, [scored, legacy, unset]):
         answer = encoded({"choices": choices, "usage": None, "vendor": "x"})
-        assert whole(answer) == answer
+        assert checked_answer(answer) == answer
 
 
 @pytest.mark.parametrize(

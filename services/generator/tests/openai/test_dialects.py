@@ -171,7 +171,7 @@ async def test_a_streamed_conversation_keeps_all_members(stub: Stub, openai_mode
         if event.kind in (EventKind.TEXT, EventKind.FINISH) and event.raw_json
     ]
     for members in dialect.beside:
-        assert any(members.items() <= each.items() for each in beside), (members, beside)
+        assert any(members.items() <= other.items() for other in beside), (members, beside)
     (usage,) = [event for event in events if event.kind is EventKind.USAGE]
     assert usage.usage is not None
     assert (usage.usage.prompt_tokens, usage.usage.completion_tokens, usage.usage.exact) == (9, 2, True)
@@ -180,7 +180,7 @@ async def test_a_streamed_conversation_keeps_all_members(stub: Stub, openai_mode
 @pytest.mark.parametrize("name", DIALECTS)
 async def test_a_streamed_request_is_relayed_untouched(stub: Stub, openai_model: MakeModel, name: str) -> None:
     """A streamed request gets the server's chunks byte for byte."""
-    payloads = [json.dumps(each, separators=(",", ":")).encode() for each in DIALECTS[name].chunks]
+    payloads = [json.dumps(chunk, separators=(",", ":")).encode() for chunk in DIALECTS[name].chunks]
     stub.script(Answer((*map(sse, payloads), DONE), content_type=STREAM))
     events = await events_of(openai_model(), OpenAIRequest(b'{"stream":true}'))
     assert [event.raw_json for event in events] == payloads

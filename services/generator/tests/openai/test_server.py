@@ -34,7 +34,7 @@ BODY = b'{"stream":true}'
 
 async def whole(server: ModelServer, body: bytes = b"{}") -> bytes:
     async with server.chat(body) as reply:
-        return await reply.whole()
+        return await reply.read_all()
 
 
 async def payloads(server: ModelServer) -> list[bytes]:
@@ -86,7 +86,7 @@ async def test_tokens_that_arrive_in_a_pause_are_read_together(stub: Stub) -> No
         await eventually(lambda: stub.requests[0].written >= sum(map(len, texts)))
         assert (ticks.calls, reading.done()) == (1, False)
         ticks.tick.set()
-        assert [json.loads(each)["choices"][0]["delta"]["content"] for each in await reading] == list("cdef")
+        assert [json.loads(payload)["choices"][0]["delta"]["content"] for payload in await reading] == list("cdef")
         assert await reply.payloads() == []
         assert reply.done
     await server.aclose()

@@ -30,7 +30,7 @@ def route() -> MakeRoute:
         retries: Retries | None = None,
         window: int | None = None,
     ) -> Route:
-        deployments = [each if isinstance(each, Deployment) else deployed(each) for each in served]
+        deployments = [model if isinstance(model, Deployment) else deployed(model) for model in served]
         targets = [
             Target(each, weights[at] if weights else 1.0, at + 1 if tiers else 1)
             for at, each in enumerate(deployments)
@@ -58,7 +58,7 @@ async def deployment() -> AsyncIterator[Callable[..., Deployment]]:
             url = server if isinstance(server, str) else server.url
             connection = ModelServer(Endpoint(url), limits or limits_for(model))
             stack.push_async_callback(connection.aclose)
-            adapter = OpenAIModel("public", connection, server_name=model, tokens=FakeTokenCounter())
+            adapter = OpenAIModel("public", connection, remote_name=model, tokens=FakeTokenCounter())
             return deployed(adapter, name=f"{url}/{model}", **members)
 
         yield make

@@ -17,7 +17,9 @@ DOWN = Unavailable("down")
 
 
 def attempts(*deployments: Deployment, retries: Retries | None = None, deadline: Deadline = UNBOUNDED) -> Attempts:
-    return Attempts("public", [Target(each) for each in deployments], retries or Retries(most=0), deadline, RNG)
+    return Attempts(
+        "public", [Target(deployment) for deployment in deployments], retries or Retries(most=0), deadline, RNG
+    )
 
 
 def three() -> list[Deployment]:
@@ -34,9 +36,9 @@ def test_the_least_busy_deployment_of_the_lowest_tier_is_chosen(places: list[tup
         targets.append(Target(deployment, weight, tier))
     chosen = least_busy(targets, RNG)
     assert chosen is not None
-    rivals = [each for each in targets if each.tier == min(target.tier for target in targets)]
+    rivals = [rival for rival in targets if rival.tier == min(target.tier for target in targets)]
     assert chosen in rivals
-    loads = [each.deployment.slots.busy / each.weight for each in rivals]
+    loads = [rival.deployment.slots.busy / rival.weight for rival in rivals]
     assert chosen.deployment.slots.busy / chosen.weight == min(loads)
 
 
@@ -48,7 +50,7 @@ def test_load_is_spread_by_weight(weights: list[int]) -> None:
         chosen = least_busy(targets, RNG)
         assert chosen is not None
         chosen.deployment.slots.busy += 1
-    assert [each.deployment.slots.busy for each in targets] == weights
+    assert [target.deployment.slots.busy for target in targets] == weights
 
 
 def test_without_deployments_the_choice_is_none() -> None:

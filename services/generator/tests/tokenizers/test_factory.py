@@ -40,9 +40,9 @@ def test_a_tokenizer_file_uses_the_template_beside_it(tokenizer_directory: Path)
         counter(TokenizerSpec(str(path))) for path in (tokenizer_directory, tokenizer_directory / "tokenizer.json")
     ]
     other = counter(TokenizerSpec(str(tokenizer_directory), chat_template="{{ messages[0].content }}"))
-    assert all(type(each) is HuggingFaceTokens for each in (*beside, other))
+    assert all(type(tokens) is HuggingFaceTokens for tokens in (*beside, other))
     ferry = other.count("the ferry")
-    assert [each.count_messages(MESSAGES) for each in (*beside, other)] == [ferry + 4, ferry + 4, ferry]
+    assert [tokens.count_messages(MESSAGES) for tokens in (*beside, other)] == [ferry + 4, ferry + 4, ferry]
 
 
 def test_equal_tokenizers_have_the_same_name(tokenizer_directory: Path, tmp_path: Path) -> None:
@@ -52,7 +52,7 @@ def test_equal_tokenizers_have_the_same_name(tokenizer_directory: Path, tmp_path
     copy.write_text(file)
     other.write_text(file.replace("\n", ""))
     specs = [str(copy), str(other), "words", "estimate", "cl100k_base", "o200k_base", "vllm+http://127.0.0.1:1"]
-    names = [counter(TokenizerSpec(each)).counting for each in specs]
+    names = [counter(TokenizerSpec(tokenizer)).counting for tokenizer in specs]
     assert len(set(names)) == len(specs)
     assert counter(TokenizerSpec(str(tokenizer_directory))).counting == names[0]
     assert counter(TokenizerSpec(model="gpt-4o")).counting == "o200k_base"

@@ -13,7 +13,7 @@ import pytest
 from generator.configuration.models_file import Reader
 from generator.domain import ChatMessage
 from generator.tokenizers.estimate import EstimatedTokens
-from generator.tokenizers.server import Dialect, ServerTokens
+from generator.tokenizers.server import ServerKind, ServerTokens
 from pydantic import SecretStr
 
 
@@ -80,14 +80,14 @@ def server() -> Iterator[Tokenizing]:
 
 
 @contextlib.contextmanager
-def counting(server: Tokenizing, dialect: Dialect, **members: Any) -> Iterator[ServerTokens]:
+def counting(server: Tokenizing, dialect: ServerKind, **members: Any) -> Iterator[ServerTokens]:
     counter = ServerTokens(server.url, dialect, "llm", **members)
     yield counter
     counter.close()
 
 
 @pytest.mark.parametrize("dialect", ["vllm", "llamacpp"])
-def test_the_server_counts(server: Tokenizing, dialect: Dialect) -> None:
+def test_the_server_counts(server: Tokenizing, dialect: ServerKind) -> None:
     """The server counts a text without special tokens. It counts an equal text only once."""
     with counting(server, dialect, api_key=SecretStr("k")) as counter:
         assert counter.count("one two three") == counter.count("one two three") == 3

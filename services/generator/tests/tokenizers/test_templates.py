@@ -5,7 +5,7 @@ from pathlib import Path
 
 import pytest
 from generator.domain import ChatMessage
-from generator.tokenizers.templates import ChatTemplate, load_template, plain_messages, template_beside
+from generator.tokenizers.templates import ChatTemplate, load_template, text_messages, tokenizer_template
 from servicekit.errors import InvalidRequest
 
 MESSAGES = [{"role": "system", "content": "Be kind."}, {"role": "user", "content": "Hi {{ 1 + 1 }}"}]
@@ -20,7 +20,7 @@ def test_a_directory_has_the_template_and_the_special_tokens(tokenizer_directory
         template = load_template(str(source))
         assert template.render(MESSAGES) == "<|begin|>" + text
         assert template.prompt(MESSAGES) == text
-    assert template_beside(tokenizer_directory / "tokenizer.json") is not None
+    assert tokenizer_template(tokenizer_directory / "tokenizer.json") is not None
 
 
 def test_a_template_may_be_a_file_or_the_source(tmp_path: Path) -> None:
@@ -80,7 +80,7 @@ def test_a_bad_template_is_an_error_at_once(tmp_path: Path) -> None:
     (tmp_path / "tokenizer_config.json").write_text("{}")
     with pytest.raises(ValueError, match="contains no chat template"):
         load_template(str(tmp_path))
-    assert template_beside(tmp_path / "tokenizer.json") is None
+    assert tokenizer_template(tmp_path / "tokenizer.json") is None
 
 
 def test_messages_become_plain() -> None:
@@ -89,7 +89,7 @@ def test_messages_become_plain() -> None:
         ChatMessage("developer", "Be kind."),
         ChatMessage("user", content_json=b'[{"type":"text","text":"a"},"b"]', extra_json=b'{"name":"Ann"}'),
     ]
-    assert plain_messages(messages) == [
+    assert text_messages(messages) == [
         {"role": "system", "content": "Be kind."},
         {"name": "Ann", "role": "user", "content": "a\nb"},
     ]

@@ -4,12 +4,12 @@ import json
 from typing import Any
 
 import pytest
-from generator.triton.parameters import sampling
+from generator.triton.parameters import parse_sampling
 from servicekit.errors import InvalidRequest
 
 
 def read(**parameters: Any) -> Any:
-    return sampling(json.dumps(parameters).encode(), 100)
+    return parse_sampling(json.dumps(parameters).encode(), 100)
 
 
 def test_given_parameters_keep_their_names() -> None:

@@ -120,7 +120,7 @@ async def test_the_vllm_backend_gets_its_contract(recording: Any) -> None:
     servicer, make = recording
     await answered(make(), temperature=0.5, stop=["a", "b"], seed=-3, top_k=5)
     (request,) = servicer.requests
-    sent = dict(zip((each.name for each in request.inputs), request.raw_input_contents, strict=True))
+    sent = dict(zip((tensor.name for tensor in request.inputs), request.raw_input_contents, strict=True))
     assert request.model_name == "llm"
     assert sent.keys() == VLLM.keys()
     assert sent["text_input"][4:] == b"user: Hi\n\nassistant:"

@@ -150,7 +150,9 @@ def deployed(
     """Return a deployment of a model."""
     name = name or model.name
     circuit = CircuitBreaker(name, failures=failures, seconds=seconds)
-    return Deployment(name, model, slots=ConcurrencyLimiter(most, queue), circuit=circuit, first_token=first_token)
+    return Deployment(
+        name, model, slots=ConcurrencyLimiter(most, queue), circuit=circuit, first_token_timeout=first_token
+    )
 
 
 class FakeCatalogue:

@@ -20,7 +20,7 @@ from generator.configuration.schema import (
 from generator.extractive.model import ExtractiveModel
 from generator.gathering import Gathering
 from generator.ports import Model, TokenCounter
-from generator.tokenizers.templates import template_beside
+from generator.tokenizers.templates import tokenizer_template
 
 if TYPE_CHECKING:
     from generator.triton.config import TritonConfig
@@ -89,7 +89,7 @@ def open_server(entry: ServerEntry, defaults: Defaults) -> Owner | None:
     )
 
 
-def first_token(entry: ServerEntry, defaults: Defaults) -> float:
+def first_token_timeout(entry: ServerEntry, defaults: Defaults) -> float:
     """Return the maximum number of seconds until a streamed answer of this server begins."""
     if isinstance(entry, ExtractiveEntry):
         return math.inf
@@ -122,7 +122,7 @@ def open_model(
         return OpenAIModel(
             model.name,
             connections,
-            server_name=deployment.model or model.name,
+            remote_name=deployment.model or model.name,
             tokens=tokens,
             window=model.context_window,
             headers=deployment.headers,
@@ -149,7 +149,7 @@ def triton_config(
         tls=server.tls,
         ca_file=server.ca_file,
         api_key=server.api_key,
-        chat_template=model.chat_template or _template_of(Path(model.tokenizer)),
+        chat_template=model.chat_template or _template_directory(Path(model.tokenizer)),
         window=model.context_window,
         connect=connect,
         first_byte=whole,
@@ -161,11 +161,11 @@ def triton_config(
     return config
 
 
-def _template_of(tokenizer: Path) -> str:
+def _template_directory(tokenizer: Path) -> str:
     """Return the directory of a tokenizer file if the directory has a chat template, else an empty text."""
     directory = tokenizer if tokenizer.is_dir() else tokenizer.parent
     is_path = bool(tokenizer.name) and tokenizer.exists()
-    return str(directory) if is_path and template_beside(directory / tokenizer.name) is not None else ""
+    return str(directory) if is_path and tokenizer_template(directory / tokenizer.name) is not None else ""
 
 
 def _timeouts(timeouts: Timeouts, defaults: Defaults) -> tuple[float, float, float]:

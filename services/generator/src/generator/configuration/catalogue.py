@@ -7,7 +7,7 @@ from dataclasses import dataclass
 
 import structlog
 
-from generator.configuration.adapters import Defaults, Owner, first_token, open_model, open_server
+from generator.configuration.adapters import Defaults, Owner, first_token_timeout, open_model, open_server
 from generator.configuration.models_file import Configuration
 from generator.configuration.schema import CircuitEntry, DeploymentEntry, ModelEntry, ServerEntry
 from generator.ports import TokenCounter
@@ -62,7 +62,7 @@ class _Snapshot:
     def owners(self) -> set[Owner]:
         """Return the objects that hold connections."""
         shared = {owner for _, _, owner in self.servers if owner is not None}
-        return shared | {each.owner for _, each in self.deployments}
+        return shared | {built.owner for _, built in self.deployments}
 
 
 class RoutedModels:
@@ -94,11 +94,11 @@ class RoutedModels:
 
     def deployments(self) -> list[Deployment]:
         """Return the deployments of the current configuration; none before the first configuration."""
-        return [each.deployment for _, each in self._snapshots[-1].deployments] if self._snapshots else []
+        return [built.deployment for _, built in self._snapshots[-1].deployments] if self._snapshots else []
 
     def serve(self, configuration: Configuration) -> None:
         """Serve this configuration from now on."""
-        self._snapshots.append(self._snapshot(configuration))
+        self._snapshots.append(self._build_snapshot(configuration))
         self._sweep()
 
     async def aclose(self) -> None:
@@ -110,25 +110,25 @@ class RoutedModels:
         if self._closing:
             await asyncio.wait(self._closing)
 
-    def _snapshot(self, configuration: Configuration) -> _Snapshot:
+    def _build_snapshot(self, configuration: Configuration) -> _Snapshot:
         file, old = configuration.file, self._snapshots[-1] if self._snapshots else None
         servers = []
         for name, entry in file.servers.items():
-            known = [each for each in (old.servers if old else ()) if each[:2] == (name, entry)]
-            servers.append(known[0] if known else (name, entry, open_server(entry, self._defaults)))
-        by_name = {name: (entry, owner) for name, entry, owner in servers}
+            unchanged = [server for server in (old.servers if old else ()) if server[:2] == (name, entry)]
+            servers.append(unchanged[0] if unchanged else (name, entry, open_server(entry, self._defaults)))
+        servers_by_name = {name: (entry, owner) for name, entry, owner in servers}
         deployments: list[tuple[_Spec, _BuiltDeployment]] = []
         routes = []
         for model in file.models:
             tokens = configuration.counters[model.name]
             targets = []
-            for each in model.deployments:
-                server, owner = by_name[each.server]
-                spec = _spec(model, each, server, tokens, file.circuit)
-                same = [kept for known, kept in (old.deployments if old else ()) if known == spec]
-                built = same[0] if same else self._built(spec, owner)
+            for deployment in model.deployments:
+                server, owner = servers_by_name[deployment.server]
+                spec = _spec(model, deployment, server, tokens, file.circuit)
+                reused = [built for old_spec, built in (old.deployments if old else ()) if old_spec == spec]
+                built = reused[0] if reused else self._build_deployment(spec, owner)
                 deployments.append((spec, built))
-                targets.append(Target(built.deployment, each.weight, each.tier))
+                targets.append(Target(built.deployment, deployment.weight, deployment.tier))
             retries = Retries(file.retries.most, file.retries.within)
             routes.append(
                 Route(
@@ -144,7 +144,7 @@ class RoutedModels:
         routes.sort(key=lambda route: bool(configuration.default) and route.name != configuration.default)
         return _Snapshot(Models(routes), deployments, servers)
 
-    def _built(self, spec: _Spec, connections: Owner | None) -> _BuiltDeployment:
+    def _build_deployment(self, spec: _Spec, connections: Owner | None) -> _BuiltDeployment:
         model = open_model(spec.model, spec.deployment, spec.server, connections, spec.tokens, self._defaults)
         name = f"{spec.deployment.server}/{spec.deployment.model or spec.model.name}"
         deployment = Deployment(
@@ -152,20 +152,20 @@ class RoutedModels:
             model,
             slots=ConcurrencyLimiter(spec.deployment.max_concurrency, spec.deployment.queue),
             circuit=CircuitBreaker(name, failures=spec.circuit.failures, seconds=spec.circuit.seconds),
-            first_token=first_token(spec.server, self._defaults),
+            first_token_timeout=first_token_timeout(spec.server, self._defaults),
         )
         return _BuiltDeployment(deployment, connections or model)
 
     def _sweep(self) -> None:
         """Remove earlier snapshots without requests, and close the connections that only these snapshots use."""
         current = self._snapshots[-1:]
-        kept = [each for each in self._snapshots[:-1] if each.leases]
-        dropped = [each for each in self._snapshots[:-1] if not each.leases]
-        if not dropped:
+        leased = [snapshot for snapshot in self._snapshots[:-1] if snapshot.leases]
+        unused = [snapshot for snapshot in self._snapshots[:-1] if not snapshot.leases]
+        if not unused:
             return
-        self._snapshots = kept + current
+        self._snapshots = leased + current
         alive = {owner for snapshot in self._snapshots for owner in snapshot.owners()}
-        for owner in {owner for snapshot in dropped for owner in snapshot.owners()} - alive:
+        for owner in {owner for snapshot in unused for owner in snapshot.owners()} - alive:
             self._close(owner)
 
     def _close(self, owner: Owner) -> None:

@@ -84,18 +84,18 @@ class Reader:
             raise document.wrong(("models", index, "chat_template"), f"model '{model.name}': {error}") from error
 
     def _check(self, document: Document, file: ModelsFile, index: int, model: ModelEntry) -> None:
-        places: set[tuple[str, str]] = set()
+        seen: set[tuple[str, str]] = set()
         for number, entry in enumerate(model.deployments):
             key = ("models", index, "deployments", number)
             server = file.servers.get(entry.server)
             if server is None:
                 known = ", ".join(sorted(file.servers))
                 raise document.wrong((*key, "server"), f"there is no server '{entry.server}'; use one of: {known}")
-            if (entry.server, entry.model) in places:
+            if (entry.server, entry.model) in seen:
                 raise document.wrong(
                     key, f"another deployment of this model uses '{entry.model or model.name}' on '{entry.server}'"
                 )
-            places.add((entry.server, entry.model))
+            seen.add((entry.server, entry.model))
             for name in _unsupported_keys(server, entry):
                 raise document.wrong((*key, name), f"servers of kind {server.kind} do not support this key")
         if any(isinstance(file.servers[entry.server], OpenAIEntry) for entry in model.deployments):
@@ -110,14 +110,14 @@ class Reader:
 
     def _make_counters(self, document: Document, file: ModelsFile) -> dict[str, TokenCounter]:
         specs = {model.name: tokenizer_spec(file, model) for model in file.models}
-        kept: dict[TokenizerSpec, TokenCounter] = {}
+        counters: dict[TokenizerSpec, TokenCounter] = {}
         for index, (name, spec) in enumerate(specs.items()):
             try:
-                kept[spec] = self._counters.get(spec) or kept.get(spec) or counter(spec)
+                counters[spec] = self._counters.get(spec) or counters.get(spec) or counter(spec)
             except ValueError as error:
                 raise document.wrong(("models", index, "tokenizer"), f"model '{name}': {error}") from error
-        self._counters = kept
-        return {name: kept[spec] for name, spec in specs.items()}
+        self._counters = counters
+        return {name: counters[spec] for name, spec in specs.items()}
 
 
 def tokenizer_spec(file: ModelsFile, model: ModelEntry) -> TokenizerSpec:
@@ -136,9 +136,9 @@ def tokenizer_spec(file: ModelsFile, model: ModelEntry) -> TokenizerSpec:
 
 def _unsupported_keys(server: ServerEntry, entry: DeploymentEntry) -> list[str]:
     """Return keys that have no meaning for a server of this kind."""
-    wrong = []
+    unsupported = []
     if not isinstance(server, TritonEntry):
-        wrong += ["version", "answer_tokens"]
+        unsupported += ["version", "answer_tokens"]
     if not isinstance(server, OpenAIEntry):
-        wrong += ["headers"]
-    return [name for name in wrong if name in entry.model_fields_set]
+        unsupported += ["headers"]
+    return [name for name in unsupported if name in entry.model_fields_set]

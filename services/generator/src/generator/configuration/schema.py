@@ -5,13 +5,13 @@ from typing import Annotated, Literal
 from pydantic import AfterValidator, BaseModel, ConfigDict, Field, StringConstraints, ValidationInfo
 from servicekit.yaml_values import ExistingFile, Name, Seconds, Secret, Target, Text, Url
 
-_LONGEST_PATH = 250
+_MAX_PATH_LENGTH = 250
 
 
 def _resolved(value: str, info: ValidationInfo) -> str:
     """Resolve an existing path relative to the models file; return other values unchanged."""
     folder = (info.context or {}).get("folder")
-    if folder is None or not value or len(value) > _LONGEST_PATH or "{" in value:
+    if folder is None or not value or len(value) > _MAX_PATH_LENGTH or "{" in value:
         return value
     return str(folder / value) if (folder / value).exists() else value
 

@@ -60,15 +60,15 @@ def simple_configuration(
         ]
     elif names:
         raise InvalidRequest("CAUSEWAY_OPENAI_MODELS needs CAUSEWAY_OPENAI_BASE_URL.", field="openai_base_url")
-    known = sorted(model.name for model in models)
-    if len(set(known)) < len(known):
+    public_names = sorted(model.name for model in models)
+    if len(set(public_names)) < len(public_names):
         raise InvalidRequest(
             "CAUSEWAY_OPENAI_MODELS: the name 'extractive' belongs to the built-in model; use another public name.",
             field="openai_models",
         )
-    if default and default not in known:
+    if default and default not in public_names:
         raise InvalidRequest(
-            f"CAUSEWAY_MODEL: there is no model '{default}'; use one of: {', '.join(known)}.", field="model"
+            f"CAUSEWAY_MODEL: there is no model '{default}'; use one of: {', '.join(public_names)}.", field="model"
         )
     file = ModelsFile(servers=servers, models=tuple(models))
     load_adapters(servers.values())

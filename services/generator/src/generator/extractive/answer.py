@@ -27,22 +27,22 @@ def answer(question: str, sources: Sequence[Source]) -> str:
     ranked = rank(question, sources)
     if not ranked:
         return NOT_FOUND
-    return " ".join(f"{_quoted(each)} [{each.source}]" for each in _chosen(ranked))
+    return " ".join(f"{_quote(passage)} [{passage.source}]" for passage in _choose(ranked))
 
 
-def _chosen(ranked: Sequence[Ranked]) -> list[Ranked]:
+def _choose(ranked: Sequence[Ranked]) -> list[Ranked]:
     chosen: list[Ranked] = []
-    shown: list[set[str]] = []
-    for each in ranked:
-        if len(chosen) == _MAX_PASSAGES or each.score < _MIN_RELATIVE_SCORE * ranked[0].score:
+    chosen_words: list[set[str]] = []
+    for candidate in ranked:
+        if len(chosen) == _MAX_PASSAGES or candidate.score < _MIN_RELATIVE_SCORE * ranked[0].score:
             break
-        if any(_is_worse_row(each, other) for other in chosen):
+        if any(_is_worse_row(candidate, other) for other in chosen):
             continue
-        quoted = set(words(_quoted(each)))
-        if any(len(quoted & other) >= _DUPLICATE_SHARE * min(len(quoted), len(other)) for other in shown):
+        quoted = set(words(_quote(candidate)))
+        if any(len(quoted & other) >= _DUPLICATE_SHARE * min(len(quoted), len(other)) for other in chosen_words):
             continue
-        chosen.append(each)
-        shown.append(quoted)
+        chosen.append(candidate)
+        chosen_words.append(quoted)
     return chosen
 
 
@@ -52,7 +52,7 @@ def _is_worse_row(row: Ranked, other: Ranked) -> bool:
     return bool(same) and row.coverage < other.coverage
 
 
-def _quoted(ranked: Ranked) -> str:
+def _quote(ranked: Ranked) -> str:
     """Return the passage, with the sentence before or after it if one of them refers to the other."""
     passage = ranked.passage
     parts = [passage.text]

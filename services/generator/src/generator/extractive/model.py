@@ -53,12 +53,12 @@ class LimitedAnswer:
     finish_reason: str
 
 
-def limited(text: str, parameters: Parameters) -> LimitedAnswer:
+def limit_answer(text: str, parameters: Parameters) -> LimitedAnswer:
     """Return the part of an answer that the parameters allow."""
-    ends = [at for stop in parameters.stops if (at := text.find(stop)) >= 0]
+    ends = [start for stop in parameters.stops if (start := text.find(stop)) >= 0]
     parts = pieces(text[: min(ends)] if ends else text)
-    most = parameters.token_limit or len(parts)
-    return LimitedAnswer(parts[:most], "length" if most < len(parts) else "stop")
+    max_pieces = parameters.token_limit or len(parts)
+    return LimitedAnswer(parts[:max_pieces], "length" if max_pieces < len(parts) else "stop")
 
 
 _parameters = msgspec.json.Decoder(Parameters)
@@ -102,7 +102,7 @@ class ExtractiveModel:
         if isinstance(prompt, OpenAIRequest):
             request = openai_emulation.parse(prompt.body)
             _check_roles(request.conversation.messages)
-            writer = openai_emulation.Writer(self.name, _identity(prompt.body), int(self._clock()))
+            writer = openai_emulation.Writer(self.name, _completion_id(prompt.body), int(self._clock()))
             events = writer.answer(request, self._answer(request.conversation))
         else:
             events = self._answer(prompt)
@@ -111,20 +111,20 @@ class ExtractiveModel:
                 yield event
 
     async def _answer(self, prompt: Conversation) -> AsyncGenerator[Event, None]:
-        parameters = _parsed(prompt.parameters_json)
+        parameters = _parse_parameters(prompt.parameters_json)
         # In a thread, because long sources take milliseconds, and other streams must continue.
         text = await asyncio.to_thread(answer, _question(prompt), prompt.sources)
-        answered, choices = limited(text, parameters), parameters.n or 1
+        limited, choices = limit_answer(text, parameters), parameters.n or 1
         yield openai_emulation.start(self.name)
-        for piece in answered.pieces:
+        for piece in limited.pieces:
             for choice in range(choices):
                 yield Event(EventKind.TEXT, choice, piece)
         for choice in range(choices):
-            yield Event(EventKind.FINISH, choice, answered.finish_reason)
-        yield Event(EventKind.USAGE, usage=self._usage(prompt.messages, answered, choices))
+            yield Event(EventKind.FINISH, choice, limited.finish_reason)
+        yield Event(EventKind.USAGE, usage=self._usage(prompt.messages, limited, choices))
 
-    def _usage(self, messages: Sequence[ChatMessage], answered: LimitedAnswer, choices: int) -> Usage:
-        return Usage(self.tokens.count_messages(messages), choices * len(answered.pieces), exact=True)
+    def _usage(self, messages: Sequence[ChatMessage], limited: LimitedAnswer, choices: int) -> Usage:
+        return Usage(self.tokens.count_messages(messages), choices * len(limited.pieces), exact=True)
 
     async def context_window(self) -> int:
         """Return the configured window."""
@@ -142,12 +142,12 @@ class ExtractiveModel:
         """Do nothing, because the model has no resources."""
 
 
-def _identity(body: bytes) -> str:
+def _completion_id(body: bytes) -> str:
     """Return an id that is the same for equal requests."""
     return f"chatcmpl-{hashlib.sha256(body).hexdigest()[:29]}"
 
 
-def _parsed(parameters_json: bytes) -> Parameters:
+def _parse_parameters(parameters_json: bytes) -> Parameters:
     try:
         parameters = _parameters.decode(parameters_json)
     except (ValueError, RecursionError) as error:

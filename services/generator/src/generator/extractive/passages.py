@@ -69,7 +69,7 @@ class _Reader:
             self._header = None
             if self._is_record(at):
                 yield from self._flush()
-                yield Passage(_plain(line), self._context(), table=self._number())
+                yield Passage(_plain(line), self._context(), table=self._table_number())
                 continue
             self._in_table = False
             heading = _HEADING.match(line)
@@ -98,10 +98,10 @@ class _Reader:
         names = _fields(line)
         if len(names) != 1:
             return len(names) > 1 or " | " in line
-        beside = [self._lines[near] for near in (at - 1, at + 1) if 0 <= near < len(self._lines)]
-        return any(_fields(other)[-1:] == names for other in beside)
+        neighbours = [self._lines[index] for index in (at - 1, at + 1) if 0 <= index < len(self._lines)]
+        return any(_fields(other)[-1:] == names for other in neighbours)
 
-    def _number(self) -> int:
+    def _table_number(self) -> int:
         """Return the number of the current table; begin a table if the previous line belongs to none."""
         self._table += not self._in_table
         self._in_table = True
@@ -124,11 +124,16 @@ class _Reader:
 
     def _is_title(self, line: str, following: str) -> bool:
         """Return whether the line is a numbered heading without markup, such as ``4.2 Rescue boat``."""
-        begins = not self._paragraph or _ENDED.search(self._paragraph[-1]) is not None
+        starts_paragraph = not self._paragraph or _ENDED.search(self._paragraph[-1]) is not None
         # An empty line after `4 …` may end a list. `4.2 …` always begins a section.
         dotted = re.match(r"\d+\.\d", line.strip()) is not None
-        goes_on = following.strip()[:1].islower() or not (following.strip() or dotted)
-        return begins and not goes_on and _NUMBERED.match(line.strip()) is not None and not _ENDED.search(line)
+        continues = following.strip()[:1].islower() or not (following.strip() or dotted)
+        return (
+            starts_paragraph
+            and not continues
+            and _NUMBERED.match(line.strip()) is not None
+            and not _ENDED.search(line)
+        )
 
     def _flush(self, *, title: bool = False) -> Iterator[Passage]:
         if not self._paragraph:
@@ -164,7 +169,7 @@ class _Reader:
                 return
             self._header = [""] * len(cells)
         context = f"{self._context()} {' '.join(self._header)}".strip()
-        yield Passage(_row_text(self._header, cells), context, table=self._number())
+        yield Passage(_row_text(self._header, cells), context, table=self._table_number())
 
     def _context(self, *, lead: bool = True) -> str:
         above = [text for _, text in self._headings]
@@ -190,8 +195,8 @@ def _joined(lines: list[str]) -> str:
     text = lines[0]
     for line in lines[1:]:
         # Keep a hyphen at the end of a line: the text does not show whether the line break added it.
-        wordy = text.endswith("-") and text[-2:-1].isalpha() and line[:1].islower()
-        text += line if wordy or _is_wide(text[-1:], line[:1]) else f" {line}"
+        in_word = text.endswith("-") and text[-2:-1].isalpha() and line[:1].islower()
+        text += line if in_word or _is_wide(text[-1:], line[:1]) else f" {line}"
     return text
 
 

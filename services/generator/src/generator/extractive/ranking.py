@@ -93,29 +93,29 @@ def rank(question: str, sources: Sequence[Source]) -> list[Ranked]:
     question in its text, its headings or its previous sentence, all passages without such a word are omitted.
     """
     terms = subject(question)
-    read = []
-    for place, source in enumerate(sorted(sources, key=lambda source: -source.score)):
+    candidates = []
+    for rank_of_source, source in enumerate(sorted(sources, key=lambda source: -source.score)):
         parts = passages(source.text)
         if supports(question, source, parts):
-            read += [(place, source.name, passage, words(passage.text)) for passage in parts]
-    if not read:
+            candidates += [(rank_of_source, source.name, passage, words(passage.text)) for passage in parts]
+    if not candidates:
         return []
-    weights = _weights(terms, [found for *_, found in read])
+    weights = _weights(terms, [passage_words for *_, passage_words in candidates])
     total = sum(weights.values())
-    average = sum(len(found) for *_, found in read) / len(read) or 1.0
+    average = sum(len(passage_words) for *_, passage_words in candidates) / len(candidates) or 1.0
     kinds = [answers_with for asks_for, answers_with in _KINDS if asks_for.search(question)]
     ranked = []
-    for place, name, passage, found in read:
-        coverage = _coverage(weights, passage, set(found)) / total
+    for rank_of_source, name, passage, passage_words in candidates:
+        coverage = _coverage(weights, passage, set(passage_words)) / total
         score = coverage or _SIMILAR_ONLY
         score *= 1 + _KIND * sum(_contains(kind, passage.text, question) for kind in kinds)
-        score *= 1 + _RANK / (place + 1)
-        score /= 1 - _LENGTH + _LENGTH * len(found) / average
+        score *= 1 + _RANK / (rank_of_source + 1)
+        score /= 1 - _LENGTH + _LENGTH * len(passage_words) / average
         if passage.is_label and not any(character.isdigit() for character in _NUMBERING.sub("", passage.text)):
             score *= _LABEL
         ranked.append(Ranked(name, passage, score, coverage))
-    relevant = [each for each in ranked if each.coverage]
-    return sorted(relevant or ranked, key=lambda each: -each.score)
+    relevant = [passage for passage in ranked if passage.coverage]
+    return sorted(relevant or ranked, key=lambda passage: -passage.score)
 
 
 def _contains(kind: re.Pattern[str], text: str, question: str) -> bool:
@@ -123,9 +123,9 @@ def _contains(kind: re.Pattern[str], text: str, question: str) -> bool:
     return any(match[0] not in question for match in kind.finditer(text))
 
 
-def _weights(terms: Sequence[str], found: Sequence[list[str]]) -> dict[str, float]:
-    frequency = Counter(word for each in found for word in set(each))
-    count = len(found)
+def _weights(terms: Sequence[str], passages_words: Sequence[list[str]]) -> dict[str, float]:
+    frequency = Counter(word for passage_words in passages_words for word in set(passage_words))
+    count = len(passages_words)
     return {word: math.log1p((count - frequency[word] + 0.5) / (frequency[word] + 0.5)) for word in terms}
 
 

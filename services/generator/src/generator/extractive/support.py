@@ -29,8 +29,8 @@ _SUFFICIENT_SHARE = 0.25  # the sufficient share if no cosine is known
 _MIN_WORDS = 2  # the minimum number of uncommon words of the question in the source if no cosine is known
 _SUFFICIENT_COSINE = 0.5  # a source with at least this cosine may answer without a word of the question
 
-_STEM = 4  # the minimum number of first letters that two related words share
-_ENDING = 4  # the maximum difference of their lengths
+_MIN_SHARED_LETTERS = 4  # the minimum number of first letters that two related words share
+_MAX_LENGTH_DIFFERENCE = 4  # the maximum difference of the lengths of two related words
 _WORD = re.compile(r"[\w'\u2019-]+")
 _SENTENCE = re.compile(r"(?<=[.?!])\s+")
 _COMMON_WORDS = frozenset(
@@ -88,18 +88,20 @@ def _share(weights: dict[str, float], passage: Passage, source_words: AbstractSe
 
 def _is_related(word: str, others: Iterable[str]) -> bool:
     """Return whether another word differs from the word only in its ending, as ``elects`` and ``election``."""
-    if len(word) < _STEM or not word.isalpha():
+    if len(word) < _MIN_SHARED_LETTERS or not word.isalpha():
         return False
-    beginning = word[: max(_STEM, len(word) - _ENDING + 1)]
-    return any(other.startswith(beginning) and abs(len(other) - len(word)) <= _ENDING for other in others)
+    beginning = word[: max(_MIN_SHARED_LETTERS, len(word) - _MAX_LENGTH_DIFFERENCE + 1)]
+    return any(
+        other.startswith(beginning) and abs(len(other) - len(word)) <= _MAX_LENGTH_DIFFERENCE for other in others
+    )
 
 
 def _names(question: str) -> set[str]:
     """Return the probable names: words that are capitalized within a sentence, or have letters and digits."""
     found: set[str] = set()
     for sentence in _SENTENCE.split(question):
-        for place, word in enumerate(_WORD.findall(sentence)):
+        for index, word in enumerate(_WORD.findall(sentence)):
             mixed = any(map(str.isdigit, word)) and any(map(str.isalpha, word))
-            if mixed or (place and word[0].isupper()):
+            if mixed or (index and word[0].isupper()):
                 found.update(words(word))
     return found

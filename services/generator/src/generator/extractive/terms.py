@@ -54,7 +54,7 @@ def words(text: str) -> list[str]:
         word = match[0]
         if word[0].isdigit():
             found.append(_THOUSANDS.sub("", word))
-        elif word[0] >= _FIRST_UNSPACED and not word[0].isascii() and len(word) > 1 and _unspaced(word):
+        elif word[0] >= _FIRST_UNSPACED and not word[0].isascii() and len(word) > 1 and _is_unspaced(word):
             found += [word[at : at + 2] for at in range(len(word) - 1)]
         else:
             found.append(stem(word.casefold().replace("\u2019", "'")))
@@ -71,7 +71,7 @@ def subject(question: str) -> list[str]:
     return list(dict.fromkeys(terms(_HOW.sub("how", question))))
 
 
-def _unspaced(word: str) -> bool:
+def _is_unspaced(word: str) -> bool:
     return "\u3040" <= word[0] <= "\u30ff" or "\u3400" <= word[0] <= "\u9fff" or "\uac00" <= word[0] <= "\ud7af"
 
 

@@ -15,13 +15,14 @@ from generator.openai.answer_types import check_completion, check_logprobs
 from generator.openai.errors import ended_early, refused
 
 _NULL = Raw(b"null")
+# The members that the reader handles itself. It passes other members on.
 # `obfuscation` is padding against traffic analysis on the connection to the server. It is not passed on.
-_READ_OF_CHUNK = frozenset(("choices", "usage", "obfuscation", "error"))
-_READ_OF_CHOICE = frozenset(("index", "delta", "message", "finish_reason"))
-_READ_OF_PLAIN_CHOICE = frozenset(("index", "text", "finish_reason"))
+_HANDLED_IN_CHUNK = frozenset(("choices", "usage", "obfuscation", "error"))
+_HANDLED_IN_CHOICE = frozenset(("index", "delta", "message", "finish_reason"))
+_HANDLED_IN_TEXT_CHOICE = frozenset(("index", "text", "finish_reason"))
 _MAX_CHOICES = 1 << 16
 _MAX_TOKENS = (1 << 32) - 1
-_REFUSALS = range(400, 600)
+_ERROR_STATUSES = range(400, 600)
 _BAD_GATEWAY = 502
 
 Members = dict[str, Raw]
@@ -42,7 +43,7 @@ class _Usage(msgspec.Struct, gc=False):
 
 
 # Nearly every chunk has only content. This type decodes such a chunk in a tenth of the general decoder's time.
-class _PlainDelta(msgspec.Struct, gc=False, forbid_unknown_fields=True):
+class _ContentDelta(msgspec.Struct, gc=False, forbid_unknown_fields=True):
     content: str
     role: Literal["assistant"] | None = None
     refusal: None = None
@@ -52,8 +53,8 @@ class _PlainDelta(msgspec.Struct, gc=False, forbid_unknown_fields=True):
     reasoning: None = None
 
 
-class _PlainChoice(msgspec.Struct, gc=False, forbid_unknown_fields=True):
-    delta: _PlainDelta
+class _ContentChoice(msgspec.Struct, gc=False, forbid_unknown_fields=True):
+    delta: _ContentDelta
     index: int = 0
     finish_reason: None = None
     logprobs: None = None
@@ -62,8 +63,8 @@ class _PlainChoice(msgspec.Struct, gc=False, forbid_unknown_fields=True):
     token_ids: None = None
 
 
-class _PlainChunk(msgspec.Struct, gc=False, forbid_unknown_fields=True):
-    choices: list[_PlainChoice]
+class _ContentChunk(msgspec.Struct, gc=False, forbid_unknown_fields=True):
+    choices: list[_ContentChoice]
     id: Raw = _NULL
     object: Raw = _NULL
     created: Raw = _NULL
@@ -77,7 +78,7 @@ class _PlainChunk(msgspec.Struct, gc=False, forbid_unknown_fields=True):
 
 _object = msgspec.json.Decoder(Members)
 _list = msgspec.json.Decoder(list[Members])
-_plain = msgspec.json.Decoder(_PlainChunk)
+_content_chunk = msgspec.json.Decoder(_ContentChunk)
 _choices = msgspec.json.Decoder(_Choices)
 _usage = msgspec.json.Decoder(_Usage, strict=False)
 _value = msgspec.json.Decoder(Raw)
@@ -96,7 +97,7 @@ class _Progress:
         """Return whether every choice that began has its finish reason."""
         return self._begun and not self._open
 
-    def saw(self, choice: int, finished: bool) -> None:
+    def record(self, choice: int, finished: bool) -> None:
         self._begun = True
         if finished:
             self._open.discard(choice)
@@ -111,7 +112,7 @@ class ChunkReader:
         self._progress = _Progress()
         self._members: dict[str, bytes] = {}
         self._started = False
-        self._head: tuple[Raw, ...] = ()
+        self._content_head: tuple[Raw, ...] = ()
 
     @property
     def complete(self) -> bool:
@@ -127,24 +128,24 @@ class ChunkReader:
         """
         if self._started:
             try:
-                chunk = _plain.decode(payload)
+                chunk = _content_chunk.decode(payload)
             except (ValueError, RecursionError):
                 pass  # the chunk has further members, or the payload is not a chunk
             else:
                 head = (chunk.id, chunk.model, chunk.system_fingerprint, chunk.service_tier)
-                if head == self._head:
-                    return self._plain_events(chunk)
-                self._head = head
+                if head == self._content_head:
+                    return self._content_events(chunk)
+                self._content_head = head
         try:
             _check_text(payload)
             return self._events(_object.decode(payload))
         except (ValueError, RecursionError) as error:
             raise ended_early("sent a chunk that cannot be read") from error
 
-    def _plain_events(self, chunk: _PlainChunk) -> list[Event]:
+    def _content_events(self, chunk: _ContentChunk) -> list[Event]:
         events = []
         for choice in chunk.choices:
-            self._progress.saw(_index(choice.index), finished=False)
+            self._progress.record(_index(choice.index), finished=False)
             if choice.delta.content:
                 events.append(Event(EventKind.TEXT, choice.index, choice.delta.content))
         return events
@@ -153,9 +154,9 @@ class ChunkReader:
         if _is_failure(chunk):
             raise _failure(chunk)
         events = []
-        fresh = self._fresh(chunk)
-        if fresh or not self._started:
-            events.append(Event(EventKind.START, raw_json=_encode(fresh) if fresh else b""))
+        changed = self._changed_members(chunk)
+        if changed or not self._started:
+            events.append(Event(EventKind.START, raw_json=_encode(changed) if changed else b""))
             self._started = True
         if "choices" in chunk and chunk["choices"] != _NULL:
             for choice in _list.decode(chunk["choices"]):
@@ -164,34 +165,34 @@ class ChunkReader:
             events.append(_usage_event(chunk["usage"]))
         return events
 
-    def _fresh(self, chunk: Members) -> Members:
+    def _changed_members(self, chunk: Members) -> Members:
         """Return the new or changed members outside the choices."""
-        fresh = {}
+        changed = {}
         for name, raw in chunk.items():
-            if name not in _READ_OF_CHUNK and raw != _NULL:
+            if name not in _HANDLED_IN_CHUNK and raw != _NULL:
                 value = bytes(raw)
                 known = self._members.get(name)
                 # Some servers send a new time in every chunk. Keep the first time that is not 0.
                 if known != value and (name != "created" or known in (None, b"0")):
                     self._members[name] = value
-                    fresh[name] = raw
-        return fresh
+                    changed[name] = raw
+        return changed
 
     def _choice_events(self, choice: Members, events: list[Event]) -> None:
         index = _index(msgspec.json.decode(choice["index"], type=int) if "index" in choice else 0)
         body = choice.get("delta", choice.get("message", _NULL))
-        delta = _with_value(_object.decode(body)) if body != _NULL else {}
+        delta = _without_nulls(_object.decode(body)) if body != _NULL else {}
         if delta.get("role") == _ASSISTANT:
             del delta["role"]
-        text, read = "", _READ_OF_CHOICE
+        text, handled = "", _HANDLED_IN_CHOICE
         if body == _NULL and "text" in choice:
             # This is a choice of a text completion.
-            text, read = msgspec.json.decode(choice["text"], type=str), _READ_OF_PLAIN_CHOICE
+            text, handled = msgspec.json.decode(choice["text"], type=str), _HANDLED_IN_TEXT_CHOICE
         elif "content" in delta and bytes(delta["content"])[:1] == b'"':
             text = msgspec.json.decode(delta.pop("content"), type=str)
         reason = choice.get("finish_reason", _NULL)
         finished = reason != _NULL
-        others = {name: raw for name, raw in _with_value(choice).items() if name not in read}
+        others = {name: raw for name, raw in _without_nulls(choice).items() if name not in handled}
         if "logprobs" in others:
             check_logprobs(others["logprobs"])
         if delta:
@@ -202,7 +203,7 @@ class ChunkReader:
         if finished:
             reason_text = msgspec.json.decode(reason, type=str)
             events.append(Event(EventKind.FINISH, index, reason_text, _encode(others) if others else b""))
-        self._progress.saw(index, finished)
+        self._progress.record(index, finished)
 
 
 class ChunkRelay:
@@ -230,11 +231,11 @@ class ChunkRelay:
         """
         if not self._begun:
             self._begun = True
-            _refuse(payload)
+            _raise_if_failure(payload)
         try:
             _check_text(payload)
             for choice in self._choices(payload):
-                self._progress.saw(choice.index, choice.finish_reason is not None)
+                self._progress.record(choice.index, choice.finish_reason is not None)
         except (ValueError, RecursionError) as error:
             raise ended_early("sent a chunk that cannot be read") from error
         return [Event(EventKind.CHUNK, raw_json=payload)]
@@ -247,7 +248,7 @@ class ChunkRelay:
             return []  # valid JSON that is not a chunk; the client gets it unchanged
 
 
-def whole(answer: bytes) -> bytes:
+def checked_answer(answer: bytes) -> bytes:
     """Check an answer in one piece, and return it unchanged.
 
     Raises:
@@ -276,7 +277,7 @@ def _check_text(payload: bytes) -> None:
         payload.decode()
 
 
-def _with_value(members: Members) -> Members:
+def _without_nulls(members: Members) -> Members:
     return {name: raw for name, raw in members.items() if raw != _NULL}
 
 
@@ -299,7 +300,7 @@ def _is_failure(chunk: Members) -> bool:
     return chunk.get("error", _NULL) != _NULL or chunk.get("object") == _ERROR
 
 
-def _refuse(payload: bytes) -> None:
+def _raise_if_failure(payload: bytes) -> None:
     try:
         chunk = _object.decode(payload)
     except (ValueError, RecursionError):
@@ -317,6 +318,6 @@ def _failure(chunk: Members) -> Exception:
         status = msgspec.json.decode(code, type=int, strict=False)
     except (ValueError, RecursionError):
         pass
-    if status not in _REFUSALS:
+    if status not in _ERROR_STATUSES:
         status = _BAD_GATEWAY
     return refused(status, {}, _encode(chunk))

@@ -6,7 +6,7 @@ import msgspec
 from pydantic import SecretStr
 
 from generator.domain import Event, EventKind, OpenAIRequest, Prompt
-from generator.openai.chunks import ChunkReader, ChunkRelay, whole
+from generator.openai.chunks import ChunkReader, ChunkRelay, checked_answer
 from generator.openai.errors import ended_early
 from generator.openai.request import request_body
 from generator.openai.server import ModelServer
@@ -20,7 +20,7 @@ class OpenAIModel:
     Args:
         name: The public name of the model.
         server: The server; other models may share it.
-        server_name: The name of the model on the server.
+        remote_name: The name of the model on the server.
         tokens: Counts the tokens of the model.
         window: The context window in tokens; None: as the server reports.
         headers: Headers in addition to the server's headers.
@@ -32,7 +32,7 @@ class OpenAIModel:
         name: str,
         server: ModelServer,
         *,
-        server_name: str,
+        remote_name: str,
         tokens: TokenCounter,
         window: int | None = None,
         headers: Mapping[str, SecretStr] | None = None,
@@ -43,7 +43,7 @@ class OpenAIModel:
         self.only_quotes = False
         self.tokens = tokens
         self._server = server
-        self._server_name = server_name
+        self._remote_name = remote_name
         self._window = window
         self._headers = headers
         self._reasoning = reasoning
@@ -53,17 +53,17 @@ class OpenAIModel:
         reader: ChunkReader | ChunkRelay
         plain, in_one_piece = False, True
         if isinstance(prompt, OpenAIRequest):
-            body = set_member(prompt.body, "model", msgspec.json.encode(self._server_name))
+            body = set_member(prompt.body, "model", msgspec.json.encode(self._remote_name))
             reader = ChunkRelay()
         else:
             plain, in_one_piece = prompt.plain, prompt.in_one_piece
-            body = request_body(prompt, self._server_name, self._reasoning)
+            body = request_body(prompt, self._remote_name, self._reasoning)
             reader = ChunkReader()
-        async with self._server.chat(body, self._server_name, self._headers, plain=plain) as reply:
-            if not reply.streams:
-                answer = await reply.whole()
+        async with self._server.chat(body, self._remote_name, self._headers, plain=plain) as reply:
+            if not reply.is_stream:
+                answer = await reply.read_all()
                 if in_one_piece:
-                    yield Event(EventKind.COMPLETION, raw_json=whole(answer))
+                    yield Event(EventKind.COMPLETION, raw_json=checked_answer(answer))
                 else:  # some servers ignore the request for a stream
                     for event in reader.read(answer):
                         yield event
@@ -77,11 +77,11 @@ class OpenAIModel:
 
     async def context_window(self) -> int:
         """Return the configured context window, else the context window in the server's list of models."""
-        return await self._server.window(self._server_name) if self._window is None else self._window
+        return await self._server.window(self._remote_name) if self._window is None else self._window
 
     async def created(self) -> int:
         """Return the creation time in the server's list of models."""
-        return await self._server.created(self._server_name)
+        return await self._server.created(self._remote_name)
 
     async def ready(self) -> bool:
         """Return whether the server answers."""

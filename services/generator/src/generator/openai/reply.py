@@ -72,7 +72,7 @@ class Reply:
         self._ended = False
 
     @property
-    def streams(self) -> bool:
+    def is_stream(self) -> bool:
         """Return whether the response is a stream of events."""
         return self._response.headers.get("content-type", "").startswith(_EVENT_STREAM)
 
@@ -132,7 +132,7 @@ class Reply:
         now = self._loop.time()
         if now < self._pauses_from:
             if self._begun and math.isinf(self._pauses_from):
-                self._pauses_from = now + gathering.longest
+                self._pauses_from = now + gathering.max_pause
             return
         tick, connection = gathering.next_tick(), self._response.connection
         if tick is None or connection is None:
@@ -147,7 +147,7 @@ class Reply:
             with contextlib.suppress(RuntimeError):  # the transport was closed
                 transport.resume_reading()
 
-    async def whole(self) -> bytes:
+    async def read_all(self) -> bytes:
         """Return the body in one piece.
 
         Raises:
@@ -196,16 +196,16 @@ class _ReadTimer:
         self._response = response
         self._seconds = seconds
         self._loop = asyncio.get_running_loop()
-        self._since: float | None = None
+        self._wait_began_at: float | None = None
         self._timer = self._loop.call_later(seconds, self._check)
 
     def begin(self) -> None:
         """Note the start of a wait."""
-        self._since = self._loop.time()
+        self._wait_began_at = self._loop.time()
 
     def end(self) -> None:
         """Note the end of a wait."""
-        self._since = None
+        self._wait_began_at = None
 
     def change(self, seconds: float) -> None:
         """Set the longest wait from now on."""
@@ -218,11 +218,11 @@ class _ReadTimer:
         self._timer.cancel()
 
     def _check(self) -> None:
-        left = self._seconds
-        if self._since is not None:
-            left -= self._loop.time() - self._since
-        if left > 0:
-            self._timer = self._loop.call_later(left, self._check)
+        remaining = self._seconds
+        if self._wait_began_at is not None:
+            remaining -= self._loop.time() - self._wait_began_at
+        if remaining > 0:
+            self._timer = self._loop.call_later(remaining, self._check)
         else:
             self.exceeded = True
             self._response.close()

@@ -64,7 +64,7 @@ class SseParser:
                 line = b"".join(self._line)
                 self._line.clear()
                 self._line_size = 0
-            self._take(line, payloads)
+            self._process_line(line, payloads)
         if rest:
             self._line.append(rest)
             self._line_size += len(rest)
@@ -77,12 +77,12 @@ class SseParser:
         Call it once, at the end of the stream.
         """
         payloads: list[bytes] = []
-        self._take(b"".join(self._line), payloads)
-        self._take(b"", payloads)
+        self._process_line(b"".join(self._line), payloads)
+        self._process_line(b"", payloads)
         self._line.clear()
         return payloads
 
-    def _take(self, line: bytes, payloads: list[bytes]) -> None:
+    def _process_line(self, line: bytes, payloads: list[bytes]) -> None:
         """Process one line. A blank line ends the event and appends its payload to ``payloads``."""
         if self._at_start:
             self._at_start = False

@@ -35,7 +35,7 @@ class CircuitBreaker:
         self, name: str, *, failures: int, seconds: float, clock: Callable[[], float] = time.monotonic
     ) -> None:
         self._name = name
-        self._most = failures
+        self._max_failures = failures
         self._seconds = seconds
         self._clock = clock
         self._failed_requests: set[Hashable] = set()
@@ -98,7 +98,7 @@ class CircuitBreaker:
             self._opened_at = self._clock()
         elif self._opened_at is None:
             self._failed_requests.add(call.request)
-            if self._in_doubt or len(self._failed_requests) >= self._most:
+            if self._in_doubt or len(self._failed_requests) >= self._max_failures:
                 self._opened_at = self._clock()
                 failures = len(self._failed_requests)
                 self._failed_requests.clear()

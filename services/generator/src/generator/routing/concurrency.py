@@ -10,14 +10,14 @@ from servicekit.deadline import Deadline
 from servicekit.errors import DeadlineExceeded, RateLimited
 
 # The weight of the newest call in the typical duration (an exponential moving average).
-_NEWEST = 0.2
+_NEWEST_WEIGHT = 0.2
 
 
 class ConcurrencyLimiter:
     """Gives slots to a limited number of concurrent callers; further callers wait in a bounded FIFO queue.
 
     Args:
-        most: The number of slots.
+        slots: The number of slots.
         queue: The maximum number of waiting callers.
         clock: Returns monotonic seconds.
 
@@ -26,14 +26,14 @@ class ConcurrencyLimiter:
         waiting: The number of waiting callers.
     """
 
-    def __init__(self, most: int, queue: int, *, clock: Callable[[], float] = time.monotonic) -> None:
+    def __init__(self, slots: int, queue: int, *, clock: Callable[[], float] = time.monotonic) -> None:
         self.busy = 0
         self.waiting = 0
-        self._most = most
+        self._slots = slots
         self._queue = queue
         self._clock = clock
-        self._free = asyncio.Semaphore(most)
-        self._typical = 0.0  # the typical duration of a call in seconds
+        self._free = asyncio.Semaphore(slots)
+        self._typical_seconds = 0.0  # the typical duration of a call in seconds
 
     @property
     def free(self) -> bool:
@@ -52,7 +52,7 @@ class ConcurrencyLimiter:
 
     def _wait(self) -> float:
         """Estimate the wait of a new caller in seconds, from the typical duration of a call."""
-        return 0.0 if self.free else (self.waiting + 1) * self._typical / self._most
+        return 0.0 if self.free else (self.waiting + 1) * self._typical_seconds / self._slots
 
     @contextlib.asynccontextmanager
     async def acquire(self, deadline: Deadline) -> AsyncIterator[None]:
@@ -64,14 +64,16 @@ class ConcurrencyLimiter:
         """
         await self._wait_for_slot(deadline)
         self.busy += 1
-        since = self._clock()
+        acquired_at = self._clock()
         try:
             yield
         finally:
             self.busy -= 1
             self._free.release()
-            held = self._clock() - since
-            self._typical += (held - self._typical) * (_NEWEST if self._typical else 1.0)
+            seconds = self._clock() - acquired_at
+            self._typical_seconds += (seconds - self._typical_seconds) * (
+                _NEWEST_WEIGHT if self._typical_seconds else 1.0
+            )
 
     async def _wait_for_slot(self, deadline: Deadline) -> None:
         if self.full or self._wait() > deadline.remaining():

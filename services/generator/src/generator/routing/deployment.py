@@ -24,14 +24,14 @@ class Deployment:
         model: The model.
         slots: The concurrency limit; `ConcurrencyLimiter.busy` and `ConcurrencyLimiter.waiting` are its load.
         circuit: The circuit breaker; `CircuitBreaker.state` is its health.
-        first_token: The maximum number of seconds until a streamed answer begins.
+        first_token_timeout: The maximum number of seconds until a streamed answer begins.
     """
 
     name: str
     model: Model
     slots: ConcurrencyLimiter
     circuit: CircuitBreaker
-    first_token: float
+    first_token_timeout: float
 
     @property
     def admits(self) -> bool:

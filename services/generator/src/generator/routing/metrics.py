@@ -16,8 +16,8 @@ from generator.routing.circuit_breaker import State
 from generator.routing.deployment import Deployment
 from generator.routing.span_attributes import RequestParameters, request_attributes, response_attributes
 
-_TOKENS = (1, 4, 16, 64, 256, 1024, 4096, 16384, 65536, 262144, 1048576)
-_BETWEEN = (0.0025, 0.005, 0.01, 0.02, 0.03, 0.05, 0.075, 0.1, 0.15, 0.2, 0.3, 0.5, 1, 2.5)
+_TOKEN_BUCKETS = (1, 4, 16, 64, 256, 1024, 4096, 16384, 65536, 262144, 1048576)
+_INTERVAL_BUCKETS = (0.0025, 0.005, 0.01, 0.02, 0.03, 0.05, 0.075, 0.1, 0.15, 0.2, 0.3, 0.5, 1, 2.5)
 _tracer = telemetry.tracer(__name__)
 _durations = metrics.durations(
     __name__, "gen_ai.client.operation.duration", "Seconds that a model server took for an answer."
@@ -26,12 +26,15 @@ _first_chunk_times = metrics.durations(
     __name__, "gen_ai.client.operation.time_to_first_chunk", "Seconds until a streamed answer of a model began."
 )
 _token_intervals = metrics.durations(
-    __name__, "gen_ai.server.time_per_output_token", "Mean seconds between the tokens of an answer.", _BETWEEN
+    __name__,
+    "gen_ai.server.time_per_output_token",
+    "Mean seconds between the tokens of an answer.",
+    _INTERVAL_BUCKETS,
 )
 _token_counts = metrics.amounts(
-    __name__, "gen_ai.client.token.usage", "{token}", "Tokens of the prompt and of the answer.", _TOKENS
+    __name__, "gen_ai.client.token.usage", "{token}", "Tokens of the prompt and of the answer.", _TOKEN_BUCKETS
 )
-_CIRCUITS = {State.CLOSED: 0.0, State.HALF_OPEN: 1.0, State.OPEN: 2.0}
+_CIRCUIT_VALUES = {State.CLOSED: 0.0, State.HALF_OPEN: 1.0, State.OPEN: 2.0}
 
 
 class Recorder:
@@ -119,14 +122,16 @@ def watch(deployments: Callable[[], Iterable[Deployment]]) -> None:
     """
 
     def per_deployment(value: Callable[[Deployment], float]) -> Callable[[], list[tuple[float, dict[str, str]]]]:
-        return lambda: [(value(each), {"causeway.deployment": each.name}) for each in deployments()]
+        return lambda: [
+            (value(deployment), {"causeway.deployment": deployment.name}) for deployment in deployments()
+        ]
 
     metrics.observed(
         __name__,
         "causeway.deployment.circuit",
         "",
         "0: closed, all requests pass; 1: half open, one test request passes; 2: open, no request passes.",
-        per_deployment(lambda deployment: _CIRCUITS[deployment.circuit.state]),
+        per_deployment(lambda deployment: _CIRCUIT_VALUES[deployment.circuit.state]),
     )
     metrics.observed(
         __name__,

@@ -83,7 +83,9 @@ class Route:
                     admitted = True
                     with Recorder(self.name, deployment, parameters, prompt) as recorder:
                         async with contextlib.aclosing(deployment.model.generate(prompt)) as events:
-                            first = await _first(events, deployment.first_token if streamed else math.inf)
+                            first = await _read_first_events(
+                                events, deployment.first_token_timeout if streamed else math.inf
+                            )
                             call.responded()
                             recorder.record_start(first)
                             started = True
@@ -104,17 +106,17 @@ class Route:
         """Return the configured window, else the smallest window of the deployments; 0 if unknown."""
         if self._window is not None:
             return self._window
-        windows = await asyncio.gather(*(each.deployment.model.context_window() for each in self.targets))
+        windows = await asyncio.gather(*(target.deployment.model.context_window() for target in self.targets))
         return min(filter(None, windows), default=0)
 
     async def created(self) -> int:
         """Return the creation time of the first deployment that reports it; 0 if unknown."""
-        created = await asyncio.gather(*(each.deployment.model.created() for each in self.targets))
+        created = await asyncio.gather(*(target.deployment.model.created() for target in self.targets))
         return next(filter(None, created), 0)
 
     async def ready(self) -> bool:
         """Return whether a deployment can be reached and its circuit is not open."""
-        usable = [each.deployment for each in self.targets if each.deployment.circuit.state is not State.OPEN]
+        usable = [target.deployment for target in self.targets if target.deployment.circuit.state is not State.OPEN]
         return any(await asyncio.gather(*(deployment.model.ready() for deployment in usable)))
 
     async def aclose(self) -> None:
@@ -123,7 +125,7 @@ class Route:
             await target.deployment.model.aclose()
 
 
-async def _first(events: AsyncGenerator[Event, None], seconds: float) -> list[Event]:
+async def _read_first_events(events: AsyncGenerator[Event, None], seconds: float) -> list[Event]:
     """Return the events up to the first event with content.
 
     Raises:

@@ -60,7 +60,7 @@ def parameters_of(prompt: Prompt) -> RequestParameters:
 
 def request_attributes(parameters: RequestParameters) -> dict[str, AttributeValue]:
     """Return the attributes of a request."""
-    found: dict[str, object] = {
+    attributes: dict[str, object] = {
         "gen_ai.request.temperature": parameters.temperature,
         "gen_ai.request.top_p": parameters.top_p,
         "gen_ai.request.max_tokens": parameters.max_completion_tokens or parameters.max_tokens,
@@ -70,12 +70,12 @@ def request_attributes(parameters: RequestParameters) -> dict[str, AttributeValu
         "gen_ai.request.presence_penalty": parameters.presence_penalty,
         "gen_ai.request.stream": parameters.stream is True or None,
     }
-    return {name: value for name, value in found.items() if isinstance(value, bool | int | float)}
+    return {name: value for name, value in attributes.items() if isinstance(value, bool | int | float)}
 
 
 def response_attributes(first_events: Iterable[Event]) -> dict[str, AttributeValue]:
     """Return the attributes of an answer from its first events: id, model, and finish reasons if known."""
-    found: dict[str, AttributeValue] = {}
+    attributes: dict[str, AttributeValue] = {}
     for event in first_events:
         if event.kind not in _KINDS_WITH_ID or not event.raw_json:
             continue
@@ -85,8 +85,8 @@ def response_attributes(first_events: Iterable[Event]) -> dict[str, AttributeVal
             continue  # the client gets the event unchanged
         for name, value in (("gen_ai.response.id", chunk.id), ("gen_ai.response.model", chunk.model)):
             if isinstance(value, str) and value:
-                found.setdefault(name, value)
+                attributes.setdefault(name, value)
         reasons = [choice.finish_reason for choice in chunk.choices if isinstance(choice.finish_reason, str)]
         if reasons:
-            found["gen_ai.response.finish_reasons"] = [str(reason) for reason in reasons]
-    return found
+            attributes["gen_ai.response.finish_reasons"] = [str(reason) for reason in reasons]
+    return attributes

@@ -10,8 +10,8 @@ from generator.ports import TokenCounter
 from generator.tokenizers.estimate import EstimatedTokens
 from generator.tokenizers.huggingface import HuggingFaceTokens
 from generator.tokenizers.openai import ENCODINGS, OpenAITokens, encoding_of
-from generator.tokenizers.server import Dialect, ServerTokens
-from generator.tokenizers.templates import load_template, template_beside
+from generator.tokenizers.server import ServerKind, ServerTokens
+from generator.tokenizers.templates import load_template, tokenizer_template
 from generator.tokenizers.word_tokens import PieceCounter
 
 _SERVERS = ("vllm", "llamacpp")
@@ -50,9 +50,9 @@ def counter(spec: TokenizerSpec) -> TokenCounter:
         ValueError: The specification is invalid, or a file cannot be read.
     """
     tokenizer_name = spec.tokenizer
-    dialect, plus, url = tokenizer_name.partition("+")
-    if plus and dialect in _SERVERS and url.startswith(("http://", "https://")):
-        return ServerTokens(url, cast("Dialect", dialect), spec.model, api_key=spec.api_key)
+    kind, plus, url = tokenizer_name.partition("+")
+    if plus and kind in _SERVERS and url.startswith(("http://", "https://")):
+        return ServerTokens(url, cast("ServerKind", kind), spec.model, api_key=spec.api_key)
     if tokenizer_name == "":
         encoding = encoding_of(spec.model)
         return EstimatedTokens() if encoding is None else OpenAITokens(encoding)
@@ -62,13 +62,13 @@ def counter(spec: TokenizerSpec) -> TokenCounter:
         return PieceCounter()
     if tokenizer_name in ENCODINGS:
         return OpenAITokens(tokenizer_name)
-    return _of_file(tokenizer_name, spec.chat_template)
+    return _file_counter(tokenizer_name, spec.chat_template)
 
 
-def _of_file(tokenizer_name: str, chat_template: str) -> TokenCounter:
+def _file_counter(tokenizer_name: str, chat_template: str) -> TokenCounter:
     path = Path(tokenizer_name)
     path = path / _FILE if path.is_dir() else path
     if not path.is_file():
         known = ", ".join(["estimate", "words", *ENCODINGS, *(f"{name}+http://…" for name in _SERVERS)])
         raise ValueError(f"The tokenizer '{tokenizer_name}' is neither a file nor one of: {known}.")
-    return HuggingFaceTokens(path, load_template(chat_template) if chat_template else template_beside(path))
+    return HuggingFaceTokens(path, load_template(chat_template) if chat_template else tokenizer_template(path))

@@ -9,7 +9,7 @@ from servicekit.errors import InvalidRequest
 
 from generator.domain import ChatMessage
 from generator.tokenizers.estimate import count_conversation
-from generator.tokenizers.templates import ChatTemplate, plain_messages
+from generator.tokenizers.templates import ChatTemplate, text_messages
 
 if TYPE_CHECKING:
     import tokenizers
@@ -29,29 +29,29 @@ class HuggingFaceTokens:
     exact = True
 
     def __init__(self, path: Path, template: ChatTemplate | None = None) -> None:
-        self._texts = _load(path)
-        self._texts.encode_special_tokens = True  # count "<|endoftext|>" in a text as plain text
-        self._prompts = _load(path)
+        self._text_tokenizer = _load(path)
+        self._text_tokenizer.encode_special_tokens = True  # count "<|endoftext|>" in a text as plain text
+        self._prompt_tokenizer = _load(path)
         self._template = template
         self.counting = f"sha256:{hashlib.sha256(path.read_bytes()).hexdigest()}"
 
     def count(self, text: str) -> int:
         """Return the number of tokens; special tokens in the text count as plain text."""
-        return _lengths(self._texts, [text])[0]
+        return _lengths(self._text_tokenizer, [text])[0]
 
     def count_all(self, texts: Sequence[str]) -> list[int]:
         """Return the count of each text, on all cores."""
-        return _lengths(self._texts, texts)
+        return _lengths(self._text_tokenizer, texts)
 
     def count_messages(self, messages: Sequence[ChatMessage]) -> int:
         """Return the number of tokens of the rendered prompt; if the template fails, use OpenAI's template."""
         if self._template is None:
             return count_conversation(self.count, messages)
         try:
-            prompt = self._template.render(plain_messages(messages))
+            prompt = self._template.render(text_messages(messages))
         except InvalidRequest:  # the template refuses pictures, tool calls or roles; a count must not fail
             return count_conversation(self.count, messages)
-        return _lengths(self._prompts, [prompt])[0]
+        return _lengths(self._prompt_tokenizer, [prompt])[0]
 
 
 def _load(path: Path) -> "tokenizers.Tokenizer":

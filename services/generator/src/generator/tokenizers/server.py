@@ -28,7 +28,7 @@ _CONCURRENCY = 8
 # wait for a hundred time-outs. During this pause, `exact` is false.
 _PAUSE_SECONDS = 10.0
 
-Dialect = Literal["vllm", "llamacpp"]
+ServerKind = Literal["vllm", "llamacpp"]
 
 
 class ServerTokens:
@@ -36,7 +36,7 @@ class ServerTokens:
 
     Args:
         url: The server's URL, without ``/v1``.
-        dialect: The kind of server.
+        kind: The kind of server.
         model: The model's name on the server.
         api_key: The key; None if the server needs no key.
         clock: Returns monotonic seconds.
@@ -45,7 +45,7 @@ class ServerTokens:
     def __init__(
         self,
         url: str,
-        dialect: Dialect,
+        kind: ServerKind,
         model: str,
         *,
         api_key: SecretStr | None = None,
@@ -59,9 +59,9 @@ class ServerTokens:
         # Several models can share a counter, so no model closes it. The client is closed when the counter is
         # garbage-collected.
         self.close = weakref.finalize(self, self._http.close)
-        self._dialect = dialect
+        self._kind = kind
         self._model = model
-        self._name = f"{dialect}+{url}#{model}"
+        self._name = f"{kind}+{url}#{model}"
         self._clock = clock
         self._estimate = EstimatedTokens()
         self._cache: OrderedDict[bytes, int] = OrderedDict()
@@ -82,11 +82,11 @@ class ServerTokens:
         """Return the number of tokens of a text."""
         if not text:
             return 0
-        if self._dialect == "vllm":
+        if self._kind == "vllm":
             body = {"model": self._model, "prompt": text, "add_special_tokens": False}
         else:
             body = {"content": text, "add_special": False, "parse_special": False}
-        return self._counted(body, lambda: self._estimate.count(text))
+        return self._cached_count(body, lambda: self._estimate.count(text))
 
     def count_all(self, texts: Sequence[str]) -> list[int]:
         """Return the token count of each text; count up to eight texts concurrently."""
@@ -95,12 +95,12 @@ class ServerTokens:
 
     def count_messages(self, messages: Sequence[ChatMessage]) -> int:
         """Return the number of tokens of the prompt that the server's chat template renders."""
-        if self._dialect != "vllm":  # llama.cpp counts only texts
+        if self._kind != "vllm":  # llama.cpp counts only texts
             return count_conversation(self.count, messages)
         body = {"model": self._model, "messages": [_message(message) for message in messages]}
-        return self._counted(body, lambda: self._estimate.count_messages(messages))
+        return self._cached_count(body, lambda: self._estimate.count_messages(messages))
 
-    def _counted(self, body: dict[str, Any], estimate: Callable[[], int]) -> int:
+    def _cached_count(self, body: dict[str, Any], estimate: Callable[[], int]) -> int:
         import httpx2
 
         try:
@@ -115,7 +115,7 @@ class ServerTokens:
         if not self.exact:
             return estimate()
         try:
-            counted = self._request(content)
+            count = self._request(content)
         except (httpx2.HTTPError, ValueError, RecursionError, LookupError, TypeError) as error:
             self._paused_until = self._clock() + _PAUSE_SECONDS
             _log.warning(
@@ -123,10 +123,10 @@ class ServerTokens:
             )
             return estimate()
         with self._lock:
-            self._cache[key] = counted
+            self._cache[key] = count
             while len(self._cache) > _CACHE_SIZE:
                 self._cache.popitem(last=False)
-        return counted
+        return count
 
     def _request(self, content: bytes) -> int:
         headers = {"content-type": "application/json"}
@@ -135,10 +135,10 @@ class ServerTokens:
         response = self._http.post("/tokenize", content=content, headers=headers)
         response.raise_for_status()
         answer = msgspec.json.decode(response.content)
-        counted = answer["count"] if self._dialect == "vllm" else len(answer["tokens"])
-        if not isinstance(counted, int):
+        count = answer["count"] if self._kind == "vllm" else len(answer["tokens"])
+        if not isinstance(count, int):
             raise TypeError("the count is not an integer")
-        return counted
+        return count
 
 
 def _message(message: ChatMessage) -> dict[str, Any]:

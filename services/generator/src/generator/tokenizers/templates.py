@@ -20,7 +20,7 @@ from generator.domain import ChatMessage
 if TYPE_CHECKING:
     import jinja2.sandbox
 
-PLAIN = (
+DEFAULT_TEMPLATE = (
     "{% for message in messages %}{{ message.role }}: {{ message.content }}\n\n{% endfor %}"
     "{% if add_generation_prompt %}assistant:{% endif %}"
 )
@@ -40,16 +40,16 @@ class ChatTemplate:
 
     Args:
         source: The template.
-        special: The names and texts of the tokenizer's special tokens, ``bos_token`` and others.
+        special_tokens: The names and texts of the tokenizer's special tokens, ``bos_token`` and others.
 
     Raises:
         ValueError: The source is not a valid template.
     """
 
-    def __init__(self, source: str = PLAIN, special: Mapping[str, str] | None = None) -> None:
+    def __init__(self, source: str = DEFAULT_TEMPLATE, special_tokens: Mapping[str, str] | None = None) -> None:
         import jinja2
 
-        self._special = dict(special or {})
+        self._special_tokens = dict(special_tokens or {})
         try:
             self._template = _environment().from_string(source)
         except jinja2.TemplateError as error:
@@ -64,7 +64,7 @@ class ChatTemplate:
         import jinja2
 
         try:
-            return self._template.render(messages=messages, add_generation_prompt=True, **self._special)
+            return self._template.render(messages=messages, add_generation_prompt=True, **self._special_tokens)
         except _Refused as error:
             raise InvalidRequest(f"The model does not accept these messages: {error}", field="messages") from error
         except (jinja2.TemplateError, TypeError, ValueError, KeyError, OverflowError) as error:
@@ -74,33 +74,33 @@ class ChatTemplate:
 
     def prompt(self, messages: Sequence[Mapping[str, Any]]) -> str:
         """Return the result of `render` without the ``bos_token``, because the server adds this token."""
-        return self.render(messages).removeprefix(self._special.get("bos_token", ""))
+        return self.render(messages).removeprefix(self._special_tokens.get("bos_token", ""))
 
 
-def load_template(where: str) -> ChatTemplate:
+def load_template(location: str) -> ChatTemplate:
     """Load a template.
 
     Args:
-        where: The source (any text with a brace), a ``tokenizer_config.json``, the directory of this file, another
-            file with the source, or an empty text for `PLAIN`. In a directory, ``chat_template.jinja`` has
-            priority.
+        location: The source (any text with a brace), a ``tokenizer_config.json``, the directory of this file,
+            another file with the source, or an empty text for `DEFAULT_TEMPLATE`. In a directory,
+            ``chat_template.jinja`` has priority.
 
     Raises:
         ValueError: The file does not exist, cannot be read, or contains no valid template.
     """
-    if not where or "{" in where:
-        return ChatTemplate(where or PLAIN)
-    path = Path(where)
+    if not location or "{" in location:
+        return ChatTemplate(location or DEFAULT_TEMPLATE)
+    path = Path(location)
     try:
         if path.is_dir() or path.name == _CONFIG:
             directory = path if path.is_dir() else path.parent
-            return _of_directory(directory, path if path.is_file() else directory / _CONFIG)
-        return ChatTemplate(path.read_text(encoding="utf-8"), _special(path.parent / _CONFIG))
+            return _load_from_directory(directory, path if path.is_file() else directory / _CONFIG)
+        return ChatTemplate(path.read_text(encoding="utf-8"), _special_tokens_of(path.parent / _CONFIG))
     except OSError as error:
-        raise ValueError(f"The chat template {where} cannot be read: {error.strerror}.") from error
+        raise ValueError(f"The chat template {location} cannot be read: {error.strerror}.") from error
 
 
-def template_beside(tokenizer: Path) -> ChatTemplate | None:
+def tokenizer_template(tokenizer: Path) -> ChatTemplate | None:
     """Return the template in a tokenizer's directory; None if the directory has no template.
 
     Raises:
@@ -113,16 +113,16 @@ def template_beside(tokenizer: Path) -> ChatTemplate | None:
     return load_template(str(directory))
 
 
-def plain_messages(messages: Sequence[ChatMessage]) -> list[dict[str, Any]]:
+def text_messages(messages: Sequence[ChatMessage]) -> list[dict[str, Any]]:
     """Return messages in the format of templates, with texts only.
 
     Raises:
         InvalidRequest: A message has content other than text; the error has the path of this content.
     """
-    return [_plain(message, f"messages[{index}]") for index, message in enumerate(messages)]
+    return [_text_message(message, f"messages[{index}]") for index, message in enumerate(messages)]
 
 
-def _plain(message: ChatMessage, path: str) -> dict[str, Any]:
+def _text_message(message: ChatMessage, path: str) -> dict[str, Any]:
     if message.role in ("tool", "function"):
         raise InvalidRequest("This model does not accept results of tools.", field=f"{path}.role")
     extra = msgspec.json.decode(message.extra_json) if message.extra_json else {}
@@ -149,27 +149,27 @@ def _text(message: ChatMessage, path: str) -> str:
     return "\n".join(texts)
 
 
-def _of_directory(directory: Path, config: Path) -> ChatTemplate:
-    beside = directory / _TEMPLATE
-    if beside.is_file():
-        return ChatTemplate(beside.read_text(encoding="utf-8"), _special(config))
-    found = _config(config).get("chat_template")
-    if isinstance(found, list):  # several templates with names
-        found = next((each.get("template") for each in found if each.get("name") == "default"), None)
-    if found:
-        return ChatTemplate(str(found), _special(config))
+def _load_from_directory(directory: Path, config: Path) -> ChatTemplate:
+    template = directory / _TEMPLATE
+    if template.is_file():
+        return ChatTemplate(template.read_text(encoding="utf-8"), _special_tokens_of(config))
+    chosen = _config(config).get("chat_template")
+    if isinstance(chosen, list):  # several templates with names
+        chosen = next((entry.get("template") for entry in chosen if entry.get("name") == "default"), None)
+    if chosen:
+        return ChatTemplate(str(chosen), _special_tokens_of(config))
     raise ValueError(f"{config} contains no chat template.")
 
 
-def _special(config: Path) -> dict[str, str]:
+def _special_tokens_of(config: Path) -> dict[str, str]:
     if not config.is_file():
         return {}
-    special = {}
+    special_tokens = {}
     for name, value in _config(config).items():
-        written = value.get("content") if isinstance(value, dict) else value
-        if name in _SPECIAL and isinstance(written, str):
-            special[name] = written
-    return special
+        text = value.get("content") if isinstance(value, dict) else value
+        if name in _SPECIAL and isinstance(text, str):
+            special_tokens[name] = text
+    return special_tokens
 
 
 def _config(path: Path) -> dict[str, Any]:

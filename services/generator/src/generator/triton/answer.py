@@ -4,11 +4,9 @@ import codecs
 from collections.abc import Mapping
 from typing import Any
 
-from generator.triton.contract import piece
+from generator.triton.contract import parse_piece
 from generator.triton.parameters import Sampling
 from generator.triton.stops import StopCutter
-
-_REASONS = {"stop": "stop", "length": "length"}
 
 
 class Answer:
@@ -40,35 +38,37 @@ class Answer:
         """Return whether the text contains a stop sequence; if so, the caller can stop the model."""
         return self._cutter.stopped
 
-    def take(self, outputs: Mapping[str, list[Any]]) -> str:
+    def add_response(self, outputs: Mapping[str, list[Any]]) -> str:
         """Return the text that a response adds to the answer."""
         self.responses += 1
-        read = piece(outputs)
-        self._reason = read.reason or self._reason
-        self.prompt_tokens = self.prompt_tokens if read.prompt_tokens is None else read.prompt_tokens
+        content = parse_piece(outputs)
+        self._reason = content.reason or self._reason
+        self.prompt_tokens = self.prompt_tokens if content.prompt_tokens is None else content.prompt_tokens
         self.answer_tokens = (
-            self.answer_tokens if read.answer_tokens is None else (self.answer_tokens or 0) + read.answer_tokens
+            self.answer_tokens
+            if content.answer_tokens is None
+            else (self.answer_tokens or 0) + content.answer_tokens
         )
-        return self._released(self._cutter.feed(self._decoder.decode(read.text)))
+        return self._append(self._cutter.feed(self._decoder.decode(content.text)))
 
     def close(self) -> str:
         """Return the remaining text at the end of the answer."""
-        return self._released(self._cutter.feed(self._decoder.decode(b"", final=True)) + self._cutter.close())
+        return self._append(self._cutter.feed(self._decoder.decode(b"", final=True)) + self._cutter.close())
 
-    def reason(self, counted: int) -> str:
+    def reason(self, answer_tokens: int) -> str:
         """Return the finish reason: the server's reason, else ``stop`` or ``length``.
 
         Args:
-            counted: The number of tokens of the answer.
+            answer_tokens: The number of tokens of the answer.
         """
         if self._cutter.stopped:
             return "stop"
         if self._reason:
-            return _REASONS.get(self._reason, self._reason)
+            return self._reason
         # TensorRT-LLM sends no reason, but one response per token.
-        return "length" if max(counted, self.responses) >= self._sampling.max_tokens else "stop"
+        return "length" if max(answer_tokens, self.responses) >= self._sampling.max_tokens else "stop"
 
-    def _released(self, text: str) -> str:
+    def _append(self, text: str) -> str:
         if text:
             self._texts.append(text)
         return text

@@ -153,8 +153,8 @@ def contract_of(config: Any) -> ModelContract:
         NotSupported: The model has no text input or no text output.
     """
     batched = config.max_batch_size > 0
-    inputs = {each.name: _Input(_datatype(each), batched, each.optional) for each in config.input}
-    outputs = {each.name for each in config.output}
+    inputs = {tensor.name: _Input(_datatype(tensor), batched, tensor.optional) for tensor in config.input}
+    outputs = {tensor.name for tensor in config.output}
     prompt = inputs.get(_PROMPT)
     if prompt is None or prompt.datatype != "BYTES" or _ANSWER not in outputs:
         raise NotSupported(
@@ -166,7 +166,7 @@ def contract_of(config: Any) -> ModelContract:
     return ModelContract(inputs, int(window) if window.isdecimal() else 0)
 
 
-def piece(outputs: Mapping[str, list[Any]]) -> Piece:
+def parse_piece(outputs: Mapping[str, list[Any]]) -> Piece:
     """Return the content of one response of the model.
 
     Raises:

@@ -11,10 +11,10 @@ from servicekit.errors import Unavailable
 from generator import openai_emulation
 from generator.domain import Conversation, Event, EventKind, OpenAIRequest, Prompt, Usage
 from generator.ports import TokenCounter
-from generator.tokenizers.templates import load_template, plain_messages
+from generator.tokenizers.templates import load_template, text_messages
 from generator.triton.answer import Answer
 from generator.triton.config import TritonConfig
-from generator.triton.parameters import sampling
+from generator.triton.parameters import parse_sampling
 from generator.triton.server import TritonServer
 
 
@@ -59,15 +59,15 @@ class TritonModel:
                 yield event
 
     async def _answer(self, prompt: Conversation) -> AsyncGenerator[Event, None]:
-        sampling_parameters = sampling(prompt.parameters_json, self._config.answer_tokens)
-        [first, *_] = messages = plain_messages(prompt.messages)
+        sampling_parameters = parse_sampling(prompt.parameters_json, self._config.answer_tokens)
+        [first, *_] = messages = text_messages(prompt.messages)
         text = first["content"] if prompt.plain else self._template.prompt(messages)
         model = await self._server.describe()
         answer = Answer(sampling_parameters)
         responses = self._server.stream(model.tensors(text, sampling_parameters))
         async with contextlib.aclosing(responses):
             async for outputs in responses:
-                piece = answer.take(outputs)
+                piece = answer.add_response(outputs)
                 if answer.responses == 1:
                     yield openai_emulation.start(self.name)
                 if piece:

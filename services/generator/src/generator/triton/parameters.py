@@ -90,7 +90,7 @@ class Sampling:
         return parameter in _NEUTRAL and self.given[parameter] == _NEUTRAL[parameter]
 
 
-def sampling(parameters_json: bytes, default_max_tokens: int) -> Sampling:
+def parse_sampling(parameters_json: bytes, default_max_tokens: int) -> Sampling:
     """Parse the parameters of a request.
 
     Args:
@@ -102,21 +102,21 @@ def sampling(parameters_json: bytes, default_max_tokens: int) -> Sampling:
             parameter.
     """
     try:
-        read = _parameters.decode(parameters_json)
+        parsed = _parameters.decode(parameters_json)
         members = _members.decode(parameters_json)
     except (ValueError, RecursionError) as error:
         raise invalid(error) from error
     for name, value in members.items():
-        known = name in _Parameters.__struct_fields__ or name in _HARMLESS or value is None
-        if not known and value not in _NO_EFFECT.get(name, ()):
+        is_supported = name in _Parameters.__struct_fields__ or name in _HARMLESS or value is None
+        if not is_supported and value not in _NO_EFFECT.get(name, ()):
             raise InvalidRequest(f"This model does not accept '{name}'.", field=name)
-    read.check()
-    if read.n not in (None, 1):
+    parsed.check()
+    if parsed.n not in (None, 1):
         raise InvalidRequest("This model returns one choice; 'n' must be 1.", field="n")
     given = {
         name: value
         for name in _Parameters.__struct_fields__
-        if name not in _NOT_SAMPLING and (value := getattr(read, name)) is not None
+        if name not in _NOT_SAMPLING and (value := getattr(parsed, name)) is not None
     }
-    given["max_tokens"] = read.token_limit or default_max_tokens
-    return Sampling(given, read.stops)
+    given["max_tokens"] = parsed.token_limit or default_max_tokens
+    return Sampling(given, parsed.stops)

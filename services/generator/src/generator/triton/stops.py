@@ -19,31 +19,31 @@ class StopCutter:
 
     def __init__(self, stops: Sequence[str]) -> None:
         self._stops = tuple(stops)
-        self._longest = max(map(len, self._stops), default=0)
-        self._held = ""
+        self._max_length = max(map(len, self._stops), default=0)
+        self._held_back = ""
         self.stopped = False
 
     def feed(self, piece: str) -> str:
         """Add a piece; return the text that cannot belong to a stop sequence."""
-        if self.stopped or not self._longest:
+        if self.stopped or not self._max_length:
             return "" if self.stopped else piece
-        text = self._held + piece
-        found = [(at + len(stop), at) for stop in self._stops if (at := text.find(stop)) >= 0]
+        text = self._held_back + piece
+        found = [(start + len(stop), start) for stop in self._stops if (start := text.find(stop)) >= 0]
         if found:
-            self.stopped, self._held = True, ""
+            self.stopped, self._held_back = True, ""
             return text[: min(found)[1]]
-        begun = self._begun(text)
-        self._held = text[len(text) - begun :]
-        return text[: len(text) - begun]
+        length = self._partial_length(text)
+        self._held_back = text[len(text) - length :]
+        return text[: len(text) - length]
 
     def close(self) -> str:
         """Return the text that is still held back at the end of the answer."""
-        held, self._held = self._held, ""
+        held, self._held_back = self._held_back, ""
         return held
 
-    def _begun(self, text: str) -> int:
+    def _partial_length(self, text: str) -> int:
         """Return the length of the longest suffix of the text that begins a stop sequence."""
-        for length in range(min(len(text), self._longest - 1), 0, -1):
+        for length in range(min(len(text), self._max_length - 1), 0, -1):
             end = text[-length:]
             if any(stop.startswith(end) for stop in self._stops):
                 return length
