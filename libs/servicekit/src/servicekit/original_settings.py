@@ -15,7 +15,7 @@ class OriginalSettings(ServiceSettings):
         "",
         pattern=r"^([a-z0-9][a-z0-9.-]{1,61}[a-z0-9])?$",
         description="Bucket of an S3-compatible store for the originals of documents (docs/originals.md). "
-        "Without it, NATS stores them. Set the same value for gateway and workers, as for all `CAUSEWAY_S3_…`.",
+        "Empty: NATS stores them. Set the same value for gateway and workers, as for all `CAUSEWAY_S3_…`.",
     )
     s3_prefix: str = Field(
         "",
@@ -27,7 +27,7 @@ class OriginalSettings(ServiceSettings):
         "",
         max_length=500,
         pattern=r"^(https?://[A-Za-z0-9.:\[\]-]+)?$",
-        description="URL of the S3-compatible store, such as `https://minio.example.org:9000`; empty: Amazon S3. "
+        description="URL of the S3-compatible store, such as `https://minio.example.org:9000`. Empty: Amazon S3. "
         "With `http://`, originals and requests are not encrypted.",
     )
     s3_region: str = Field(
@@ -35,7 +35,7 @@ class OriginalSettings(ServiceSettings):
     )
     s3_access_key_file: Path | None = Field(
         None,
-        description="File with the id of the access key. Without it, `AWS_ACCESS_KEY_ID` and "
+        description="File with the id of the access key. Unset: `AWS_ACCESS_KEY_ID` and "
         "`AWS_SECRET_ACCESS_KEY` or other credentials of the platform are used (docs/originals.md).",
     )
     s3_secret_key_file: Path | None = Field(

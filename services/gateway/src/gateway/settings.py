@@ -44,7 +44,7 @@ class Settings(OriginalSettings, IdentitySettings):
         None,
         ge=0,
         le=65535,
-        description="Port of the guardrails orchestrator's health API, /health and /info; none: not served.",
+        description="Port of the guardrails orchestrator's health API, /health and /info. Unset: not served.",
     )
     retriever_target: str = Field("127.0.0.1:50051", description="gRPC target of the retriever.")
     generator_target: str = Field("127.0.0.1:50052", description="gRPC target of the generator.")
@@ -66,13 +66,13 @@ class Settings(OriginalSettings, IdentitySettings):
     usage_bytes: int | None = Field(
         None,
         ge=1024**2,
-        description="Maximum bytes of the usage records (docs/usage.md shows how to calculate them); none: the "
+        description="Maximum bytes of the usage records (docs/usage.md shows how to calculate them). Unset: the "
         "value of CAUSEWAY_NATS_STREAM_BYTES.",
     )
     audit_bytes: int | None = Field(
         None,
         ge=1024**2,
-        description="Maximum bytes of the audit records; none: the value of CAUSEWAY_NATS_STREAM_BYTES.",
+        description="Maximum bytes of the audit records. Unset: the value of CAUSEWAY_NATS_STREAM_BYTES.",
     )
     memory_hours: float = Field(
         24.0,
@@ -137,10 +137,10 @@ class Settings(OriginalSettings, IdentitySettings):
         None, description="YAML file of the prices of tokens (docs/usage.md); reloaded when it changes."
     )
     content_cache_bytes: int = Field(
-        512 * MEBI, gt=0, description="Disk space for originals of documents that are being read."
+        512 * MEBI, gt=0, description="Disk space in bytes for originals of documents that are being read."
     )
     default_index: str = Field(
-        "default", description="Index that a chat searches if it names none; empty: no search."
+        "default", description="Index that a chat searches if it names none. Empty: no search."
     )
     frontends_file: Path | None = Field(
         None, description="YAML file of front end profiles (docs/frontends.md); reloaded when it changes."
@@ -177,18 +177,18 @@ class Settings(OriginalSettings, IdentitySettings):
         description="Maximum seconds that POST /index waits until its documents are stored. After this time, it "
         "responds with the job, which continues.",
     )
-    max_body_bytes: int = Field(4 * MEBI, gt=0, description="Largest body of a request.")
+    max_body_bytes: int = Field(4 * MEBI, gt=0, description="Maximum bytes of a request's body.")
     ingest_urls: UrlPatterns = Field(
         [],
         description="Hosts from which documents may be fetched, as a JSON list: `docs.example.org`, "
         "`*.example.org`, `*`, with `:8443` for another port. Empty: URLs are refused. Set the same value for "
         "gateway and workers.",
     )
-    max_upload_bytes: int = Field(128 * MEBI, gt=0, description="Largest body of an upload.")
+    max_upload_bytes: int = Field(128 * MEBI, gt=0, description="Maximum bytes of an upload's body.")
     max_spool_bytes: int = Field(
         1536 * MEBI,
         gt=0,
-        description="Disk space in bytes for all concurrent uploads; each reserves twice its size. Further "
+        description="Disk space in bytes for all concurrent uploads. An upload reserves twice its size. Further "
         "uploads are refused with 429.",
     )
     ingest_max_characters: int = Field(
@@ -199,11 +199,15 @@ class Settings(OriginalSettings, IdentitySettings):
     body_pause: float = Field(
         30.0, gt=0, description="Maximum seconds between two pieces of a body, received or sent."
     )
-    max_jobs: int = Field(100_000, gt=0, description="Maximum waiting jobs; more uploads are refused with 503.")
-    max_tenant_jobs: int = Field(
-        20_000, gt=0, description="Maximum waiting jobs of one tenant; more uploads are refused with 429."
+    max_jobs: int = Field(
+        100_000, gt=0, description="Maximum number of waiting jobs; more uploads are refused with 503."
     )
-    max_header_bytes: int = Field(32 * 1024, ge=1024, description="Largest request line with its headers.")
+    max_tenant_jobs: int = Field(
+        20_000, gt=0, description="Maximum number of waiting jobs of one tenant; more uploads are refused with 429."
+    )
+    max_header_bytes: int = Field(
+        32 * 1024, ge=1024, description="Maximum bytes of a request line with its headers."
+    )
     header_timeout: float = Field(30.0, gt=0, description="Maximum seconds to receive a request's headers.")
     idle_timeout: float = Field(
         75.0,
@@ -226,7 +230,7 @@ class Settings(OriginalSettings, IdentitySettings):
     max_answer_tokens: int | None = Field(
         None,
         gt=0,
-        description="Maximum number of answer tokens that a request may set; none: the limit of the model.",
+        description="Maximum number of answer tokens that a request may set. Unset: the limit of the model.",
     )
     max_requests: int = Field(
         2048, gt=0, description="Maximum number of concurrent requests; more are refused with 503."
@@ -234,10 +238,15 @@ class Settings(OriginalSettings, IdentitySettings):
     max_answers: int = Field(
         1024,
         gt=0,
-        description="Maximum number of concurrent answers; a quarter as many requests wait, and more are refused "
-        "with 503 (docs/quotas.md).",
+        description="Maximum number of concurrent answers. A quarter of this number of requests can wait. More are "
+        "refused with 503 (docs/quotas.md).",
     )
-    answer_wait: float = Field(2.0, ge=0, description="Maximum seconds that a request waits for a slot.")
+    answer_wait: float = Field(
+        2.0,
+        ge=0,
+        description="Maximum seconds that a request waits until it is one of the CAUSEWAY_MAX_ANSWERS "
+        "concurrent answers.",
+    )
     quotas_file: Path | None = Field(
         None,
         description="YAML file of the quotas of tenants, API keys and users (docs/quotas.md); reloaded when it "

@@ -18,7 +18,7 @@ class Settings(GrpcServiceSettings):
     model: str | None = Field(
         None,
         min_length=1,
-        description="The default model; unset: the first in CAUSEWAY_MODELS_FILE, or extractive if no file is set.",
+        description="The default model. Unset: the first in CAUSEWAY_MODELS_FILE, or extractive without this file.",
     )
     openai_base_url: str | None = Field(
         None,
@@ -26,7 +26,7 @@ class Settings(GrpcServiceSettings):
         description="Base URL of one OpenAI-compatible server, with its version: http://127.0.0.1:8000/v1.",
     )
     openai_api_key: SecretStr | None = Field(
-        None, description="Key of the OpenAI-compatible server; unset if the server needs no key."
+        None, description="Key of the OpenAI-compatible server. Unset: requests have no key."
     )
     openai_models: str = Field(
         "",
@@ -36,7 +36,7 @@ class Settings(GrpcServiceSettings):
     openai_context_window: int | None = Field(
         None,
         ge=1,
-        description="Context window of CAUSEWAY_OPENAI_MODELS in tokens; unset: as the server reports.",
+        description="Context window of CAUSEWAY_OPENAI_MODELS in tokens. Unset: as the server reports.",
     )
     openai_pictures: bool = Field(
         False,

@@ -42,11 +42,11 @@ class Settings(GrpcServiceSettings):
     )
     guardrails_pii_python: Path | None = Field(
         None,
-        description="Python of an environment with `requirements/pii.txt`, for the detector `pii`; unset: the "
+        description="Python of an environment with `requirements/pii.txt`, for the detector `pii`. Unset: the "
         "service does not offer `pii`.",
     )
     model_cache: Path | None = Field(
-        None, description="Directory of the bundled embedding model; none: the user's cache directory."
+        None, description="Directory of the bundled embedding model. Unset: the user's cache directory."
     )
     guardrails_detectors_file: Path | None = Field(
         None, description="YAML file of remote detectors; reloaded when it changes."
@@ -55,7 +55,7 @@ class Settings(GrpcServiceSettings):
         None,
         ge=0,
         le=65535,
-        description="Port of the detector API, for other systems; unset: the API is disabled.",
+        description="Port of the detector API, for other systems. Unset: the API is disabled.",
     )
     guardrails_policy_file: Path | None = Field(
         None,

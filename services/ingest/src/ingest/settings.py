@@ -25,11 +25,11 @@ class Settings(OriginalSettings, GrpcServiceSettings):
     retriever_target: str = Field("127.0.0.1:50051", description="gRPC target of the retriever.")
     embeddings_file: Path | None = Field(
         None,
-        description="YAML file of embedding models (docs/embeddings.md), the same for retriever and ingest; none: "
+        description="YAML file of embedding models (docs/embeddings.md), the same for retriever and ingest. Unset: "
         "the bundled model.",
     )
     model_cache: Path | None = Field(
-        None, description="Directory of the bundled embedding model; none: the user's cache directory."
+        None, description="Directory of the bundled embedding model. Unset: the user's cache directory."
     )
 
     ingest_jobs: int = Field(
@@ -84,7 +84,7 @@ class Settings(OriginalSettings, GrpcServiceSettings):
     ingest_ocr_python: Path | None = Field(
         None,
         description="Python interpreter of an environment with the packages of `requirements/ocr.txt`, which "
-        "recognises text in scanned pages and pictures (docs/ingest.md). Without it, these are not read.",
+        "recognises text in scanned pages and pictures (docs/ingest.md). Unset: these are not read.",
     )
     ingest_ocr_seconds: float = Field(
         60.0, gt=0, description="Maximum time in seconds to recognise the text of one page or picture."

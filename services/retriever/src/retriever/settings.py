@@ -18,20 +18,20 @@ class RetrieverSettings(StoreSettings, GrpcServiceSettings):
     trace_content: bool = Field(False, description="Whether traces have the text of search queries.")
     embeddings_file: Path | None = Field(
         None,
-        description="YAML file of embedding models (docs/embeddings.md), the same for retriever and ingest; none: "
+        description="YAML file of embedding models (docs/embeddings.md), the same for retriever and ingest. Unset: "
         "the bundled model.",
     )
     rerankers_file: Path | None = Field(
-        None, description="YAML file of rerankers (docs/retrieval.md); none: nothing is reranked."
+        None, description="YAML file of rerankers (docs/retrieval.md). Unset: nothing is reranked."
     )
     model_cache: Path | None = Field(
         None,
-        description="Directory of the bundled embedding model; none: the user's cache directory.",
+        description="Directory of the bundled embedding model. Unset: the user's cache directory.",
     )
     retriever_embedding_threads: int = Field(2, ge=1, description="Queries that are embedded concurrently.")
     snapshot_dir: Path | None = Field(
         None,
-        description="Directory of the snapshots of indexes, with a subdirectory for each tenant; none: the "
+        description="Directory of the snapshots of indexes, with a subdirectory for each tenant. Unset: the "
         "subdirectory `snapshots` of the data directory.",
     )
     max_tenant_snapshots: int = Field(
