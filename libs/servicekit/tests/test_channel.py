@@ -4,6 +4,7 @@ import json
 from collections.abc import AsyncIterator
 from typing import Any
 
+import grpc
 import pytest
 from causeway.generator.v1 import generator_pb2
 from causeway.guardrails.v1 import guardrails_pb2, guardrails_pb2_grpc
@@ -14,6 +15,7 @@ from servicekit.channel import open_channel
 from servicekit.deadline import Deadline
 from servicekit.errors import Unavailable
 from servicekit.server import GrpcServer
+from servicekit.service_channel import ServiceChannel
 
 GUARDRAILS = guardrails_pb2.DESCRIPTOR.services_by_name["GuardrailsService"]
 ASK = guardrails_pb2.DetectTextRequest()
@@ -34,10 +36,11 @@ class Guardrails(guardrails_pb2_grpc.GuardrailsServiceServicer):
 
 
 @contextlib.asynccontextmanager
-async def guardrails(port: int = 0) -> AsyncIterator[int]:
+async def guardrails(port: int = 0, servicer: Guardrails | None = None) -> AsyncIterator[int]:
+    served = servicer or Guardrails()
     server = GrpcServer(
         f"127.0.0.1:{port}",
-        [(GUARDRAILS, lambda it: guardrails_pb2_grpc.add_GuardrailsServiceServicer_to_server(Guardrails(), it))],
+        [(GUARDRAILS, lambda it: guardrails_pb2_grpc.add_GuardrailsServiceServicer_to_server(served, it))],
     )
     await server.start()
     yield server.port
@@ -125,6 +128,44 @@ async def test_a_slow_connection_is_not_an_error() -> None:
         relay = await asyncio.start_server(slow, "127.0.0.1", 0)
         async with relay, detect_text(relay.sockets[0].getsockname()[1]) as method:
             await rpc.unary(method, ASK, Deadline.after(120))
+
+
+class Renewed:
+    """Certificates whose material changes. No call uses the material."""
+
+    def __init__(self) -> None:
+        self.material: Any = object()
+
+    def current(self) -> Any:
+        return self.material
+
+
+async def test_closing_cancels_calls_with_an_earlier_certificate() -> None:
+    """After a renewal, a running call continues on the old channel. Closing the channel cancels this call."""
+    started, ended = asyncio.Event(), asyncio.Event()
+
+    class Slow(Guardrails):
+        async def DetectText(self, request: Any, context: Any) -> Any:  # noqa: N802  # the contract's name
+            started.set()
+            try:
+                await asyncio.sleep(600)
+            finally:
+                ended.set()
+
+    certificates: Any = Renewed()
+    async with guardrails(servicer=Slow()) as port, asyncio.timeout(60):
+        address = f"127.0.0.1:{port}"
+        renewed = ServiceChannel(address, lambda _: grpc.aio.insecure_channel(address), certificates)
+        call = guardrails_pb2_grpc.GuardrailsServiceStub(renewed).DetectText(ASK, timeout=600)
+        await started.wait()
+        old = renewed.current()
+        certificates.material = object()
+        assert renewed.current() is not old
+        await asyncio.sleep(0.05)
+        assert not call.done()
+        await renewed.close()
+        assert call.cancelled()
+        await ended.wait()
 
 
 async def test_services_ignore_proxies_of_the_environment(monkeypatch: pytest.MonkeyPatch) -> None:

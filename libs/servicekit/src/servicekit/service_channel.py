@@ -1,11 +1,11 @@
 """A gRPC channel that uses renewed certificates, and whose methods have the server's address as span attributes."""
 
 import asyncio
-from collections.abc import Callable, Mapping
+from collections.abc import Callable, Collection, Mapping
 from typing import Any, Self
 
 import grpc
-from grpc.aio import Channel
+from grpc.aio import Call, Channel
 
 from servicekit.tls import Certificates, Material
 
@@ -17,7 +17,7 @@ class ServiceChannel(Channel):
     """A channel whose new calls use the current certificate. gRPC's own channel always uses its first certificate.
 
     When the certificate changes, new calls use a new channel. Running calls may finish on the old channel within
-    ten minutes; then they are cancelled.
+    ten minutes. Then, or when this channel is closed, they are cancelled.
 
     Args:
         target: The address of the server as a gRPC target, for example ``dns:///retriever:50051``.
@@ -33,16 +33,24 @@ class ServiceChannel(Channel):
         self._certificates = certificates
         self._material = certificates.current() if certificates else None
         self._channel = open_channel(self._material)
+        self._calls: set[Call] = set()
         self._closing: set[asyncio.Task[None]] = set()
 
     def current(self) -> Channel:
         """Return the channel for the next call. If the certificate has changed, open a new channel first."""
         if self._certificates and (material := self._certificates.current()) is not self._material:
-            closing = asyncio.ensure_future(self._channel.close(_MAX_CALL_SECONDS))
+            closing = asyncio.ensure_future(_close_after(self._channel, self._calls))
             self._closing.add(closing)
             closing.add_done_callback(self._closing.discard)
+            self._calls = set()
             self._material, self._channel = material, self._open(material)
         return self._channel
+
+    def track(self, call: Call) -> None:
+        """Record a call on the current channel until the call ends. Without TLS, no channel is replaced."""
+        if self._certificates is not None:
+            self._calls.add(call)
+            call.add_done_callback(self._calls.discard)
 
     def unary_unary(self, *arguments: Any, **options: Any) -> Any:
         """See `grpc.aio.Channel`."""
@@ -73,10 +81,11 @@ class ServiceChannel(Channel):
         await self._channel.channel_ready()
 
     async def close(self, grace: float | None = None) -> None:
-        """End the calls, including those with earlier certificates."""
-        for closing in self._closing:
-            closing.cancel()
-        await asyncio.gather(*self._closing, return_exceptions=True)
+        """Cancel the calls, those with the current certificate after ``grace`` seconds."""
+        closing = list(self._closing)
+        for task in closing:
+            task.cancel()
+        await asyncio.gather(*closing, return_exceptions=True)
         await self._channel.close(grace)
 
     async def __aenter__(self) -> Self:
@@ -113,7 +122,24 @@ class ServiceMethod:
         channel = self._channel.current()
         if self._cached is None or self._cached[0] is not channel:
             self._cached = (channel, getattr(channel, self._kind)(*self._arguments, **self._options))
-        return self._cached[1](*arguments, **options)
+        call = self._cached[1](*arguments, **options)
+        self._channel.track(call)
+        return call
+
+
+async def _close_after(channel: Channel, calls: Collection[Call]) -> None:
+    """Close a channel after its calls have ended or after ten minutes. If this task is cancelled, close it at once.
+
+    `Channel.close` has a grace period, too. But if it is cancelled during this period, the calls continue, and
+    further calls of `close` have no effect.
+    """
+    try:
+        async with asyncio.timeout(_MAX_CALL_SECONDS):
+            await asyncio.gather(*(call.code() for call in calls), return_exceptions=True)
+    except TimeoutError:
+        pass
+    finally:
+        await channel.close()
 
 
 def server_attributes(target: str) -> dict[str, str | int]:
