@@ -60,7 +60,7 @@ def test_the_file_lists_the_detectors() -> None:
         ("{kind: text_contents, url: 'ftp://x'}", "detectors.a.url"),
         ("{kind: text_contents, url: 'http://x', timeout: 0}", "detectors.a.timeout"),
         ("{kind: text_contents, url: 'http://x', colour: red}", "detectors.a.colour: there is no such key"),
-        ("{kind: text_contents, url: 'http://x', headers: [host]}", "cannot be passed on"),
+        ("{kind: text_contents, url: 'http://x', headers: [a, host]}", "detectors.a.headers[1]: the header host"),
         ("{kind: text_chat, url: 'http://x', chunker: sentence}", "detectors.a.chunker"),
         ("{kind: text_contents, url: 'http://x', chunker: german}", "unknown chunker"),
         ("{kind: text_chat, url: 'http://x', across_choices: true}", "detectors.a.across_choices"),
@@ -73,6 +73,14 @@ def test_a_wrong_file_is_refused(entry: str, place: str) -> None:
         parse(f"detectors:\n  a: {entry}\n".encode(), "d.yaml")
     assert str(raised.value).startswith("d.yaml, line 2")
     assert place in str(raised.value)
+
+
+@pytest.mark.parametrize("detectors", ["", "detectors:\n  a: {kind: text_contents, url: 'http://x'}\n"])
+def test_a_forbidden_header_for_all_detectors_is_refused(detectors: str) -> None:
+    """The error names the list at the top of the file, with and without detectors."""
+    with pytest.raises(BadFile) as raised:
+        parse(f"headers:\n  - x-tenant\n  - Host\n{detectors}".encode(), "d.yaml")
+    assert str(raised.value).startswith("d.yaml, line 3, headers[1]: the header host")
 
 
 def test_the_name_of_a_built_in_detector_is_refused() -> None:

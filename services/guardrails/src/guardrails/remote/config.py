@@ -1,7 +1,7 @@
 """Parses the configuration file of remote detectors."""
 
 import ssl
-from collections.abc import Collection
+from collections.abc import Collection, Sequence
 from dataclasses import dataclass
 from pathlib import Path
 from typing import Annotated, Literal
@@ -168,6 +168,7 @@ def parse(raw: bytes, name: str, reserved: Collection[str] = ()) -> tuple[Remote
     """
     document = Document(raw, name)
     file = document.validated(_File)
+    _check_headers(document, (), file.headers)
     chunkers = {}
     for chunker, entry in file.chunkers.items():
         if chunker in _BUILT_IN_CHUNKERS:
@@ -182,9 +183,7 @@ def parse(raw: bytes, name: str, reserved: Collection[str] = ()) -> tuple[Remote
         place = ("detectors", detector_id)
         if detector_id in reserved:
             raise document.wrong(place, "a built-in detector has this name; use another name")
-        headers = frozenset((*file.headers, *detector.headers))
-        if headers & _FORBIDDEN_HEADERS:
-            raise document.wrong(place, f"the header {min(headers & _FORBIDDEN_HEADERS)} cannot be passed on")
+        _check_headers(document, place, detector.headers)
         if detector.chunker not in (None, *_BUILT_IN_CHUNKERS, *chunkers):
             known = ", ".join((*_BUILT_IN_CHUNKERS, *chunkers))
             raise document.wrong((*place, "chunker"), f"unknown chunker; use one of: {known}")
@@ -209,13 +208,19 @@ def parse(raw: bytes, name: str, reserved: Collection[str] = ()) -> tuple[Remote
                 detector.default_threshold,
                 detector.concurrency,
                 tls,
-                headers,
+                frozenset((*file.headers, *detector.headers)),
                 detector.across_choices,
                 chunkers.get(detector.chunker or ""),
                 detector.description,
             )
         )
     return tuple(configs)
+
+
+def _check_headers(document: Document, place: Key, headers: Sequence[str]) -> None:
+    for index, header in enumerate(headers):
+        if header in _FORBIDDEN_HEADERS:
+            raise document.wrong((*place, "headers", index), f"the header {header} is never passed on; remove it")
 
 
 def _chunking(detector: _Detector, *, contents: bool) -> Chunking:
