@@ -14,6 +14,10 @@ from guardrails.detectors.groundedness.statements import Kind, names_of, stateme
         ("He came 3rd of 40%.", [{"3"}, {"40"}]),
         ("It was 2027-03-05.", [{"2027"}, {"5"}]),
         ("1" * 500, [{"inf"}]),
+        ("1.000 and 1,000 and 1000", [{"1000", "1"}, {"1000", "1"}, {"1000"}]),
+        ("1,234.56 is 1.234,56 and 1234.56", [{"1234.56"}] * 3),
+        ("1,234,567 is 1.234.567; 0.125 is 0,125", [{"1234567"}] * 2 + [{"0.125"}] * 2),
+        ("123456.78 is not 123456.79", [{"123456.78"}, {"123456.79"}]),
     ],
 )
 def test_numbers_in_digits_and_in_words_are_equal(text: str, keys: list[set[str]]) -> None:
@@ -21,6 +25,11 @@ def test_numbers_in_digits_and_in_words_are_equal(text: str, keys: list[set[str]
     numbers.
     """
     assert [set(fact.keys) for fact in statement(text).facts if fact.kind is Kind.NUMBER] == keys
+
+
+def test_an_ambiguous_number_has_the_stem_of_the_number_without_separator() -> None:
+    """A number with a separator before three digits has the stem of the number without the separator."""
+    assert {statement(text).facts[0].stem for text in ("1.250 kg", "1,250 kg", "1250 kg")} == {"number:1250"}
 
 
 @pytest.mark.parametrize(

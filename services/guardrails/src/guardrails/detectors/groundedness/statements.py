@@ -20,6 +20,7 @@ _TOKEN = re.compile(
     """,
     re.VERBOSE,
 )
+_SEPARATOR = re.compile("[.,]")
 _THOUSANDS = re.compile(r"\d{1,3}(?:[.,]\d{3})+")
 _ENDINGS = (
     "ations",
@@ -70,8 +71,9 @@ class Fact:
 
     @property
     def stem(self) -> str:
-        """The stem that represents the fact in a set of stems."""
-        return f"{self.kind.value}:{min(self.keys)}"
+        """The stem that represents the fact in a set of stems; of an ambiguous number, the greater meaning."""
+        key = max(self.keys, key=float) if self.kind is Kind.NUMBER else min(self.keys)
+        return f"{self.kind.value}:{key}"
 
     def is_in(self, facts: "Sequence[Fact]") -> bool:
         """Return whether an equal fact is among the facts."""
@@ -176,10 +178,10 @@ def _tokens(text: str, names: Container[str]) -> Iterator[Token]:
             yield Token("", breaks=True)
         elif match["iso"]:
             year, month, day = written.split("-")
-            yield Token(low, Fact(Kind.NUMBER, frozenset({_plain(float(year))}), year))
+            yield Token(low, Fact(Kind.NUMBER, frozenset({_number_key(float(year))}), year))
             if 1 <= int(month) <= len(_MONTHS):
                 yield Token(low, Fact(Kind.DATE, frozenset({_MONTHS[int(month) - 1]}), written))
-            yield Token(low, Fact(Kind.NUMBER, frozenset({_plain(float(day))}), day))
+            yield Token(low, Fact(Kind.NUMBER, frozenset({_number_key(float(day))}), day))
         elif match["number"] or _value(low) is not None:
             token, step = _number(matches, at)
             yield token
@@ -237,19 +239,31 @@ def _number(matches: Sequence[re.Match[str]], at: int) -> tuple[Token, int]:
         end += 1
     if not unit and end < len(matches):
         unit = matches[end].group()
-    keys = frozenset(map(_plain, values))
+    keys = frozenset(map(_number_key, values))
     written = first.group() if end == at + 1 else " ".join(match.group() for match in matches[at:end])
     return Token(low, Fact(Kind.NUMBER, keys, written, words.UNITS.get(unit.lower(), ""))), end - at
 
 
 def _readings(digits: str) -> list[float]:
-    readings = []
-    if _THOUSANDS.fullmatch(digits):
-        readings.append(float(re.sub("[.,]", "", digits)))
-    if sum(map(digits.count, ".,")) <= 1:
-        readings.append(float(digits.replace(",", ".")))
-    return readings or [float(re.sub("[.,]", "", digits))]
+    """Return the possible values of a number in digits, with points and commas in any convention.
+
+    If a number has both separators, the last one is the decimal separator (``1,234.56``, ``1.234,56``). A separator
+    that occurs twice separates thousands. One separator before three digits is ambiguous: ``1.000`` is one thousand
+    in German and one in English, and ``1,000`` is the opposite. Only after a leading zero it is certainly a decimal
+    separator (``0.125``).
+    """
+    joined = float(_SEPARATOR.sub("", digits))
+    separators = _SEPARATOR.findall(digits)
+    if not separators:
+        return [joined]
+    whole, decimal, fraction = digits.rpartition(separators[-1])
+    if len(separators) > 1:
+        if decimal in whole or not _THOUSANDS.fullmatch(whole):
+            return [joined]
+        return [float(f"{_SEPARATOR.sub('', whole)}.{fraction}")]
+    value = float(f"{whole}.{fraction}")
+    return [joined, value] if _THOUSANDS.fullmatch(digits) and not digits.startswith("0") else [value]
 
 
-def _plain(value: float) -> str:
-    return f"{value:g}" if value < 10**6 else f"{value:.0f}"
+def _number_key(value: float) -> str:
+    return f"{value:.12g}"
