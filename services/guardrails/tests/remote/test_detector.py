@@ -108,9 +108,11 @@ async def test_passages_urls_and_prompts_reach_the_server(
         ("/api/v1/text/context/doc", {"content": "answer", "context_type": "url", "context": ["http://x"], **own}),
         ("/api/v1/text/generation", {"prompt": "question", "generated_text": "answer", **own}),
     ]  # fmt: skip
-    for judge, needed in ((context, "passages"), (generation, "prompt")):
-        with pytest.raises(DetectorFailed, match=needed):
+    chat = slow(_factory(session, stub.url, kind=DetectorKind.CHAT))
+    for judge, needed in ((context, "passages"), (generation, "prompt"), (chat, "conversation")):
+        with pytest.raises(DetectorFailed, match=needed) as raised:
             await judge.judge(["x"], DetectionContext())
+        assert raised.value.status == 422
 
 
 async def test_only_allowed_headers_are_passed_on(stub: DetectorStub, session: aiohttp.ClientSession) -> None:
@@ -150,6 +152,7 @@ async def test_an_invalid_answer_is_a_failure(
     with pytest.raises(DetectorFailed, match=message) as raised:
         await slow(_factory(session, stub.url)).judge(["short"], DetectionContext())
     assert str(raised.value).startswith("detector request failed for `hap`: ")
+    assert raised.value.status == 502
 
 
 async def test_an_empty_span_means_the_whole_text(stub: DetectorStub, session: aiohttp.ClientSession) -> None:

@@ -19,6 +19,7 @@ from guardrails.remote.config import RemoteConfig
 _MAX_RESPONSE_BYTES = 8 * 1024 * 1024
 _MAX_REASON = 300
 _HEALTH_SECONDS = 2.0
+_UNPROCESSABLE = 422  # the status if the request lacks an input of the detector
 _PATHS = {
     DetectorKind.CONTENTS: messages.CONTENTS,
     DetectorKind.CHAT: messages.CHAT,
@@ -138,13 +139,13 @@ class RemoteJudge(Judge):
                 request = messages.ContentsRequest(list(windows), self._params)
                 answers = await self._call(request, context, list[list[messages.Result]])
                 if len(answers) != len(windows):
-                    raise self._error("it did not answer with one list for each text")
+                    raise self._error("it did not answer with one list for each text", 502)
                 return [self._detections(answer, text) for answer, text in zip(answers, windows, strict=True)]
             case DetectorKind.CHAT:
                 return await self._chats(windows, context)
             case DetectorKind.CONTEXT_DOC:
                 if not context.passages:
-                    raise self._error("it needs the passages of the text")
+                    raise self._error("it needs the passages of the text", _UNPROCESSABLE)
                 kind = "url" if context.urls else "docs"
                 documents = list(context.passages)
                 return await self._each(
@@ -154,7 +155,7 @@ class RemoteJudge(Judge):
                 )
             case DetectorKind.GENERATION:
                 if not context.prompt:
-                    raise self._error("it needs the prompt that the text answers")
+                    raise self._error("it needs the prompt that the text answers", _UNPROCESSABLE)
                 return await self._each(
                     windows,
                     [messages.GenerationRequest(context.prompt, text, self._params) for text in windows],
@@ -163,7 +164,7 @@ class RemoteJudge(Judge):
 
     async def _chats(self, windows: Sequence[str], context: DetectionContext) -> list[list[Detection]]:
         if not context.messages:
-            raise self._error("it needs the conversation of the text")
+            raise self._error("it needs the conversation of the text", _UNPROCESSABLE)
         conversation = msgspec.json.decode(context.messages, type=list[msgspec.Raw])
         if context.direction is not Direction.OUTPUT:
             # Judge the unchanged conversation once, and report its detections for the last text.
