@@ -57,6 +57,10 @@ class Gateway:
             case "refused":
                 error = {"jsonrpc": "2.0", "id": None, "error": {"code": -32600, "message": "No key."}}
                 return httpx.Response(401, json=error)
+            case "error is a text":
+                return httpx.Response(500, json={"jsonrpc": "2.0", "id": None, "error": "No key."})
+            case "empty":
+                return httpx.Response(503)
             case "broken":
                 return httpx.Response(502, text="<html>")
             case "not UTF-8":
@@ -134,6 +138,8 @@ async def test_each_event_is_a_line() -> None:
     ("method", "words"),
     [
         ("refused", "No key."),
+        ("error is a text", "The gateway answers with status 500."),
+        ("empty", "The gateway answers with status 503."),
         ("broken", "The gateway answers with status 502."),
         ("not UTF-8", "The gateway answers with status 502."),
         ("away", "http://gateway/mcp does not answer: refused"),

@@ -13,13 +13,13 @@ from typing import Any
 
 import httpx
 
-_VERSION = "mcp-protocol-version"
-_SESSION = "mcp-session-id"
-_VERSION_IN_META = "io.modelcontextprotocol/protocolVersion"
-_CANCELLED = "notifications/cancelled"
+_VERSION_HEADER = "mcp-protocol-version"
+_SESSION_HEADER = "mcp-session-id"
+_VERSION_META_KEY = "io.modelcontextprotocol/protocolVersion"
+_CANCELLED_METHOD = "notifications/cancelled"
 _INTERNAL_ERROR = -32603
 _PARSE_ERROR = -32700
-_MAX_CONCURRENT = 64
+_MAX_CONCURRENT_REQUESTS = 64
 _TIMEOUT = httpx.Timeout(connect=5, read=None, write=60, pool=None)  # the gateway sends comments on silent streams
 
 Message = dict[str, Any]
@@ -43,7 +43,7 @@ class Bridge:
         self._write = write
         self._headers: dict[str, str] = {}
         self._running: dict[str, asyncio.Task[None]] = {}
-        self._slots = asyncio.Semaphore(_MAX_CONCURRENT)
+        self._slots = asyncio.Semaphore(_MAX_CONCURRENT_REQUESTS)
 
     async def serve(self, lines: AsyncIterator[bytes]) -> None:
         """Handle messages until the input ends; then cancel the running requests.
@@ -59,9 +59,9 @@ class Bridge:
                 try:
                     message = json.loads(line)
                 except (ValueError, RecursionError):
-                    await self._fail(None, _PARSE_ERROR, "The line is not JSON.")
+                    await self._write_error(None, _PARSE_ERROR, "The line is not JSON.")
                     continue
-                if isinstance(message, dict) and message.get("method") == _CANCELLED:
+                if isinstance(message, dict) and message.get("method") == _CANCELLED_METHOD:
                     self._cancel(message)
                     continue
                 await self._slots.acquire()
@@ -95,7 +95,7 @@ class Bridge:
         answered = False
         try:
             async with self._http.stream(
-                "POST", self._url, content=line.strip(), headers=self._headers_of(message)
+                "POST", self._url, content=line.strip(), headers=self._request_headers(message)
             ) as response:
                 self._store_session(response)
                 if response.headers.get("content-type", "").startswith("text/event-stream"):
@@ -105,26 +105,26 @@ class Bridge:
                         await self._write(text)
                 else:
                     await response.aread()
-                    await self._forward(message, response.text, response)
+                    await self._write_response(message, response.text, response)
                     answered = True
             if not answered and _request_key(message) is not None:
-                await self._fail(message["id"], _INTERNAL_ERROR, f"{self._url} ended the stream without a result.")
+                await self._write_error(
+                    message["id"], _INTERNAL_ERROR, f"{self._url} ended the stream without a result."
+                )
         except httpx.HTTPError as error:
             if not answered and _request_key(message) is not None:
                 cause = str(error) or type(error).__name__
-                await self._fail(message["id"], _INTERNAL_ERROR, f"{self._url} does not answer: {cause}")
+                await self._write_error(message["id"], _INTERNAL_ERROR, f"{self._url} does not answer: {cause}")
 
-    async def _forward(self, message: Any, text: str, response: httpx.Response) -> None:
-        """Write the response of a request.
+    async def _write_response(self, message: Any, text: str, response: httpx.Response) -> None:
+        """Write the response of a message that the gateway sent in one piece.
 
-        An error without an id gets the id of the request. A response that is not JSON-RPC becomes an error with the
-        HTTP status.
+        An error without an id gets the id of the request. For a request, a response that is not JSON-RPC becomes an
+        error with the HTTP status. For a notification, the bridge writes only a response with an id.
         """
-        if not text:
-            return
         try:
             answer = json.loads(text)
-        except ValueError:
+        except (ValueError, RecursionError):
             answer = {}
         if not isinstance(answer, dict) or "jsonrpc" not in answer:
             answer = {}
@@ -132,11 +132,12 @@ class Bridge:
             self._store_version(message, text)
             await self._write(text)
         elif _request_key(message) is not None:
-            error = answer.get("error", {})
+            error = answer.get("error")
+            error = error if isinstance(error, dict) else {}
             reason = error.get("message") or f"The gateway answers with status {response.status_code}."
-            await self._fail(message["id"], error.get("code", _INTERNAL_ERROR), reason)
+            await self._write_error(message["id"], error.get("code", _INTERNAL_ERROR), reason)
 
-    def _headers_of(self, message: Any) -> dict[str, str]:
+    def _request_headers(self, message: Any) -> dict[str, str]:
         headers = {
             "accept": "application/json, text/event-stream",
             "content-type": "application/json",
@@ -145,24 +146,24 @@ class Bridge:
         params = message.get("params") if isinstance(message, dict) else None
         params = params if isinstance(params, dict) else {}
         meta = params.get("_meta")
-        if isinstance(meta, dict) and isinstance(version := meta.get(_VERSION_IN_META), str):
-            headers |= {_VERSION: version, "mcp-method": str(message.get("method"))}
+        if isinstance(meta, dict) and isinstance(version := meta.get(_VERSION_META_KEY), str):
+            headers |= {_VERSION_HEADER: version, "mcp-method": str(message.get("method"))}
             name = params.get("name", params.get("uri"))
             if isinstance(name, str):
                 headers["mcp-name"] = name
         return {name: value for name, value in headers.items() if value.isascii() and value.isprintable()}
 
     def _store_session(self, response: httpx.Response) -> None:
-        if session := response.headers.get(_SESSION):
-            self._headers[_SESSION] = session
+        if session := response.headers.get(_SESSION_HEADER):
+            self._headers[_SESSION_HEADER] = session
 
     def _store_version(self, message: Any, text: str) -> None:
         """Store the protocol version of the response to ``initialize``."""
         if isinstance(message, dict) and message.get("method") == "initialize":
-            with contextlib.suppress(ValueError, KeyError, TypeError):
-                self._headers[_VERSION] = str(json.loads(text)["result"]["protocolVersion"])
+            with contextlib.suppress(ValueError, KeyError, TypeError, RecursionError):
+                self._headers[_VERSION_HEADER] = str(json.loads(text)["result"]["protocolVersion"])
 
-    async def _fail(self, request_id: Any, code: int, reason: str) -> None:
+    async def _write_error(self, request_id: Any, code: int, reason: str) -> None:
         error = {"code": code, "message": reason}
         await self._write(json.dumps({"jsonrpc": "2.0", "id": request_id, "error": error}))
 
@@ -212,5 +213,5 @@ def bridge_client(api_key: str, host: str) -> httpx.AsyncClient:
         headers={"authorization": f"Bearer {api_key}"} if api_key else None,
         # Requests to this machine do not use a proxy from the environment.
         trust_env=host not in {"127.0.0.1", "::1", "localhost"},
-        limits=httpx.Limits(max_connections=_MAX_CONCURRENT),
+        limits=httpx.Limits(max_connections=_MAX_CONCURRENT_REQUESTS),
     )
