@@ -63,7 +63,7 @@ def test_error_message(body: object, message: str) -> None:
 def test_a_job_is_parsed() -> None:
     """A job may have no progress and no error."""
     job = Job.of({"id": "1", "state": "queued", "progress": None, "error": None})
-    assert (job.final, job.percent, job.stage) == (False, 0, "queued")
+    assert (job.has_ended, job.percent, job.stage) == (False, 0, "queued")
     error = {"reason": "UNREADABLE_DOCUMENT", "message": "It is encrypted."}
     failed = Job.of({"id": "1", "state": "failed", "error": error})
     assert (failed.final, failed.reason, failed.message) == (True, *error.values())

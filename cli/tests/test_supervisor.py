@@ -11,7 +11,7 @@ from causeway_testing.servers import eventually
 from hypothesis import given
 from hypothesis import strategies as st
 
-QUICK = Restarts(first=0.05, most=0.2, healthy=30)
+QUICK = Restarts(first=0.05, maximum=0.2, healthy_after=30)
 # A program that prints a line and, on SIGTERM, appends its name to a file.
 SERVE = """
 import os, signal, sys
@@ -45,7 +45,9 @@ class RecordingSupervisor(Supervisor):
     def __init__(self, directory: Path, *, restarts: Restarts = QUICK, grace: float = 5) -> None:
         self.reports: list[str] = []
         self.changes = 0
-        super().__init__(directory, report=self.reports.append, changed=self._count, restarts=restarts, grace=grace)
+        super().__init__(
+            directory, report=self.reports.append, on_pid_change=self._count, restarts=restarts, grace=grace
+        )
 
     def _count(self) -> None:
         self.changes += 1
@@ -92,7 +94,7 @@ async def test_the_delay_grows_with_each_exit(supervisor: RecordingSupervisor) -
 
 async def test_a_healthy_run_resets_the_delay(tmp_path: Path) -> None:
     """After a healthy run, the delay is again the first delay."""
-    supervisor = RecordingSupervisor(tmp_path, restarts=Restarts(first=0.05, most=9, healthy=0.2))
+    supervisor = RecordingSupervisor(tmp_path, restarts=Restarts(first=0.05, maximum=9, healthy_after=0.2))
     supervisor.start(program("a", "import time; time.sleep(0.3)"))
     await eventually(lambda: len(supervisor.reports) >= 3)
     await supervisor.stop()
@@ -142,7 +144,7 @@ async def test_kill_does_not_wait(tmp_path: Path) -> None:
 
 async def test_stop_during_a_restart_delay(tmp_path: Path) -> None:
     """`stop` does not wait for a program that is not running."""
-    supervisor = RecordingSupervisor(tmp_path, restarts=Restarts(first=600, most=600))
+    supervisor = RecordingSupervisor(tmp_path, restarts=Restarts(first=600, maximum=600))
     supervisor.start(program("a", "import sys; sys.exit(1)"))
     await eventually(lambda: bool(supervisor.reports))
     await asyncio.wait_for(supervisor.stop(), 60)
@@ -152,7 +154,7 @@ async def test_no_restart_with_an_invalid_configuration(supervisor: RecordingSup
     """After exit code 78, the supervisor fails with the program's last lines and does not restart the program."""
     supervisor.start(program("a", "import sys; print('CAUSEWAY_X: Field required'); sys.exit(78)"))
     with pytest.raises(ProgramFailed, match="a refuses its configuration:\n  CAUSEWAY_X: Field required"):
-        await asyncio.wait_for(supervisor.failure(), 60)
+        await asyncio.wait_for(supervisor.wait_for_failure(), 60)
     assert supervisor.reports == []
     assert supervisor.pids == {"a": None}
 
@@ -169,7 +171,7 @@ async def test_a_missing_program(supervisor: RecordingSupervisor) -> None:
     """The supervisor fails if a program does not exist; the error names the program."""
     supervisor.start(Program("a", ["/nowhere/at/all"], {}))
     with pytest.raises(ProgramFailed, match="a cannot be started"):
-        await asyncio.wait_for(supervisor.failure(), 60)
+        await asyncio.wait_for(supervisor.wait_for_failure(), 60)
 
 
 async def test_the_end_is_reported_while_grandchildren_run(supervisor: RecordingSupervisor) -> None:

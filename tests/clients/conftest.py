@@ -100,7 +100,7 @@ async def platform(tmp_path_factory: pytest.TempPathFactory) -> AsyncIterator[Pl
             "CAUSEWAY_FRONTENDS_FILE": str(profiles),
         }
         async with _stack(data, environment) as running:
-            key, record = api_keys.make("chief", "default", roles=("admin",))
+            key, record = api_keys.create("chief", "default", roles=("admin",))
             async with key_store.opened(running["nats_url"], 1) as store:
                 await store.add(record)
             async with httpx.AsyncClient(base_url=running["url"], headers={"api-key": key}, timeout=60) as http:

@@ -26,7 +26,7 @@ def platform(tmp_path_factory: pytest.TempPathFactory) -> Iterator[Platform]:
     data = tmp_path_factory.mktemp("stack")
     with serving() as provider, stack(data, {"CAUSEWAY_AUTH": "keys,oidc", **provider.settings}) as running_stack:
         roles = {"admin": ("admin",), "ingest": ("ask", "ingest"), "ask": ("ask",)}
-        made = {name: api_keys.make(name, "local", user=name, roles=each) for name, each in roles.items()}
+        made = {name: api_keys.create(name, "local", user=name, roles=each) for name, each in roles.items()}
 
         async def add() -> None:
             async with key_store.opened(running_stack["nats_url"], 1) as store:

@@ -89,7 +89,7 @@ def harbour(
         records, keys, callers = [], {}, {}
         for tenant, names in (("north", KEYS), ("south", SOUTH)):
             for name, more in names.items():
-                key, record = api_keys.make(name, tenant, **more)
+                key, record = api_keys.create(name, tenant, **more)
                 records.append(record)
                 keys[f"{tenant}-{name}"] = key
                 callers[tenant, name] = httpx.Client(base_url=url, timeout=30, headers={"api-key": key})
@@ -365,7 +365,7 @@ def test_a_caller_without_a_key_gets_nothing(harbour: Harbour) -> None:
 
 def test_keys_are_added_and_revoked_at_run_time(harbour: Harbour) -> None:
     """New and revoked keys take effect within seconds. No log contains a key or its digest."""
-    key, record = api_keys.make("guest", "north", roles=("ask",))
+    key, record = api_keys.create("guest", "north", roles=("ask",))
     headers = {"authorization": f"Bearer {key}"}
     assert harbour.anonymous.get("/indexes", headers=headers).status_code == 401
     harbour.store(lambda store: store.add(record))

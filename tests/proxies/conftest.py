@@ -67,7 +67,7 @@ async def platform(tmp_path_factory: pytest.TempPathFactory) -> AsyncIterator[Pl
             "CAUSEWAY_MODEL": "stub",
         }
         async with _stack(data, environment) as port:
-            made = {tenant: api_keys.make("chief", tenant, roles=("admin",)) for tenant in TENANTS}
+            made = {tenant: api_keys.create("chief", tenant, roles=("admin",)) for tenant in TENANTS}
             url = json.loads((data / "stack.json").read_text())["nats_url"]
             async with key_store.opened(url, 1) as store:
                 for _, record in made.values():

@@ -72,7 +72,7 @@ async def test_foreign_and_temporary_streams_are_left_out(client: Client) -> Non
         ("OTHERS", StorageType.FILE),
     ):
         await jetstream.add_stream(StreamConfig(name=name, subjects=[f"{name}.>"], storage=storage))
-    assert [each.config.name for each in await streams.stored(client)] == ["CAUSEWAY_KEPT"]
+    assert [each.config.name for each in await streams.list_streams(client)] == ["CAUSEWAY_KEPT"]
 
 
 async def test_no_job_is_delivered_during_a_pause(client: Client) -> None:
@@ -99,12 +99,12 @@ async def test_no_job_is_delivered_during_a_pause(client: Client) -> None:
 
 
 async def test_waiting_workers_are_detected(client: Client) -> None:
-    """`workers_wait` detects waiting workers, because a restore must not run beside them."""
+    """`has_waiting_workers` detects waiting workers, because a restore must not run beside them."""
     await ingest_transport(client, stream_bytes=MEGABYTE)
-    assert not await pause.workers_wait(client)
+    assert not await pause.has_waiting_workers(client)
     worker = await client.jetstream().pull_subscribe_bind(keys.ingest_consumer(0), keys.INGEST_STREAM)
     fetching = asyncio.create_task(worker.fetch(1, timeout=5))
-    while not await pause.workers_wait(client):
+    while not await pause.has_waiting_workers(client):
         assert not fetching.done()
     fetching.cancel()
     await asyncio.gather(fetching, return_exceptions=True)

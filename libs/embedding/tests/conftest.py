@@ -12,7 +12,7 @@ import pytest
 from causeway_testing.embedding import HashingEmbedder
 from causeway_testing.triton import triton_server
 from embedding.build import build
-from embedding.cache import GRAPH, TOKENIZER, entry
+from embedding.cache import GRAPH, TOKENIZER, model_directory
 from embedding.minilm import MiniLmEmbedder
 
 
@@ -48,13 +48,15 @@ def passages() -> list[str]:
 
 
 class EmbeddingServer(ThreadingHTTPServer):
-    """A server with the OpenAI API's embeddings, of `HashingEmbedder`, times three; it records the requests.
+    """A server with the OpenAI API's route for embeddings. It records the requests.
+
+    The vectors are those of `HashingEmbedder`, times three.
 
     Attributes:
         script: The first answers, in order: a status with headers, or a body.
         requests: The received bodies.
         together: The highest number of concurrent requests.
-        hold: The server does not answer while this is not set.
+        released: The server answers only while this event is set.
     """
 
     daemon_threads = True
@@ -65,8 +67,8 @@ class EmbeddingServer(ThreadingHTTPServer):
         self.requests: list[dict[str, Any]] = []
         self.headers: list[dict[str, str]] = []
         self.together = self.now = 0
-        self.hold = threading.Event()
-        self.hold.set()
+        self.released = threading.Event()
+        self.released.set()
         self.lock = threading.Lock()
 
     @property
@@ -87,7 +89,7 @@ class _Handler(BaseHTTPRequestHandler):
             server.requests.append(body)
             server.headers.append({name.lower(): value for name, value in self.headers.items()})
             step = server.script.pop(0) if server.script else None
-        server.hold.wait()
+        server.released.wait()
         headers: dict[str, str] = {}
         status, answer = 200, step if isinstance(step, bytes) else b"{}"
         if isinstance(step, tuple):
@@ -99,7 +101,7 @@ class _Handler(BaseHTTPRequestHandler):
         self.send_response(status)
         for name, value in {**headers, "content-length": str(len(answer))}.items():
             self.send_header(name, value)
-        with contextlib.suppress(OSError):  # who waited has left
+        with contextlib.suppress(OSError):  # the client has closed the connection
             self.end_headers()
             self.wfile.write(answer)
 
@@ -120,7 +122,7 @@ def embedding_server() -> Iterator[EmbeddingServer]:
         thread = threading.Thread(target=server.serve_forever, args=(0.01,))
         thread.start()
         yield server
-        server.hold.set()
+        server.released.set()
         server.shutdown()
         thread.join()
 
@@ -133,6 +135,6 @@ def triton(tmp_path_factory: pytest.TempPathFactory, cache: Path) -> Iterator[st
     for name in ("all-minilm-l6-v2", "words"):
         shutil.copytree(models / name, repository / name)
     for name in (GRAPH, TOKENIZER):
-        shutil.copy(entry(cache, "int8") / name, repository / "all-minilm-l6-v2" / "1" / name)
+        shutil.copy(model_directory(cache, "int8") / name, repository / "all-minilm-l6-v2" / "1" / name)
     with triton_server(repository, models=["all-minilm-l6-v2", "words"]) as address:
         yield address

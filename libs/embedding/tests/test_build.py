@@ -6,17 +6,17 @@ from pathlib import Path
 
 import pytest
 from embedding.build import build, main
-from embedding.cache import GRAPH, TOKENIZER, entry
+from embedding.cache import GRAPH, TOKENIZER, model_directory
 from embedding.errors import WeightsMismatch
 from embedding.minilm import MiniLmEmbedder
-from embedding.weights import ModelFiles, find_model_files
+from embedding.weights import ModelFiles, find_minilm_files
 
 pytestmark = pytest.mark.slow
 
 
 def test_building_again_changes_nothing(cache: Path) -> None:
     """If the graph exists, a build neither writes anything nor needs the weights."""
-    directory = entry(cache, "int8")
+    directory = model_directory(cache, "int8")
     before = {file.name: file.stat().st_mtime_ns for file in directory.iterdir()}
     built = build(cache, files=ModelFiles(weights=Path("gone"), tokenizer=Path("gone")))
     assert built.directory == directory
@@ -31,7 +31,7 @@ def test_a_refused_build_leaves_nothing(tmp_path: Path) -> None:
     forged.write_bytes(b"forged")
     cache = tmp_path / "cache"
     with pytest.raises(WeightsMismatch):
-        build(cache, files=replace(find_model_files(), weights=forged))
+        build(cache, files=replace(find_minilm_files(), weights=forged))
     assert not cache.exists()
 
 
@@ -45,7 +45,7 @@ def test_two_processes_may_build_at_once(tmp_path: Path) -> None:
     assert [builder.returncode for builder in builders] == [0, 0], outputs
     facts = [json.loads(output) for output, _ in outputs]
     assert sum(fact["created"] for fact in facts) == 1
-    directory = entry(tmp_path, "int8")
+    directory = model_directory(tmp_path, "int8")
     assert {fact["directory"] for fact in facts} == {str(directory)}
     assert list(tmp_path.iterdir()) == [directory]
     MiniLmEmbedder.load(tmp_path)
@@ -53,7 +53,7 @@ def test_two_processes_may_build_at_once(tmp_path: Path) -> None:
 
 def test_others_may_read_the_cache(tmp_path: Path, cache: Path) -> None:
     """Services of other users can read the cache: all users may read its directory and files."""
-    directory = entry(cache, "int8")
+    directory = model_directory(cache, "int8")
     assert directory.stat().st_mode & 0o055 == 0o055
     assert all(file.stat().st_mode & 0o044 == 0o044 for file in directory.iterdir())
 
@@ -63,14 +63,14 @@ def test_the_command_prints_a_line_for_each_graph(cache: Path, capsys: pytest.Ca
     assert main(["--cache", str(cache), "--fp32"]) == 0
     lines = capsys.readouterr().out.splitlines()
     assert [line.split(":")[0] for line in lines] == ["int8 graph exists already", "fp32 graph exists already"]
-    assert str(entry(cache, "int8")) in lines[0]
+    assert str(model_directory(cache, "int8")) in lines[0]
 
 
 def test_the_command_prints_json(cache: Path, capsys: pytest.CaptureFixture[str]) -> None:
     """With --json, each line is an object with the same values."""
     assert main(["--cache", str(cache), "--json"]) == 0
     facts = json.loads(capsys.readouterr().out)
-    assert facts["directory"] == str(entry(cache, "int8"))
+    assert facts["directory"] == str(model_directory(cache, "int8"))
     assert facts["created"] is False
     assert facts["bytes"] > 20_000_000
 

@@ -1,6 +1,6 @@
 from pathlib import Path
 
-from embedding.cache import E5, default_cache_dir, entry
+from embedding.cache import E5, default_cache_dir, model_directory
 
 
 def test_the_default_follows_the_xdg_specification() -> None:
@@ -14,9 +14,9 @@ def test_the_default_follows_the_xdg_specification() -> None:
 def test_an_entry_names_what_it_was_built_from() -> None:
     """The name has the weights, the precision and the builder's version, so another build has another directory."""
     names = [
-        entry(Path("cache"), "int8").name,
-        entry(Path("cache"), "fp32").name,
-        entry(Path("cache"), "int8", E5).name,
+        model_directory(Path("cache"), "int8").name,
+        model_directory(Path("cache"), "fp32").name,
+        model_directory(Path("cache"), "int8", E5).name,
     ]
     assert names == [
         "all-minilm-l6-v2-53aa51172d14-int8-v1",

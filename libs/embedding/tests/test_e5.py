@@ -9,7 +9,7 @@ from pathlib import Path
 import numpy as np
 import pytest
 import tokenizers
-from embedding.cache import E5, GRAPH, PIECES, WORDS, default_cache_dir, entry
+from embedding.cache import E5, GRAPH, PIECES, WORDS, default_cache_dir, model_directory
 from embedding.e5 import E5Embedder
 from embedding.sentence_pieces import SentencePieceTokenizer
 
@@ -51,7 +51,7 @@ def test_tokens_are_the_models_own() -> None:
     (original,) = (file for file in carrier.files or () if file.name == "tokenizer.json")
     own = tokenizers.Tokenizer.from_file(str(original.locate()))
     own.no_truncation()
-    ours = SentencePieceTokenizer(entry(default_cache_dir(os.environ), "int8", E5) / PIECES)
+    ours = SentencePieceTokenizer(model_directory(default_cache_dir(os.environ), "int8", E5) / PIECES)
     for path in LANGUAGES:
         for row in rows(path):
             for text in (row["text"], row["question"]):
@@ -61,7 +61,7 @@ def test_tokens_are_the_models_own() -> None:
 
 def test_others_may_read_it() -> None:
     """Services of other users can read the files, and the file of word vectors can be mapped."""
-    directory = entry(default_cache_dir(os.environ), "int8", E5)
+    directory = model_directory(default_cache_dir(os.environ), "int8", E5)
     assert {file.name for file in directory.iterdir()} == {GRAPH, WORDS, PIECES}
     assert all(file.stat().st_mode & 0o044 == 0o044 for file in directory.iterdir())
     assert (directory / GRAPH).stat().st_size < 30_000_000

@@ -10,7 +10,7 @@ import pytest
 import safetensors.numpy
 from embedding.graph import BLOCKS, INPUT, SCALES, write_graph
 from embedding.minilm import MiniLmEmbedder
-from embedding.weights import find_model_files
+from embedding.weights import find_minilm_files
 
 Array = npt.NDArray[np.float64]
 
@@ -18,7 +18,7 @@ Array = npt.NDArray[np.float64]
 @pytest.fixture(scope="module")
 def weights() -> dict[str, npt.NDArray[np.float32]]:
     """Return the original's tensors."""
-    return safetensors.numpy.load(find_model_files().read_weights())
+    return safetensors.numpy.load(find_minilm_files().read_weights())
 
 
 def forward(weights: dict[str, npt.NDArray[np.float32]], tokens: list[int]) -> Array:

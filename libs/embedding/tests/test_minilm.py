@@ -6,7 +6,7 @@ from pathlib import Path
 
 import numpy as np
 import pytest
-from embedding.cache import GRAPH, TOKENIZER, entry
+from embedding.cache import GRAPH, TOKENIZER, model_directory
 from embedding.errors import CacheMissing, CacheUnreadable
 from embedding.local import has_vnni, open_session
 from embedding.minilm import MAX_SEQUENCE, MiniLmEmbedder, WordPieceTokenizer
@@ -70,8 +70,8 @@ def test_a_missing_cache_names_the_command(tmp_path: Path) -> None:
 @pytest.mark.parametrize("damage", ["cut", "gone"])
 def test_a_damaged_cache_is_named(cache: Path, tmp_path: Path, name: str, damage: str) -> None:
     """If a file is truncated or missing, the error names the directory to delete, and has the cause."""
-    directory = entry(tmp_path, "int8")
-    shutil.copytree(entry(cache, "int8"), directory)
+    directory = model_directory(tmp_path, "int8")
+    shutil.copytree(model_directory(cache, "int8"), directory)
     file = directory / name
     if damage == "cut":
         file.write_bytes(file.read_bytes()[:100_000])
@@ -119,7 +119,7 @@ def test_both_kernels_give_the_same_vectors(cache: Path, passages: list[str]) ->
     """Both kernels give the same bits if the CPU has VNNI. The other kernels are exact on every CPU."""
     if not has_vnni(Path("/proc/cpuinfo").read_text()):
         pytest.skip("this CPU has no VNNI: its other kernels saturate")
-    directory = entry(cache, "int8")
+    directory = model_directory(cache, "int8")
     tokenizer = WordPieceTokenizer(directory / TOKENIZER)
     exact, usual = (open_session(directory / GRAPH, exact=exact) for exact in (True, False))
     for text in passages[:20]:

@@ -7,7 +7,7 @@ from typing import Any
 import pytest
 from causeway_testing.embedding import HashingEmbedder
 from causeway_testing.servers import free_ports
-from embedding.cache import E5, entry
+from embedding.cache import E5, model_directory
 from embedding.models import EmbeddingModel, EmbeddingModels
 from servicekit.errors import InvalidRequest, Unavailable
 
@@ -39,7 +39,7 @@ async def test_the_bundled_model_is_used_without_a_file(cache: Path) -> None:
 async def test_the_model_for_many_languages_is_available_if_it_is_built(cache: Path, tmp_path: Path) -> None:
     """The model is not the default, and its files are read at its first text. Damaged files stop no service."""
     shutil.copytree(cache, tmp_path, dirs_exist_ok=True)
-    entry(tmp_path, "int8", E5).mkdir()
+    model_directory(tmp_path, "int8", E5).mkdir()
     models = opened(None, tmp_path)
     assert [model.name for model in models] == ["all-minilm-l6-v2", "multilingual-e5-small"]
     many = models.get("multilingual-e5-small")
@@ -57,7 +57,7 @@ async def test_the_model_for_many_languages_may_be_the_only_one(tmp_path: Path) 
     path.write_text("models: [{kind: e5}]")
     with pytest.raises(Unavailable, match=r"embedding\.build .*--multilingual$"):
         opened(path, tmp_path)
-    entry(tmp_path, "int8", E5).mkdir()
+    model_directory(tmp_path, "int8", E5).mkdir()
     models = opened(path, tmp_path)
     assert [model.name for model in models] == ["multilingual-e5-small"]
     await models.aclose()

@@ -9,8 +9,8 @@ from pathlib import Path
 import numpy as np
 import pytest
 from causeway_testing.embedding import HashingEmbedder, WordTokenizer
-from embedding import EmbeddingConfig, make
-from embedding.cache import TOKENIZER, default_cache_dir, entry
+from embedding import EmbeddingConfig, create_embedder
+from embedding.cache import TOKENIZER, default_cache_dir, model_directory
 from embedding.e5 import E5Embedder
 from embedding.errors import UnembeddableText
 from embedding.minilm import MiniLmEmbedder, WordPieceTokenizer
@@ -47,20 +47,22 @@ def make_embedder(request: pytest.FixtureRequest, cache: Path) -> Embedder:
     if request.param == "prefixed":
         return PrefixedEmbedder(HashingEmbedder(), "passage: ")
     if request.param == "minilm":
-        return make(EmbeddingConfig(cache_dir=cache))
+        return create_embedder(EmbeddingConfig(cache_dir=cache))
     if request.param == "e5":
-        return make(EmbeddingConfig("e5", cache_dir=default_cache_dir(os.environ)))
+        return create_embedder(EmbeddingConfig("e5", cache_dir=default_cache_dir(os.environ)))
     if request.param == "openai":
         url = request.getfixturevalue("embedding_server").url
-        return make(EmbeddingConfig("openai", address=url, model="hashing", dimension=256, max_tokens=256, batch=3))
-    return make(
+        return create_embedder(
+            EmbeddingConfig("openai", address=url, model="hashing", dimension=256, max_tokens=256, batch=3)
+        )
+    return create_embedder(
         EmbeddingConfig(
             "triton",
             address=request.getfixturevalue("triton"),
             model="all-minilm-l6-v2",
             dimension=384,
             max_tokens=254,
-            tokenizer=entry(cache, "int8") / TOKENIZER,
+            tokenizer=model_directory(cache, "int8") / TOKENIZER,
             batch=3,
         )
     )

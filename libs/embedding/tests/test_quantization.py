@@ -6,11 +6,11 @@ import onnx
 import onnxruntime  # type: ignore[import-untyped]  # has no types
 import pytest
 import safetensors.numpy
-from embedding.cache import GRAPH, entry
+from embedding.cache import GRAPH, model_directory
 from embedding.graph import INPUT, write_graph
 from embedding.minilm import MiniLmEmbedder
-from embedding.quantization import find_outliers
-from embedding.weights import find_model_files
+from embedding.quantization import outlier_divisors
+from embedding.weights import find_minilm_files
 
 pytestmark = pytest.mark.slow
 
@@ -27,7 +27,7 @@ async def test_int8_agrees_with_fp32(minilm: MiniLmEmbedder, cache: Path, passag
 
 def test_every_weight_matrix_is_quantized(cache: Path) -> None:
     """The 24 matrices are signed 8-bit integers with a scale for each output channel. Word vectors have 8 bits."""
-    graph = onnx.load(entry(cache, "int8") / GRAPH).graph
+    graph = onnx.load(model_directory(cache, "int8") / GRAPH).graph
     constants = {constant.name: constant for constant in graph.initializer}
     matrices = {name: c for name, c in constants.items() if len(c.dims) == 2 and name != "positions"}
     assert matrices.pop("words_quantized").data_type == onnx.TensorProto.UINT8
@@ -40,8 +40,8 @@ def test_every_weight_matrix_is_quantized(cache: Path) -> None:
 
 def test_damping_changes_no_vector() -> None:
     """The weights have outliers, and the damped fp32 graph computes the same as the original graph."""
-    weights = safetensors.numpy.load(find_model_files().read_weights())
-    outliers = find_outliers(write_graph(weights), (101, 102))
+    weights = safetensors.numpy.load(find_minilm_files().read_weights())
+    outliers = outlier_divisors(write_graph(weights), (101, 102))
     assert outliers
     assert all(divisor.min() == 1 < divisor.max() for divisor in outliers.values())
     plain, damped = vector(write_graph(weights)), vector(write_graph(weights, outliers))

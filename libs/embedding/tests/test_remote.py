@@ -12,8 +12,8 @@ import numpy as np
 import pytest
 from causeway_testing.links import FixedResponseServer
 from causeway_testing.servers import eventually, free_ports
-from embedding import EmbeddingConfig, make
-from embedding.cache import TOKENIZER, entry
+from embedding import EmbeddingConfig, create_embedder
+from embedding.cache import TOKENIZER, model_directory
 from embedding.errors import SetupError, Unreachable, WrongVectors
 from embedding.minilm import MiniLmEmbedder
 from embedding.port import Embedder
@@ -29,7 +29,7 @@ BUSY = (503, {"retry-after": "0"})
 def remote(embedding_server: Any) -> Callable[..., Embedder]:
     def made(**members: Any) -> Embedder:
         given = {"address": embedding_server.url, "model": "hashing", "dimension": 256, **members}
-        return make(EmbeddingConfig("openai", **given))
+        return create_embedder(EmbeddingConfig("openai", **given))
 
     return made
 
@@ -41,10 +41,10 @@ def vectors(*rows: list[float]) -> bytes:
 async def test_texts_are_sent_in_concurrent_batches(embedding_server: Any, remote: Callable[..., Embedder]) -> None:
     """A request has at most a batch of texts, and at most the allowed number of requests run at the same time."""
     embedder = remote(batch=8, concurrency=3)
-    embedding_server.hold.clear()
+    embedding_server.released.clear()
     embedding = asyncio.create_task(embedder.embed([f"text {number}" for number in range(100)]))
     await eventually(lambda: embedding_server.together == 3)
-    embedding_server.hold.set()
+    embedding_server.released.set()
     assert (await embedding).shape == (100, 256)
     assert embedding_server.together == 3
     assert sorted(len(request["input"]) for request in embedding_server.requests) == [4] + [8] * 12
@@ -155,12 +155,12 @@ async def test_a_request_to_a_server_that_hangs_times_out(
     embedding_server: Any, remote: Callable[..., Embedder]
 ) -> None:
     """A request without an answer ends at the time limit, without another attempt."""
-    embedding_server.hold.clear()
+    embedding_server.released.clear()
     embedder = remote(timeout=0.2)
     with pytest.raises(DeadlineExceeded, match=r"within 0\.2 s"):
         await embedder.embed(["a"])
     assert len(embedding_server.requests) == 1
-    embedding_server.hold.set()
+    embedding_server.released.set()
     await embedder.aclose()
 
 
@@ -169,7 +169,9 @@ async def test_a_server_that_cannot_be_reached_is_unavailable(kind: Any) -> None
     """The last attempt fails soon. The error has the platform's name of the model and the time for a retry."""
     (port,) = free_ports(1)
     address = f"http://127.0.0.1:{port}/v1" if kind == "openai" else f"127.0.0.1:{port}"
-    embedder = make(EmbeddingConfig(kind, address=address, model="m", name="public", dimension=3, tries=2))
+    embedder = create_embedder(
+        EmbeddingConfig(kind, address=address, model="m", name="public", dimension=3, tries=2)
+    )
     with pytest.raises(Unavailable, match=r"'public'.* cannot be reached") as caught:
         await embedder.embed(["a"])
     assert caught.value.retry_after == 1
@@ -190,7 +192,7 @@ async def test_an_incomplete_response_is_an_unreachable_server(response: bytes) 
     async with FixedResponseServer.started() as fixed:
         fixed.response = response
         address = f"http://127.0.0.1:{fixed.port}/v1"
-        embedder = make(EmbeddingConfig("openai", address=address, model="m", dimension=2, tries=1))
+        embedder = create_embedder(EmbeddingConfig("openai", address=address, model="m", dimension=2, tries=1))
         with pytest.raises(Unreachable):
             await embedder.embed(["a"])
         await embedder.aclose()
@@ -199,13 +201,13 @@ async def test_an_incomplete_response_is_an_unreachable_server(response: bytes) 
 async def test_closing_waits_for_running_requests(embedding_server: Any, remote: Callable[..., Embedder]) -> None:
     """Running requests finish. The remaining texts are not embedded."""
     embedder = remote(batch=1, concurrency=1)
-    embedding_server.hold.clear()
+    embedding_server.released.clear()
     call = asyncio.create_task(embedder.embed(["a", "b", "c"]))
     await asyncio.sleep(0.1)
     closing = asyncio.create_task(embedder.aclose())
     await asyncio.sleep(0.05)
     assert not closing.done()
-    embedding_server.hold.set()
+    embedding_server.released.set()
     await closing
     with pytest.raises(Unavailable, match="shut down"):
         await call
@@ -214,14 +216,14 @@ async def test_closing_waits_for_running_requests(embedding_server: Any, remote:
 
 async def test_triton_gives_the_bundled_models_vectors(triton: str, cache: Path) -> None:
     """The model of deploy/triton returns the vectors of the bundled model, so that an index may use both models."""
-    served = make(
+    served = create_embedder(
         EmbeddingConfig(
             "triton",
             address=triton,
             model="all-minilm-l6-v2",
             dimension=384,
             max_tokens=254,
-            tokenizer=entry(cache, "int8") / TOKENIZER,
+            tokenizer=model_directory(cache, "int8") / TOKENIZER,
         )
     )
     bundled = MiniLmEmbedder.load(cache)
@@ -237,8 +239,8 @@ async def test_triton_gives_the_bundled_models_vectors(triton: str, cache: Path)
     [("words", "does not map one input of strings to FP32"), ("nobody", "server of 'nobody' failed")],
 )
 async def test_an_unsuitable_model_on_triton_is_reported(triton: str, model: str, message: str) -> None:
-    """A model that makes text, and a missing model, are errors of the configuration and cause one attempt only."""
-    embedder = make(EmbeddingConfig("triton", address=triton, model=model, dimension=384))
+    """A model that generates text, and a missing model, are configuration errors and cause one attempt only."""
+    embedder = create_embedder(EmbeddingConfig("triton", address=triton, model=model, dimension=384))
     with pytest.raises(WrongVectors, match=message):
         await embedder.embed(["a"])
     await embedder.aclose()
@@ -268,7 +270,7 @@ async def test_invalid_tensors_are_refused(datatype: str, raw: bytes) -> None:
     service_pb2_grpc.add_GRPCInferenceServiceServicer_to_server(Rubbish(), server)
     port = server.add_insecure_port("127.0.0.1:0")
     await server.start()
-    embedder = make(EmbeddingConfig("triton", address=f"127.0.0.1:{port}", model="m", dimension=2))
+    embedder = create_embedder(EmbeddingConfig("triton", address=f"127.0.0.1:{port}", model="m", dimension=2))
     with pytest.raises(WrongVectors, match="sent no valid 'vectors'"):
         await embedder.embed(["a"])
     await embedder.aclose()
@@ -278,8 +280,10 @@ async def test_invalid_tensors_are_refused(datatype: str, raw: bytes) -> None:
 def test_an_incomplete_configuration_is_refused(tmp_path: Path) -> None:
     """The error names the missing part of the configuration."""
     with pytest.raises(SetupError, match="needs: address, model, dimension"):
-        make(EmbeddingConfig("openai"))
+        create_embedder(EmbeddingConfig("openai"))
     with pytest.raises(SetupError, match="directory of its cache"):
-        make(EmbeddingConfig())
+        create_embedder(EmbeddingConfig())
     with pytest.raises(SetupError, match=r"tokenizer .*nowhere\.json cannot be read"):
-        make(EmbeddingConfig("openai", address="a", model="m", dimension=1, tokenizer=tmp_path / "nowhere.json"))
+        create_embedder(
+            EmbeddingConfig("openai", address="a", model="m", dimension=1, tokenizer=tmp_path / "nowhere.json")
+        )

@@ -4,18 +4,18 @@ from pathlib import Path
 
 import pytest
 import tokenizers
-from embedding.cache import TOKENIZER, entry
+from embedding.cache import TOKENIZER, model_directory
 from embedding.tokenizer import ApproximateTokenizer, FileTokenizer
 
 
 def test_the_approximation_never_counts_too_few_tokens(passages: list[str], cache: Path) -> None:
     """For a hundred English paragraphs, the approximation is never below the count of the tokenizer."""
-    own, approximate = FileTokenizer(entry(cache, "int8") / TOKENIZER), ApproximateTokenizer()
+    own, approximate = FileTokenizer(model_directory(cache, "int8") / TOKENIZER), ApproximateTokenizer()
     assert [text for text in passages if approximate.count(text) < own.count(text)] == []
 
 
 def test_the_approximation_counts_each_wide_character() -> None:
-    """The approximation counts each wide character as a token, because a model makes at least one token of it."""
+    """The approximation counts each wide character as a token, because a tokenizer needs at least one for it."""
     assert ApproximateTokenizer().spans("ab漢字 12345") == [(0, 1), (1, 2), (2, 3), (3, 4), (5, 7), (7, 9), (9, 10)]
 
 

@@ -112,7 +112,7 @@ def test_a_wrong_pattern_is_named(pattern: str) -> None:
 
 def test_nothing_is_allowed_by_default() -> None:
     """Without the setting, every URL is refused."""
-    assert not AllowedUrls().any
+    assert not AllowedUrls().has_hosts
     with pytest.raises(PermissionDenied):
         AllowedUrls().checked("https://docs.example.org/")
 

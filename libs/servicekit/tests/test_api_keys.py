@@ -29,8 +29,8 @@ records = st.builds(
 
 def test_a_key_matches_only_its_record() -> None:
     """Each key is unique. The record contains neither the key nor its secret."""
-    key, record = api_keys.make("ann", "north", roles=("ask",))
-    other, _ = api_keys.make("ann", "north", roles=("ask",))
+    key, record = api_keys.create("ann", "north", roles=("ask",))
+    other, _ = api_keys.create("ann", "north", roles=("ask",))
     assert key != other
     assert api_keys.id_of(key) == record.id
     assert record.matches(key)
@@ -42,7 +42,7 @@ def test_a_key_matches_only_its_record() -> None:
 
 def test_every_character_of_a_key_counts() -> None:
     """A key that differs in any character does not match."""
-    key, record = api_keys.make("ann", "north")
+    key, record = api_keys.create("ann", "north")
     for at, character in enumerate(key):
         assert not record.matches(key[:at] + ("x" if character != "x" else "y") + key[at + 1 :])
     assert not record.matches(key + "x")
@@ -67,7 +67,7 @@ def test_a_record_is_read_as_it_was_written(record: ApiKey) -> None:
 
 def test_members_of_newer_versions_are_ignored() -> None:
     """Unknown members are ignored, so that an older gateway reads the records of a newer command."""
-    _, record = api_keys.make("ann", "north")
+    _, record = api_keys.create("ann", "north")
     assert ApiKey.from_json(json.dumps({**json.loads(record.to_json()), "colour": "red"}).encode()) == record
 
 
@@ -89,7 +89,7 @@ def test_members_of_newer_versions_are_ignored() -> None:
 )
 def test_an_invalid_record_is_refused(change: dict[str, object]) -> None:
     """An invalid record is refused, so that it never grants more than was meant."""
-    _, record = api_keys.make("ann", "north")
+    _, record = api_keys.create("ann", "north")
     with pytest.raises(ValueError, match="not a record"):
         ApiKey.from_json(json.dumps({**dataclasses.asdict(record), **change}).encode())
 
@@ -103,24 +103,24 @@ def test_a_record_must_be_a_json_object(raw: bytes) -> None:
 
 def test_the_principal_of_a_key_without_a_user_has_its_name() -> None:
     """Without a user, the key's name is the user. Without ids, access lists contain this name."""
-    _, plain = api_keys.make("ann", "north", roles=("ask",), groups=("staff",))
+    _, plain = api_keys.create("ann", "north", roles=("ask",), groups=("staff",))
     assert plain.principal() == Principal("north", "ann", ("ann",), ("staff",), ("ask",))
-    _, full = api_keys.make("page", "north", user="ann", oids=("o1", "o2"))
+    _, full = api_keys.create("page", "north", user="ann", oids=("o1", "o2"))
     assert full.principal() == Principal("north", "ann", ("o1", "o2"))
 
 
 @pytest.mark.parametrize(("expires_at", "expired"), [(None, False), (99.9, True), (100.0, True), (100.1, False)])
 def test_a_key_expires_at_its_time(expires_at: float | None, expired: bool) -> None:
     """A key is expired from its time on."""
-    _, record = api_keys.make("ann", "north", expires_at=expires_at)
+    _, record = api_keys.create("ann", "north", expires_at=expires_at)
     assert record.expired(100.0) == expired
 
 
 def test_no_key_has_a_user_of_an_issuer() -> None:
     """A key with an issuer's user cannot be created, and a record of such a key is refused."""
     with pytest.raises(InvalidRequest, match="identity provider"):
-        api_keys.make("k", "north", user=keys.user_of("https://a.example", "ann"))
-    _, record = api_keys.make("ann", "north")
+        api_keys.create("k", "north", user=keys.user_of("https://a.example", "ann"))
+    _, record = api_keys.create("ann", "north")
     forged = replace(record, user=keys.user_of("https://a.example", "ann"))
     with pytest.raises(ValueError, match="belongs to an issuer"):
         ApiKey.from_json(forged.to_json())

@@ -126,7 +126,7 @@ async def test_no_call_fails_while_servers_are_replaced(monkeypatch: pytest.Monk
     """Each of two replicas is replaced ten times, and each call gets its complete answer. A stopping server refuses
     new calls, which then go to the other server.
     """
-    monkeypatch.setattr("servicekit.unsent.SECONDS", 60.0)  # a busy machine may not come back from a sleep in time
+    monkeypatch.setattr("servicekit.unsent.RETRY_SECONDS", 60.0)  # a busy machine may oversleep
     ports = free_ports(2)
     replicas = [Replica(port) for port in ports]
     for replica in replicas:

@@ -43,7 +43,7 @@ async def server() -> AsyncIterator[tuple[asyncio.subprocess.Process, int]]:
 
 @pytest.mark.slow
 async def test_a_process_that_hangs_beside_another_one() -> None:
-    """The other process answers every call, and the call that was running after six seconds of silence."""
+    """The other process answers all calls. Calls to the hanging one are repeated after six seconds of silence."""
     async with server() as (first, one), server() as (_, other):
         target = f"ipv4:127.0.0.1:{one},127.0.0.1:{other}"
         async with open_channel(target, [GUARDRAILS]) as opened:
@@ -55,7 +55,7 @@ async def test_a_process_that_hangs_beside_another_one() -> None:
             await asyncio.gather(*(ask() for _ in range(4)))
             first.send_signal(signal.SIGSTOP)
             await asyncio.gather(*(ask() for _ in range(4)))
-            # It is known now: no other call waits.
+            # The channel has closed this connection, so no other call waits.
             async with asyncio.timeout(5):
                 await asyncio.gather(*(ask() for _ in range(20)))
             first.send_signal(signal.SIGCONT)

@@ -128,7 +128,7 @@ async def test_a_call_that_the_caller_cancels_is_no_error(
     with pytest.raises(asyncio.CancelledError):
         await running
     await asyncio.wait_for(ended.wait(), 60)
-    await asyncio.sleep(0.02)  # whatever would be logged is logged after the handler's end
+    await asyncio.sleep(0.02)  # log lines appear only after the handler's end
     assert log == []
     assert [record for record in caplog.records if record.levelno >= logging.WARNING] == []
 

@@ -65,8 +65,8 @@ async def test_a_cancelled_attempt_leaves_nothing(log: Any) -> None:
 
 
 async def test_the_connection_recovers_with_the_server(tmp_path: Path, log: Any) -> None:
-    """Messages wait, up to a limit, while the server is away, and arrive when it is back. The log reports the
-    outage once and never shows the password.
+    """During an outage, the client buffers messages up to a limit, and sends them afterwards. The log reports the
+    outage once and never contains the password.
     """
     (port,) = free_ports(1)
     async with nats_server(tmp_path, port):
@@ -117,8 +117,8 @@ async def test_concurrent_processes_get_the_same_streams(nats_url: str) -> None:
 
 
 async def test_the_limits_are_as_configured(client: Client) -> None:
-    """Jobs stay until they are done, and are refused if there is no room. Old dead letters make room for new ones.
-    States expire. Everything is on disk.
+    """The queue stores jobs until they are done, and refuses jobs when it is full. A full stream of dead letters
+    drops the oldest. States expire. All streams are on the disk.
     """
     jetstream = (await ingest_transport(client, history_days=7)).jetstream
 

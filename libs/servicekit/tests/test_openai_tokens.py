@@ -30,15 +30,15 @@ WORDS = st.sampled_from(LETTERS + OTHERS)
 
 
 @pytest.mark.parametrize("name", ["cl100k_base", "o200k_base"])
-@given(parts=st.lists(WORDS, max_size=60), most=st.integers(20, 60))
-def test_pieces_have_the_tokens_of_the_whole(name: str, parts: list[str], most: int) -> None:
+@given(parts=st.lists(WORDS, max_size=60), max_characters=st.integers(20, 60))
+def test_pieces_have_the_tokens_of_the_whole(name: str, parts: list[str], max_characters: int) -> None:
     """The pieces of a text have as many tokens as the whole. A cut within a run may add some."""
     text = "".join(parts)
-    cut = list(pieces(text, most))
+    cut = list(pieces(text, max_characters))
     assert "".join(cut) == text
-    assert all(len(piece) <= most for piece in cut)
+    assert all(len(piece) <= max_characters for piece in cut)
     encode = encoding(name).encode_ordinary
-    hard = sum(1 for left in cut[:-1] if len(left) == most)
+    hard = sum(1 for left in cut[:-1] if len(left) == max_characters)
     difference = sum(len(encode(piece)) for piece in cut) - len(encode(text))
     assert abs(difference) <= 2 * hard
 

@@ -37,7 +37,7 @@ async def refused(url: str, user: str, subject: str, *, subscribing: bool = Fals
             await client.subscribe(subject)
         else:
             await client.publish(subject, b"")
-        # The client sends the ping of a flush before what is waiting to be sent: the second one comes after it.
+        # A flush sends its ping before the buffered messages, so only the second ping follows the messages.
         await client.flush()
         await client.flush()
     finally:
@@ -103,7 +103,7 @@ REFUSED = [
     ("ingest", f"$JS.API.DIRECT.GET.KV_{keys.HISTORY_BUCKET}.a"),
     ("ingest", f"$JS.API.STREAM.MSG.GET.KV_{keys.API_KEYS_BUCKET}"),
     ("ingest", f"$JS.API.STREAM.DELETE.{keys.INGEST_STREAM}"),
-    # Of another's stream, a consumer that is called like a stream of its own.
+    # A consumer of a forbidden stream, with the name of one of the user's own streams.
     ("ingest", f"$JS.API.CONSUMER.CREATE.KV_{keys.HISTORY_BUCKET}.{keys.INGEST_STREAM}"),
     ("ingest", f"$JS.API.CONSUMER.CREATE.KV_{keys.API_KEYS_BUCKET}.{keys.INGEST_STREAM}.$KV.>"),
     ("gateway", f"$JS.API.CONSUMER.CREATE.ANOTHER.KV_{keys.JOBS_BUCKET}"),

@@ -18,7 +18,7 @@ from servicekit.settings import ServiceSettings
 
 TRACE = "0af7651916cd43dd8448eb211c80319c"
 
-# A service as the real ones are built: a server, a channel, tasks and generators that are open when it ends.
+# A service with the parts of a real one: a server, a channel, tasks and generators that are open when it ends.
 SERVICE = """
 import asyncio, sys, time
 from causeway.guardrails.v1 import guardrails_pb2, guardrails_pb2_grpc

@@ -53,9 +53,9 @@ async def test_long_errors_arrive_bounded(served: Any, character: str) -> None:
     )
     assert type(got) is NotFound
     assert long.startswith(got.message)
-    assert rpc_errors.LONGEST_MESSAGE - 4 < len(got.message.encode()) <= rpc_errors.LONGEST_MESSAGE
+    assert rpc_errors.MAX_MESSAGE_BYTES - 4 < len(got.message.encode()) <= rpc_errors.MAX_MESSAGE_BYTES
     assert got.field is not None
-    assert rpc_errors.LONGEST_FACT - 4 < len(got.field.encode()) <= rpc_errors.LONGEST_FACT
+    assert rpc_errors.MAX_FACT_BYTES - 4 < len(got.field.encode()) <= rpc_errors.MAX_FACT_BYTES
     assert got.resource
 
 
@@ -64,7 +64,7 @@ async def test_a_long_answer_of_a_model_server_arrives_bounded(served: Any) -> N
     got = await _round_trip(served, UpstreamRejected("refused", status=503, body="ß" * 100_000))
     assert isinstance(got, UpstreamRejected)
     assert got.status == 503
-    assert got.body == "ß" * (rpc_errors.LONGEST_FACT // 2)
+    assert got.body == "ß" * (rpc_errors.MAX_FACT_BYTES // 2)
 
 
 async def test_text_without_utf8_is_sent(served: Any) -> None:
@@ -84,12 +84,12 @@ def test_the_bound_fits_the_metadata() -> None:
 
 
 @given(st.text(), st.integers(0, 40))
-def test_bounded_cuts_whole_characters(text: str, most: int) -> None:
+def test_bounded_cuts_whole_characters(text: str, max_bytes: int) -> None:
     """A truncated text is a beginning of the text, within the limit of bytes, and at most one character shorter."""
-    cut = rpc_errors.bounded(text, most)
+    cut = rpc_errors.bounded(text, max_bytes)
     assert text.startswith(cut)
-    assert len(cut.encode()) <= most
-    assert cut == text or len(text[: len(cut) + 1].encode()) > most
+    assert len(cut.encode()) <= max_bytes
+    assert cut == text or len(text[: len(cut) + 1].encode()) > max_bytes
 
 
 @pytest.mark.parametrize("code", [code for code in grpc.StatusCode if code is not grpc.StatusCode.OK])

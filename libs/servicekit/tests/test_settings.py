@@ -3,7 +3,7 @@ from pathlib import Path
 import pytest
 from pydantic import Field, ValidationError
 from servicekit.setting_names import NAMES
-from servicekit.settings import ServiceSettings, unknown
+from servicekit.settings import ServiceSettings, unknown_variables
 
 
 class Settings(ServiceSettings):
@@ -76,7 +76,7 @@ def test_wrong_values_are_refused(monkeypatch: pytest.MonkeyPatch, name: str, va
 def test_an_unknown_variable_is_found() -> None:
     """A misspelled variable is found, with the nearest setting of any service."""
     misspelled = ["CAUSEWAY_AUHT", "CAUSEWAY_MAX_REQUEST", "causeway_retriever_portt", "CAUSEWAY_QQQQ"]
-    assert dict(unknown(misspelled)) == {
+    assert dict(unknown_variables(misspelled)) == {
         "CAUSEWAY_AUHT": "CAUSEWAY_AUTH",
         "CAUSEWAY_MAX_REQUEST": "CAUSEWAY_MAX_REQUESTS",
         "causeway_retriever_portt": "CAUSEWAY_RETRIEVER_PORT",
@@ -88,4 +88,4 @@ def test_variables_of_others_are_known() -> None:
     """The settings of all services, in any case, and the variables of clients, tests and Kubernetes are known."""
     kubernetes = ["CAUSEWAY_SERVICE_HOST", "CAUSEWAY_GATEWAY_PORT_8080_TCP_ADDR", "CAUSEWAY_PORT"]
     clients = ["CAUSEWAY_API_KEY", "CAUSEWAY_E2E_URL", "CAUSEWAY_RESPONSE_ROUNDS", "PATH"]
-    assert not list(unknown([*NAMES, "causeway_host", *kubernetes, *clients]))
+    assert not list(unknown_variables([*NAMES, "causeway_host", *kubernetes, *clients]))

@@ -19,7 +19,7 @@ from servicekit.deadline import Deadline
 from servicekit.errors import InvalidRequest, PermissionDenied, Unavailable
 from servicekit.server import GrpcServer
 from servicekit.settings import ServiceSettings
-from servicekit.tls import Certificates, watch
+from servicekit.tls import Certificates, export_expiry
 
 GENERATOR = generator_pb2.DESCRIPTOR.services_by_name["GeneratorService"]
 
@@ -211,7 +211,7 @@ def test_scrapes_see_when_the_certificate_expires(authority: trustme.CA, tmp_pat
     """The gauge follows the file, and has no value for a file that is not a certificate."""
     files = Files(tmp_path, authority, "gateway")
     measured("")
-    watch(ServiceSettings(tls_cert_file=files.cert))
+    export_expiry(ServiceSettings(tls_cert_file=files.cert))
     name = "causeway_tls_certificate_not_after_seconds"
     expires = x509.load_pem_x509_certificate(files.cert.read_bytes()).not_valid_after_utc.timestamp()
     assert measured(name) == [({}, expires)]

@@ -25,7 +25,7 @@ class Server(service_pb2_grpc.GRPCInferenceServiceServicer):  # type: ignore[mis
     """Speaks Triton's protocol; returns the input as FP32.
 
     Attributes:
-        looked: Number of requests for the model's metadata.
+        metadata_requests: Number of requests for the model's metadata.
         headers: The headers of the last request.
         refusal: The status with which requests are refused.
         raw: The bytes that replace the right answer.
@@ -33,7 +33,7 @@ class Server(service_pb2_grpc.GRPCInferenceServiceServicer):  # type: ignore[mis
     """
 
     def __init__(self) -> None:
-        self.looked = 0
+        self.metadata_requests = 0
         self.headers: dict[str, Any] = {}
         self.refusal: grpc.StatusCode | None = None
         self.raw: bytes | None = None
@@ -41,7 +41,7 @@ class Server(service_pb2_grpc.GRPCInferenceServiceServicer):  # type: ignore[mis
 
     async def ModelMetadata(self, request: Any, call: Any) -> Any:  # noqa: N802  # the protocol's name
         """Return the model's tensors."""
-        self.looked += 1
+        self.metadata_requests += 1
         made = service_pb2.ModelMetadataResponse(name=request.name)
         made.outputs.add(name="out", datatype="FP32", shape=[-1, 2])
         return made
@@ -116,14 +116,14 @@ async def test_the_metadata_is_read_again_after_a_failure(server: Server, model:
     """
     await infer(model)
     await infer(model)
-    assert server.looked == 1
+    assert server.metadata_requests == 1
     server.refusal = grpc.StatusCode.INVALID_ARGUMENT
     with pytest.raises(TritonFailed) as caught:
         await infer(model)
     assert (caught.value.code, caught.value.message) == (server.refusal, "these words are for the log")
     server.refusal = None
     await infer(model)
-    assert server.looked == 2
+    assert server.metadata_requests == 2
 
 
 async def test_the_metadata_of_an_unsuitable_model_is_read_each_time(server: Server) -> None:
@@ -154,7 +154,7 @@ async def test_an_invalid_response_has_no_result(
 
 async def test_an_answer_that_is_too_large_is_refused(server: Server) -> None:
     """An answer that is too large is refused, with any content."""
-    model = TensorModel(TritonAddress(server.target), "m", lambda _: "out", most_bytes=1000)
+    model = TensorModel(TritonAddress(server.target), "m", lambda _: "out", max_response_bytes=1000)
     server.raw = b"x" * 2000
     with pytest.raises(TritonFailed) as caught:
         await infer(model)

@@ -100,7 +100,7 @@ async def well(context: Any) -> None:
 @pytest.mark.parametrize("kind", KINDS)
 async def test_a_call_waits_for_the_successor(kind: str, monkeypatch: pytest.MonkeyPatch) -> None:
     """A call without a server waits for the next one, and is made there once."""
-    monkeypatch.setattr("servicekit.unsent.SECONDS", 60.0)  # a busy machine may not come back from a sleep in time
+    monkeypatch.setattr("servicekit.unsent.RETRY_SECONDS", 60.0)  # a busy machine may oversleep
     (port,) = free_ports(1)
     first, second = Servicer(well), Servicer(well)
     async with open_channel(f"127.0.0.1:{port}", SERVICES) as channel:

@@ -90,7 +90,7 @@ class Job:
     warning_count: int = 0
 
     @property
-    def final(self) -> bool:
+    def has_ended(self) -> bool:
         """Return whether the job has ended."""
         return self.state in {"succeeded", "unchanged", "failed", "cancelled"}
 
@@ -114,8 +114,8 @@ class Job:
             sourcefile=str(body.get("sourcefile") or ""),
             updated_at=str(body.get("updated_at") or body.get("died_at") or ""),
             warnings=tuple(
-                JobWarning(str(each["message"]), int(each.get("page") or 0), str(each.get("part") or ""))
-                for each in body.get("warnings") or ()
+                JobWarning(str(warning["message"]), int(warning.get("page") or 0), str(warning.get("part") or ""))
+                for warning in body.get("warnings") or ()
             ),
             warning_count=int(body.get("warning_count") or 0),
         )
@@ -203,12 +203,14 @@ class Answer:
         if thoughts := context.get("thoughts"):
             self.steps = _steps(thoughts)
             self.trace = [
-                _traced(step) for thought in thoughts for step in (thought.get("props") or {}).get("steps") or ()
+                _trace_step(step)
+                for thought in thoughts
+                for step in (thought.get("props") or {}).get("steps") or ()
             ]
 
 
-def _traced(step: Mapping[str, Any]) -> Step:
-    inner = tuple(_traced(each) for each in step.get("steps") or ())
+def _trace_step(step: Mapping[str, Any]) -> Step:
+    inner = tuple(_trace_step(inner_step) for inner_step in step.get("steps") or ())
     return Step(str(step.get("name") or ""), float(step.get("duration_ms") or 0), inner)
 
 
@@ -243,9 +245,9 @@ def error_message(body: object) -> str:
             value = value.get("message")
         if isinstance(value, list):  # one entry for each invalid field
             value = "; ".join(
-                f"{'.'.join(str(part) for part in each.get('loc', ()))}: {each.get('msg', '')}"
-                for each in value
-                if isinstance(each, Mapping)
+                f"{'.'.join(str(part) for part in entry.get('loc', ()))}: {entry.get('msg', '')}"
+                for entry in value
+                if isinstance(entry, Mapping)
             )
         if isinstance(value, str) and value:
             return value

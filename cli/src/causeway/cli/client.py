@@ -16,11 +16,11 @@ from servicekit import http_headers
 
 _TIMEOUT = httpx.Timeout(connect=5, read=120, write=60, pool=None)
 _PROBE_TIMEOUT = httpx.Timeout(10, connect=2)
-_ATTEMPTS = 6
-_FIRST_WAIT = 0.5
-_MAX_WAIT = 60.0
-_BUSY = frozenset({429, 503})
-_KEYS = "The commands read a key from CAUSEWAY_API_KEY; `causeway keys create --name me` creates a key."
+_MAX_ATTEMPTS = 6
+_FIRST_WAIT_SECONDS = 0.5
+_MAX_WAIT_SECONDS = 60.0
+_BUSY_STATUSES = frozenset({429, 503})
+_KEY_HINT = "The commands read a key from CAUSEWAY_API_KEY; `causeway keys create --name me` creates a key."
 
 
 class Client:
@@ -38,7 +38,7 @@ class Client:
         UsageError: The URL is invalid.
     """
 
-    def __init__(self, url: str, *, api_key: str = "", first_wait: float = _FIRST_WAIT) -> None:
+    def __init__(self, url: str, *, api_key: str = "", first_wait: float = _FIRST_WAIT_SECONDS) -> None:
         self.url = url.rstrip("/")
         self._first_wait = first_wait
         self._answered = False
@@ -84,7 +84,7 @@ class Client:
         self, method: str, path: str, *, query: Mapping[str, str | int] | None = None, body: object = None
     ) -> Any:
         """Return the JSON response of a route; retry as `upload` does."""
-        response = await self._retried(lambda: self._http.request(method, path, params=query, json=body))
+        response = await self._send_with_retries(lambda: self._http.request(method, path, params=query, json=body))
         with _parsing(response):
             return response.json()
 
@@ -109,21 +109,21 @@ class Client:
                 form = {"index": index, "pictures": str(pictures).lower()}
                 return await self._http.post("/documents", data=form, files={"file": (name, file)})
 
-        response = await self._retried(send)
+        response = await self._send_with_retries(send)
         with _parsing(response):
             return Job.of(response.json()["jobs"][0])
 
     async def ask(self, question: str, overrides: Mapping[str, object]) -> Answer:
         """Send a question to ``/2024-04/chat``; return the answer. The arguments are those of `ask_streaming`."""
         await self.connect()
-        begin = time.perf_counter()
+        start = time.perf_counter()
         with self._connection_errors():
-            response = await self._http.post("/2024-04/chat", json=_turn(question, overrides))
-        with _parsing(_checked(response)):
+            response = await self._http.post("/2024-04/chat", json=_chat_body(question, overrides))
+        with _parsing(_require_success(response)):
             body = response.json()
             answer = Answer(text=str(body["message"]["content"]), trace_id=_trace_id(response))
             answer.add_context(body)
-        answer.total_ms = (time.perf_counter() - begin) * 1000
+        answer.total_ms = (time.perf_counter() - start) * 1000
         return answer
 
     async def ask_streaming(
@@ -138,21 +138,21 @@ class Client:
         """
         answer = Answer()
         await self.connect()
-        begin = time.perf_counter()
-        body = _turn(question, overrides)
+        start = time.perf_counter()
+        body = _chat_body(question, overrides)
         with self._connection_errors():
             async with self._http.stream("POST", "/2024-04/chat/stream", json=body) as response:
                 answer.trace_id = _trace_id(response)
                 if response.is_error:
                     await response.aread()
-                async for line in _checked(response).aiter_lines():
+                async for line in _require_success(response).aiter_lines():
                     text = _add_line(answer, line)
                     if not text:
                         continue
                     if answer.first_ms is None:
-                        answer.first_ms = (time.perf_counter() - begin) * 1000
+                        answer.first_ms = (time.perf_counter() - start) * 1000
                     on_text(text)
-        answer.total_ms = (time.perf_counter() - begin) * 1000
+        answer.total_ms = (time.perf_counter() - start) * 1000
         return answer
 
     async def connect(self) -> None:
@@ -160,29 +160,33 @@ class Client:
         with self._connection_errors():
             await self._http.get("/healthz", timeout=_PROBE_TIMEOUT)
 
-    async def _retried(self, send: Callable[[], Awaitable[httpx.Response]]) -> httpx.Response:
+    async def _send_with_retries(self, send: Callable[[], Awaitable[httpx.Response]]) -> httpx.Response:
         """Send a request; retry a bounded number of times while the platform is busy or if the connection breaks.
 
-        The method does not retry if the platform requests a wait of more than `_MAX_WAIT` seconds. It also does not
+        The method does not retry if the platform requests a wait of more than `_MAX_WAIT_SECONDS`. It also does not
         retry if no server accepts the first connection: the address is wrong, or the platform does not run.
         """
         wait = self._first_wait
-        for attempt in range(1, _ATTEMPTS + 1):
+        for attempt in range(1, _MAX_ATTEMPTS + 1):
             retry_after: float | None = None
             try:
                 with self._connection_errors():
                     response = await send()
             except Unreachable as error:
                 no_server = not self._answered and isinstance(error.__cause__, httpx.ConnectError)
-                if attempt == _ATTEMPTS or no_server:
+                if attempt == _MAX_ATTEMPTS or no_server:
                     raise
             else:
                 self._answered = True
                 retry_after = http_headers.retry_after(response.headers)
-                if response.status_code not in _BUSY or attempt == _ATTEMPTS or (retry_after or 0) > _MAX_WAIT:
-                    return _checked(response)
+                if (
+                    response.status_code not in _BUSY_STATUSES
+                    or attempt == _MAX_ATTEMPTS
+                    or (retry_after or 0) > _MAX_WAIT_SECONDS
+                ):
+                    return _require_success(response)
             await asyncio.sleep(wait if retry_after is None else retry_after)
-            wait = min(wait * 2, _MAX_WAIT)
+            wait = min(wait * 2, _MAX_WAIT_SECONDS)
         raise AssertionError("the last attempt returns or raises")
 
     @contextlib.contextmanager
@@ -198,11 +202,11 @@ class Client:
             raise Unreachable(f"the connection to {self.url} broke: {cause}") from error
 
 
-def _turn(question: str, overrides: Mapping[str, object]) -> dict[str, object]:
+def _chat_body(question: str, overrides: Mapping[str, object]) -> dict[str, object]:
     return {"messages": [{"role": "user", "content": question}], "context": {"overrides": dict(overrides)}}
 
 
-def _checked(response: httpx.Response) -> httpx.Response:
+def _require_success(response: httpx.Response) -> httpx.Response:
     if response.is_success:
         return response
     try:
@@ -211,7 +215,7 @@ def _checked(response: httpx.Response) -> httpx.Response:
         message = ""
     message = message or f"HTTP {response.status_code} {response.reason_phrase}"
     raise RequestRefused(
-        f"{message} {_KEYS}" if response.status_code == httpx.codes.UNAUTHORIZED else message,
+        f"{message} {_KEY_HINT}" if response.status_code == httpx.codes.UNAUTHORIZED else message,
         status=response.status_code,
         trace_id=_trace_id(response),
     )

@@ -6,11 +6,11 @@ from collections.abc import AsyncGenerator, Mapping, Sequence
 from dataclasses import dataclass
 from pathlib import Path
 
-from causeway.cli.ingesting import Source, each_source
+from causeway.cli.ingesting import Source, iterate_sources
 from watchfiles import awatch
 
 _POLL_SECONDS = 2.0
-_QUIET_MILLISECONDS = 400
+_DEBOUNCE_MILLISECONDS = 400
 
 Stamp = tuple[int, int]
 """A file's length and its modification time in nanoseconds. A file with an unchanged stamp counts as unchanged."""
@@ -28,7 +28,7 @@ class Snapshot:
         """Return the current files. Files that disappear or cannot be read are omitted."""
         sources: dict[str, Source] = {}
         stamps: dict[str, Stamp] = {}
-        for source in each_source(path for path in paths if path.exists()):
+        for source in iterate_sources(path for path in paths if path.exists()):
             with contextlib.suppress(OSError):
                 state = source.path.stat()
                 sources[source.name], stamps[source.name] = source, (state.st_size, state.st_mtime_ns)
@@ -52,21 +52,21 @@ async def changes(paths: Sequence[Path], *, poll: float = 0) -> AsyncGenerator[N
     else:
         folders = {path if path.is_dir() else path.absolute().parent for path in paths}
         notifications = awatch(
-            *folders, debounce=_QUIET_MILLISECONDS, recursive=True, ignore_permission_denied=True
+            *folders, debounce=_DEBOUNCE_MILLISECONDS, recursive=True, ignore_permission_denied=True
         )
         # The watch begins before the caller reads the files, so that it also notices the changes in the meantime.
-        following = asyncio.ensure_future(anext(notifications))
+        next_change = asyncio.ensure_future(anext(notifications))
         await asyncio.sleep(0)
         try:
             while True:
                 yield
-                await following
-                following = asyncio.ensure_future(anext(notifications))
+                await next_change
+                next_change = asyncio.ensure_future(anext(notifications))
         except (OSError, RuntimeError):
             poll = _POLL_SECONDS
         finally:
-            following.cancel()
-            await asyncio.gather(following, return_exceptions=True)
+            next_change.cancel()
+            await asyncio.gather(next_change, return_exceptions=True)
             await notifications.aclose()
     while True:
         await asyncio.sleep(poll)

@@ -16,7 +16,7 @@ from causeway.cli.errors import CommandError, UsageError
 from causeway.cli.library import Library
 from servicekit import keys
 
-_FIRST_POLL = 0.1
+_FIRST_POLL_SECONDS = 0.1
 _MAX_POLL_SECONDS = 1.0
 
 
@@ -75,7 +75,7 @@ def find(paths: Sequence[Path], *, allow_empty: bool = False) -> list[Source]:
         UsageError: There are no files, or two files would have the same name and replace each other.
     """
     sources: dict[str, Source] = {}
-    for source in each_source(paths):
+    for source in iterate_sources(paths):
         other = sources.setdefault(source.name, source)
         if other.path.resolve() != source.path.resolve():
             raise UsageError(f"{other.path} and {source.path} would both have the name {source.name}")
@@ -84,7 +84,7 @@ def find(paths: Sequence[Path], *, allow_empty: bool = False) -> list[Source]:
     return list(sources.values())
 
 
-def each_source(paths: Iterable[Path]) -> Iterator[Source]:
+def iterate_sources(paths: Iterable[Path]) -> Iterator[Source]:
     """Yield the files, and all files in the directories except hidden ones, in order."""
     for path in paths:
         if not path.is_dir():
@@ -137,7 +137,7 @@ async def ingest(
                 return Outcome(source, "unchanged")
             job = await client.upload(index, source.name, source.path, pictures=pictures)
             on_change = functools.partial(watcher.updated, source)
-            job = await followed(Library(client), job, on_change, patience=patience)
+            job = await wait_for_job(Library(client), job, on_change, patience=patience)
         except OSError as error:
             return Outcome(source, "failed", "UNREADABLE_FILE", error.strerror or str(error))
         except CommandError as error:
@@ -169,7 +169,7 @@ def _sha256(path: Path) -> str:
         return hashlib.file_digest(file, "sha256").hexdigest()
 
 
-async def followed(
+async def wait_for_job(
     library: Library, job: Job, on_change: Callable[[Job], None] = lambda _: None, *, patience: float = 600.0
 ) -> Job:
     """Wait until a job has ended; return the job.
@@ -183,13 +183,13 @@ async def followed(
     Raises:
         CommandError: The job did not change in time. It continues on the platform.
     """
-    poll, changed_at = _FIRST_POLL, time.monotonic()
+    poll, changed_at = _FIRST_POLL_SECONDS, time.monotonic()
     on_change(job)
-    while not job.final:
+    while not job.has_ended:
         await asyncio.sleep(poll)
         before, job = job, await library.job(job.id)
         if job != before:
-            poll, changed_at = _FIRST_POLL, time.monotonic()
+            poll, changed_at = _FIRST_POLL_SECONDS, time.monotonic()
             on_change(job)
         elif time.monotonic() - changed_at > patience:
             raise CommandError(f"job {job.id} is {job.state} and has made no progress for {patience:g} s")

@@ -37,7 +37,7 @@ class KeyStore:
     async def all(self) -> list[ApiKey]:
         """Return every key, the oldest first; invalid records are omitted."""
         found = []
-        for entry in await key_value.stored(self._bucket):
+        for entry in await key_value.current_entries(self._bucket):
             with contextlib.suppress(ValueError):
                 found.append(ApiKey.from_json(entry.value or b""))
         return sorted(found, key=lambda key: (key.created_at, key.id))
@@ -52,20 +52,20 @@ class KeyStore:
             CommandError: One of the keys does not exist. The method has deleted no key.
         """
         known = {key.id: key for key in await self.all()}
-        ids = [id_of(each) or each for each in keys_or_ids]
-        if unknown := [f"KEY {position}" for position, each in enumerate(ids, 1) if each not in known]:
+        ids = [id_of(key_or_id) or key_or_id for key_or_id in keys_or_ids]
+        if unknown := [f"KEY {position}" for position, key_id in enumerate(ids, 1) if key_id not in known]:
             # The message has positions, because an invalid argument may contain the secret of a key.
             reason = "this API key does not exist"
             if len(ids) > 1:
                 reason = f"no API key is revoked, because some do not exist ({', '.join(unknown)})"
             raise CommandError(f"{reason}; `causeway keys list` shows the ids")
-        revoked = [known[each] for each in dict.fromkeys(ids)]
+        revoked = [known[key_id] for key_id in dict.fromkeys(ids)]
         for key in revoked:
             await self._bucket.purge(key.id)
         return revoked
 
 
-def certificates_of_the_environment() -> Certificates | None:
+def certificates_from_environment() -> Certificates | None:
     """Return the certificates of the variables ``CAUSEWAY_TLS_…``; None if these are not set.
 
     Raises:

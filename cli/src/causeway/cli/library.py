@@ -16,10 +16,10 @@ from servicekit import keys
 R = TypeVar("R", Job, StoredDocument)
 T = TypeVar("T")
 
-_PAGE = 1000
-_REMOVED_AT_ONCE = 100
-_PASSAGES_AT_ONCE = 100
-_RESPONSES_AT_ONCE = 100
+_PAGE_SIZE = 1000
+_DELETE_BATCH_SIZE = 100
+_PASSAGES_PAGE_SIZE = 100
+_RESPONSES_PAGE_SIZE = 100
 
 
 @dataclass(frozen=True, slots=True)
@@ -59,32 +59,36 @@ class Library:
         """Return all documents of an index; an empty list if the index does not exist."""
         try:
             return [
-                _read(StoredDocument, each) async for each in self._pages("/documents", "documents", index=index)
+                _read(StoredDocument, document)
+                async for document in self._items("/documents", "documents", index=index)
             ]
         except RequestRefused as error:
             if error.status == 404:
                 return []
             raise
 
-    async def stored_documents(self, index: str, most: int) -> list[dict[str, Any]]:
+    async def stored_documents(self, index: str, limit: int) -> list[dict[str, Any]]:
         """Return documents of an index in the platform's format, ordered by id."""
-        return await _first(most, self._pages("/documents", "documents", min(most, _PAGE), index=index))
+        return await _take(limit, self._items("/documents", "documents", min(limit, _PAGE_SIZE), index=index))
 
     async def find_document(self, index: str, name: str) -> dict[str, Any] | None:
         """Return the document with a name or an id; None if the index does not contain it."""
-        async for each in self._pages("/documents", "documents", index=index):
-            if name in (each["sourcefile"], each["document_id"]) or keys.file_name(name) == each["sourcefile"]:
-                return dict(each)
+        async for document in self._items("/documents", "documents", index=index):
+            if (
+                name in (document["sourcefile"], document["document_id"])
+                or keys.file_name(name) == document["sourcefile"]
+            ):
+                return dict(document)
         return None
 
-    async def passages(self, index: str, document_id: str, most: int) -> tuple[list[dict[str, Any]], int]:
+    async def passages(self, index: str, document_id: str, limit: int) -> tuple[list[dict[str, Any]], int]:
         """Return the first passages of a document, and the number of all its passages."""
         found: list[dict[str, Any]] = []
         while True:
-            query = {"offset": len(found), "limit": min(_PASSAGES_AT_ONCE, most - len(found))}
+            query = {"offset": len(found), "limit": min(_PASSAGES_PAGE_SIZE, limit - len(found))}
             page = await self._client.call("GET", f"{_document(index, document_id)}/passages", query=query)
             found += page["passages"]
-            if not page["passages"] or len(found) >= most:
+            if not page["passages"] or len(found) >= limit:
                 return found, int(page["total"])
 
     async def change_access(self, index: str, document_id: str, oids: list[str], groups: list[str]) -> Job:
@@ -94,14 +98,14 @@ class Library:
 
     async def remove(self, index: str, document_ids: Sequence[str]) -> None:
         """Delete documents; ignore documents that do not exist."""
-        for start in range(0, len(document_ids), _REMOVED_AT_ONCE):
-            some = list(document_ids[start : start + _REMOVED_AT_ONCE])
-            await self._client.call("POST", f"{_index(index)}/documents/delete", body={"doc_ids": some})
+        for start in range(0, len(document_ids), _DELETE_BATCH_SIZE):
+            batch = list(document_ids[start : start + _DELETE_BATCH_SIZE])
+            await self._client.call("POST", f"{_index(index)}/documents/delete", body={"doc_ids": batch})
 
     async def indexes(self) -> list[dict[str, Any]]:
         """Return the indexes in the platform's format, ordered by name."""
         found = await self._client.call("GET", "/indexes", query={"details": "true"})
-        return [dict(each) for each in found]
+        return [dict(index) for index in found]
 
     async def index(self, name: str) -> dict[str, Any]:
         """Return an index in the platform's format."""
@@ -125,9 +129,9 @@ class Library:
         found = await self._client.call("DELETE", f"/users/{quote(name, safe='')}", query=query)
         return dict(found["deleted"])
 
-    async def responses(self, most: int) -> list[dict[str, Any]]:
+    async def responses(self, limit: int) -> list[dict[str, Any]]:
         """Return the responses of all users, the newest first."""
-        return await _first(most, self._pages("/responses", "responses", min(most, _RESPONSES_AT_ONCE)))
+        return await _take(limit, self._items("/responses", "responses", min(limit, _RESPONSES_PAGE_SIZE)))
 
     async def response(self, response_id: str) -> dict[str, Any]:
         """Return the state of a response."""
@@ -158,18 +162,18 @@ class Library:
         """Return the state of a job."""
         return _read(Job, await self._client.call("GET", f"/jobs/{quote(job_id, safe='')}"))
 
-    async def jobs(self, index: str, state: str, most: int) -> list[dict[str, Any]]:
+    async def jobs(self, index: str, state: str, limit: int) -> list[dict[str, Any]]:
         """Return jobs in the platform's format, most recently changed first."""
-        wanted = {name: value for name, value in (("index", index), ("state", state)) if value}
-        return await _first(most, self._pages("/jobs", "jobs", most, **wanted))
+        filters = {name: value for name, value in (("index", index), ("state", state)) if value}
+        return await _take(limit, self._items("/jobs", "jobs", limit, **filters))
 
     async def lanes(self) -> list[dict[str, Any]]:
         """Return the lanes of the queue, each with its numbers of jobs and places."""
         return list((await self._client.call("GET", "/jobs/lanes"))["lanes"])
 
-    async def dead(self, most: int) -> list[dict[str, Any]]:
+    async def dead(self, limit: int) -> list[dict[str, Any]]:
         """Return dead letters in the platform's format, the newest first."""
-        return await _first(most, self._pages("/jobs/dead", "jobs", most))
+        return await _take(limit, self._items("/jobs/dead", "jobs", limit))
 
     async def cancel(self, job_id: str) -> Job:
         """Cancel a job; return its state."""
@@ -181,13 +185,15 @@ class Library:
         found = await self._client.call("POST", "/jobs/dead/replay", body=body)
         return Replayed(tuple(found["replayed"]), tuple(found["not_found"]))
 
-    async def _pages(self, path: str, name: str, most: int = _PAGE, **query: str) -> AsyncIterator[Any]:
+    async def _items(self, path: str, name: str, page_size: int = _PAGE_SIZE, **query: str) -> AsyncIterator[Any]:
         token = ""
         while True:
-            more = {"page_token": token} if token else {}
-            page = await self._client.call("GET", path, query={**query, **more, "limit": min(most, _PAGE)})
-            for each in page[name]:
-                yield each
+            paging = {"page_token": token} if token else {}
+            page = await self._client.call(
+                "GET", path, query={**query, **paging, "limit": min(page_size, _PAGE_SIZE)}
+            )
+            for item in page[name]:
+                yield item
             token = page["next_page_token"]
             if not token:
                 return
@@ -205,13 +211,13 @@ def _response(response_id: str) -> str:
     return f"/responses/{quote(response_id, safe='')}"
 
 
-async def _first(most: int, found: AsyncIterator[dict[str, Any]]) -> list[dict[str, Any]]:
-    kept: list[dict[str, Any]] = []
-    async for each in found:
-        kept.append(each)
-        if len(kept) == most:
+async def _take(limit: int, items: AsyncIterator[dict[str, Any]]) -> list[dict[str, Any]]:
+    taken: list[dict[str, Any]] = []
+    async for item in items:
+        taken.append(item)
+        if len(taken) == limit:
             break
-    return kept
+    return taken
 
 
 def _read(kind: type[R], body: Any) -> R:

@@ -14,17 +14,17 @@ class Lifeline:
     """A process group that programs join; `close`, or the end of this process, kills the group.
 
     Args:
-        held: File descriptors that remain open until the group has ended, such as a lock of the data directory.
+        pass_fds: File descriptors that remain open until the group has ended, such as a lock of the data directory.
     """
 
-    def __init__(self, held: Sequence[int] = ()) -> None:
+    def __init__(self, pass_fds: Sequence[int] = ()) -> None:
         self._guard = subprocess.Popen(  # noqa: S603  # a constant command
             ["/bin/sh", "-c", _GUARD],
             stdin=subprocess.PIPE,
             stdout=subprocess.DEVNULL,
             stderr=subprocess.DEVNULL,
             process_group=0,
-            pass_fds=held,
+            pass_fds=pass_fds,
         )
 
     @property

@@ -71,11 +71,17 @@ class Mirror:
         if self._options.delete_missing:
             names = {source.name for source in sources}
             missing = [
-                Source(Path(each.name), each.name)
-                for each in documents
-                if each.from_file and each.name not in names and each.id == keys.document_id(each.name)
+                Source(Path(document.name), document.name)
+                for document in documents
+                if document.from_file
+                and document.name not in names
+                and document.id == keys.document_id(document.name)
             ]
-        stored = {} if self._options.pictures else {each.name: each for each in documents if each.from_file}
+        stored = (
+            {}
+            if self._options.pictures
+            else {document.name: document for document in documents if document.from_file}
+        )
         with self._progress(len(sources) + len(missing)) as watcher:
             outcomes = await ingest(
                 self._client,

@@ -9,10 +9,10 @@ from collections.abc import Callable
 from logging.handlers import RotatingFileHandler
 from pathlib import Path
 
-_FILE_BYTES = 8 * 1024 * 1024
-_OLD_FILES = 2
+_MAX_FILE_BYTES = 8 * 1024 * 1024
+_MAX_OLD_FILES = 2
 _READ_BYTES = 64 * 1024
-_LINE_CHARACTERS = 64 * 1024
+_MAX_LINE_CHARACTERS = 64 * 1024
 _LAST_LINES = 20
 
 
@@ -29,11 +29,11 @@ class OutputLog:
     """
 
     def __init__(
-        self, path: Path, echo: Callable[[str], None] | None = None, *, file_bytes: int = _FILE_BYTES
+        self, path: Path, echo: Callable[[str], None] | None = None, *, file_bytes: int = _MAX_FILE_BYTES
     ) -> None:
         path.parent.mkdir(parents=True, exist_ok=True)
         self._file = RotatingFileHandler(
-            path, maxBytes=file_bytes, backupCount=_OLD_FILES, encoding="utf-8", errors="replace"
+            path, maxBytes=file_bytes, backupCount=_MAX_OLD_FILES, encoding="utf-8", errors="replace"
         )
         if path.stat().st_size:
             self._file.doRollover()
@@ -59,7 +59,7 @@ class OutputLog:
                 *lines, tail = (tail + decoder.decode(chunk)).split("\n")
                 for line in lines:
                     self._write(line)
-                if len(tail) > _LINE_CHARACTERS:
+                if len(tail) > _MAX_LINE_CHARACTERS:
                     self._write(tail)
                     tail = ""
             if tail:

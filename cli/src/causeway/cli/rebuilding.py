@@ -16,10 +16,10 @@ from rich.progress import (
     TimeRemainingColumn,
 )
 
-_POLL = 0.5
+_POLL_SECONDS = 0.5
 
 
-async def followed(library: Library, name: str, begun: dict[str, Any], err: Console) -> dict[str, Any]:
+async def wait_for_rebuild(library: Library, name: str, started: dict[str, Any], err: Console) -> dict[str, Any]:
     """Wait until a rebuild has ended, and return its final state.
 
     On a terminal, a bar shows the progress. Otherwise the function prints a line after each tenth of the documents.
@@ -27,14 +27,14 @@ async def followed(library: Library, name: str, begun: dict[str, Any], err: Cons
     Args:
         library: The platform's indexes.
         name: The name of the index.
-        begun: The rebuild as the platform returned it at the start.
+        started: The rebuild as the platform returned it at the start.
         err: The console for the progress.
 
     Raises:
         CommandError: The platform no longer returns the rebuild, because the index was deleted or the API key has
             lost its access.
     """
-    last, tenths = begun, 0
+    last, tenths = started, 0
     with _bar(err) as bar:
         task = bar.add_task(f"Rebuilding {render.printable(name)}", total=None)
         while last["state"] == "running":
@@ -43,7 +43,7 @@ async def followed(library: Library, name: str, begun: dict[str, Any], err: Cons
             if not err.is_terminal and (reached := 10 * done // total if total else 0) > tenths:
                 tenths = reached
                 render.line(err, f"{done:,} of {total:,} documents")
-            await asyncio.sleep(_POLL)
+            await asyncio.sleep(_POLL_SECONDS)
             current = await library.last_rebuild(name)
             if current is None:
                 raise CommandError(

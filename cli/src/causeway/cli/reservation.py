@@ -15,7 +15,7 @@ HOST = "127.0.0.1"
 _LAST_PORT = 65535
 _MAX_SOCKET_PATH_BYTES = 100
 """The maximum length of a socket's path in bytes. Linux allows 107 bytes, macOS 103."""
-_SHORT = "/tmp"  # noqa: S108  # only the owner may enter the directory that is created there
+_SHORT_DIRECTORY = "/tmp"  # noqa: S108  # only the owner may enter the directory that is created there
 
 
 def lock(data_dir: Path) -> int:
@@ -65,9 +65,9 @@ def ports(first: int, count: int) -> list[int]:
                 f"port {first} cannot be used: {error.strerror}. Use another --port, or --port 0 for a free one"
             )
             raise InUse(message) from error
-        for each in sockets[1:]:
-            each.bind((HOST, 0))
-        return [each.getsockname()[1] for each in sockets]
+        for other in sockets[1:]:
+            other.bind((HOST, 0))
+        return [bound.getsockname()[1] for bound in sockets]
 
 
 def ports_from(first: int, count: int) -> list[int]:
@@ -104,7 +104,7 @@ def sockets(data_dir: Path, names: Collection[str]) -> dict[str, Path]:
         if len(os.fsencode(directory)) + longest > _MAX_SOCKET_PATH_BYTES:
             temporary = tempfile.gettempdir()
             is_long = len(os.fsencode(temporary)) + len("/causeway-12345678") + longest > _MAX_SOCKET_PATH_BYTES
-            directory = Path(tempfile.mkdtemp(prefix="causeway-", dir=_SHORT if is_long else temporary))
+            directory = Path(tempfile.mkdtemp(prefix="causeway-", dir=_SHORT_DIRECTORY if is_long else temporary))
         directory.mkdir(exist_ok=True)
         directory.chmod(0o700)
     except OSError as error:

@@ -84,10 +84,10 @@ class Stack:
             self._supervisor = Supervisor(
                 self.data_dir / "logs",
                 report=report,
-                changed=self._write,
+                on_pid_change=self._write,
                 echo=echo,
                 grace=_GRACE_SECONDS,
-                held=[self._lock],
+                pass_fds=[self._lock],
             )
         except BaseException:
             reservation.remove_sockets(self._sockets.values())
@@ -122,7 +122,7 @@ class Stack:
 
     def _environment(self, name: str) -> Mapping[str, str]:
         metrics_port = self.metrics_ports.get(name)
-        targets = {f"CAUSEWAY_{each.upper()}_TARGET": f"unix:{path}" for each, path in self._sockets.items()}
+        targets = {f"CAUSEWAY_{service.upper()}_TARGET": f"unix:{path}" for service, path in self._sockets.items()}
         # The setting CAUSEWAY_INGEST_TARGET does not exist.
         targets = {variable: target for variable, target in targets.items() if variable in NAMES}
         return {
@@ -181,7 +181,7 @@ class Stack:
             CommandError: The start failed or was not complete in time. The message contains the reason and the last
                 lines of the log.
         """
-        await self._until(self._start(progress), within)
+        await self._wait_for_start(self._start(progress), within)
         self._ready = True
         self._write()
 
@@ -191,10 +191,10 @@ class Stack:
         Raises:
             CommandError: The start failed or was not complete in time.
         """
-        await self._until(self._start_store(), within)
+        await self._wait_for_start(self._start_store(), within)
 
-    async def _until(self, starting: Coroutine[object, object, None], within: float) -> None:
-        failure = asyncio.create_task(self._supervisor.failure())
+    async def _wait_for_start(self, starting: Coroutine[object, object, None], within: float) -> None:
+        failure = asyncio.create_task(self._supervisor.wait_for_failure())
         ready = asyncio.create_task(starting)
         try:
             done, _ = await asyncio.wait([failure, ready], timeout=within, return_when=asyncio.FIRST_COMPLETED)
@@ -231,7 +231,10 @@ class Stack:
             while True:
                 readiness = await _readiness(client)
                 if readiness is not None:
-                    self._states |= {GATEWAY: "ok", **{s.name: s.status for s in readiness.services}}
+                    self._states |= {
+                        GATEWAY: "ok",
+                        **{service.name: service.status for service in readiness.services},
+                    }
                 if await health.problem(self.target(INGEST)) is None:
                     self._states[INGEST] = "ok"
                 progress(self._states)
@@ -262,13 +265,13 @@ class Stack:
             return message
         return with_last_lines(message, [f"{suspect} | {line}" for line in self._supervisor.last_lines(suspect)])
 
-    async def failure(self) -> None:
+    async def wait_for_failure(self) -> None:
         """Wait until a process fails permanently.
 
         Raises:
             CommandError: A process has failed.
         """
-        await self._supervisor.failure()
+        await self._supervisor.wait_for_failure()
 
     async def stop(self) -> None:
         """Stop the processes in reverse order, delete ``stack.json`` and release the directory."""

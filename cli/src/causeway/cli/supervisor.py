@@ -37,17 +37,17 @@ class Restarts:
 
     Attributes:
         first: The delay after the first exit; each further exit doubles it.
-        most: The maximum delay.
-        healthy: After a run of this duration, the next delay is ``first`` again.
+        maximum: The maximum delay.
+        healthy_after: After a run of this duration, the next delay is ``first`` again.
     """
 
     first: float = 0.2
-    most: float = 10.0
-    healthy: float = 30.0
+    maximum: float = 10.0
+    healthy_after: float = 30.0
 
     def delay(self, exits: int) -> float:
         """Return the delay after a number of consecutive exits."""
-        return min(self.most, self.first * 2.0 ** min(exits - 1, 30))
+        return min(self.maximum, self.first * 2.0 ** min(exits - 1, 30))
 
 
 class ProgramFailed(CommandError):
@@ -71,11 +71,11 @@ class Supervisor:
     Args:
         logs: Directory of the log files, one per program.
         report: Called with a message, for example that a program ended and will restart.
-        changed: Called when the process id of a program changes.
+        on_pid_change: Called when the process id of a program changes.
         echo: Called with the name of a program and each line of its output.
         restarts: The delays before restarts.
         grace: Seconds from SIGTERM to SIGKILL, for each program.
-        held: File descriptors that remain open until all programs have ended.
+        pass_fds: File descriptors that remain open until all programs have ended.
     """
 
     def __init__(
@@ -83,19 +83,19 @@ class Supervisor:
         logs: Path,
         *,
         report: Callable[[str], None],
-        changed: Callable[[], None] = lambda: None,
+        on_pid_change: Callable[[], None] = lambda: None,
         echo: Callable[[str, str], None] | None = None,
         restarts: Restarts = Restarts(),  # frozen
         grace: float = 10.0,
-        held: Sequence[int] = (),
+        pass_fds: Sequence[int] = (),
     ) -> None:
         self._logs = logs
         self._report = report
-        self._changed = changed
+        self._on_pid_change = on_pid_change
         self._echo = echo
         self._restarts = restarts
         self._grace = grace
-        self._lifeline = Lifeline(held)
+        self._lifeline = Lifeline(pass_fds)
         self._programs: dict[str, _Supervised] = {}
         self._copies: set[asyncio.Task[None]] = set()
         self._failure: asyncio.Future[None] = asyncio.get_running_loop().create_future()
@@ -125,7 +125,7 @@ class Supervisor:
         supervised = self._programs[name] = _Supervised(program, log)
         supervised.supervision = asyncio.create_task(self._supervise(supervised))
 
-    async def failure(self) -> None:
+    async def wait_for_failure(self) -> None:
         """Wait until a program fails permanently.
 
         Raises:
@@ -151,20 +151,20 @@ class Supervisor:
                 with contextlib.suppress(TimeoutError):
                     await asyncio.wait_for(supervised.stopping.wait(), delay)
                 continue
-            self._changed()
+            self._on_pid_change()
             if supervised.stopping.is_set():
                 _signal(supervised, signal.SIGTERM)
             code = await supervised.process.wait()
             supervised.process = None
             if supervised.stopping.is_set():
                 return
-            self._changed()
+            self._on_pid_change()
             assert supervised.copy is not None
             await asyncio.wait([supervised.copy], timeout=1)  # the pipe may still contain the last lines
             if code == EXIT_CONFIGURATION:
                 self._fail(with_last_lines(f"{name} refuses its configuration", supervised.log.last_lines))
                 return
-            supervised.exits = 1 if clock() - began >= self._restarts.healthy else supervised.exits + 1
+            supervised.exits = 1 if clock() - began >= self._restarts.healthy_after else supervised.exits + 1
             delay = self._restarts.delay(supervised.exits)
             reason = _last_line(code, supervised.log)
             self._report(f"{name} ended ({_exit_text(code)}); will restart in {delay:.1f} s{reason}")

@@ -8,7 +8,7 @@ from typing import Any
 
 import nats.errors
 from causeway.cli.errors import CommandError
-from causeway.cli.key_store import certificates_of_the_environment, nats_unreachable
+from causeway.cli.key_store import certificates_from_environment, nats_unreachable
 from nats.js.api import AckPolicy, ConsumerConfig, DeliverPolicy
 from nats.js.errors import NotFoundError
 from servicekit import keys
@@ -54,13 +54,13 @@ class Sum:
 
 
 async def sums(
-    url: str, by: Sequence[str], *, tenant: str = "", since: float = 0.0, until: float | None = None
+    url: str, group_by: Sequence[str], *, tenant: str = "", since: float = 0.0, until: float | None = None
 ) -> dict[tuple[str, ...], Sum]:
     """Return the sum of each group, ordered by group.
 
     Args:
         url: The platform's NATS.
-        by: Members of a record (docs/usage.md), or ``day``, the day of its time in UTC.
+        group_by: Members of a record (docs/usage.md), or ``day``, the day of its time in UTC.
         tenant: Only this tenant; empty: all tenants.
         since: Only records that NATS stored at this time or later, in seconds since 1970.
         until: Only records before this time, in seconds since 1970; None: no limit.
@@ -76,7 +76,7 @@ async def sums(
         if until is not None and at.timestamp() >= until:
             continue
         record["day"] = at.astimezone(UTC).date().isoformat()
-        group = tuple(str(record.get(name) or "") for name in by)
+        group = tuple(str(record.get(name) or "") for name in group_by)
         groups.setdefault(group, Sum()).add(record)
     return dict(sorted(groups.items()))
 
@@ -84,7 +84,7 @@ async def sums(
 async def _records(url: str, tenant: str, since: float) -> AsyncIterator[dict[str, Any]]:
     try:
         with logging_disabled():
-            client = await connect(url, "operator", certificates=certificates_of_the_environment())
+            client = await connect(url, "operator", certificates=certificates_from_environment())
     except (OSError, nats.errors.Error) as error:
         raise nats_unreachable(url, error) from None
     try:

@@ -63,7 +63,7 @@ class LinesWatcher:
 
     def finished(self, outcome: Outcome) -> None:
         """Print the line."""
-        render.line(self._out, f"{outcome.state}: {outcome.source.name}{_after(outcome)}")
+        render.line(self._out, f"{outcome.state}: {outcome.source.name}{_details(outcome)}")
         for line in _warnings(outcome):
             render.line(self._out, f"  {line}", "yellow")
         self._out.file.flush()
@@ -129,7 +129,7 @@ def summary(out: Console, outcomes: Sequence[Outcome]) -> None:
     if out.is_terminal:
         listed = outcomes if len(outcomes) <= _MAX_ROWS else [outcome for outcome in outcomes if not outcome.ok]
         rows = [
-            (outcome.source.name, render.state(outcome.state), _after(outcome).removeprefix(", "))
+            (outcome.source.name, render.state(outcome.state), _details(outcome).removeprefix(", "))
             for outcome in sorted(listed, key=lambda outcome: not outcome.ok)
         ]
         if rows:
@@ -159,7 +159,7 @@ def _grouped_warnings(outcomes: Sequence[Outcome]) -> Iterator[str]:
         yield f"not read: {render.counted(more, 'more part')}"
 
 
-def _after(outcome: Outcome) -> str:
+def _details(outcome: Outcome) -> str:
     if outcome.message or outcome.reason:
         return f", {outcome.message or outcome.reason}"
     job = outcome.job
@@ -175,4 +175,7 @@ def _warnings(outcome: Outcome) -> list[str]:
     if job is None or not job.warnings:
         return []
     more = job.warning_count - len(job.warnings)
-    return [*(f"not read: {each.text}" for each in job.warnings), *[f"not read: {more} more parts"] * (more > 0)]
+    return [
+        *(f"not read: {warning.text}" for warning in job.warnings),
+        *[f"not read: {more} more parts"] * (more > 0),
+    ]

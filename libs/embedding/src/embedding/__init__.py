@@ -5,11 +5,11 @@
   ``python -m embedding.build``, which uses `weights`, `graph`, `quantization` and `cache` in this order.
 - `embedding.e5`: the optional multilingual-e5-small, built by ``python -m embedding.build --multilingual``.
 - `embedding.remote`: models of servers, in batches, with retries, through `embedding.openai` or `embedding.triton`.
-- `embedding.make` returns the embedder of a configuration.
+- `embedding.create_embedder` returns the embedder of a configuration.
 - `embedding.models`: all models of a service; `embedding.file` reads their configuration, ``embeddings.yaml``.
 """
 
 from embedding.config import EmbeddingConfig
-from embedding.factory import make
+from embedding.factory import create_embedder
 
-__all__ = ["EmbeddingConfig", "make"]
+__all__ = ["EmbeddingConfig", "create_embedder"]

@@ -26,10 +26,10 @@ from embedding.cache import (
     CachedModel,
     Precision,
     default_cache_dir,
-    entry,
+    model_directory,
 )
 from embedding.errors import SetupError
-from embedding.weights import ModelFiles, find_e5_files, find_model_files
+from embedding.weights import ModelFiles, find_e5_files, find_minilm_files
 
 if TYPE_CHECKING:
     from embedding.graph import Weights
@@ -39,7 +39,7 @@ _EMPTY_TEXT = {MINILM: (101, 102), E5: (0, 2)}
 
 
 @dataclass(frozen=True, slots=True)
-class Built:
+class BuildResult:
     """The directory of a graph, and whether this call created it."""
 
     directory: Path
@@ -48,7 +48,7 @@ class Built:
 
 def build(
     cache_dir: Path, precision: Precision = "int8", files: ModelFiles | None = None, model: CachedModel = MINILM
-) -> Built:
+) -> BuildResult:
     """Build the graph of this precision and the tokenizer, if the cache does not have them.
 
     Args:
@@ -62,10 +62,10 @@ def build(
         WeightsMismatch: The files are not the original ones.
         OSError: The cache cannot be written.
     """
-    target = entry(cache_dir, precision, model)
+    target = model_directory(cache_dir, precision, model)
     if target.is_dir():
-        return Built(target, created=False)
-    files = files or (find_e5_files() if model is E5 else find_model_files())
+        return BuildResult(target, created=False)
+    files = files or (find_e5_files() if model is E5 else find_minilm_files())
     tokenizer, weights = files.read_tokenizer(), files.read_weights()
     cache_dir.mkdir(parents=True, exist_ok=True)
     with TemporaryDirectory(prefix=".building-", dir=cache_dir) as scratch:
@@ -75,7 +75,7 @@ def build(
             _write_e5(directory, tokenizer, weights, precision)
         else:
             _write_minilm(directory, tokenizer, weights, precision)
-        return Built(target, created=_publish(directory, target))
+        return BuildResult(target, created=_publish(directory, target))
 
 
 # These functions import slow libraries, which are not installed where only the cache is used.
@@ -162,20 +162,20 @@ def main(arguments: Sequence[str] | None = None) -> int:
 
     precisions: list[Precision] = ["int8", "fp32"] if options.fp32 else ["int8"]
     for precision in precisions:
-        begun = time.perf_counter()
+        start = time.perf_counter()
         try:
             built = build(options.cache, precision, model=E5 if options.multilingual else MINILM)
         except (SetupError, OSError) as error:
             sys.stderr.write(f"embedding.build: {error}\n")
             return 1
-        seconds = time.perf_counter() - begun
+        seconds = time.perf_counter() - start
         size = sum(file.stat().st_size for file in built.directory.iterdir())
         if options.json:
             facts = {"directory": str(built.directory), "created": built.created, "bytes": size, "seconds": seconds}
             sys.stdout.write(json.dumps(facts) + "\n")
         else:
-            done = f"built in {seconds:.1f} s" if built.created else "exists already"
-            sys.stdout.write(f"{precision} graph {done}: {built.directory} ({size / 1e6:.0f} MB)\n")
+            outcome = f"built in {seconds:.1f} s" if built.created else "exists already"
+            sys.stdout.write(f"{precision} graph {outcome}: {built.directory} ({size / 1e6:.0f} MB)\n")
     return 0
 
 

@@ -84,6 +84,6 @@ E5 = CachedModel(
 )
 
 
-def entry(cache_dir: Path, precision: Precision, model: CachedModel = MINILM) -> Path:
+def model_directory(cache_dir: Path, precision: Precision, model: CachedModel = MINILM) -> Path:
     """Return the directory for the graph of this precision; it may not exist."""
     return cache_dir / f"{model.name}-{model.weights_sha256[:12]}-{precision}-v{model.version}"

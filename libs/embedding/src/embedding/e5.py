@@ -13,7 +13,7 @@ from servicekit.errors import Unavailable
 
 from embedding.cache import E5, GRAPH, PIECES, Precision
 from embedding.lazy import Lazy
-from embedding.local import LocalEmbedder, built, open_session, this_cpu_has_vnni, unreadable
+from embedding.local import LocalEmbedder, built_directory, open_session, this_cpu_has_vnni, unreadable_message
 from embedding.sentence_pieces import SentencePieceTokenizer
 
 DIMENSION = 384
@@ -38,7 +38,7 @@ class E5Embedder(LocalEmbedder):
         Raises:
             CacheMissing: The model has not been built.
         """
-        directory = built(E5, cache_dir, precision)
+        directory = built_directory(E5, cache_dir, precision)
         tokenizer = SentencePieceTokenizer(directory / PIECES)
         return cls(E5.name, DIMENSION, MAX_SEQUENCE, tokenizer, Lazy(lambda: _session(directory)), workers)
 
@@ -47,4 +47,4 @@ def _session(directory: Path) -> onnxruntime.InferenceSession:
     try:
         return open_session(directory / GRAPH, exact=not this_cpu_has_vnni())
     except Exception as error:  # the library has no exception class for a damaged file
-        raise Unavailable(unreadable(directory)) from error
+        raise Unavailable(unreadable_message(directory)) from error

@@ -7,7 +7,7 @@ from embedding.errors import SetupError
 from embedding.port import Embedder
 
 
-def make(config: EmbeddingConfig) -> Embedder:
+def create_embedder(config: EmbeddingConfig) -> Embedder:
     """Return the embedder of a configuration; all calls must run in the event loop of the first call.
 
     Raises:

@@ -19,14 +19,14 @@ class FairLimiter:
     first call.
 
     Args:
-        count: The maximum number of concurrent items, at least 1.
-        closed: The error message after `aclose`.
+        limit: The maximum number of concurrent items, at least 1.
+        closed_message: The error message after `aclose`.
     """
 
-    def __init__(self, count: int, closed: str) -> None:
-        self._count = count
-        self._free = asyncio.Semaphore(count)  # a fair queue
-        self._message = closed
+    def __init__(self, limit: int, closed_message: str) -> None:
+        self._limit = limit
+        self._free = asyncio.Semaphore(limit)  # a fair queue
+        self._closed_message = closed_message
         self._closed = False
 
     async def map(self, function: Callable[[T], Awaitable[R]], items: Sequence[T]) -> list[R]:
@@ -50,7 +50,7 @@ class FairLimiter:
 
         try:
             async with asyncio.TaskGroup() as group:
-                for _ in range(min(self._count, len(items))):
+                for _ in range(min(self._limit, len(items))):
                     group.create_task(process_items())
         except ExceptionGroup as failures:
             raise failures.exceptions[0] from failures.exceptions[0].__cause__
@@ -59,14 +59,14 @@ class FairLimiter:
     async def aclose(self) -> None:
         """Wait for running items; no further item starts."""
         self._closed = True
-        for _ in range(self._count):
+        for _ in range(self._limit):
             await self._free.acquire()
-        for _ in range(self._count):
+        for _ in range(self._limit):
             self._free.release()  # waiting calls then raise the error
 
     def _check_open(self) -> None:
         if self._closed:
-            raise Unavailable(self._message)
+            raise Unavailable(self._closed_message)
 
 
 class FairThreadPool:

@@ -13,7 +13,7 @@ import numpy as np
 import numpy.typing as npt
 import onnxruntime  # type: ignore[import-untyped]  # has no types
 
-from embedding.cache import CachedModel, Precision, entry
+from embedding.cache import CachedModel, Precision, model_directory
 from embedding.errors import CacheMissing
 from embedding.fair_limiter import FairThreadPool
 from embedding.port import Tokenizer, check_texts
@@ -72,13 +72,13 @@ class LocalEmbedder:
         return vector
 
 
-def built(model: CachedModel, cache_dir: Path, precision: Precision) -> Path:
+def built_directory(model: CachedModel, cache_dir: Path, precision: Precision) -> Path:
     """Return the directory of a model's files.
 
     Raises:
         CacheMissing: The model has not been built.
     """
-    directory = entry(cache_dir, precision, model)
+    directory = model_directory(cache_dir, precision, model)
     if not directory.is_dir():
         options = [option for option in (model.option, "--fp32" if precision == "fp32" else "") if option]
         raise CacheMissing(
@@ -88,7 +88,7 @@ def built(model: CachedModel, cache_dir: Path, precision: Precision) -> Path:
     return directory
 
 
-def unreadable(directory: Path) -> str:
+def unreadable_message(directory: Path) -> str:
     """Return the message for files that cannot be loaded."""
     return f"The embedding model in {directory} cannot be loaded. Delete that directory and build it again."
 

@@ -8,7 +8,7 @@ import numpy.typing as npt
 
 from embedding.cache import GRAPH, MINILM, TOKENIZER, Precision
 from embedding.errors import CacheUnreadable
-from embedding.local import LocalEmbedder, built, open_session, this_cpu_has_vnni, unreadable
+from embedding.local import LocalEmbedder, built_directory, open_session, this_cpu_has_vnni, unreadable_message
 from embedding.tokenizer import FileTokenizer
 
 DIMENSION = 384
@@ -49,10 +49,10 @@ class MiniLmEmbedder(LocalEmbedder):
             CacheMissing: The model has not been built.
             CacheUnreadable: The files cannot be loaded.
         """
-        directory = built(MINILM, cache_dir, precision)
+        directory = built_directory(MINILM, cache_dir, precision)
         try:
             tokenizer = WordPieceTokenizer(directory / TOKENIZER)
             session = open_session(directory / GRAPH, exact=not this_cpu_has_vnni())
         except Exception as error:  # neither library has an exception class for a damaged file
-            raise CacheUnreadable(unreadable(directory)) from error
+            raise CacheUnreadable(unreadable_message(directory)) from error
         return cls(MINILM.name, DIMENSION, MAX_SEQUENCE, tokenizer, lambda: session, workers)

@@ -12,10 +12,10 @@ from servicekit.errors import Unavailable
 from servicekit.yaml_file import of_setting
 
 from embedding import file
-from embedding.cache import E5, MINILM, MULTILINGUAL, CachedModel, entry
+from embedding.cache import E5, MINILM, MULTILINGUAL, CachedModel, model_directory
 from embedding.config import EmbeddingConfig
 from embedding.errors import SetupError
-from embedding.factory import make
+from embedding.factory import create_embedder
 from embedding.observed import ObservedEmbedder
 from embedding.port import Embedder, check_texts
 
@@ -150,7 +150,9 @@ class EmbeddingModels:
         """
         try:
             if path is None:
-                kinds: list[_LocalKind] = ["minilm", "e5"] if entry(cache_dir, "int8", E5).is_dir() else ["minilm"]
+                kinds: list[_LocalKind] = (
+                    ["minilm", "e5"] if model_directory(cache_dir, "int8", E5).is_dir() else ["minilm"]
+                )
                 return cls([_local(kind, cache_dir, workers) for kind in kinds])
             with of_setting("embeddings_file"):
                 configured = file.read(path, environ)
@@ -199,7 +201,7 @@ class EmbeddingModels:
 
 
 def _observed(config: EmbeddingConfig) -> Embedder:
-    return ObservedEmbedder(make(config), config.kind)
+    return ObservedEmbedder(create_embedder(config), config.kind)
 
 
 def _local(kind: _LocalKind, cache_dir: Path, workers: int) -> EmbeddingModel:

@@ -45,7 +45,7 @@ class ObservedEmbedder:
     async def embed(self, texts: Sequence[str]) -> npt.NDArray[np.float32]:
         """Embed texts; see `embedding.port.Embedder.embed`."""
         labels = self._labels
-        begin = time.perf_counter()
+        start = time.perf_counter()
         with _tracer.start_as_current_span(
             f"embeddings {self.model}",
             kind=SpanKind.CLIENT,
@@ -64,7 +64,7 @@ class ObservedEmbedder:
                 _texts.add(len(texts), labels)
                 return vectors
             finally:
-                _seconds.record(time.perf_counter() - begin, labels)
+                _seconds.record(time.perf_counter() - start, labels)
 
     async def aclose(self) -> None:
         """Close the embedder; see `embedding.port.Embedder.aclose`."""

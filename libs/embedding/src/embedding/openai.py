@@ -17,8 +17,8 @@ from embedding.errors import Unreachable, WrongVectors
 
 _log = structlog.get_logger(__name__)
 _TIMEOUT = openai.Timeout(None, connect=5.0)
-_MAX_BYTES = 64 * 1024 * 1024
-_MAX_WORDS = 2000
+_MAX_RESPONSE_BYTES = 64 * 1024 * 1024
+_MAX_REASON_CHARACTERS = 2000
 _TOO_MANY_REQUESTS, _NOT_READY = 429, 503
 _INVALID_REQUEST = (400, 413, 422)
 
@@ -64,8 +64,8 @@ class OpenAISource:
                 body = bytearray()
                 async for piece in response.iter_bytes():
                     body += piece
-                    if len(body) > _MAX_BYTES:
-                        raise WrongVectors(f"{self._who} sent more than {_MAX_BYTES} bytes.")
+                    if len(body) > _MAX_RESPONSE_BYTES:
+                        raise WrongVectors(f"{self._who} sent more than {_MAX_RESPONSE_BYTES} bytes.")
         except openai.APIStatusError as error:
             raise self._refusal(error) from error
         except (openai.APIConnectionError, httpx2.HTTPError, OSError) as error:
@@ -88,7 +88,7 @@ class OpenAISource:
 
     def _refusal(self, error: openai.APIStatusError) -> CausewayError:
         status = error.status_code
-        message = str(error.body)[:_MAX_WORDS]
+        message = str(error.body)[:_MAX_REASON_CHARACTERS]
         _log.warning("the embedding server refused a request", who=self._who, status=status, reason=message)
         retry_after_seconds = retry_after(error.response.headers)
         if status == _TOO_MANY_REQUESTS:

@@ -20,7 +20,7 @@ from onnxruntime.quantization import QuantType, quantize_dynamic  # type: ignore
 
 from embedding.graph import BLOCKS, INPUT, Damping, Weights, write_graph
 
-ORDINARY = 8.0
+MAX_MAGNITUDE = 8.0
 """The maximum magnitude of a channel; of the values 3, 4, 6 and 8, this value gave the highest minimum cosine."""
 
 
@@ -36,7 +36,7 @@ def write_quantized(weights: Weights, path: Path, empty_text: Sequence[int]) -> 
         empty_text: The tokens of an empty text.
     """
     quantize_dynamic(
-        write_graph(weights, find_outliers(write_graph(weights), empty_text)),
+        write_graph(weights, outlier_divisors(write_graph(weights), empty_text)),
         path,
         op_types_to_quantize=["MatMul"] if BLOCKS in weights else ["MatMul", "Gather"],
         per_channel=True,
@@ -44,8 +44,8 @@ def write_quantized(weights: Weights, path: Path, empty_text: Sequence[int]) -> 
     )
 
 
-def find_outliers(model: onnx.ModelProto, empty_text: Sequence[int]) -> Damping:
-    """Return divisors for the inputs of matrix multiplications with channels above `ORDINARY`.
+def outlier_divisors(model: onnx.ModelProto, empty_text: Sequence[int]) -> Damping:
+    """Return divisors for the inputs of matrix multiplications with channels above `MAX_MAGNITUDE`.
 
     Args:
         model: The graph in fp32. The function adds these inputs to its outputs.
@@ -58,5 +58,7 @@ def find_outliers(model: onnx.ModelProto, empty_text: Sequence[int]) -> Damping:
     tensors = session.run(inputs, {INPUT: np.array([empty_text])})
     largest = {name: np.abs(tensor[0]).max(axis=0) for name, tensor in zip(inputs, tensors, strict=True)}
     return {
-        name: np.maximum(1, channels / ORDINARY) for name, channels in largest.items() if channels.max() > ORDINARY
+        name: np.maximum(1, channels / MAX_MAGNITUDE)
+        for name, channels in largest.items()
+        if channels.max() > MAX_MAGNITUDE
     }

@@ -17,9 +17,9 @@ from embedding.port import Tokenizer, check_texts
 from embedding.tokenizer import ApproximateTokenizer, FileTokenizer
 
 _log = structlog.get_logger(__name__)
-_FIRST_PAUSE = 0.1
+_FIRST_PAUSE_SECONDS = 0.1
 # If a server requests a longer pause, the call fails, and its caller may wait.
-_MAX_PAUSE = 20.0
+_MAX_PAUSE_SECONDS = 20.0
 
 Vectors = npt.NDArray[np.float32]
 
@@ -80,7 +80,7 @@ class RemoteEmbedder:
         check_texts(texts)
         size = self._config.batch
         batches = [texts[start : start + size] for start in range(0, len(texts), size)]
-        vectors = await self._limiter.map(self._batch, batches)
+        vectors = await self._limiter.map(self._embed_batch, batches)
         return np.concatenate([np.empty((0, self.dimension), np.float32), *vectors])
 
     async def aclose(self) -> None:
@@ -91,11 +91,11 @@ class RemoteEmbedder:
         await self._limiter.aclose()
         await self._source.aclose()
 
-    async def _batch(self, texts: Sequence[str]) -> Vectors:
-        vectors = await self._vectors_with_retries(await asyncio.to_thread(self._truncated, texts))
-        return self._normalised(vectors, len(texts))
+    async def _embed_batch(self, texts: Sequence[str]) -> Vectors:
+        vectors = await self._vectors_with_retries(await asyncio.to_thread(self._truncate, texts))
+        return self._normalise(vectors, len(texts))
 
-    def _truncated(self, texts: Sequence[str]) -> list[str]:
+    def _truncate(self, texts: Sequence[str]) -> list[str]:
         """Truncate texts to the model's limit, because some servers refuse longer texts."""
         return [self._first_tokens(text) for text in texts]
 
@@ -120,13 +120,13 @@ class RemoteEmbedder:
                 raise
             except (RateLimited, Unavailable) as error:
                 pause = _pause(error, attempt)
-                if attempt == self._config.tries or pause > _MAX_PAUSE:
+                if attempt == self._config.tries or pause > _MAX_PAUSE_SECONDS:
                     raise
                 _log.info("retrying the embedding server", model=self.model, error=error.message, pause=pause)
             await asyncio.sleep(pause)
         raise AssertionError("there is at least one attempt")
 
-    def _normalised(self, vectors: Vectors, count: int) -> Vectors:
+    def _normalise(self, vectors: Vectors, count: int) -> Vectors:
         """Return the vectors, normalised to length 1.
 
         Raises:
@@ -147,5 +147,5 @@ class RemoteEmbedder:
 def _pause(error: CausewayError, attempt: int) -> float:
     """Return the server's retry time, or an exponential back-off with jitter if the back-off is longer."""
     # The retry time of an unreachable server is only a default for clients.
-    delay: float = _FIRST_PAUSE * 2 ** (attempt - 1) * random.uniform(0.5, 1.5)  # noqa: S311  # not for security
+    delay: float = _FIRST_PAUSE_SECONDS * 2 ** (attempt - 1) * random.uniform(0.5, 1.5)  # noqa: S311  # not for security
     return delay if isinstance(error, Unreachable) else max(delay, error.retry_after or 0.0)

@@ -16,7 +16,7 @@ import sentencepiece
 from servicekit.errors import Unavailable
 
 from embedding.lazy import Lazy
-from embedding.local import unreadable
+from embedding.local import unreadable_message
 from embedding.port import is_unicode
 
 _FIRST, _LAST = 0, 2
@@ -57,7 +57,7 @@ class SentencePieceTokenizer:
         try:
             return sentencepiece.SentencePieceProcessor(model_file=str(self._path))
         except Exception as error:  # the library has no more specific exception
-            raise Unavailable(unreadable(self._path.parent)) from error
+            raise Unavailable(unreadable_message(self._path.parent)) from error
 
 
 def _check(text: str) -> None:
@@ -79,7 +79,7 @@ def write_model(tokenizer: bytes, path: Path) -> None:
     vocabulary: list[tuple[str, float]] = described["model"]["vocab"]
     assert tuple(piece for piece, _ in vocabulary[: len(SPECIAL)]) == SPECIAL, "the file's hash was checked"
     charsmap = base64.b64decode(described["normalizer"]["normalizers"][0]["precompiled_charsmap"])
-    control = {each["content"] for each in described["added_tokens"]}
+    control = {token["content"] for token in described["added_tokens"]}
     with path.open("wb") as file:
         for piece, score in vocabulary:
             kind = _CONTROL if piece in control else _NORMAL

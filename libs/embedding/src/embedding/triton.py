@@ -14,7 +14,7 @@ from embedding.config import EmbeddingConfig
 from embedding.errors import Unreachable, WrongVectors
 
 _log = structlog.get_logger(__name__)
-_MAX_BYTES = 64 * 1024 * 1024
+_MAX_RESPONSE_BYTES = 64 * 1024 * 1024
 _STRINGS, _FLOATS = "BYTES", "FP32"
 
 
@@ -25,7 +25,7 @@ class TritonSource:
         self._who = f"The embedding server of '{config.public_name}'"
         self._name = config.model
         address = TritonAddress(config.address, config.tls, config.ca_file, config.api_key)
-        self._model = TensorModel(address, config.model, self._tensors, most_bytes=_MAX_BYTES)
+        self._model = TensorModel(address, config.model, self._tensors, max_response_bytes=_MAX_RESPONSE_BYTES)
 
     async def vectors(self, texts: Sequence[str]) -> npt.NDArray[np.float32]:
         """Send one request; see `embedding.remote.Source.vectors`."""
@@ -46,8 +46,8 @@ class TritonSource:
 
     def _tensors(self, metadata: Any) -> tuple[str, str, bool]:
         """Return the names of input and output, and whether each text is a row, as Triton's batching requires."""
-        inputs = [each for each in metadata.inputs if each.datatype == _STRINGS]
-        outputs = [each.name for each in metadata.outputs if each.datatype == _FLOATS]
+        inputs = [tensor for tensor in metadata.inputs if tensor.datatype == _STRINGS]
+        outputs = [tensor.name for tensor in metadata.outputs if tensor.datatype == _FLOATS]
         if len(inputs) != 1 or not outputs:
             raise WrongVectors(
                 f"The model '{self._name}' does not map one input of strings to FP32 vectors; "

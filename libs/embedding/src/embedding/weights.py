@@ -49,7 +49,7 @@ class ModelFiles:
         return _read(self.tokenizer, self.model.tokenizer_sha256)
 
 
-def find_model_files(distribution: str = DISTRIBUTION) -> ModelFiles:
+def find_minilm_files(distribution: str = DISTRIBUTION) -> ModelFiles:
     """Return the files of all-MiniLM-L6-v2 in the installed distribution.
 
     Raises:

@@ -60,8 +60,8 @@ class AllowedUrls:
         return cls(tuple(map(_parsed, patterns)))
 
     @property
-    def any(self) -> bool:
-        """Whether any URLs are allowed."""
+    def has_hosts(self) -> bool:
+        """Whether any host is allowed."""
         return bool(self.hosts)
 
     def checked(self, url: str, field: str | None = None) -> str:

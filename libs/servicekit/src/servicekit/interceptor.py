@@ -179,13 +179,13 @@ class _Measured:
 
     def __init__(self, method: str) -> None:
         self._method = method.removeprefix("/")
-        self._begin = time.perf_counter()
+        self._start = time.perf_counter()
         self.code = grpc.StatusCode.OK
 
     @property
     def fields(self) -> dict[str, Any]:
         """The fields of the call's log line."""
-        spent = time.perf_counter() - self._begin
+        spent = time.perf_counter() - self._start
         return {"method": f"/{self._method}", "code": self.code.name, "duration_ms": round(spent * 1000, 1)}
 
     def __enter__(self) -> Self:
@@ -204,7 +204,7 @@ class _Measured:
 
     def __exit__(self, *exc: object) -> None:
         _calls.record(
-            time.perf_counter() - self._begin,
+            time.perf_counter() - self._start,
             {"rpc.method": self._method, "rpc.response.status_code": self.code.name},
         )
 

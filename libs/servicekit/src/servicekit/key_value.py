@@ -42,7 +42,7 @@ async def watched(
         count = info.delivered.consumer_seq + info.num_pending
         entries: list[Entry] = []
         while len(entries) < count:
-            if (entry := await update(watcher, _TIMEOUT_SECONDS)) is not None:
+            if (entry := await next_update(watcher, _TIMEOUT_SECONDS)) is not None:
                 entries.append(entry)
         yield entries, watcher
     finally:
@@ -51,7 +51,7 @@ async def watched(
             await stop()
 
 
-async def update(watcher: Watcher, seconds: float) -> Entry | None:
+async def next_update(watcher: Watcher, seconds: float) -> Entry | None:
     """Return the next change, or None for the client's marker, which has no meaning.
 
     Raises:
@@ -65,7 +65,7 @@ async def update(watcher: Watcher, seconds: float) -> Entry | None:
     return entry
 
 
-async def accepted(write: Awaitable[object]) -> bool:
+async def try_write(write: Awaitable[object]) -> bool:
     """Await a conditional write; return whether the bucket accepted it (a new key, or the expected revision)."""
     try:
         await write
@@ -74,7 +74,7 @@ async def accepted(write: Awaitable[object]) -> bool:
     return True
 
 
-async def stored(bucket: KeyValue, pattern: str = ">", *, values: bool = True) -> list[Entry]:
+async def current_entries(bucket: KeyValue, pattern: str = ">", *, values: bool = True) -> list[Entry]:
     """Return the current entries, without deleted ones.
 
     The server keeps the consumer of an ended watcher for a while and limits their number. So this function deletes
@@ -87,15 +87,15 @@ async def stored(bucket: KeyValue, pattern: str = ">", *, values: bool = True) -
     return [entry for entry in entries if entry.operation is None]
 
 
-async def names(bucket: KeyValue, pattern: str = ">") -> list[str]:
+async def current_keys(bucket: KeyValue, pattern: str = ">") -> list[str]:
     """Return the current keys, without deleted ones."""
-    return [entry.key for entry in await stored(bucket, pattern, values=False)]
+    return [entry.key for entry in await current_entries(bucket, pattern, values=False)]
 
 
-async def recent_names(bucket: KeyValue, pattern: str = ">") -> list[str]:
+async def recent_keys(bucket: KeyValue, pattern: str = ">") -> list[str]:
     """Return the current keys, and the deleted keys whose markers the server still stores.
 
-    One request returns up to 100,000 keys. `names` needs one message per key.
+    One request returns up to 100,000 keys. `current_keys` needs one message per key.
     """
     jetstream: Any = bucket._js  # the client has no public access to it
     prefix, found = bucket._pre, list[str]()

@@ -195,7 +195,7 @@ def memory_key(tenant: str, owner: str, profile: str, session: str) -> str:
     return f"{token(tenant)}.{token(owner)}.{token(profile)}.{token(session)}"
 
 
-def of_user(tenant: str, owner: str) -> str:
+def user_pattern(tenant: str, owner: str) -> str:
     """Return the pattern of the keys of a user's responses and conversations, or of the user's sessions."""
     return f"{token(tenant)}.{token(owner)}.>"
 

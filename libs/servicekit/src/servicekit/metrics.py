@@ -34,17 +34,17 @@ class Bounded:
     The class is for labels whose values come from clients or remote servers.
 
     Args:
-        most: Maximum number of values with their own label.
+        max_values: Maximum number of values with their own label.
     """
 
-    def __init__(self, most: int = 200) -> None:
-        self._most = most
+    def __init__(self, max_values: int = 200) -> None:
+        self._max_values = max_values
         self._known: set[str] = set()
 
     def known(self, value: str) -> str:
         """Return the label for a value."""
         if value not in self._known:
-            if len(self._known) >= self._most:
+            if len(self._known) >= self._max_values:
                 return OTHER
             self._known.add(value)
         return value

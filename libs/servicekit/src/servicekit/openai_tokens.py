@@ -26,27 +26,27 @@ def count(encoding_name: str, text: str) -> int:
         text: The text.
     """
     encode = encoding(encoding_name).encode_ordinary
-    most = _MAX_ASCII_CHARACTERS if text.isascii() else _MAX_CHARACTERS
-    return sum(len(encode(piece)) for piece in pieces(text, most))
+    max_characters = _MAX_ASCII_CHARACTERS if text.isascii() else _MAX_CHARACTERS
+    return sum(len(encode(piece)) for piece in pieces(text, max_characters))
 
 
-def pieces(text: str, most: int) -> Iterator[str]:
+def pieces(text: str, max_characters: int) -> Iterator[str]:
     """Yield the text in pieces whose token counts add up to the count of the text.
 
     A run of characters without a possible split is cut at any character. Such a cut can add two tokens.
 
     Args:
         text: The text.
-        most: The maximum number of characters of a piece.
+        max_characters: The maximum number of characters of a piece.
     """
     start = 0
-    while len(text) - start > most:
-        end = start + most
+    while len(text) - start > max_characters:
+        end = start + max_characters
         # The last possible split is near the end of the window, so the search begins there.
-        for reach in (1_000, most):
-            places = [match.start() for match in _CUTS.finditer(text, max(start + 1, end - reach), end)]
-            if places:
-                end = places[-1]
+        for reach in (1_000, max_characters):
+            splits = [match.start() for match in _CUTS.finditer(text, max(start + 1, end - reach), end)]
+            if splits:
+                end = splits[-1]
                 break
         yield text[start:end]
         start = end

@@ -19,7 +19,7 @@ from pydantic_settings import SettingsError
 
 from servicekit import logs, metrics, telemetry, tls
 from servicekit.errors import CausewayError, InvalidRequest
-from servicekit.settings import ServiceSettings, unknown
+from servicekit.settings import ServiceSettings, unknown_variables
 
 S = TypeVar("S", bound=ServiceSettings)
 _log = structlog.get_logger(__name__)
@@ -79,10 +79,10 @@ def run(
         _print_error(f"{service}: {error}")
         return EXIT_CONFIGURATION
     logs.configure(service, settings)
-    for name, similar in unknown(os.environ):
+    for name, similar in unknown_variables(os.environ):
         _log.warning("this variable is not a setting of any service", variable=name, similar=similar)
     provider = telemetry.configure(service, settings)
-    tls.watch(settings)
+    tls.export_expiry(settings)
     # The objects that exist now live as long as the process. Exclude them from garbage collection, and collect less
     # often than by default.
     gc.collect()

@@ -22,7 +22,7 @@ def large_response(key: str, version: str = "*") -> str:
     """Return the subject of the pieces of one version of a large response, or the pattern for all versions.
 
     Args:
-        key: The `response_key`, or `of_user` for the responses of a user.
+        key: The `response_key`, or `keys.user_pattern` for the responses of a user.
         version: The name of the version; `*`: all versions.
     """
     pieces = f"$O.{LARGE_RESPONSES_BUCKET}.C.{key}"

@@ -17,9 +17,9 @@ from servicekit.errors import CausewayError, Internal, PayloadTooLarge
 _log = structlog.get_logger(__name__)
 
 DOMAIN = "causeway"
-LONGEST_MESSAGE = 4096
+MAX_MESSAGE_BYTES = 4096
 """Limit of a message, in bytes."""
-LONGEST_FACT = 8192
+MAX_FACT_BYTES = 8192
 """Limit of one fact (a field's path, a model server's response), in bytes."""
 _MAX_FACTS_BYTES = 16 * 1024
 _MAX_PLAIN_BYTES = 1024  # gRPC's own message, for peers that do not read the details
@@ -35,19 +35,19 @@ def pack(error: CausewayError) -> tuple[grpc.StatusCode, str, tuple[tuple[str, b
         left -= len(name)
         if left <= 0:
             break
-        kept = bounded(value, min(LONGEST_FACT, left))
+        kept = bounded(value, min(MAX_FACT_BYTES, left))
         info.metadata[name] = kept
         left -= len(kept.encode())
-    message = bounded(error.message, LONGEST_MESSAGE)
+    message = bounded(error.message, MAX_MESSAGE_BYTES)
     status = status_pb2.Status(code=row.code.value[0], message=message)
     status.details.add().Pack(info)
     return row.code, bounded(message, _MAX_PLAIN_BYTES), ((_TRAILER, status.SerializeToString()),)
 
 
-def bounded(text: str, most: int) -> str:
-    """Return the beginning of a text, at most ``most`` bytes of UTF-8; invalid characters become ``?``."""
+def bounded(text: str, max_bytes: int) -> str:
+    """Return the beginning of a text, at most ``max_bytes`` bytes of UTF-8; invalid characters become ``?``."""
     # A character has at least one byte, so the slice avoids the encoding of a long text.
-    return text[:most].encode(errors="replace")[:most].decode(errors="ignore")
+    return text[:max_bytes].encode(errors="replace")[:max_bytes].decode(errors="ignore")
 
 
 def unpack(error: AioRpcError) -> CausewayError:

@@ -37,7 +37,7 @@ class CallSpan:
     def __init__(self, name: str, method: Callable[..., Any], expected: Collection[grpc.StatusCode] = ()) -> None:
         self._name = name
         self._expected = expected
-        self._begin = time.perf_counter()
+        self._start = time.perf_counter()
         self.span = _tracer.start_span(name, kind=SpanKind.CLIENT, attributes=_attributes(name, method))
         self.code = grpc.StatusCode.CANCELLED
 
@@ -60,7 +60,7 @@ class CallSpan:
         self.span.set_attribute("rpc.response.status_code", self.code.name)
         self.span.end()
         _calls.record(
-            time.perf_counter() - self._begin,
+            time.perf_counter() - self._start,
             {"rpc.method": self._name, "rpc.response.status_code": self.code.name},
         )
 

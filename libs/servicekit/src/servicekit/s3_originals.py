@@ -91,7 +91,7 @@ class S3OriginalStore:
     async def put(self, name: str, source: BinaryIO, facts: Mapping[str, str] | None = None) -> None:
         """See `original_store.OriginalStore`."""
         _check(name)
-        begin = source.tell()
+        start = source.tell()
         content = source.read(_PART + 1)
         if len(content) <= _PART:
             attributes = {"sha256": await asyncio.to_thread(_sha256, io.BytesIO(content)), "facts": _encoded(facts)}
@@ -101,9 +101,9 @@ class S3OriginalStore:
                 )
             return
         del content
-        source.seek(begin)
+        source.seek(start)
         attributes = {"sha256": await asyncio.to_thread(_sha256, source), "facts": _encoded(facts)}
-        source.seek(begin)
+        source.seek(start)
         with self._call("put"):
             with contextlib.suppress(FileNotFoundError):
                 await obstore.head_async(self._store, name)
@@ -171,7 +171,7 @@ class S3OriginalStore:
     def _call(self, operation: str, name: str = "") -> Iterator[None]:
         """Turn the errors of an unavailable store into `Unavailable`; the cause goes to the log."""
         labels = {"causeway.operation": operation}
-        begin = time.perf_counter()
+        start = time.perf_counter()
         try:
             yield
         except (exceptions.UnauthenticatedError, exceptions.PermissionDeniedError) as error:
@@ -192,7 +192,7 @@ class S3OriginalStore:
             labels["error.type"] = "Unavailable"
             raise self._unavailable("cannot be reached. Try again shortly") from error
         finally:
-            _calls.record(time.perf_counter() - begin, labels)
+            _calls.record(time.perf_counter() - start, labels)
 
     def _unavailable(self, problem: str) -> Unavailable:
         return Unavailable(f"The store of the originals {problem}.", retry_after=_RETRY_SECONDS)

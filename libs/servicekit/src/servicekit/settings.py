@@ -19,7 +19,7 @@ _OTHERS = re.compile(
 )
 
 
-def unknown(variables: Iterable[str]) -> Iterator[tuple[str, str | None]]:
+def unknown_variables(variables: Iterable[str]) -> Iterator[tuple[str, str | None]]:
     """Yield each variable that looks like a setting but belongs to no service, and a setting with a similar name.
 
     The second element is None if no setting has a similar name.
@@ -27,10 +27,10 @@ def unknown(variables: Iterable[str]) -> Iterator[tuple[str, str | None]]:
     Args:
         variables: The names of the variables of the environment.
     """
-    for name in sorted(each for each in variables if each.upper().startswith(_PREFIX)):
+    for name in sorted(variable for variable in variables if variable.upper().startswith(_PREFIX)):
         if name.upper() not in NAMES and _OTHERS.fullmatch(name.upper()) is None:
             own = name.upper().removeprefix(_PREFIX)
-            near = difflib.get_close_matches(own, [each.removeprefix(_PREFIX) for each in NAMES], 1)
+            near = difflib.get_close_matches(own, [setting.removeprefix(_PREFIX) for setting in NAMES], 1)
             yield name, _PREFIX + near[0] if near else None
 
 
@@ -62,14 +62,14 @@ class ServiceSettings(BaseSettings):
         "(console on a terminal, else json).",
     )
     otlp_endpoint: str | None = Field(
-        None, description="gRPC endpoint for traces. Without it, traces have ids and are not exported."
+        None, description="gRPC endpoint for traces. Unset: traces have ids and are not exported."
     )
     trace_sample_ratio: float = Field(1.0, ge=0, le=1, description="Share of traces that are recorded.")
     metrics_port: int | None = Field(
         None,
         ge=0,
         le=65535,
-        description="Port of the metrics in Prometheus' text format. Without it, a service records no metrics. The "
+        description="Port of the metrics in Prometheus' text format. Unset: a service records no metrics. The "
         "gateway also serves its metrics on its HTTP port.",
     )
     shutdown_grace: float = Field(
@@ -77,7 +77,7 @@ class ServiceSettings(BaseSettings):
     )
     tls_cert_file: Path | None = Field(
         None,
-        description="PEM file with the certificate that this process presents to other services. Without it, the "
+        description="PEM file with the certificate that this process presents to other services. Unset: the "
         "process uses no TLS.",
     )
     tls_key_file: Path | None = Field(None, description="PEM file with the certificate's key.")
@@ -88,7 +88,7 @@ class ServiceSettings(BaseSettings):
         None,
         ge=0,
         le=65535,
-        description="Port of gRPC health checks without TLS, for probes. Without it, health checks are only on the "
+        description="Port of gRPC health checks without TLS, for probes. Unset: health checks are only on the "
         "service's port.",
     )
 

@@ -57,14 +57,14 @@ class StreamLevels:
     Args:
         client: A connection.
         streams: Names of the streams; the lanes of the ingest queue are always measured.
-        every: Seconds between measurements.
+        interval: Seconds between measurements.
     """
 
-    def __init__(self, client: Client, streams: Collection[str], *, every: float = 10.0) -> None:
+    def __init__(self, client: Client, streams: Collection[str], *, interval: float = 10.0) -> None:
         self._client = client
         self._jetstream = client.jetstream(timeout=10)
         self._streams = streams
-        self._every = every
+        self._interval = interval
         self._depth, self._age = _Gauge("lane"), _Gauge("lane")
         metrics.observed(__name__, "causeway.ingest.queue.depth", "", "Jobs of a lane.", self._depth.labelled)
         metrics.observed(
@@ -117,7 +117,7 @@ class StreamLevels:
                 except (nats.errors.Error, nats.js.errors.Error, TimeoutError, OSError) as error:
                     _log.debug("cannot measure the streams", error=str(error))
                     self._clear()
-                await asyncio.sleep(self._every)
+                await asyncio.sleep(self._interval)
         finally:
             self._clear()
 

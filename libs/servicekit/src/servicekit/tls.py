@@ -142,7 +142,7 @@ class Certificates:
         return Material(certificate.read_bytes(), key.read_bytes(), authority.read_bytes()), context
 
 
-def watch(settings: ServiceSettings) -> None:
+def export_expiry(settings: ServiceSettings) -> None:
     """Export the expiry of the process's certificate as a metric."""
     file = settings.tls_cert_file
     if file is not None:

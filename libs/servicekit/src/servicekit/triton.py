@@ -101,16 +101,21 @@ class TensorModel(Generic[C]):
         name: The name of the model in the server's repository.
         read: Returns the contract for the model's metadata (``inputs`` and ``outputs``, each with ``name``,
             ``datatype``, ``shape``). It raises an error for an unsuitable model; `contract` raises this error.
-        most_bytes: Size limit of a response.
+        max_response_bytes: Size limit of a response.
     """
 
     def __init__(
-        self, address: TritonAddress, name: str, read: Callable[[Any], C], *, most_bytes: int = 4 * 1024 * 1024
+        self,
+        address: TritonAddress,
+        name: str,
+        read: Callable[[Any], C],
+        *,
+        max_response_bytes: int = 4 * 1024 * 1024,
     ) -> None:
         self._address = address
         self._name = name
         self._read = read
-        self._most_bytes = most_bytes
+        self._max_response_bytes = max_response_bytes
         self._connection: Any = None
         self._contract_lock = asyncio.Lock()
         self._contract: C | None = None
@@ -167,7 +172,7 @@ class TensorModel(Generic[C]):
     @property
     def _client(self) -> Any:
         if self._connection is None:
-            self._connection = self._address.connect(("grpc.max_receive_message_length", self._most_bytes))
+            self._connection = self._address.connect(("grpc.max_receive_message_length", self._max_response_bytes))
         return self._connection
 
     @contextmanager

@@ -8,7 +8,7 @@ from grpc.aio import AioRpcError
 
 from servicekit.deadline import Deadline
 
-SECONDS = 1.2
+RETRY_SECONDS = 1.2
 """Seconds for the retries. gRPC resolves a name at most twice a second (`channel`), and then connects. With a
 longer time, callers would not get the error of an unavailable service within two seconds."""
 _PAUSE = 0.1
@@ -29,7 +29,7 @@ class UnsentRetry:
     """
 
     def __init__(self, deadline: Deadline) -> None:
-        self._end = min(time.monotonic() + SECONDS, deadline.at - _ATTEMPT_SECONDS)
+        self._end = min(time.monotonic() + RETRY_SECONDS, deadline.at - _ATTEMPT_SECONDS)
 
     async def after(self, error: AioRpcError) -> bool:
         """Wait and return True if no server got the call and another attempt is possible before the deadline."""

@@ -58,8 +58,8 @@ class SentenceSplitter:
 
     def __init__(self) -> None:
         self._text = ""  # the unfinished sentence
-        self._base = 0  # code points before it
-        self._from = 0  # where the search continues
+        self._offset = 0  # code points before it
+        self._search_start = 0  # where the search continues
 
     def feed(self, text: str, last: bool = False) -> list[int]:
         """Return the ends of the sentences that this piece completes, in code points from the text's beginning.
@@ -70,24 +70,24 @@ class SentenceSplitter:
         """
         self._text += text
         ends, start = [], 0
-        while match := _BOUNDARY.search(self._text, self._from):
+        while match := _BOUNDARY.search(self._text, self._search_start):
             ending = self._is_end(match, start, last)
             if ending is None:
                 # The match itself may grow with the next piece.
-                self._from = match.start()
+                self._search_start = match.start()
                 break
-            self._from = match.end()
-            if ending and (end := _trimmed(self._text, start, match.end())) > start:
-                ends.append(self._base + end)
+            self._search_start = match.end()
+            if ending and (end := _trimmed_end(self._text, start, match.end())) > start:
+                ends.append(self._offset + end)
                 start = end
         else:
-            self._from = len(self._text)
+            self._search_start = len(self._text)
         if last and len(self._text) > start:
             start = len(self._text)
-            ends.append(self._base + start)
+            ends.append(self._offset + start)
         self._text = self._text[start:]
-        self._base += start
-        self._from = max(0, self._from - start)
+        self._offset += start
+        self._search_start = max(0, self._search_start - start)
         return ends
 
     def _is_end(self, match: re.Match[str], start: int, last: bool) -> bool | None:
@@ -133,7 +133,7 @@ class SentenceSplitter:
         return word.isdigit() and not self._text[start : stop - len(word)].strip(" \n\t#*-")
 
 
-def _trimmed(text: str, start: int, end: int) -> int:
+def _trimmed_end(text: str, start: int, end: int) -> int:
     """Return the end of the text before ``end`` without its trailing white space."""
     while end > start and text[end - 1].isspace():
         end -= 1

@@ -47,8 +47,8 @@ async def ready(link: NatsLink) -> KeyValue:
 
 async def test_every_replica_follows_the_bucket(tmp_path: Path) -> None:
     """Every replica accepts existing and new keys, refuses revoked ones, and ignores invalid records."""
-    old, old_record = api_keys.make("old", "north")
-    new, new_record = api_keys.make("new", "north")
+    old, old_record = api_keys.create("old", "north")
+    new, new_record = api_keys.create("new", "north")
     async with nats_server(tmp_path / "nats") as url, replica(url) as (first, link):
         with pytest.raises(Unavailable):
             first.caller(old)
@@ -65,7 +65,7 @@ async def test_every_replica_follows_the_bucket(tmp_path: Path) -> None:
             await eventually(lambda: not any(accepts(ring, old) for ring in rings))
             # A record under the id of another key is ignored.
             await bucket.put("0" * 16, old_record.to_json())
-            third, third_record = api_keys.make("third", "north")
+            third, third_record = api_keys.create("third", "north")
             await bucket.put(third_record.id, third_record.to_json())
             await eventually(lambda: all(accepts(ring, third) for ring in rings))
             assert not any(accepts(ring, old) for ring in rings)
@@ -82,14 +82,14 @@ async def test_the_gateway_is_not_ready_before_the_keys_are_read(tmp_path: Path)
             watch = KeyWatch(link.api_keys, ring, check=0.3, retry=0.05)
             assert await watch.check(Deadline.after(1)) == "not read yet"
             await stack.enter_async_context(watch)
-            await eventually(lambda: ring.filled)
+            await eventually(lambda: ring.loaded)
             assert await watch.check(Deadline.after(1)) is None
         assert await watch.check(Deadline.after(1)) is None
 
 
 async def test_the_watch_continues_after_unexpected_exceptions(tmp_path: Path) -> None:
     """The watch continues after unexpected exceptions."""
-    key, record = api_keys.make("ann", "north")
+    key, record = api_keys.create("ann", "north")
     failures = iter([RuntimeError("first"), AttributeError("second")])
     async with nats_server(tmp_path / "nats") as url, NatsLink(url, retry=0.05) as link:
         bucket = await ready(link)
@@ -108,8 +108,8 @@ async def test_the_watch_continues_after_unexpected_exceptions(tmp_path: Path) -
 async def test_keys_are_accepted_during_an_outage_of_nats(tmp_path: Path) -> None:
     """Keys are accepted while NATS cannot be reached. A key that is revoked after the restart is refused."""
     directory, [port] = tmp_path / "nats", free_ports(1)
-    kept, kept_record = api_keys.make("kept", "north")
-    revoked, revoked_record = api_keys.make("revoked", "north")
+    kept, kept_record = api_keys.create("kept", "north")
+    revoked, revoked_record = api_keys.create("revoked", "north")
     async with replica(f"nats://127.0.0.1:{port}") as (ring, link):
         async with nats_server(directory, port):
             bucket = await ready(link)
@@ -125,7 +125,7 @@ async def test_keys_are_accepted_during_an_outage_of_nats(tmp_path: Path) -> Non
 
 async def test_logs_have_no_digest(tmp_path: Path) -> None:
     """An invalid record is logged with its id and without its digest."""
-    _, record = api_keys.make("ann", "north")
+    _, record = api_keys.create("ann", "north")
     broken = json.dumps({**json.loads(record.to_json()), "roles": ["root"]}).encode()
     with structlog.testing.capture_logs() as logs:
         async with nats_server(tmp_path / "nats") as url, replica(url) as (_, link):

@@ -104,7 +104,7 @@ async def test_a_token_is_for_one_resource(
 
 async def test_keys_work_without_a_provider(fakes: Any) -> None:
     """Keys work without a provider. Then a 401 names no metadata, and the metadata does not exist."""
-    key, record = api_keys.make("ann", "local", roles=("ask",))
+    key, record = api_keys.create("ann", "local", roles=("ask",))
     fakes.keys.replace([record])
     async with client_of(fakes, Settings(auth="keys")) as client:
         assert (await ask(client, key)).status_code == 200
@@ -114,7 +114,7 @@ async def test_keys_work_without_a_provider(fakes: Any) -> None:
 
 async def test_a_key_without_the_role_is_refused(fakes: Any) -> None:
     """A key without the role is refused with 403 in the protocol's format."""
-    key, record = api_keys.make("ann", "local", roles=("ingest",))
+    key, record = api_keys.create("ann", "local", roles=("ingest",))
     fakes.keys.replace([record])
     async with client_of(fakes, Settings(auth="keys")) as client:
         refused = await ask(client, key)

@@ -75,7 +75,7 @@ async def test_a_profile_is_selected_by_mount_host_or_origin(
     assert prompt.model == "small"
     assert prompt.messages[0].text == "Say little."
     assert len(prompt.sources) == 1  # the profile sets `top` to 1
-    assert fakes.guardrails.judged
+    assert fakes.guardrails.judged_texts
 
 
 @pytest.mark.parametrize(
@@ -252,7 +252,7 @@ async def test_a_hidden_route_needs_a_credential(fakes: Any, settings: Settings,
     path = tmp_path / "frontends.yaml"
     path.write_text(FILE)
     fakes.frontends = FrontendsFile(path)
-    key, record = api_keys.make("ann", "local", roles=("admin",))
+    key, record = api_keys.create("ann", "local", roles=("admin",))
     fakes.keys.replace([record])
     app = build_app(settings.model_copy(update={"auth": "keys"}), fakes.services())
     transport = httpx.ASGITransport(app, raise_app_exceptions=False)

@@ -143,8 +143,8 @@ async def test_keys_have_their_own_quotas(fakes: Any, tmp_path: Path) -> None:
     fakes.frontends = FrontendsFile(tmp_path / "frontends.yaml")
     quotas = parse(b"keys: {loader: {requests_per_minute: 1}}", "quotas.yaml")
     fakes.ledger = Ledger(lambda: quotas)
-    loader, loader_record = api_keys.make("loader", "north", roles=("ask",))
-    other, other_record = api_keys.make("other", "north", roles=("ask",))
+    loader, loader_record = api_keys.create("loader", "north", roles=("ask",))
+    other, other_record = api_keys.create("other", "north", roles=("ask",))
     fakes.keys.replace([loader_record, other_record])
     app = build_app(Settings(default_index="docs", auth="keys"), fakes.services())
     async with httpx.AsyncClient(transport=httpx.ASGITransport(app), base_url="http://g") as client:

@@ -93,7 +93,7 @@ class Gateway:
 
     def key(self, tenant: str, user: str = "ann", *roles: str) -> dict[str, str]:
         """Create a key. Return the headers with it."""
-        key, record = api_keys.make(user, tenant, roles=roles or ("ask",), oids=(user,))
+        key, record = api_keys.create(user, tenant, roles=roles or ("ask",), oids=(user,))
         self.fakes.keys.put(record)
         return {"authorization": f"Bearer {key}"}
 

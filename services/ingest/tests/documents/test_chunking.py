@@ -5,7 +5,7 @@ from typing import Any
 
 import pytest
 from causeway_testing.embedding import WordTokenizer
-from embedding.cache import default_cache_dir, entry
+from embedding.cache import default_cache_dir, model_directory
 from embedding.minilm import WordPieceTokenizer
 from embedding.port import Tokenizer
 from hypothesis import given, settings
@@ -46,7 +46,7 @@ def blocks(draw: st.DrawFn) -> Section:
 
 
 def wordpiece() -> WordPieceTokenizer:
-    return WordPieceTokenizer(entry(default_cache_dir(os.environ), "int8") / "tokenizer.json")
+    return WordPieceTokenizer(model_directory(default_cache_dir(os.environ), "int8") / "tokenizer.json")
 
 
 @given(text=texts, tokenizer=st.sampled_from(TOKENIZERS), limits=st.sampled_from(SHAPES))

@@ -17,7 +17,7 @@ from pydantic import BaseModel, ConfigDict, ValidationError
 NAME = "backup.json"
 VERSION = 1
 _KIND = "causeway-backup"
-_PIECE = 1024 * 1024
+_PIECE_BYTES = 1024 * 1024
 
 
 class _Frozen(BaseModel):
@@ -63,7 +63,7 @@ class Contents(_Frozen):
     @property
     def parts(self) -> list[Part]:
         """Return all files except ``backup.json``."""
-        return [each.part for each in self.streams] + [each.part for each in self.indexes]
+        return [stream.part for stream in self.streams] + [index.part for index in self.indexes]
 
 
 class Folder:
@@ -160,7 +160,7 @@ class Folder:
                 raise UsageError(f"{self.path / part.file} is damaged: its SHA-256 differs from {NAME}")
         return contents
 
-    async def pieces(self, part: Part, length: int = _PIECE) -> AsyncIterator[bytes]:
+    async def pieces(self, part: Part, length: int = _PIECE_BYTES) -> AsyncIterator[bytes]:
         """Yield a file in pieces of the given length."""
         with (self.path / part.file).open("rb") as file:
             while piece := await asyncio.to_thread(file.read, length):

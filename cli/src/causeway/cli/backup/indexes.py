@@ -13,7 +13,7 @@ from servicekit.deadline import Deadline
 
 _RESPONSE_SECONDS = 30.0
 _INDEX_SECONDS = 3600.0
-_PIECE = 256 * 1024
+_PIECE_BYTES = 256 * 1024
 
 
 class RetrieverIndexes:
@@ -30,7 +30,7 @@ class RetrieverIndexes:
         """Return the tenant and the name of each index."""
         request = backup_pb2.ListAllIndexesRequest()
         response = await rpc.unary(self._stub.ListAllIndexes, request, Deadline.after(_RESPONSE_SECONDS))
-        return [(each.tenant, each.index) for each in response.indexes]
+        return [(index.tenant, index.index) for index in response.indexes]
 
     async def save(self, tenant: str, name: str, folder: Folder, file: str) -> SavedIndex:
         """Write the snapshot of an index to a file of the folder.
@@ -47,8 +47,8 @@ class RetrieverIndexes:
                 raise CommandError(f"the retriever sent no snapshot of the index '{name}'")
 
             async def points() -> AsyncIterator[bytes]:
-                async for each in parts:
-                    yield each.points
+                async for piece in parts:
+                    yield piece.points
 
             part = await folder.write(file, points())
             return SavedIndex(tenant=tenant, name=name, manifest=first.manifest.decode(), part=part)
@@ -60,7 +60,7 @@ class RetrieverIndexes:
             named = backup_pb2.TenantIndex(tenant=index.tenant, index=index.name)
             begin = backup_pb2.RestoredIndex(index=named, manifest=index.manifest.encode())
             yield backup_pb2.RestoreIndexRequest(begin=begin)
-            async for piece in folder.pieces(index.part, _PIECE):
+            async for piece in folder.pieces(index.part, _PIECE_BYTES):
                 yield backup_pb2.RestoreIndexRequest(points=piece)
 
         name = "causeway.retriever.v1.BackupService/RestoreIndex"

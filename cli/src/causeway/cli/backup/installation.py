@@ -66,7 +66,7 @@ async def opened(nats_url: str | None, retriever: str | None, data_dir: Path) ->
 
 @contextlib.asynccontextmanager
 async def _connected(nats_url: str, target: str, *, may_have_workers: bool) -> AsyncIterator[Installation]:
-    certificates = key_store.certificates_of_the_environment()
+    certificates = key_store.certificates_from_environment()
     service = backup_pb2.DESCRIPTOR.services_by_name["BackupService"]
     try:
         with logging_disabled():

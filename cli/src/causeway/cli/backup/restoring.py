@@ -38,20 +38,20 @@ async def restore(
     """
     contents = folder.read()
     broker = installation.broker
-    existing = await streams.stored(broker)
-    if full := [each.config.name for each in existing if each.state.messages]:
+    existing = await streams.list_streams(broker)
+    if full := [stream.config.name for stream in existing if stream.state.messages]:
         raise CommandError(
             f"the installation is not empty: NATS has {', '.join(map(str, full))}; nothing was changed"
         )
     if names := await installation.indexes.names():
         raise CommandError(f"the installation is not empty: it has the index '{names[0][1]}'; nothing was changed")
-    if installation.may_have_workers and await pause.workers_wait(broker):
+    if installation.may_have_workers and await pause.has_waiting_workers(broker):
         raise CommandError("ingest workers are running: stop ingest and the gateways first; nothing was changed")
     for index in contents.indexes:
         await installation.indexes.restore(index, folder)
         report(f"index {index.name} of tenant {index.tenant}")
-    saved = {each.name for each in contents.streams}
-    await streams.remove(broker, [name for each in existing if (name := each.config.name or "") in saved])
+    saved = {stream.name for stream in contents.streams}
+    await streams.remove(broker, [name for stream in existing if (name := stream.config.name or "") in saved])
     for stream in contents.streams:
         await streams.restore(broker, stream, folder, replicas)
         report(f"{stream.name}: {stream.messages} messages")
@@ -78,7 +78,7 @@ async def _remove_unqueued(client: Client) -> int:
         queued.add(ingest_pb2.IngestJob.FromString(message.data or b"").job_id)
         sequence = (message.seq or sequence) + 1
     removed = 0
-    for entry in await key_value.stored(bucket):
+    for entry in await key_value.current_entries(bucket):
         job = ingest_pb2.Job.FromString(entry.value or b"")
         if job.state not in _ENDED and job.job_id not in queued:
             await bucket.purge(entry.key)

@@ -43,7 +43,7 @@ async def save(
         saved.append(stream)
         report(f"{name}: {stream.messages} messages")
 
-    existing = [each.config.name or "" for each in await streams.stored(installation.broker)]
+    existing = [stream.config.name or "" for stream in await streams.list_streams(installation.broker)]
     async with pause.paused(installation.broker, patience) as idle:
         if not idle:
             report("some jobs are still running; in the backup they wait in the queue")

@@ -17,32 +17,32 @@ from nats.js.api import StorageType, StreamInfo
 from servicekit import keys
 
 _PREFIXES = ("CAUSEWAY_", "KV_causeway-", "OBJ_causeway-")
-_PAGE = 256  # the server's page size
-_PIECE = 128 * 1024
+_PAGE_SIZE = 256  # the server's page size
+_PIECE_BYTES = 128 * 1024
 _RESPONSE_SECONDS = 30.0
 _PIECE_SECONDS = 60.0
 _EXCLUDED = frozenset({f"KV_{keys.QUOTAS_BUCKET}", f"KV_{keys.LINK_KEYS_BUCKET}"})
 """Streams without permanent data: entries expire within two days. Gateways create these streams at their start."""
 
 
-async def stored(client: Client) -> list[StreamInfo]:
+async def list_streams(client: Client) -> list[StreamInfo]:
     """Return the platform's streams to back up, ordered by name."""
     jetstream = client.jetstream(timeout=_RESPONSE_SECONDS)
     found: list[StreamInfo] = []
     while True:
         page = await jetstream.streams_info(offset=len(found))
         found += page
-        if len(page) < _PAGE:
+        if len(page) < _PAGE_SIZE:
             break
     return sorted(
         (
-            each
-            for each in found
-            if (name := each.config.name or "").startswith(_PREFIXES)
+            stream
+            for stream in found
+            if (name := stream.config.name or "").startswith(_PREFIXES)
             and name not in _EXCLUDED
-            and each.config.storage != StorageType.MEMORY  # the library returns a string
+            and stream.config.storage != StorageType.MEMORY  # the library returns a string
         ),
-        key=lambda each: each.config.name or "",
+        key=lambda stream: stream.config.name or "",
     )
 
 
@@ -55,7 +55,7 @@ async def save(client: Client, name: str, folder: Folder) -> SavedStream:
     inbox = client.new_inbox()
     subscription = await client.subscribe(inbox)
     try:
-        request = {"deliver_subject": inbox, "no_consumers": True, "jsck": True, "chunk_size": _PIECE}
+        request = {"deliver_subject": inbox, "no_consumers": True, "jsck": True, "chunk_size": _PIECE_BYTES}
         response = await _request(client, f"$JS.API.STREAM.SNAPSHOT.{name}", json.dumps(request).encode(), name)
 
         async def pieces() -> AsyncIterator[bytes]:
@@ -103,7 +103,7 @@ async def restore(client: Client, stream: SavedStream, folder: Folder, replicas:
         client, f"$JS.API.STREAM.RESTORE.{stream.name}", json.dumps(request).encode(), stream.name
     )
     subject = response["deliver_subject"]
-    async for piece in folder.pieces(stream.part, _PIECE):
+    async for piece in folder.pieces(stream.part, _PIECE_BYTES):
         await _request(client, subject, piece, stream.name)
     created = await _request(client, subject, b"", stream.name)
     restored = created.get("state", {}).get("messages", 0)

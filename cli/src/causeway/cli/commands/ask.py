@@ -125,7 +125,7 @@ async def stream(client: Client, out: Console, question: str, overrides: dict[st
 
 
 def _step_object(step: Step) -> dict[str, object]:
-    inner = {"steps": [_step_object(each) for each in step.inner]} if step.inner else {}
+    inner = {"steps": [_step_object(inner_step) for inner_step in step.inner]} if step.inner else {}
     return {"name": step.title, "duration_ms": step.milliseconds, **inner}
 
 

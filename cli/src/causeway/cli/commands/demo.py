@@ -85,7 +85,7 @@ async def _demo(sources: list[Source], within: float, *, keep: bool, verbose: bo
                 if keep:
                     render.line(out, f"The platform runs at {stack.url} until Ctrl-C.", "bold green")
                     with contextlib.suppress(asyncio.CancelledError):
-                        await stack.failure()
+                        await stack.wait_for_failure()
             finally:
                 render.line(out, "Stopping", "bold")
                 await stack.stop()
@@ -101,11 +101,11 @@ async def _demo(sources: list[Source], within: float, *, keep: bool, verbose: bo
 
 
 async def _show(out: Console, err: Console, stack: Stack, sources: list[Source], within: float) -> None:
-    begin = time.perf_counter()
+    start = time.perf_counter()
     render.line(out, "Starting nats-server and five services", "bold")
     with render.StartProgress(err) as progress:
         await stack.start(progress.update, within=within)
-    render.line(out, f"Ready at {stack.url} after {time.perf_counter() - begin:.1f} s")
+    render.line(out, f"Ready at {stack.url} after {time.perf_counter() - start:.1f} s")
     async with Client(stack.url) as client:
         await _ingest(out, err, client, sources)
         render.line(out)
@@ -119,7 +119,7 @@ async def _show(out: Console, err: Console, stack: Stack, sources: list[Source],
 
 
 async def _ingest(out: Console, err: Console, client: Client, sources: list[Source]) -> None:
-    begin = time.perf_counter()
+    start = time.perf_counter()
     render.line(out, f"Ingesting {len(sources)} documents", "bold")
     if err.is_terminal:
         with BarsWatcher(err, len(sources)) as bars:
@@ -129,7 +129,7 @@ async def _ingest(out: Console, err: Console, client: Client, sources: list[Sour
     summary(out, outcomes)
     if not all(outcome.ok for outcome in outcomes):
         raise CommandError("some documents of the sample corpus could not be ingested")
-    render.line(out, f"Searchable after {time.perf_counter() - begin:.1f} s")
+    render.line(out, f"Searchable after {time.perf_counter() - start:.1f} s")
 
 
 async def _question(out: Console, route: str, question: Question, ask: Callable[[str], Awaitable[Answer]]) -> None:
@@ -154,9 +154,9 @@ async def _openai(url: str, out: Console, question: str) -> Answer:
     body = {"messages": [{"role": "user", "content": question}], "index_name": _INDEX}
     async with httpx.AsyncClient(base_url=url, timeout=120, trust_env=False) as http:
         await http.get("/healthz")  # connects, so that the measured time does not include the connection
-        begin = time.perf_counter()
+        start = time.perf_counter()
         response = await http.post("/v1/chat/completions", json=body)
-        total_ms = (time.perf_counter() - begin) * 1000
+        total_ms = (time.perf_counter() - start) * 1000
     if response.is_error:
         raise CommandError(f"/v1/chat/completions returned {response.status_code}: {response.text[:500]}")
     completion = response.json()

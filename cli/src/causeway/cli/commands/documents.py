@@ -6,7 +6,7 @@ from typing import Annotated, Any
 import typer
 from causeway.cli import render
 from causeway.cli.errors import CommandError, UsageError
-from causeway.cli.ingesting import followed
+from causeway.cli.ingesting import wait_for_job
 from causeway.cli.library import Library, run_with_library
 from causeway.cli.options import DEFAULT_DATA_DIR, ApiKey, DataDir, Json, Url
 
@@ -19,7 +19,7 @@ Index = Annotated[
 Name = Annotated[
     str, typer.Argument(metavar="DOCUMENT", help="The name or the id of the document.", show_default=False)
 ]
-Most = Annotated[
+Limit = Annotated[
     int,
     typer.Option("--limit", "-n", min=1, max=100_000, metavar="NUMBER", help="Maximum number of entries to show."),
 ]
@@ -48,7 +48,7 @@ EXAMPLES = (
 
 def list_documents(
     index: Index,
-    most: Most = 100,
+    limit: Limit = 100,
     url: Url = None,
     data_dir: DataDir = DEFAULT_DATA_DIR,
     api_key: ApiKey = "",
@@ -60,7 +60,7 @@ def list_documents(
     The list contains only the documents that you may see. With --json the command prints one object per document,
     in the format of GET /documents.
     """
-    found = run_with_library(url, data_dir, api_key, lambda library: library.stored_documents(index, most))
+    found = run_with_library(url, data_dir, api_key, lambda library: library.stored_documents(index, limit))
     if as_json:
         _print(found)
         return
@@ -69,8 +69,13 @@ def list_documents(
         render.line(out, f"The index has no documents; `causeway ingest FILES --index {index}` adds documents.")
         return
     rows = [
-        (str(each["sourcefile"]), str(each["content_type"]), _size(int(each["size_bytes"])), _readers(each))
-        for each in found
+        (
+            str(document["sourcefile"]),
+            str(document["content_type"]),
+            _size(int(document["size_bytes"])),
+            _readers(document),
+        )
+        for document in found
     ]
     render.table(out, ("Document", "Type", "Size", "Who may see it"), rows)
 
@@ -78,7 +83,7 @@ def list_documents(
 def passages(
     name: Name,
     index: Index,
-    most: Most = 50,
+    limit: Limit = 50,
     url: Url = None,
     data_dir: DataDir = DEFAULT_DATA_DIR,
     api_key: ApiKey = "",
@@ -93,17 +98,17 @@ def passages(
 
     async def read(library: Library) -> tuple[list[dict[str, Any]], int]:
         document = await _find(library, index, name)
-        return await library.passages(index, document["document_id"], most)
+        return await library.passages(index, document["document_id"], limit)
 
     found, total = run_with_library(url, data_dir, api_key, read)
     if as_json:
         _print(found)
         return
     out = render.console()
-    for each in found:
-        headings = " > ".join(each["headings"])
-        render.line(out, f"{each['sourcepage']}{f' ({headings})' if headings else ''}", "bold")
-        render.line(out, str(each["text"]))
+    for passage in found:
+        headings = " > ".join(passage["headings"])
+        render.line(out, f"{passage['sourcepage']}{f' ({headings})' if headings else ''}", "bold")
+        render.line(out, str(passage["text"]))
         render.line(out)
     if total > len(found):
         render.line(out, f"{len(found)} of {total:,} passages; --limit shows more.", "dim")
@@ -135,7 +140,7 @@ def access(
         document = await _find(library, index, name)
         if not (oids or names or to_all):
             return document
-        job = await followed(library, await library.change_access(index, document["document_id"], oids, names))
+        job = await wait_for_job(library, await library.change_access(index, document["document_id"], oids, names))
         if job.state not in ("succeeded", "unchanged"):
             raise CommandError(f"the access list did not change: the job {job.id} is {job.state}: {job.message}")
         return {**document, "oids": oids, "groups": names}
@@ -158,7 +163,7 @@ async def _find(library: Library, index: str, name: str) -> dict[str, Any]:
 
 
 def _readers(document: dict[str, Any]) -> str:
-    listed = [*document["oids"], *(f"group {each}" for each in document["groups"])]
+    listed = [*document["oids"], *(f"group {group}" for group in document["groups"])]
     return ", ".join(listed) if listed else "all callers of the tenant"
 
 
@@ -172,5 +177,5 @@ def _size(count: float) -> str:
 
 def _print(objects: list[dict[str, Any]]) -> None:
     out = render.console()
-    for each in objects:
-        out.file.write(json.dumps(each, ensure_ascii=False) + "\n")
+    for item in objects:
+        out.file.write(json.dumps(item, ensure_ascii=False) + "\n")

@@ -11,7 +11,7 @@ from causeway.cli.errors import UsageError
 from causeway.cli.library import Library, run_with_library
 from causeway.cli.options import DEFAULT_DATA_DIR, ApiKey, DataDir, Json, Url
 
-_OWN = ("chunk_tokens", "chunk_overlap", "fusion", "dense_weight", "expand", "ocr")
+_OWN_SETTINGS = ("chunk_tokens", "chunk_overlap", "fusion", "dense_weight", "expand", "ocr")
 _LEGACY = "legacy: all words are treated as English until a rebuild"
 
 
@@ -29,7 +29,7 @@ class Ocr(enum.StrEnum):
     OFF = "off"
 
 
-Setting = enum.StrEnum("Setting", {name.upper(): name.replace("_", "-") for name in _OWN})  # type: ignore[misc]  # from a tuple
+Setting = enum.StrEnum("Setting", {name.upper(): name.replace("_", "-") for name in _OWN_SETTINGS})  # type: ignore[misc]  # from a tuple
 
 Name = Annotated[str, typer.Argument(metavar="INDEX", help="The name of the index.", show_default=False)]
 Embedding = Annotated[
@@ -110,22 +110,22 @@ def list_indexes(
     found = run_with_library(url, data_dir, api_key, lambda library: library.indexes())
     out = render.console()
     if as_json:
-        for each in found:
-            _print(each)
+        for index in found:
+            _print(index)
         return
     if not found:
         render.line(out, "There are no indexes; `causeway ingest FILES --index NAME` creates an index.")
         return
     rows = [
         (
-            str(each["index_name"]),
-            f"{each['documents']:,}",
-            f"{each['chunks']:,}",
-            str(each["embedding"]),
-            str(each["language"]),
-            ", ".join(f"{name} {value}" for name, value in _own(each).items()),
+            str(index["index_name"]),
+            f"{index['documents']:,}",
+            f"{index['chunks']:,}",
+            str(index["embedding"]),
+            str(index["language"]),
+            ", ".join(f"{name} {value}" for name, value in _own(index).items()),
         )
-        for each in found
+        for index in found
     ]
     render.table(out, ("Index", "Documents", "Passages", "Embedding model", "Language", "Own settings"), rows)
 
@@ -205,7 +205,7 @@ def set_settings(
     index rebuild`.
     """
     settings: dict[str, object] = _settings("", "", chunk_tokens, chunk_overlap, fusion, dense_weight, expand, ocr)
-    removed = {each.value.replace("-", "_") for each in unset or ()}
+    removed = {setting.value.replace("-", "_") for setting in unset or ()}
     if both := sorted(removed & settings.keys()):
         raise UsageError(f"{both[0].replace('_', '-')} is both set and unset; use only one of the two options")
     if not settings and not removed:
@@ -244,8 +244,8 @@ def rebuild(
     err = render.console(stderr=True)
 
     async def begin(library: Library) -> dict[str, Any]:
-        begun = await library.rebuild(name, settings)
-        return await rebuilding.followed(library, name, begun, err) if wait else begun
+        started = await library.rebuild(name, settings)
+        return await rebuilding.wait_for_rebuild(library, name, started, err) if wait else started
 
     last = run_with_library(url, data_dir, api_key, begin)
     if as_json:
@@ -300,16 +300,16 @@ def _settings(
     settings = (embedding or None, language or None, chunk_tokens, chunk_overlap, fusion, dense_weight, expand, ocr)
     return {
         name: value
-        for name, value in zip(("embedding", "language", *_OWN), settings, strict=True)
+        for name, value in zip(("embedding", "language", *_OWN_SETTINGS), settings, strict=True)
         if value is not None
     }
 
 
 def _own(index: dict[str, Any]) -> dict[str, str]:
-    settings = {True: "yes", False: "no"}
+    words = {True: "yes", False: "no"}
     return {
-        name.replace("_", "-"): settings[value] if isinstance(value, bool) else str(value)
-        for name in _OWN
+        name.replace("_", "-"): words[value] if isinstance(value, bool) else str(value)
+        for name in _OWN_SETTINGS
         if (value := index.get(name)) is not None
     }
 
@@ -323,7 +323,7 @@ def _show_settings(index: dict[str, Any], *, as_json: bool) -> None:
     own = _own(index)
     language = str(index["language"])
     rows = [("embedding", str(index["embedding"])), ("language", _LEGACY if language == "legacy" else language)]
-    rows += [(each, own.get(each, "platform default")) for each in (*Setting,)]
+    rows += [(setting, own.get(setting, "platform default")) for setting in (*Setting,)]
     render.table(out, ("Setting", ""), rows)
 
 

@@ -34,11 +34,11 @@ Index = Annotated[
 State = Annotated[
     JobState | None, typer.Option("--state", "-s", help="Only jobs in this state. Default: all states.")
 ]
-Most = Annotated[
+Limit = Annotated[
     int, typer.Option("--limit", "-n", min=1, max=100_000, metavar="NUMBER", help="Maximum number of jobs to show.")
 ]
 Ids = Annotated[list[str], typer.Argument(metavar="ID", help="Ids of jobs.", show_default=False)]
-SomeIds = Annotated[
+OptionalIds = Annotated[
     list[str] | None,
     typer.Argument(metavar="ID", help="Ids of jobs; `causeway jobs dead` lists them.", show_default=False),
 ]
@@ -60,7 +60,7 @@ def jobs(
     context: typer.Context,
     index: Index = "",
     state: State = None,
-    most: Most = 50,
+    limit: Limit = 50,
     url: Url = None,
     data_dir: DataDir = DEFAULT_DATA_DIR,
     api_key: ApiKey = "",
@@ -74,12 +74,12 @@ def jobs(
     """
     if context.invoked_subcommand is not None:
         return
-    found = run_with_library(url, data_dir, api_key, lambda library: library.jobs(index, state or "", most))
+    found = run_with_library(url, data_dir, api_key, lambda library: library.jobs(index, state or "", limit))
     _show(found, "No job matches." if index or state else "There are no jobs.", as_json=as_json)
 
 
 def dead(
-    most: Most = 50,
+    limit: Limit = 50,
     url: Url = None,
     data_dir: DataDir = DEFAULT_DATA_DIR,
     api_key: ApiKey = "",
@@ -90,7 +90,7 @@ def dead(
 
     With --json the command prints one object per job, in the format of GET /jobs/dead.
     """
-    found = run_with_library(url, data_dir, api_key, lambda library: library.dead(most))
+    found = run_with_library(url, data_dir, api_key, lambda library: library.dead(limit))
     _show(found, "No job has failed permanently.", as_json=as_json)
 
 
@@ -110,32 +110,34 @@ def lanes(
     found = run_with_library(url, data_dir, api_key, lambda library: library.lanes())
     out = render.console()
     if as_json:
-        for each in found:
-            out.file.write(json.dumps(each) + "\n")
+        for lane in found:
+            out.file.write(json.dumps(lane) + "\n")
         return
     rows = [
-        (str(each["lane"]), str(each["jobs"]), "no limit" if each["places"] is None else str(each["places"]))
-        for each in found
+        (str(lane["lane"]), str(lane["jobs"]), "no limit" if lane["places"] is None else str(lane["places"]))
+        for lane in found
     ]
     render.table(out, ("Lane", "Jobs", "Places"), rows)
 
 
 def replay(
-    job_ids: SomeIds = None,
+    job_ids: OptionalIds = None,
     url: Url = None,
     data_dir: DataDir = DEFAULT_DATA_DIR,
     api_key: ApiKey = "",
     *,
-    every: All = False,
+    replay_all: All = False,
     as_json: Json = False,
 ) -> None:
     """Submit permanently failed jobs again.
 
     The exit code is 1 if a job does not exist or has not failed permanently.
     """
-    if every == bool(job_ids):
+    if replay_all == bool(job_ids):
         raise UsageError("name the jobs, or use --all")
-    found = run_with_library(url, data_dir, api_key, lambda library: library.replay(None if every else job_ids))
+    found = run_with_library(
+        url, data_dir, api_key, lambda library: library.replay(None if replay_all else job_ids)
+    )
     out = render.console()
     if as_json:
         out.file.write(json.dumps({"replayed": found.replayed, "not_found": found.not_found}) + "\n")
@@ -193,13 +195,13 @@ async def _cancelled(library: Library, job_id: str) -> Job | RequestRefused:
 def _show(found: Sequence[dict[str, Any]], nothing: str, *, as_json: bool) -> None:
     out = render.console()
     if as_json:
-        for each in found:
-            out.file.write(json.dumps(each, ensure_ascii=False) + "\n")
+        for job in found:
+            out.file.write(json.dumps(job, ensure_ascii=False) + "\n")
         return
     if not found:
         render.line(out, nothing)
         return
-    jobs_found = [Job.of(each) for each in found]
+    jobs_found = [Job.of(job) for job in found]
     rows = [
         (
             job.id,

@@ -98,7 +98,7 @@ def create(
     role_names = _list(roles)
     if unknown := set(role_names) - set(ROLES):
         raise UsageError(f"unknown role {', '.join(sorted(unknown))}; use one or more of {', '.join(ROLES)}")
-    key, record = api_keys.make(
+    key, record = api_keys.create(
         name,
         tenant,
         user=user,
@@ -142,8 +142,8 @@ def list_keys(
             out.file.write(json.dumps(_as_object(key), ensure_ascii=False) + "\n")
         return
     if not found:
-        of_tenant = f" of tenant {tenant!r}" if tenant else ""
-        render.line(out, f"There are no API keys{of_tenant}; `causeway keys create --name NAME` creates a key.")
+        suffix = f" of tenant {tenant!r}" if tenant else ""
+        render.line(out, f"There are no API keys{suffix}; `causeway keys create --name NAME` creates a key.")
         return
     now = time.time()
     rows = [
@@ -188,7 +188,7 @@ async def _store(url: str, replicas: int) -> "AsyncIterator[KeyStore]":
     # Imported here, because other commands do not need the client of NATS.
     from causeway.cli import key_store
 
-    async with key_store.opened(url, replicas, key_store.certificates_of_the_environment()) as store:
+    async with key_store.opened(url, replicas, key_store.certificates_from_environment()) as store:
         yield store
 
 

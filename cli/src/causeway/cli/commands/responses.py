@@ -11,7 +11,7 @@ from causeway.cli.errors import RequestRefused
 from causeway.cli.library import Library, run_with_library
 from causeway.cli.options import DEFAULT_DATA_DIR, ApiKey, DataDir, Json, Url
 
-Most = Annotated[
+Limit = Annotated[
     int,
     typer.Option(
         "--limit", "-n", min=1, max=100_000, metavar="NUMBER", help="Maximum number of responses to show."
@@ -46,7 +46,7 @@ _LISTED = ("id", "status", "model", "background", "user", "created_at", "complet
 
 
 def list_responses(
-    most: Most = 50,
+    limit: Limit = 50,
     url: Url = None,
     data_dir: DataDir = DEFAULT_DATA_DIR,
     api_key: ApiKey = "",
@@ -58,13 +58,13 @@ def list_responses(
     The newest response comes first. With --json the command prints one object per response, in the format of GET
     /responses/{id}.
     """
-    found = run_with_library(url, data_dir, api_key, lambda library: library.responses(most))
+    found = run_with_library(url, data_dir, api_key, lambda library: library.responses(limit))
     out = render.console()
     if as_json:
-        for each in found:
-            out.file.write(json.dumps(each, ensure_ascii=False) + "\n")
+        for response in found:
+            out.file.write(json.dumps(response, ensure_ascii=False) + "\n")
     elif found:
-        rows = [[_cell(each, name) for name in _LISTED] for each in found]
+        rows = [[_cell(response, name) for name in _LISTED] for response in found]
         render.table(out, [_LABELS[name] for name in _LISTED], rows)
     else:
         render.line(out, "There are no responses.")

@@ -34,9 +34,9 @@ def status(
 async def _status(url: str, data_dir: Path, api_key: str, *, as_json: bool) -> bool:
     async with Client(url, api_key=api_key) as client:
         await client.connect()
-        begin = time.perf_counter()
+        start = time.perf_counter()
         readiness = await client.readiness()
-        latency_ms = (time.perf_counter() - begin) * 1000
+        latency_ms = (time.perf_counter() - start) * 1000
     local = stack_file.read(data_dir)
     # Only the local stack's file contains process ids.
     processes = local.get("services", {}) if local.get("url") == url else {}
@@ -51,7 +51,7 @@ async def _status(url: str, data_dir: Path, api_key: str, *, as_json: bool) -> b
         }
     for name, process in processes.items():
         if name not in services:
-            services[name] = await _probed(_target(process))
+            services[name] = await _probe(_target(process))
         services[name].update(process)
     ready = readiness.ready and all(facts["status"] == "ok" for facts in services.values())
     out = render.console()
@@ -82,9 +82,9 @@ def _target(process: Mapping[str, object]) -> str:
     return f"{HOST}:{process['port']}"
 
 
-async def _probed(target: str) -> dict[str, object]:
+async def _probe(target: str) -> dict[str, object]:
     """Check a local service that the gateway does not report."""
-    begin = time.perf_counter()
+    start = time.perf_counter()
     problem = await health.problem(target)
-    latency_ms = round((time.perf_counter() - begin) * 1000, 1)
+    latency_ms = round((time.perf_counter() - start) * 1000, 1)
     return {"status": "unavailable" if problem else "ok", "detail": problem or "", "latency_ms": latency_ms}

@@ -89,7 +89,7 @@ async def _up(data_dir: Path, port: int, within: float, auth: AuthMode, *, verbo
             else:
                 welcome(out, stack, auth)
             out.file.flush()
-            await stack.failure()
+            await stack.wait_for_failure()
         finally:
             render.line(err, "stopping", "dim")
             await stack.stop()
@@ -147,6 +147,6 @@ def welcome(out: Console, stack: Stack, auth: AuthMode) -> None:
 
 def command_name() -> str:
     """Return the command for a shell: its name, or its path if it is not on ``PATH``."""
-    called = sys.argv[0]
+    program = sys.argv[0]
     name = "causeway"
-    return name if Path(called).name != name or shutil.which(name) else called
+    return name if Path(program).name != name or shutil.which(name) else program

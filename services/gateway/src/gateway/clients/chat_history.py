@@ -95,7 +95,7 @@ class NatsHistory:
         bucket = await self._bucket()
         # Delete all entries instead of the listed conversations, because an interrupted save may have left messages
         # without a head.
-        names = await call_nats(key_value.names(bucket, keys.history_of(tenant, owner)), deadline, _TARGET)
+        names = await call_nats(key_value.current_keys(bucket, keys.history_of(tenant, owner)), deadline, _TARGET)
         for name in names:
             await call_nats(bucket.purge(name), deadline, _TARGET)
         return len({name.rpartition(".")[2] for name in names})
@@ -126,7 +126,9 @@ class NatsHistory:
         for owner in reversed(principal.owners):
             # Read only the heads, because a list of all keys would read the whole bucket.
             entries = await call_nats(
-                key_value.stored(bucket, keys.history_of(principal.tenant, owner, "head")), deadline, _TARGET
+                key_value.current_entries(bucket, keys.history_of(principal.tenant, owner, "head")),
+                deadline,
+                _TARGET,
             )
             heads = [msgspec.json.decode(entry.value or b"", type=Conversation) for entry in entries]
             found |= {head.id: head for head in heads}

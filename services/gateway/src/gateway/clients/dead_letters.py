@@ -141,7 +141,7 @@ async def _reset(transport: IngestTransport, key: str, job: ingest_pb2.IngestJob
         if revision
         else transport.jobs.create(key, serialized)
     )
-    return await key_value.accepted(write)
+    return await key_value.try_write(write)
 
 
 def _letter(message: Msg) -> DeadLetter:

@@ -179,4 +179,4 @@ def position_of(token: str) -> int:
 
 async def _replaced(bucket: KeyValue, job: ingest_pb2.Job, entry: KeyValue.Entry) -> bool:
     """Replace an entry of the bucket. Return False if another writer has changed the entry."""
-    return await key_value.accepted(bucket.update(entry.key, job.SerializeToString(), last=entry.revision))
+    return await key_value.try_write(bucket.update(entry.key, job.SerializeToString(), last=entry.revision))

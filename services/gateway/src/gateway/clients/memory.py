@@ -56,7 +56,7 @@ class NatsMemory:
         bucket = await self._bucket()
         value = msgspec.json.encode([(message.role, message.text) for message in messages])
         return await call_nats(
-            key_value.accepted(bucket.update(_key(principal, profile, name), value, revision)), deadline, _TARGET
+            key_value.try_write(bucket.update(_key(principal, profile, name), value, revision)), deadline, _TARGET
         )
 
     async def delete(self, principal: Principal, profile: str, name: str, deadline: Deadline) -> bool:
@@ -70,7 +70,9 @@ class NatsMemory:
     async def forget(self, tenant: str, owner: str, deadline: Deadline) -> int:
         """See `ports.memory.Memory`."""
         bucket = await self._bucket()
-        session_keys = await call_nats(key_value.names(bucket, keys.of_user(tenant, owner)), deadline, _TARGET)
+        session_keys = await call_nats(
+            key_value.current_keys(bucket, keys.user_pattern(tenant, owner)), deadline, _TARGET
+        )
         for key in session_keys:
             await call_nats(bucket.purge(key), deadline, _TARGET)
         return len(session_keys)

@@ -75,8 +75,8 @@ class NatsResponses:
     async def save(self, principal: Principal, stored: Stored, deadline: Deadline) -> Stored:
         """See `ports.responses.ResponseStore`."""
         bucket, key = await self._bucket(), _key(principal, stored.id)
-        value, pieces = await self._written(key, stored, principal.owner, deadline)
         await self._remove_oldest(bucket, principal.tenant, principal.owner, deadline)
+        value, pieces = await self._written(key, stored, principal.owner, deadline)
         revision = await call_nats(bucket.put(key, value), deadline, _TARGET)
         if pieces is not None:
             await self._large.delete(bucket._js, key, deadline, before=pieces.first)
@@ -123,14 +123,14 @@ class NatsResponses:
         found = await self._names(bucket, tenant, owner, deadline)
         for name in found:
             await call_nats(bucket.purge(name, _MARKER_SECONDS), deadline, _TARGET)
-        await self._large.delete(bucket._js, keys.of_user(tenant, owner), deadline)
+        await self._large.delete(bucket._js, keys.user_pattern(tenant, owner), deadline)
         return len(found)
 
     async def page(self, tenant: str, count: int, token: str, deadline: Deadline) -> OwnedPage:
         """See `ports.responses.ResponseStore`."""
         bucket = await self._bucket()
         listed = await call_nats(
-            key_value.recent_names(bucket, response_keys.tenant_responses(tenant)), deadline, _TARGET
+            key_value.recent_keys(bucket, response_keys.tenant_responses(tenant)), deadline, _TARGET
         )
         last = _age(token) or _AFTER_EVERY_AGE
         older = [name for name in listed if is_id(_id(name), RESPONSE) and _age(name) < last]
@@ -143,7 +143,7 @@ class NatsResponses:
         """See `ports.responses.ResponseStore`."""
         bucket = await self._bucket()
         pattern = response_keys.tenant_responses(tenant, name)
-        listed = await call_nats(key_value.recent_names(bucket, pattern), deadline, _TARGET)
+        listed = await call_nats(key_value.recent_keys(bucket, pattern), deadline, _TARGET)
         return await _owned(bucket, listed[0], deadline) if listed else None
 
     async def _remove_oldest(self, bucket: KeyValue, tenant: str, owner: str, deadline: Deadline) -> None:
@@ -180,8 +180,8 @@ class NatsResponses:
 
     async def _names(self, bucket: KeyValue, tenant: str, owner: str, deadline: Deadline) -> list[str]:
         """Return the keys of a user's records."""
-        pattern = keys.of_user(tenant, owner)
-        return await call_nats(key_value.names(bucket, pattern), deadline, _TARGET)
+        pattern = keys.user_pattern(tenant, owner)
+        return await call_nats(key_value.current_keys(bucket, pattern), deadline, _TARGET)
 
 
 async def _read(bucket: KeyValue, key: str, deadline: Deadline) -> tuple[_Record, Stored, int] | None:

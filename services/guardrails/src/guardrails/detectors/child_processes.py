@@ -27,17 +27,17 @@ class ChildProcesses:
     ) -> None:
         self._seconds = seconds
         self._processes = child_processes.ChildProcesses(
-            command, environment, longest=_LONGEST_FRAME, processes=processes
+            command, environment, max_frame_bytes=_LONGEST_FRAME, processes=processes
         )
 
-    async def ask(self, request: bytes) -> bytes:
+    async def call(self, request: bytes) -> bytes:
         """Return the response to a request.
 
         Raises:
             DetectorFailed: The process did not start, the time limit passed, or the process ended.
         """
         try:
-            return await self._processes.ask(request, self._seconds)
+            return await self._processes.call(request, self._seconds)
         except ChildNotStarted as error:
             raise DetectorFailed("the process that checks texts does not start") from error
         except TimeoutError:

@@ -49,7 +49,7 @@ def serve(program: Any) -> int:
     Args:
         program: The module `servicekit.child_program`.
     """
-    out = program.answers()
+    out = program.response_stream()
     reader = engine()
     gc.collect()
     gc.freeze()  # otherwise, garbage collection in a fork would copy the models' memory
@@ -60,10 +60,10 @@ def serve(program: Any) -> int:
 
     def respond(picture: bytes) -> None:
         def limited() -> None:
-            program.limit(_CPU_SECONDS, program.used_memory() + _MEMORY)
+            program.limit_resources(_CPU_SECONDS, program.used_memory() + _MEMORY)
             send(_response(reader, picture))
 
-        if code := program.forked(limited):
+        if code := program.run_forked(limited):
             send({"failed": f"the fork that read the picture ended with exit code {code}"})
 
     exit_code: int = program.serve(out, respond)

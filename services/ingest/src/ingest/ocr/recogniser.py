@@ -52,7 +52,7 @@ class Recogniser:
         self._processes = ChildProcesses(
             (str(python), "-I", str(_CHILD), child_program.__file__),
             {"OMP_NUM_THREADS": "1", "OPENBLAS_NUM_THREADS": "1"},
-            longest=_MAX_MESSAGE_BYTES,
+            max_frame_bytes=_MAX_MESSAGE_BYTES,
             processes=1,
         )
 
@@ -64,7 +64,7 @@ class Recogniser:
             Unavailable: The process does not start.
         """
         try:
-            response = msgspec.json.decode(await self._processes.ask(picture, self._seconds), type=_Response)
+            response = msgspec.json.decode(await self._processes.call(picture, self._seconds), type=_Response)
         except ChildNotStarted as error:
             raise Unavailable("The OCR process does not start. Check CAUSEWAY_INGEST_OCR_PYTHON.") from error
         except TimeoutError:

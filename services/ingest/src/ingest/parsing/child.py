@@ -16,7 +16,7 @@ from pathlib import Path
 from typing import BinaryIO
 
 from servicekit import child_program
-from servicekit.child_program import limit
+from servicekit.child_program import limit_resources
 
 from ingest.parsing import frames
 from ingest.parsing.content import Page, Part
@@ -50,19 +50,19 @@ def serve(
         parser: Parses a document.
         is_harmless: Returns whether a document can be parsed in this process, without a fork and its limits.
     """
-    out = child_program.answers()
+    out = child_program.response_stream()
 
     def respond(body: bytes) -> None:
         request = frames.decode_request(body)
 
         def limited() -> None:
-            limit(request.cpu_seconds, request.memory)
+            limit_resources(request.cpu_seconds, request.memory)
             resource.setrlimit(resource.RLIMIT_NOFILE, (_OPEN_FILES, _OPEN_FILES))
             _respond(parser, request, out)
 
         if is_harmless(request):
             _respond(parser, request, out)
-        elif code := child_program.forked(limited):
+        elif code := child_program.run_forked(limited):
             sys.exit(code if code > 0 else 128 - code)  # like a shell, for a signal
 
     return child_program.serve(out, respond)

@@ -73,7 +73,7 @@ class ProcessParser:
 
     def __init__(self, limits: Limits, command: Sequence[str] = COMMAND) -> None:
         self._limits = limits
-        self._children = ChildProcesses(command, longest=frames.MAX_FRAME)
+        self._children = ChildProcesses(command, max_frame_bytes=frames.MAX_FRAME)
 
     async def parse(
         self,
@@ -104,7 +104,7 @@ class ProcessParser:
         clock = asyncio.get_running_loop().time
         request = self._request(path, sourcefile, pictures=pictures, members=members, scans=scans)
         try:
-            async with self._children.child() as child:
+            async with self._children.reserve() as child:
                 end = clock() + self._limits.seconds
                 await child.send(request)  # small enough for the pipe's buffer
                 while not child.is_complete:

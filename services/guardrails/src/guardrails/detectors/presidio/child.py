@@ -35,7 +35,7 @@ def serve(program: Any) -> int:
     Args:
         program: The module `servicekit.child_program`.
     """
-    out = program.answers()
+    out = program.response_stream()
     analyzer = engine()
     gc.collect()
     gc.freeze()  # otherwise, garbage collection in a fork would copy the model's memory
@@ -47,10 +47,10 @@ def serve(program: Any) -> int:
     def answer(body: bytes) -> None:
         def limited() -> None:
             request = json.loads(body)
-            program.limit(request["seconds"], program.used_memory() + request["memory"])
+            program.limit_resources(request["seconds"], program.used_memory() + request["memory"])
             send({"found": [_found(analyzer, text, request["entities"]) for text in request["texts"]]})
 
-        code = program.forked(limited)
+        code = program.run_forked(limited)
         if code < 0:
             send({"failed": f"the analyzer ended on the text ({signal.Signals(-code).name})"})
         elif code:

@@ -111,7 +111,7 @@ async def _analyse(
         "seconds": int(seconds) + 1,
         "memory": _MEMORY,
     }
-    response = msgspec.json.decode(await processes.ask(msgspec.json.encode(request)), type=_Response)
+    response = msgspec.json.decode(await processes.call(msgspec.json.encode(request)), type=_Response)
     if response.found is None:
         raise DetectorFailed(response.failed)
     return response.found

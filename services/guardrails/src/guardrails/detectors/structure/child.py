@@ -12,7 +12,7 @@ from typing import BinaryIO
 
 import msgspec
 from servicekit import child_program
-from servicekit.child_program import framed, limit, used_memory
+from servicekit.child_program import framed, limit_resources, used_memory
 
 from guardrails.detectors.structure.formats import reason
 
@@ -52,15 +52,15 @@ Frame = Answer | Failed
 
 def serve(check: Callable[[str, str, int], str] = reason) -> int:
     """Handle requests until stdin ends; return the exit code."""
-    out = child_program.answers()
+    out = child_program.response_stream()
 
     def answer(body: bytes) -> None:
         def limited() -> None:
             request = msgspec.msgpack.decode(body, type=Request)
-            limit(request.seconds, used_memory() + request.memory)
+            limit_resources(request.seconds, used_memory() + request.memory)
             _send(out, _answer(check, request))
 
-        code = child_program.forked(limited)
+        code = child_program.run_forked(limited)
         if code < 0:
             name = signal.Signals(-code).name
             _send(out, Failed(f"a signal ended the parser while it checked the text ({name})"))

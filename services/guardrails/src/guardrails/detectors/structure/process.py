@@ -55,7 +55,7 @@ class CheckProcesses:
         """
         limits = self._limits
         request = Request(text, list(formats), required, int(limits.seconds) + 1, limits.memory)
-        body = await self._processes.ask(msgspec.msgpack.encode(request))
+        body = await self._processes.call(msgspec.msgpack.encode(request))
         frame: child.Frame = msgspec.msgpack.decode(body, type=child.Frame)
         if isinstance(frame, Answer):
             return frame.reasons

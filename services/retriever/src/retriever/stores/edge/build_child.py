@@ -15,7 +15,7 @@ from pathlib import Path
 import msgspec
 import qdrant_edge as edge
 from servicekit import keys
-from servicekit.child_program import answers
+from servicekit.child_program import response_stream
 from servicekit.errors import InvalidRequest
 
 from retriever.domain.document import Document
@@ -83,7 +83,7 @@ def persist(job: Job) -> Done:
     documents: dict[str, Document] = {}
     with snapshot_writer.Writer(Path(job.target), job.spec) as writer:
         for point in _records(shard, schema.scope_filter(EVERYTHING, payload.DOCUMENT), with_vector=False):
-            document = payload.record(point.payload or {})
+            document = payload.decode_record(point.payload or {})
             documents[document.document_id] = document
             writer.record(document)
         for document in documents.values():
@@ -154,7 +154,7 @@ _KINDS: dict[str, Callable[[Job], Done]] = {"compact": compact, "persist": persi
 
 def main() -> int:
     """Run one job and return the exit code. Errors are written to stderr."""
-    out = answers()
+    out = response_stream()
     job = msgspec.json.decode(sys.stdin.buffer.read(), type=Job)
     _limit(job)
     result: Done | Refused
