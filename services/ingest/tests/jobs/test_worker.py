@@ -295,10 +295,12 @@ async def test_the_object_of_a_job_is_removed(rig: Rig) -> None:
     good, content = make_texts([("a", "Text.", "{}")])
     late, _ = make_texts([("b", "Text.", "{}")])
     dead, _ = make_texts([("c", "Text.", "{}")])
-    for job in (good, late, dead):
+    failed, _ = make_texts([("d", "Text.", "{}")])
+    for job in (good, late, dead, failed):
         rig.originals.objects[job.object_name] = content
         rig.queue.put(job)
     rig.jobs.records["acme", late.job_id] = (Status(State.SUCCEEDED, 1), 1)
+    rig.jobs.records["acme", failed.job_id] = (Status(State.FAILED, 1), 1)
     rig.jobs.records["acme", dead.job_id] = (Status(State.INDEXING, 0, counted=3), 1)
     rig.start()
     await rig.wait_until_queue_is_empty()

@@ -177,6 +177,17 @@ def test_unread_pictures_are_warnings_with_pages(parse: Parse) -> None:
         parse(picture("PNG"), "a.png", Reader(""))
 
 
+def test_a_picture_without_text_has_no_confidence(parse: Parse) -> None:
+    """A picture in which no text is recognised has no confidence, so that the metadata does not list its page."""
+    document = docx.Document()
+    document.add_paragraph("Text.")
+    document.add_picture(io.BytesIO(picture("PNG")))
+    buffer = io.BytesIO()
+    document.save(buffer)
+    pages = [part for part in parse(buffer.getvalue(), "a.docx", Reader("")) if isinstance(part, Page)]
+    assert [page.confidence for page in pages] == [None, None]
+
+
 def test_pictures_in_word_and_powerpoint(parse: Parse) -> None:
     """The text of a picture follows its page, once for equal pictures. Symbols are not read. Without OCR, there is
     one warning.

@@ -38,6 +38,8 @@ def found(tmp_path: Path) -> Callable[[bytes, str], str]:
         (b"[section]\nkey=1", ".ini", "plain"),
         (b"x = 1", ".py", "code"),
         (b"#!/bin/sh\nls", "", "code"),
+        (b"\xef\xbb\xbf#!/bin/sh\nls", "", "code"),
+        (b"\n\n#!/bin/sh\nls", "", "plain"),
         ("Grüße".encode("utf-16"), ".txt", "plain"),
         ("Grüße aus dem Hafen".encode("utf-16-le"), ".txt", "plain"),
         ("Grüße".encode("latin-1"), ".txt", "plain"),

@@ -30,11 +30,13 @@ class Settled(Exception):
 
     Attributes:
         state: The final state; None if the job belongs to another worker.
+        given_up: Whether the job is among the dead letters.
     """
 
     def __init__(self, status: Status) -> None:
         super().__init__(f"the job is {status.state.value}, attempt {status.attempt}")
         self.state = status.state if status.state.final else None
+        self.given_up = status.given_up
 
 
 class Report:

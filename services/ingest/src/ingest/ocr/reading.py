@@ -75,4 +75,4 @@ class OcrParser:
             return Omission("Unreadable", str(error), scan.number, scan.part)
         if not found and not scan.part:
             return Omission("Unreadable", "The page is an image, and no text was recognised in it.", scan.number)
-        return Page(scan.number, lines.sections(found), confidence=lines.confidence(found))
+        return Page(scan.number, lines.sections(found), confidence=lines.confidence(found) if found else None)

@@ -20,7 +20,7 @@ _MAX_LETTERS = 20
 """Maximum number of letters over an image that is read. With more, it is a background or a scan with a text layer.
 """
 _MAX_IMAGES = 500
-"""Maximum number of different images of a document that are read."""
+"""Number of different images of a document after which no further pages are searched. Small images do not count."""
 _MAX_OBJECTS = 1000
 """Maximum number of objects of a page that are examined, of any kind."""
 
@@ -40,6 +40,7 @@ class PageImages:
         self._document = document
         self._scans = scans
         self._seen: set[bytes] = set()
+        self._count = 0
         self._reported_limit = False
 
     def of(self, number: int) -> Iterator[Scan | Omission]:
@@ -51,7 +52,7 @@ class PageImages:
         if self._scans is Scans.OFF or self._reported_limit:
             return
         small = left_out = 0
-        examined = 0 if len(self._seen) >= _MAX_IMAGES else _MAX_OBJECTS
+        examined = 0 if self._count >= _MAX_IMAGES else _MAX_OBJECTS
         large: list[Box] = []
         page = self._document[number]
         try:
@@ -63,6 +64,7 @@ class PageImages:
                         large.append(box)
                     elif share >= _SMALL:
                         small += 1
+                self._count += len(large)
                 for box, _ in _images(page, examined, raw.FPDFPage_CountObjects(page)):
                     left_out += _area(box) / (width * height) >= _LARGE
             if self._scans is Scans.READ:

@@ -219,6 +219,22 @@ def test_images_after_a_limit(
     assert sum(isinstance(part, Scan) for part in parts) == 2
 
 
+def test_small_images_do_not_count(tmp_path: Path, monkeypatch: pytest.MonkeyPatch) -> None:
+    """With a limit of one image, a large image is read although an earlier page has a symbol and a small image."""
+    monkeypatch.setattr(page_images, "_MAX_IMAGES", 1)
+    document = FPDF()
+    document.set_font("helvetica")
+    for shade, widths in ((0, (10, 60)), (100, (120,))):
+        document.add_page()
+        document.cell(text="Text.", new_x="LMARGIN", new_y="NEXT")
+        for width in widths:
+            document.image(Image.new("RGB", (300, 200), (shade, width, 0)), w=width)
+    (tmp_path / "a.pdf").write_bytes(bytes(document.output()))
+    parts = list(pdf.parse(Request(str(tmp_path / "a.pdf"), ".pdf", 100, 10_000, 1024**3, 10, scans="read")))
+    assert [part.number for part in parts if isinstance(part, Scan)] == [2]
+    assert [part.page for part in parts if isinstance(part, Omission)] == [1]
+
+
 def test_the_language_of_a_pdf(read: Read) -> None:
     """The document has the language of the catalogue."""
     document = FPDF()

@@ -20,7 +20,7 @@ def test_pictures_after_a_limit(monkeypatch: pytest.MonkeyPatch, limit: str, val
         Image.new("RGB", size, (shade, 0, 0)).save(buffer, "PNG")
         document.add_picture(io.BytesIO(buffer.getvalue()))
     for mode, scans in ((Scans.READ, 3 - omitted), (Scans.OFF, 0)):
-        found = list(pictures.scans(document.part, 0, mode, set()))
+        found = list(pictures.DocumentPictures(mode).of(document.part, 0))
         assert sum(isinstance(part, Scan) for part in found) == scans
         messages = [(part.kind, part.message) for part in found if isinstance(part, Omission)]
         if mode is Scans.OFF:
@@ -29,3 +29,20 @@ def test_pictures_after_a_limit(monkeypatch: pytest.MonkeyPatch, limit: str, val
             [(kind, message)] = messages
             assert kind == "TooLarge"
             assert message.startswith("A picture was" if omitted == 1 else f"{omitted} pictures were")
+
+
+def test_symbols_and_damaged_pictures_do_not_count(monkeypatch: pytest.MonkeyPatch) -> None:
+    """With a limit of one picture, a picture is read although a symbol and damaged pictures are before it."""
+    monkeypatch.setattr(pictures, "_MAX_COUNT", 1)
+    document = docx.Document()
+    for size in ((16, 16), (300, 100), (301, 100), (400, 100)):
+        buffer = io.BytesIO()
+        Image.new("RGB", size).save(buffer, "PNG")
+        document.add_picture(io.BytesIO(buffer.getvalue()))
+    _, unknown, truncated, _ = [
+        relation.target_part for relation in document.part.rels.values() if relation.reltype.endswith("/image")
+    ]
+    unknown._blob, truncated._blob = b"not a picture", truncated.blob[:-30]
+    [scan] = pictures.DocumentPictures(Scans.READ).of(document.part, 0)
+    assert isinstance(scan, Scan)
+    assert scan.part == "word/media/image4.png"

@@ -49,7 +49,7 @@ _BY_SUFFIX = {suffix: language for language, suffixes in _SUFFIXES.items() for s
 _SHEBANG = re.compile(r"#!.*?\b(python|ruby|node|php)[\d.]*\b")
 _BY_INTERPRETER = {"python": "python", "ruby": "ruby", "node": "tsx", "php": "php"}
 
-_INTERPRETED = re.compile(rb"(?:\xef\xbb\xbf)?\s*#!")
+_INTERPRETED = re.compile(rb"(?:\xef\xbb\xbf)?#!")
 _MAX_WHOLE_TYPE_CHARACTERS = 800
 """A type with at most this many characters is one section, including its methods."""
 _MAX_NAME_CHARACTERS = 100
@@ -158,7 +158,7 @@ def _sections(
         yield _section(path, lines[position : definition.first])
         inner = (*path, definition.name) if definition.name else path
         size = sum(map(len, lines[definition.first : definition.last]))
-        if definition.is_function or size <= _MAX_WHOLE_TYPE_CHARACTERS or len(path) > _MAX_DEPTH:
+        if definition.is_function or size <= _MAX_WHOLE_TYPE_CHARACTERS or len(path) >= _MAX_DEPTH:
             yield _section(inner, lines[definition.first : definition.last])
         else:
             yield from _sections(definition.node, lines, definition.first, definition.last, inner)

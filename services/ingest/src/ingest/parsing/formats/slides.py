@@ -12,8 +12,9 @@ from pptx.oxml import parse_xml
 from ingest.parsing import containers
 from ingest.parsing.content import Head, Omission, Page, Part, Scan
 from ingest.parsing.frames import Request
-from ingest.parsing.office import charts, ooxml, pictures
+from ingest.parsing.office import charts, ooxml
 from ingest.parsing.office.boxes import Box, reading_order
+from ingest.parsing.office.pictures import DocumentPictures
 from ingest.parsing.refusals import TooLarge, Unreadable
 from ingest.parsing.scans import Scans
 from ingest.parsing.text.clean import collapse, flat
@@ -50,13 +51,13 @@ def parse(request: Request) -> Iterator[Part]:
     if len(slides) > request.max_pages:
         raise TooLarge(f"The presentation has {len(slides)} slides. The limit is {request.max_pages} slides.")
     yield Head(_MEDIA_TYPE, len(slides), _language(slides))
-    empty, seen = True, set[str]()
+    empty, pictures = True, DocumentPictures(Scans(request.scans))
     for number, slide in enumerate(slides, 1):
         outline, images = Outline(), list[Scan | Omission]()
         if slide.element.get("show", "1") not in ("0", "false"):
             with ooxml.damage_is_unreadable(f"Slide {number} of the presentation"):
                 _fill(outline, slide)
-                images += pictures.scans(slide.part, number, Scans(request.scans), seen)
+                images += pictures.of(slide.part, number)
         sections = outline.end_page()
         empty = empty and not sections and not any(isinstance(image, Scan) for image in images)
         yield Page(number, sections)

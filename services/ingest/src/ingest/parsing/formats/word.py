@@ -18,8 +18,9 @@ from lxml import etree  # type: ignore[import-untyped]  # ships no types
 from ingest.parsing import containers
 from ingest.parsing.content import Head, Page, Part, Scan, Section
 from ingest.parsing.frames import Request
-from ingest.parsing.office import charts, ooxml, pictures
+from ingest.parsing.office import charts, ooxml
 from ingest.parsing.office.numbering import Numbers, W, value_of
+from ingest.parsing.office.pictures import DocumentPictures
 from ingest.parsing.refusals import Unreadable
 from ingest.parsing.scans import Scans
 from ingest.parsing.text.clean import collapse, flat
@@ -67,7 +68,7 @@ def parse(request: Request) -> Iterator[Part]:
         document = docx.Document(str(path))
         language = str(next(iter(document.styles.element.xpath("w:docDefaults//w:lang/@w:val")), ""))
         sections = _Body(document).sections()
-        images = list(pictures.scans(document.part, 0, Scans(request.scans), set()))
+        images = list(DocumentPictures(Scans(request.scans)).of(document.part, 0))
     if not sections and not any(isinstance(image, Scan) for image in images):
         raise Unreadable("The document has no text.")
     yield Head(_MEDIA_TYPE, language=language if language.replace("-", "").isalnum() else "")
