@@ -137,8 +137,7 @@ def test_originals_are_kept_in_a_bucket(compose: Compose, root: Path) -> None:
     [block] = re.findall(r"^```yaml\n(.*?)^```", page, re.MULTILINE | re.DOTALL)
     shown = yaml.safe_load(block)
     components = [Path(each).name for each in shown["components"]]
-    fields = {name: shown[name] for name in ("configMapGenerator", "patches")}
-    cluster = compose("prod", components, **fields)
+    cluster = compose("prod", components, configMapGenerator=shown["configMapGenerator"])
     stores = []
     for service in ("gateway", "ingest"):
         pod = cluster.pods[service]

@@ -279,6 +279,12 @@ async def test_a_renewed_access_key_is_used(s3_settings: OriginalSettings) -> No
     assert (credentials()["access_key_id"], credentials()["secret_access_key"]) == ("test", "secret")
 
 
+def test_an_access_key_needs_a_bucket(tmp_path: Path) -> None:
+    """An access key without a bucket is refused. Otherwise, NATS would store the originals without a warning."""
+    with pytest.raises(ValidationError, match="needs CAUSEWAY_S3_BUCKET"):
+        OriginalSettings(s3_access_key_file=tmp_path / "a", s3_secret_key_file=tmp_path / "b")
+
+
 def test_unusable_settings_are_refused(s3_settings: OriginalSettings, tmp_path: Path) -> None:
     """An incomplete access key, and missing or empty files, are refused with the variable's name."""
     with pytest.raises(ValidationError, match="belong together"):

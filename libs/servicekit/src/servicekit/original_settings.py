@@ -53,4 +53,6 @@ class OriginalSettings(ServiceSettings):
             raise ValueError(
                 "CAUSEWAY_S3_ACCESS_KEY_FILE and CAUSEWAY_S3_SECRET_KEY_FILE belong together: set both, or neither"
             )
+        if self.s3_access_key_file is not None and not self.s3_bucket:
+            raise ValueError("CAUSEWAY_S3_ACCESS_KEY_FILE needs CAUSEWAY_S3_BUCKET: set both, or neither")
         return self

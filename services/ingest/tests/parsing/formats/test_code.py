@@ -118,6 +118,14 @@ def test_every_line_is_in_one_section(source: list[str], suffix: str) -> None:
         assert "\n".join(section.text[a:b] for a, b in section.whole).split() == section.text.split()
 
 
+def test_types_are_split_up_to_the_maximum_depth(monkeypatch: pytest.MonkeyPatch) -> None:
+    """With a maximum depth of 2, types on two levels are split. A type on the third level is one section."""
+    monkeypatch.setattr(code, "_MAX_DEPTH", 2)
+    methods = textwrap.indent(METHODS, "        ")
+    source = f"class A:\n    class B:\n        class C:\n{methods}"
+    assert [section.headings for section in sections(source, ".py")] == [("A",), ("A", "B"), ("A", "B", "C")]
+
+
 def test_indentation_is_kept() -> None:
     """A method's text keeps the file's indentation."""
     source = textwrap.dedent(PYTHON)
