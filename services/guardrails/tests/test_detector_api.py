@@ -1,6 +1,4 @@
-"""guardrails.detector_api: the built-in detectors over HTTP, called by the platform's client and with plain
-requests.
-"""
+"""guardrails.detector_api: the built-in detectors over HTTP, with the platform's client and with plain requests."""
 
 from collections.abc import AsyncIterator
 from typing import Any

@@ -42,10 +42,10 @@ async def test_the_process_serves_until_a_signal(sign: signal.Signals, tmp_path:
             listed = await stub.ListDetectors(
                 pb.ListDetectorsRequest(principal=principal), wait_for_ready=True, timeout=30
             )
-            assert [each.detector_id for each in listed.detectors if each.remote] == ["hap"]
+            assert [detector.detector_id for detector in listed.detectors if detector.remote] == ["hap"]
             assert len(listed.detectors) > 1
             served_policy = await stub.GetPolicy(pb.GetPolicyRequest(principal=principal))
-            assert [each.detector_id for each in served_policy.output] == ["secrets"]
+            assert [config.detector_id for config in served_policy.output] == ["secrets"]
         async with aiohttp.ClientSession() as session, session.get(f"http://127.0.0.1:{api}/health") as health:
             assert health.status == 200
         process.send_signal(sign)

@@ -46,7 +46,7 @@ async def _open() -> Embedder:
 
 @pytest.fixture
 async def detector() -> AsyncIterator[DetectorStub]:
-    """Return a remote detector `hap` that finds secrets."""
+    """Serve a remote detector `hap` that finds secrets."""
     async with detector_server(DetectorStub()) as stub, aiohttp.ClientSession() as session:
         config = RemoteConfig("hap", DetectorKind.CONTENTS, URL(stub.url), headers=frozenset(["x-tenant"]))
         _REMOTE.append(RemoteFactory(config, session))
@@ -55,7 +55,7 @@ async def detector() -> AsyncIterator[DetectorStub]:
 
 @pytest.fixture
 def servicer() -> Iterator[GuardrailsServicer]:
-    """Return the servicer."""
+    """Yield the servicer."""
     limits = Limits(held=1000)
     workers = ThreadPool(1)
     catalogue = Catalogue([regex(limits), ban_substrings(limits), groundedness(_open, 10)], 8, lambda: _REMOTE)
@@ -67,7 +67,7 @@ def servicer() -> Iterator[GuardrailsServicer]:
 
 @pytest.fixture
 async def stub(servicer: GuardrailsServicer) -> AsyncIterator[Stub]:
-    """Return a client of the service on a real server."""
+    """Yield a client of the service on a real server."""
     descriptor = pb.DESCRIPTOR.services_by_name["GuardrailsService"]
     async with grpc_service(
         descriptor, lambda server: guardrails_pb2_grpc.add_GuardrailsServiceServicer_to_server(servicer, server)
@@ -193,7 +193,9 @@ async def test_each_piece_has_a_response(stub: Stub) -> None:
     response = await call.read()
     assert isinstance(response, pb.DetectResponse)
     assert (response.cleared_until, response.action) == (11, pb.ACTION_REDACT)
-    assert [(each.start, each.end, each.replacement) for each in response.findings] == [(3, 9, "[REDACTED]")]
+    assert [(finding.start, finding.end, finding.replacement) for finding in response.findings] == [
+        (3, 9, "[REDACTED]")
+    ]
     await call.write(_piece("end", last=True))
     assert await call.read() == pb.DetectResponse(cleared_until=14, judged=True)
     await call.done_writing()
@@ -292,8 +294,8 @@ async def test_the_list_omits_the_health_on_request(stub: Stub, detector: Detect
     detector.status = 503
     request = pb.ListDetectorsRequest(principal=_PRINCIPAL, without_health=True)
     listed = (await stub.ListDetectors(request)).detectors
-    assert {each.health for each in listed} == {pb.DETECTOR_HEALTH_UNSPECIFIED}
-    assert all(each.params_schema_json and each.kinds for each in listed)
+    assert {detector.health for detector in listed} == {pb.DETECTOR_HEALTH_UNSPECIFIED}
+    assert all(detector.params_schema_json and detector.kinds for detector in listed)
 
 
 def _hap(action: pb.Action.ValueType = pb.ACTION_REDACT) -> pb.DetectorConfig:
@@ -306,7 +308,9 @@ async def test_a_remote_detector_judges_sentences_of_a_stream(stub: Stub, detect
     config = pb.DetectConfig(principal=_PRINCIPAL, detectors=[_hap(), _regex("email")], surroundings=around)
     pieces = [_piece("A sec"), _piece("ret. Mail a@b.co no"), _piece("w", last=True)]
     responses = await _detect(stub, pb.DetectRequest(config=config), *pieces)
-    found = [(each.start, each.end, each.detector_id) for response in responses for each in response.findings]
+    found = [
+        (finding.start, finding.end, finding.detector_id) for response in responses for finding in response.findings
+    ]
     assert found == [(2, 8, "hap"), (15, 21, "regex")]
     assert responses[-1].cleared_until == 25
     assert detector.requests[0].headers["x-tenant"] == "t"
@@ -367,7 +371,7 @@ async def test_the_list_has_the_kind_and_the_health(stub: Stub, detector: Detect
     """The list names each detector's kind of input and its health."""
     detector.status = 503
     listed = await stub.ListDetectors(pb.ListDetectorsRequest(principal=_PRINCIPAL))
-    by_id = {each.detector_id: each for each in listed.detectors}
+    by_id = {detector.detector_id: detector for detector in listed.detectors}
     assert list(by_id["groundedness"].kinds) == [pb.DETECTOR_KIND_TEXT_CONTEXT_DOC]
     assert by_id["regex"].health == pb.DETECTOR_HEALTH_HEALTHY
     hap = by_id["hap"]

@@ -19,13 +19,13 @@ def _make(substrings: list[str], **params: object) -> Detector:
 
 
 def _found(text: str, substrings: list[str], **params: object) -> list[str]:
-    return [each.text for each in _make(substrings, **params).detect(text)]
+    return [detection.text for detection in _make(substrings, **params).detect(text)]
 
 
 def test_the_characters_of_a_phrase_have_no_special_meaning() -> None:
     """The characters of a phrase have no special meaning. Case matters only if the parameters say so."""
     found = _make(["a.c(", "Größe"]).detect("abc( A.C( GRÖSSE größe")
-    assert [(each.type, each.name, each.text) for each in found] == [
+    assert [(detection.type, detection.name, detection.text) for detection in found] == [
         ("banned", "banned_substring", "A.C("),
         ("banned", "banned_substring", "größe"),
     ]
@@ -66,12 +66,12 @@ _WORDS = st.lists(st.text("abAé .", min_size=1, max_size=4), min_size=1, max_si
 def test_no_phrase_is_missed(substrings: list[str], text: str) -> None:
     """Each character of each occurrence of a phrase is in a detection, and each detection is a phrase."""
     detections = _make(substrings, case_sensitive=True).detect(text)
-    covered = {at for each in detections for at in range(each.start or 0, each.end or 0)}
+    covered = {at for detection in detections for at in range(detection.start or 0, detection.end or 0)}
     for phrase in substrings:
         for start in range(len(text)):
             if text.startswith(phrase, start):
                 assert covered.issuperset(range(start, start + len(phrase)))
-    assert {each.text for each in detections} <= set(substrings)
+    assert {detection.text for detection in detections} <= set(substrings)
 
 
 @given(_WORDS, st.booleans(), st.sampled_from(["str", "word"]), st.lists(st.text("abAé .", max_size=5), min_size=1))
@@ -84,7 +84,7 @@ def test_a_stream_has_the_detections_of_the_whole_text(
     for index, piece in enumerate(pieces):
         before = decided
         decided, detections = stream.feed(piece, index == len(pieces) - 1)
-        assert all(each.start is not None and each.start >= before for each in detections)
+        assert all(detection.start is not None and detection.start >= before for detection in detections)
         found += detections
     assert decided == len("".join(pieces))
     assert found == detector.detect("".join(pieces))

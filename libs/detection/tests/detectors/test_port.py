@@ -32,8 +32,11 @@ def test_detections_of_a_whole_text_are_ordered(detector: Detector) -> None:
     """Detections are ordered, their spans are code points, and their text is the text of the span."""
     text = f"🔑 {_PHRASE}, {_PHRASE}"
     found = detector.detect(text)
-    assert [(each.start, each.end, each.text) for each in found] == [(2, 7, _PHRASE), (9, 14, _PHRASE)]
-    assert all(0 < each.score <= 1 for each in found)
+    assert [(detection.start, detection.end, detection.text) for detection in found] == [
+        (2, 7, _PHRASE),
+        (9, 14, _PHRASE),
+    ]
+    assert all(0 < detection.score <= 1 for detection in found)
     assert detector.detect("") == []
 
 
@@ -61,14 +64,14 @@ def test_a_stream_has_the_detections_of_the_whole_text(detector: Detector, piece
         before = decided
         decided, detections = stream.feed(piece, index == len(pieces) - 1)
         assert before <= decided <= len("".join(pieces[: index + 1]))
-        assert all(each.start is not None and each.start >= before for each in detections)
+        assert all(detection.start is not None and detection.start >= before for detection in detections)
         found += detections
     assert decided == len("".join(pieces))
     assert found == detector.detect("".join(pieces))
 
 
 def test_a_detector_of_whole_texts_holds_within_its_limit() -> None:
-    """A detector of whole texts holds the whole text. If the text is too long, the detector fails."""
+    """A detector of whole texts holds back the whole text. If the text is too long, the detector fails."""
     stream = ScriptedDetector("x").stream()
     assert stream.feed("a" * 8192, False) == (0, [])
     with pytest.raises(DetectorFailed, match="more than 8192"):

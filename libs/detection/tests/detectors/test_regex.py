@@ -15,11 +15,11 @@ def _make(*patterns: str) -> Detector:
 
 
 def test_named_and_custom_patterns_have_their_names() -> None:
-    """Named patterns give their own names, all others give `custom_regex`. Detections are ordered by start, with
-    score 1.
+    """Detections of named patterns have the patterns' names, all others `custom_regex`. They are ordered by start.
+    The score is 1.
     """
     found = _make(r"[A-Z]{2}-\d+", "email", "email").detect("a@b.co AB-12")
-    assert [(each.type, each.name, each.text, each.score) for each in found] == [
+    assert [(detection.type, detection.name, detection.text, detection.score) for detection in found] == [
         ("pii", "email_address", "a@b.co", 1.0),
         ("regex", "custom_regex", "AB-12", 1.0),
     ]

@@ -24,7 +24,7 @@ HELD = "causeway_guardrails_hold_duration_seconds"
 
 @pytest.fixture
 def name() -> str:
-    """Return a detector id that no other test uses, because the measurements are shared by the process."""
+    """Return a detector id that no other test uses, because all tests of the process share the measurements."""
     measured("")
     return uuid.uuid4().hex
 
@@ -48,8 +48,8 @@ def total(name: str) -> float:
 
 async def run(session: Session, *pieces: Sequence[Piece]) -> None:
     async def batches() -> AsyncIterator[Sequence[Piece]]:
-        for each in pieces:
-            yield each
+        for batch in pieces:
+            yield batch
 
     workers = ThreadPool(1)
     async with aclosing(session.run(batches(), workers)) as steps:
@@ -63,7 +63,11 @@ async def test_a_growing_text_is_counted_once(name: str) -> None:
     held = total(f"{HELD}_count")
     for text in ("clean", "ssn", "poison"):
         detector = ScriptedDetector("ssn", poison="poison")
-        await run(Session([rule(name, detector)]), *([Piece(0, each)] for each in text), [Piece(0, "", last=True)])
+        await run(
+            Session([rule(name, detector)]),
+            *([Piece(0, character)] for character in text),
+            [Piece(0, "", last=True)],
+        )
     assert counted(name) == {"clean": 1, "found": 1, "failed": 1}
     assert total(f"{HELD}_count") > held
 

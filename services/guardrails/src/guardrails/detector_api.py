@@ -41,20 +41,20 @@ class DetectorServer:
     Args:
         catalogue: The detectors.
         workers: The threads that judge long texts.
-        longest: The maximum number of code points of one request's texts.
+        max_text_length: The maximum number of code points of one request's texts.
         grace: The maximum number of seconds that a stopping server waits for running requests.
 
     Attributes:
         port: The port of the started server.
     """
 
-    def __init__(self, catalogue: Catalogue, workers: ThreadPool, longest: int, grace: float) -> None:
+    def __init__(self, catalogue: Catalogue, workers: ThreadPool, max_text_length: int, grace: float) -> None:
         self._catalogue = catalogue
         self._workers = workers
-        self._longest = longest
+        self._max_text_length = max_text_length
         self._calls = 0
         self.port = 0
-        app = web.Application(client_max_size=longest * _MAX_BYTES_PER_CHARACTER)
+        app = web.Application(client_max_size=max_text_length * _MAX_BYTES_PER_CHARACTER)
         app.add_routes(
             [
                 web.get("/health", self._health),
@@ -176,16 +176,16 @@ class DetectorServer:
         return verdicts
 
     def _check_size(self, size: int) -> None:
-        if size > self._longest:
-            raise PayloadTooLarge(f"The texts are longer than {self._longest} characters.")
+        if size > self._max_text_length:
+            raise PayloadTooLarge(f"The texts are longer than {self._max_text_length} characters.")
 
 
-async def _read(request: web.Request, kind: type[M]) -> M:
+async def _read(request: web.Request, body_type: type[M]) -> M:
     if request.content_type != "application/json":
         raise Refused(415, "the body must be application/json")
     raw = await request.read()
     try:
-        return msgspec.json.decode(raw, type=kind)
+        return msgspec.json.decode(raw, type=body_type)
     except msgspec.ValidationError as error:
         raise Refused(422, str(error)) from error
     except (ValueError, RecursionError) as error:

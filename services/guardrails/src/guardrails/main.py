@@ -21,7 +21,7 @@ from servicekit.server import GrpcServer
 from guardrails import ragengine_policy
 from guardrails.detector_api import DetectorServer
 from guardrails.detectors.child_processes import ChildProcesses
-from guardrails.detectors.presidio.detector import pii_processes
+from guardrails.detectors.presidio import detector as presidio
 from guardrails.detectors.registry import Resources, built_in
 from guardrails.detectors.structure.process import CheckLimits, CheckProcesses
 from guardrails.remote.chunkers import Chunkers
@@ -46,13 +46,13 @@ async def serve(settings: Settings, stop: asyncio.Event) -> None:
             CheckLimits(settings.guardrails_detector_seconds, processes=settings.guardrails_threads)
         )
         closing.push_async_callback(processes.aclose)
-        name_processes: ChildProcesses | None = None
+        pii_processes: ChildProcesses | None = None
         if settings.guardrails_pii_python is not None:
-            name_processes = pii_processes(
+            pii_processes = presidio.pii_processes(
                 settings.guardrails_pii_python, settings.guardrails_model_seconds, settings.guardrails_threads
             )
-            closing.push_async_callback(name_processes.aclose)
-        detectors = built_in(_resources(settings, _embedder(settings, closing), processes, name_processes))
+            closing.push_async_callback(pii_processes.aclose)
+        detectors = built_in(_resources(settings, _embedder(settings, closing), processes, pii_processes))
         # Each remote detector has its own limit of concurrent requests and its own time-out.
         connector = aiohttp.TCPConnector(limit=0)
         timeout = aiohttp.ClientTimeout(total=None, sock_connect=_CONNECT_SECONDS)
@@ -93,7 +93,7 @@ def _resources(
     settings: Settings,
     open_embedder: Callable[[], Awaitable[Embedder]],
     processes: CheckProcesses,
-    name_processes: ChildProcesses | None,
+    pii_processes: ChildProcesses | None,
 ) -> Resources:
     limits = _limits(settings)
     return Resources(
@@ -102,16 +102,16 @@ def _resources(
         open_embedder,
         settings.guardrails_model_seconds,
         processes,
-        name_processes,
+        pii_processes,
     )
 
 
 def _limits(settings: Settings) -> JudgingLimits:
-    held = settings.guardrails_hold_back_limit
+    hold_back_limit = settings.guardrails_hold_back_limit
     return JudgingLimits(
         settings.guardrails_longest_text,
-        HoldLimits(held, settings.guardrails_whole_text_limit),
-        Limits(held=held, seconds=settings.guardrails_detector_seconds),
+        HoldLimits(hold_back_limit, settings.guardrails_whole_text_limit),
+        Limits(held=hold_back_limit, seconds=settings.guardrails_detector_seconds),
     )
 
 

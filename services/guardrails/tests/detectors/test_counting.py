@@ -36,7 +36,7 @@ def test_a_text_above_the_reading_time_is_a_finding() -> None:
 
 
 def test_text_that_may_exceed_the_limit_is_held() -> None:
-    """No text is held until the text may be too long. Then the text that may exceed the limit is held."""
+    """No text is held back until the text may be too long. Then the part that may exceed the limit is held back."""
     stream = quick(token_limit(), limit=10).stream()
     assert stream.feed("one two three four five six", last=False) == (27, [])
     assert stream.feed(" seven", last=False) == (27, [])  # the word may continue with many tokens

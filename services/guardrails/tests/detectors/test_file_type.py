@@ -54,7 +54,7 @@ async def processes() -> AsyncIterator[CheckProcesses]:
 async def test_a_text_in_the_wrong_format_is_a_finding(
     kind: str, good: list[str], bad: list[str], processes: CheckProcesses
 ) -> None:
-    """A text of the wrong type is one detection over all of it, with the reason. No text makes the check slow."""
+    """A text in the wrong format is one detection, whose span is the whole text, with the reason."""
     detector = slow(file_type(processes), file_type=[kind])
     assert await detector.judge(good, DetectionContext()) == [[]] * len(good)
     for text, (found,) in zip(bad, await detector.judge(bad, DetectionContext()), strict=True):
@@ -120,7 +120,7 @@ async def test_a_blank_text_is_not_json(text: str, processes: CheckProcesses) ->
     ],
 )  # fmt: skip
 async def test_wrong_parameters_are_refused(wrong: str, processes: CheckProcesses) -> None:
-    """Unknown types and unusable schemas are refused with their path. Nothing is fetched."""
+    """Unknown formats and unusable schemas are refused with their path. The service fetches no reference."""
     with pytest.raises(BadParam) as raised:
         slow(file_type(processes), file_type=["json", wrong])
     assert raised.value.path == "file_type[1]"

@@ -28,8 +28,8 @@ _KEY = "-----BEGIN RSA PRIVATE KEY-----\nProc-Type: 4,ENCRYPTED\nMIIEowIBAAKCAQE
 def test_secrets_are_found(text: str, name: str) -> None:
     """Each secret in the middle of a text is found completely."""
     found = _DETECTOR.detect(f"See {text} there.")
-    assert (name, text) in [(each.name, each.text) for each in found]
-    assert {each.type for each in found} == {"secret"}
+    assert (name, text) in [(detection.name, detection.text) for detection in found]
+    assert {detection.type for detection in found} == {"secret"}
 
 
 @pytest.mark.parametrize(

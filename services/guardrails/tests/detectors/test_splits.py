@@ -23,7 +23,7 @@ _FRAGMENTS = [
 ]  # fmt: skip
 
 
-# Parameters of the detectors that cannot do without, or that find more in these texts with them.
+# Parameters of the detectors that require parameters, or that find more in these texts with them.
 _PARAMETERS: dict[str, dict[str, object]] = {
     "regex": {"regex": [*NAMED, r"a+b?", r"\bx\B"]},
     "ban_substrings": {"substrings": ["top secret", "secret a", "a@"]},

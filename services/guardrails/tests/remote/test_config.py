@@ -35,7 +35,7 @@ chunkers:
 
 
 def test_the_file_lists_the_detectors() -> None:
-    """The file gives its detectors, with the values that apply to all of them."""
+    """The file lists detectors and chunkers, and headers for all detectors."""
     hap, relevance, whole, cut = parse(_FILE, "detectors.yaml")
     assert (hap.detector_id, hap.kind, str(hap.url)) == ("hap", DetectorKind.CONTENTS, "https://hap:8000/base")
     assert (hap.seconds, hap.threshold, hap.concurrency) == (3, 0.5, 4)

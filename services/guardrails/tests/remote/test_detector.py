@@ -23,14 +23,14 @@ from yarl import URL
 
 @pytest.fixture
 async def stub() -> AsyncIterator[DetectorStub]:
-    """Return the server."""
+    """Serve a detector."""
     async with detector_server(DetectorStub()) as served:
         yield served
 
 
 @pytest.fixture
 async def session() -> AsyncIterator[aiohttp.ClientSession]:
-    """Return the connections."""
+    """Provide an HTTP session."""
     async with aiohttp.ClientSession() as opened:
         yield opened
 
@@ -48,7 +48,7 @@ async def test_all_texts_are_one_request(stub: DetectorStub, session: aiohttp.Cl
     assert request.path == "/api/v1/text/contents"
     assert request.headers["detector-id"] == "hap"
     assert request.body == {"contents": ["a secret", "none", "🔑 secret"], "detector_params": {"level": 3}}
-    assert [[(each.start, each.end, each.text) for each in each_text] for each_text in found] == [
+    assert [[(detection.start, detection.end, detection.text) for detection in of_text] for of_text in found] == [
         [(2, 8, "secret")], [], [(2, 8, "secret")],
     ]  # fmt: skip
     assert msgspec.json.decode(found[0][0].extra) == {"evidence": [{"name": "why"}]}
@@ -86,7 +86,7 @@ async def test_an_answer_is_judged_as_the_latest_message(
         "tools": [{"type": "function"}],
     }
     request = DetectionContext(Direction.INPUT, messages=context.messages)
-    assert [len(each) for each in await judge.judge(["old", "new"], request)] == [0, 1]
+    assert [len(detections) for detections in await judge.judge(["old", "new"], request)] == [0, 1]
     assert stub.requests[1].body == {"messages": [{"role": "user", "content": "Hi"}], "detector_params": {}}
     with pytest.raises(DetectorFailed, match="conversation"):
         await judge.judge(["x"], DetectionContext())

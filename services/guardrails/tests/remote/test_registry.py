@@ -37,7 +37,7 @@ async def test_the_detectors_follow_the_file(tmp_path: Path) -> None:
 
 
 async def test_a_wrong_file_at_the_start_is_an_error(tmp_path: Path) -> None:
-    """A wrong or missing file at the start is an error with its place."""
+    """A missing file, or a file with an error, is refused at the start. The message names the file or the line."""
     path = tmp_path / "detectors.yaml"
     async with aiohttp.ClientSession() as session:
         factories = RemoteDetectors(session, Chunkers(), ())

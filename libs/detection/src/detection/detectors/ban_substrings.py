@@ -48,7 +48,7 @@ def ban_substrings(limits: Limits) -> BuiltIn[BanSubstringsParams]:
             raise BadParam("substrings", f"more than {_MAX_CHARACTERS} characters in total")
         whole_words = params.match_type == "word"
         spellings = [spelling for substring in params.substrings for spelling in _spellings(substring)]
-        words = spellings if params.case_sensitive else map(_folded, spellings)
+        words = spellings if params.case_sensitive else map(_fold_case, spellings)
         expression = _alternation(sorted(set(words)))
         if whole_words:
             expression = f"({expression}){_NO_WORD}"
@@ -93,6 +93,9 @@ def _alternation(words: Sequence[str]) -> str:
     return f"{re.escape(shared)}(?:{'|'.join(branches)}){optional}"
 
 
-def _folded(word: str) -> str:
+def _fold_case(word: str) -> str:
     # RE2 ignores case with simple folding, so use only foldings of one character to one character.
-    return "".join(next((form for form in (c.casefold(), c.lower()) if len(form) == 1), c) for c in word)
+    return "".join(
+        next((form for form in (character.casefold(), character.lower()) if len(form) == 1), character)
+        for character in word
+    )

@@ -35,7 +35,7 @@ class InvisibleTextParams(Params, frozen=True, kw_only=True):
 def invisible_text(limits: Limits) -> BuiltIn[InvisibleTextParams]:
     """Return the factory of the detector."""
     detector = PatternDetector(
-        [Matcher(Pattern("invisible_text", "invisible_characters", _INVISIBLE, accept=_hidden))],
+        [Matcher(Pattern("invisible_text", "invisible_characters", _INVISIBLE, accept=_is_hidden))],
         limits,
         as_read=False,
     )
@@ -43,31 +43,31 @@ def invisible_text(limits: Limits) -> BuiltIn[InvisibleTextParams]:
     return BuiltIn("invisible_text", description, InvisibleTextParams, lambda _: detector)
 
 
-def _hidden(text: bytes, start: int, end: int) -> bool:
+def _is_hidden(text: bytes, start: int, end: int) -> bool:
     run = text[start:end].decode()
     before = text[preceding(text, start) : start].decode() if start else ""
     # This function never gets a run next to the sentinel of an incomplete text, because such a run is uncertain.
     after = text[end : following(text, end)].decode() if end < len(text) else ""
-    if len(run) == 1 and not _tag(before):
+    if len(run) == 1 and not _is_tag(before):
         if run in _JOINERS:
-            return not (_joins(before) and _joins(after))
+            return not (_may_be_joined(before) and _may_be_joined(after))
         if run in _BESIDE_LETTERS:
-            return not (_letter(before) or _letter(after))
+            return not (_is_letter(before) or _is_letter(after))
         return run not in _PREPENDED and not (run == "\ufeff" and not before)  # a byte order mark
-    if _tag(before):
+    if _is_tag(before):
         return False  # the rest of a flag: runs are as long as possible, so the search continues inside one
-    return not (before == _BLACK_FLAG and run[-1] == _CANCEL and all(map(_tag, run[:-1])))
+    return not (before == _BLACK_FLAG and run[-1] == _CANCEL and all(map(_is_tag, run[:-1])))
 
 
-def _tag(character: str) -> bool:
+def _is_tag(character: str) -> bool:
     return "\U000e0020" <= character <= "\U000e007e"
 
 
-def _joins(neighbour: str) -> bool:
+def _may_be_joined(neighbour: str) -> bool:
     # Joiners join emoji, their modifiers and selectors, and letters of joining scripts. Next to ASCII, a joiner is
     # hidden data.
     return bool(neighbour) and not neighbour.isascii() and unicodedata.category(neighbour)[0] in "LMS"
 
 
-def _letter(neighbour: str) -> bool:
+def _is_letter(neighbour: str) -> bool:
     return bool(neighbour) and unicodedata.category(neighbour)[0] in "LMN"

@@ -35,16 +35,16 @@ class BadParam(Exception):
         self.message = message
 
 
-def decode(raw: bytes, kind: type[P]) -> P:
+def decode(raw: bytes, params_type: type[P]) -> P:
     """Decode the parameters of a detector; empty input is an empty object.
 
     Raises:
         BadParam: The input is not a JSON object, or a member is unknown, missing or invalid.
     """
     try:
-        return msgspec.json.decode(raw or b"{}", type=kind)
+        return msgspec.json.decode(raw or b"{}", type=params_type)
     except msgspec.ValidationError as error:
-        raise _bad(str(error)) from error
+        raise _bad_param(str(error)) from error
     except (ValueError, RecursionError) as error:
         raise BadParam("", f"not JSON: {error}") from error
 
@@ -53,7 +53,7 @@ _PLACE = re.compile(r" - at `\$\.?(?P<path>.*)`$")
 _MEMBER = re.compile(r"(?P<what>unknown|missing required) field `(?P<name>[^`]*)`")
 
 
-def _bad(text: str) -> BadParam:
+def _bad_param(text: str) -> BadParam:
     # msgspec reports the path only in the text of its message.
     place = _PLACE.search(text)
     path = place["path"] if place else ""

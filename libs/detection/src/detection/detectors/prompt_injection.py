@@ -93,7 +93,9 @@ def prompt_injection(limits: Limits) -> BuiltIn[PromptInjectionParams]:
     }
 
     def build(params: PromptInjectionParams) -> PatternDetector:
-        return PatternDetector([each for sort in dict.fromkeys(params.sorts) for each in matchers[sort]], limits)
+        return PatternDetector(
+            [matcher for sort in dict.fromkeys(params.sorts) for matcher in matchers[sort]], limits
+        )
 
     description = "Finds phrases that try to give a model new instructions."
     return BuiltIn("prompt_injection", description, PromptInjectionParams, build)

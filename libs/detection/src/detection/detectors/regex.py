@@ -13,7 +13,7 @@ from detection.detectors.patterns.named import NAMED
 
 _MAX_PATTERNS = 32
 _MAX_PATTERN_LENGTH = 1000
-_LARGEST = 10_000  # the maximum number of instructions of all patterns of a caller
+_MAX_INSTRUCTIONS = 10_000  # the maximum number of instructions of all patterns of a caller
 _NAMES = ", ".join(f"`{name}`" for name in NAMED)
 
 
@@ -39,13 +39,13 @@ def regex(limits: Limits) -> BuiltIn[RegexParams]:
     named = {name: [Matcher(pattern) for pattern in patterns] for name, patterns in NAMED.items()}
 
     def build(params: RegexParams) -> PatternDetector:
-        places = {text: params.regex.index(text) for text in params.regex}  # without duplicates
+        indexes = {text: params.regex.index(text) for text in params.regex}  # without duplicates
         matchers = [
             matcher
-            for text, index in places.items()
+            for text, index in indexes.items()
             for matcher in named.get(text) or [_custom_matcher(text, f"regex[{index}]")]
         ]
-        if sum(matcher.size for matcher in matchers if matcher.pattern.custom) > _LARGEST:
+        if sum(matcher.size for matcher in matchers if matcher.pattern.custom) > _MAX_INSTRUCTIONS:
             raise BadParam("regex", "the patterns are too large together; use fewer or simpler patterns")
         try:
             return PatternDetector(matchers, limits)

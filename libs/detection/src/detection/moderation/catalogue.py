@@ -23,7 +23,7 @@ class Catalogue:
 
     Args:
         factories: The factories of the built-in detectors.
-        size: The maximum number of cached detectors.
+        cache_size: The maximum number of cached detectors.
         remote: Returns the factories of the current remote detectors; a built-in detector with the same id takes
             precedence.
     """
@@ -31,12 +31,12 @@ class Catalogue:
     def __init__(
         self,
         factories: Sequence[DetectorFactory],
-        size: int = 64,
+        cache_size: int = 64,
         remote: Callable[[], Sequence[DetectorFactory]] = _no_remote_detectors,
     ) -> None:
         self._built_in = {factory.detector_id: factory for factory in factories}
         self._remote = remote
-        self._size = size
+        self._cache_size = cache_size
         self._cache: OrderedDict[tuple[DetectorFactory, bytes], ConfiguredDetector] = OrderedDict()
 
     def rules(self, specs: Sequence[DetectorSpec]) -> tuple[Rule, ...]:
@@ -88,7 +88,7 @@ class Catalogue:
     def _factory(self, detector_id: str) -> DetectorFactory:
         factory = self._built_in.get(detector_id)
         if factory is None:
-            factory = next((each for each in self._remote() if each.detector_id == detector_id), None)
+            factory = next((remote for remote in self._remote() if remote.detector_id == detector_id), None)
         if factory is None:
             raise NotFound(f"detector `{detector_id}` not found", resource=detector_id)
         return factory
@@ -106,6 +106,6 @@ class Catalogue:
             path = f"{field}.{error.path}" if error.path else field
             raise InvalidRequest(f"`{path}`: {error.message}", field=path) from error
         self._cache[key] = detector
-        if len(self._cache) > self._size:
+        if len(self._cache) > self._cache_size:
             self._cache.popitem(last=False)
         return detector

@@ -75,7 +75,7 @@ class Hold:
 
     def __init__(self) -> None:
         self._waiting: deque[tuple[int, float]] = deque()
-        self._longest: float | None = None
+        self._max_seconds: float | None = None
 
     def grew(self, length: int) -> None:
         """Note that the text has grown to this length in code points."""
@@ -87,11 +87,11 @@ class Hold:
         if waiting and waiting[0][0] <= cleared:
             # The first piece has waited the longest time.
             seconds = time.perf_counter() - waiting[0][1]
-            self._longest = max(self._longest or 0.0, seconds)
+            self._max_seconds = max(self._max_seconds or 0.0, seconds)
             while waiting and waiting[0][0] <= cleared:
                 waiting.popleft()
 
     def end(self) -> None:
         """Record the longest wait, if any text was released."""
-        if self._longest is not None:
-            _holds.record(self._longest)
+        if self._max_seconds is not None:
+            _holds.record(self._max_seconds)

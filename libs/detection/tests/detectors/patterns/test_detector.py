@@ -167,7 +167,9 @@ def test_offsets_are_code_points() -> None:
     text = "👩‍🚀 é 数据 123-45 👍"
     whole = detector.detect(text)
     start = text.index("123")
-    assert [(each.start, each.end, each.text) for each in whole] == [(start, start + 6, "123-45")]
+    assert [(detection.start, detection.end, detection.text) for detection in whole] == [
+        (start, start + 6, "123-45")
+    ]
     stream = detector.stream()
     steps = [stream.feed(character, False) for character in text]
     assert [detection for _, detections in steps for detection in detections] == whole
@@ -198,8 +200,8 @@ def test_look_alike_text_is_found(text: str, found: str) -> None:
     """
     detector = _detector([r"\b\d{3}[-. ]\d{2}\b"])
     start = text.index(found)
-    assert [_key(each) for each in detector.detect(text)] == [(start, start + len(found), "0")]
-    assert [each.text for each in detector.detect(text)] == [found]
+    assert [_key(detection) for detection in detector.detect(text)] == [(start, start + len(found), "0")]
+    assert [detection.text for detection in detector.detect(text)] == [found]
     stream, detections = detector.stream(), []
     for character in (*text, ""):
         decided, more = stream.feed(character, character == "")
@@ -212,12 +214,15 @@ def test_both_spellings_of_a_letter_are_found() -> None:
     """A letter with a mark is found as one character and as two, both in named patterns and in quoted text."""
     for expression in ("caf\u00e9", "\\Qcaf\u00e9\\E", "cafe?\u00e9"):
         detector = _detector([expression])
-        assert [each.text for each in detector.detect("caf\u00e9 cafe\u0301 cafe")] == ["caf\u00e9", "cafe\u0301"]
+        assert [detection.text for detection in detector.detect("caf\u00e9 cafe\u0301 cafe")] == [
+            "caf\u00e9",
+            "cafe\u0301",
+        ]
 
 
 def test_a_match_that_only_the_original_text_has_is_found() -> None:
     """A match of the original text is found, even if the view of the text does not contain it."""
-    assert [each.text for each in _detector(["\u2013|\u200b+"]).detect("a\u2013b\u200b\u200bc")] == [
+    assert [detection.text for detection in _detector(["\u2013|\u200b+"]).detect("a\u2013b\u200b\u200bc")] == [
         "\u2013",
         "\u200b\u200b",
     ]
@@ -239,15 +244,15 @@ def test_only_a_different_view_needs_a_second_search() -> None:
     has_second_search = []
     for character in "123\u201145 é\u2013 x":
         stream.feed(character, False)
-        has_second_search.append(stream._reading is not None)  # type: ignore[attr-defined]  # the cost that is tested
-    assert "".join("x" if each else "." for each in has_second_search) == "...xxx..x.."
+        has_second_search.append(stream._view_search is not None)  # type: ignore[attr-defined]  # the cost that is tested
+    assert "".join("x" if searched else "." for searched in has_second_search) == "...xxx..x.."
 
 
 def test_whole_texts_longer_than_a_slice() -> None:
     """A detection on the edge of two slices of a long text is found and reported in order."""
     detector = _detector(["12+3", "b"])
     text = "a" * 65_530 + "1" + "2" * 20 + "3" + "b" + "a" * 70_000 + "123"
-    assert [each.text for each in detector.detect(text)] == ["1" + "2" * 20 + "3", "b", "123"]
+    assert [detection.text for detection in detector.detect(text)] == ["1" + "2" * 20 + "3", "b", "123"]
 
 
 def test_the_hold_back_limit_is_a_failure() -> None:
@@ -262,7 +267,7 @@ def test_the_hold_back_limit_hides_no_detection() -> None:
     """If one pattern holds much text, the detections of other patterns in it are reported before the failure."""
     stream = _detector(["a(?s:.)*z", "secret"], limits=Limits(held=1000)).stream()
     decided, detections = stream.feed("a secret" + "b" * 2000, False)
-    assert (decided, [each.text for each in detections]) == (0, ["secret"])
+    assert (decided, [detection.text for detection in detections]) == (0, ["secret"])
 
 
 def test_a_complete_text_meets_no_hold_back_limit() -> None:

@@ -44,7 +44,7 @@ def test_the_engine_knows_which_patterns_match_the_empty_text(pattern: str, expe
 
 
 def test_time_is_linear() -> None:
-    """A pattern that takes exponential time in backtracking engines ends."""
+    """A search for a pattern that takes exponential time in backtracking engines ends."""
     regex = Regex("(a+)+$", memory=_MEMORY)
     text = b"a" * 100_000 + b"b"
     assert regex.search(text, 0) == (-1, -1)

@@ -89,7 +89,7 @@ def test_invoices_and_lists_of_parts_cause_few_false_alarms() -> None:
     phone's.
     """
     rng = random.Random(20)
-    detector = PatternDetector([Matcher(each) for patterns in NAMED.values() for each in patterns], Limits())
+    detector = PatternDetector([Matcher(pattern) for patterns in NAMED.values() for pattern in patterns], Limits())
     alarms = []
     for _ in range(_LINES):
         line = _line(rng)

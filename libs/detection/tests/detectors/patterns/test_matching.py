@@ -22,7 +22,7 @@ def test_matches_of_a_complete_text() -> None:
 
 
 def test_a_growing_text_compiles_nothing(monkeypatch: pytest.MonkeyPatch) -> None:
-    """All forms of a pattern are compiled when it is made, so that no text waits for a compilation."""
+    """All forms of a pattern are compiled when the matcher is created, so that no text waits for a compilation."""
     matcher = Matcher(Pattern("t", "n", "a+b?"))
     monkeypatch.setattr(matching, "Regex", None)
     data = b"aab a" + SENTINEL

@@ -3,7 +3,7 @@
 import pytest
 from detection.detectors.patterns.detector import PatternDetector
 from detection.detectors.patterns.matching import Limits, Matcher
-from detection.detectors.patterns.named import NAMED, luhn
+from detection.detectors.patterns.named import NAMED, passes_luhn_check
 from hypothesis import given
 from hypothesis import strategies as st
 
@@ -83,7 +83,7 @@ _DETECTORS = {name: PatternDetector(list(map(Matcher, patterns)), Limits()) for 
 def test_each_named_pattern_finds_what_its_name_says(name: str, text: str, found: list[str] | None) -> None:
     """Each named pattern finds what its name says, and nothing that looks similar. None means every word."""
     expected = text.split() if found is None else found
-    assert [each.text for each in _DETECTORS[name].detect(text)] == expected
+    assert [detection.text for detection in _DETECTORS[name].detect(text)] == expected
 
 
 def test_the_names_of_detections_are_part_of_the_interface() -> None:
@@ -107,10 +107,10 @@ def test_the_check_accepts_exactly_one_last_digit(number: int) -> None:
     """Exactly one of the ten possible last digits passes the check, and a number with one changed digit never
     passes.
     """
-    passing = [digit for digit in range(10) if luhn(f"{number}{digit}".encode())]
+    passing = [digit for digit in range(10) if passes_luhn_check(f"{number}{digit}".encode())]
     assert len(passing) == 1
     digits = f"{number}{passing[0]}"
-    assert not luhn((str((int(digits[0]) + 1) % 10) + digits[1:]).encode())
+    assert not passes_luhn_check((str((int(digits[0]) + 1) % 10) + digits[1:]).encode())
 
 
 # Every text that can become a detection becomes one if the end of one of these samples follows it.
@@ -172,16 +172,18 @@ def test_only_text_of_a_possible_detection_is_held(name: str, data: st.DataObjec
         return
     ends = {sample[start:] for sample in _SAMPLES[name] for start in range(len(sample) + 1)}
     if name == "credit-card":
-        held = text[decided:].translate({ord(each): None for each in " -."})
+        held = text[decided:].translate({ord(separator): None for separator in " -."})
         if len(held) >= 13:
             return
         ends = {end[:-1] + digit for end in ends if end for digit in "0123456789"} | ends
     ended = detector.detect(text + "\n")  # the text after a number may identify it
     witnesses = [text + end + after for end in ends for after in ("", " ")]
     assert any(
-        each.start == decided and each.end is not None and (each.end >= len(text) or each not in ended)
+        detection.start == decided
+        and detection.end is not None
+        and (detection.end >= len(text) or detection not in ended)
         for witness in witnesses
-        for each in detector.detect(witness)
+        for detection in detector.detect(witness)
     )
 
 

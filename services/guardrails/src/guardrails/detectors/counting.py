@@ -12,7 +12,7 @@ from detection.detectors.port import DetectorStream
 from detection.domain import Detection
 from servicekit import openai_tokens
 
-_INLINE = 16_384
+_INLINE_LIMIT = 16_384
 _WORDS_A_MINUTE = 200
 # A space between two letters. All tokenizers here begin a token at such a space. The text before the space can
 # therefore be counted separately.
@@ -76,7 +76,7 @@ class CountingDetector:
         self._bound = bound
         self._limit = limit
         self._detection = detection
-        self.inline_limit = _INLINE
+        self.inline_limit = _INLINE_LIMIT
 
     def detect(self, text: str) -> list[Detection]:
         """See `Detector.detect`."""

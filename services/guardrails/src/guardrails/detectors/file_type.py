@@ -14,7 +14,7 @@ from guardrails.detectors.structure.formats import FORMATS, SCHEMA, validator
 from guardrails.detectors.structure.process import CheckProcesses
 
 _TYPE = "file_type"
-_LONGEST_SCHEMA = 20_000
+_MAX_FORMAT_LENGTH = 20_000
 _SECONDS = 30.0  # for one call: the wait for a free process, and the checks of all texts
 
 
@@ -22,7 +22,7 @@ class FileTypeParams(Params, frozen=True, kw_only=True):
     """Parameters of the detector."""
 
     file_type: Annotated[
-        list[Annotated[str, msgspec.Meta(max_length=_LONGEST_SCHEMA)]],
+        list[Annotated[str, msgspec.Meta(max_length=_MAX_FORMAT_LENGTH)]],
         msgspec.Meta(
             min_length=1,
             max_length=8,
@@ -65,15 +65,15 @@ class FileType(Judge):
 
     async def judge(self, windows: Sequence[str], context: DetectionContext) -> list[list[Detection]]:  # noqa: ARG002
         """See `Judge.judge`."""
-        return [await self._text(text) for text in windows]
+        return [await self._check_text(text) for text in windows]
 
-    async def _text(self, text: str) -> list[Detection]:
+    async def _check_text(self, text: str) -> list[Detection]:
         params = self._params
         reasons = await self._processes.reasons(text, params.file_type, params.required_elements)
         return [
             Detection(
                 _TYPE,
-                f"invalid_{_named(text_format)}",
+                f"invalid_{_format_name(text_format)}",
                 text,
                 0,
                 len(text),
@@ -84,7 +84,7 @@ class FileType(Judge):
         ]
 
 
-def _named(text_format: str) -> str:
+def _format_name(text_format: str) -> str:
     name, schema, _ = text_format.partition(SCHEMA)
     return f"{name}_schema" if schema else name.replace("-", "_")
 

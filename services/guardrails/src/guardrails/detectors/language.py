@@ -16,7 +16,7 @@ from detection.domain import Detection
 if TYPE_CHECKING:
     from py3langid.langid import LanguageIdentifier  # type: ignore[import-untyped]  # shipped without types
 
-_INLINE = 4096
+_INLINE_LIMIT = 4096
 _SAMPLE = 8192  # code points of the sample; a longer sample does not change the result
 _THRESHOLD = 0.6
 
@@ -57,7 +57,7 @@ def language(limit: int) -> BuiltIn[LanguageParams]:
                 return []
             return [Detection("language", str(code), score=float(score))]
 
-        return WholeTextDetector(judge, limit, _INLINE)
+        return WholeTextDetector(judge, limit, _INLINE_LIMIT)
 
     description = "Finds texts in languages that are not allowed."
     return BuiltIn("language", description, LanguageParams, build, streaming=False, about_answer=True)

@@ -42,13 +42,13 @@ class Resources:
 
 def built_in(resources: Resources) -> Sequence[DetectorFactory]:
     """Return the factories of all built-in detectors."""
-    name_processes = resources.pii_processes
+    pii_processes = resources.pii_processes
     return [
         *shared_detectors(resources.limits),
         file_type(resources.check_processes),
         groundedness(resources.open_embedder, resources.model_seconds),
         language(resources.whole_text_limit),
-        *([pii(name_processes, resources.model_seconds)] if name_processes is not None else []),
+        *([pii(pii_processes, resources.model_seconds)] if pii_processes is not None else []),
         reading_time(),
         secrets(resources.limits),
         token_limit(),

@@ -21,7 +21,7 @@ from detection.detectors.factory import BuiltIn
 from detection.detectors.params import Params
 from detection.detectors.patterns.detector import PatternDetector
 from detection.detectors.patterns.engine import Unsupported
-from detection.detectors.patterns.matching import MUCH_MEMORY, Limits, Matcher, Pattern
+from detection.detectors.patterns.matching import MANY_PATTERNS_MEMORY, Limits, Matcher, Pattern
 
 _TYPE = "secret"
 # An IP address is not a secret. The library matches only the first line of a private key, so this module has its
@@ -39,7 +39,7 @@ class SecretsParams(Params, frozen=True, kw_only=True):
 def secrets(limits: Limits) -> BuiltIn[SecretsParams]:
     """Return the factory of the detector."""
     detector = cache(
-        lambda: PatternDetector([*map(Matcher, _own_patterns()), *_vendor_patterns()], limits, MUCH_MEMORY)
+        lambda: PatternDetector([*map(Matcher, _own_patterns()), *_vendor_patterns()], limits, MANY_PATTERNS_MEMORY)
     )
     description = "Finds keys, tokens and passwords by the patterns of detect-secrets."
     return BuiltIn("secrets", description, SecretsParams, lambda _: detector())
@@ -51,7 +51,7 @@ def _own_patterns() -> Iterator[Pattern]:
     body = r"(?:[^-]|-[^-])*(?:-----END [A-Z0-9 ]{0,60}-----)?"
     yield Pattern(_TYPE, "private_key", rf"-----BEGIN [A-Z0-9 ]{{0,40}}PRIVATE KEY(?: BLOCK)?-----{body}")
     yield Pattern(_TYPE, "assigned_secret", assigned)
-    yield Pattern(_TYPE, "random_string", r"""["'][A-Za-z0-9+/=_-]{20,200}["']""", _random)
+    yield Pattern(_TYPE, "random_string", r"""["'][A-Za-z0-9+/=_-]{20,200}["']""", _is_random)
     yield Pattern(_TYPE, "openai_token", r"\bsk-[A-Za-z0-9_-]{32,200}")
     yield Pattern(_TYPE, "google_api_key", r"\bAIza[A-Za-z0-9_-]{35}")
     yield Pattern(_TYPE, "github_token", r"\bgithub_pat_[A-Za-z0-9_]{50,100}")
@@ -68,12 +68,12 @@ def _vendor_patterns() -> Iterator[Matcher]:
                 continue
             for expression in vendor().denylist:
                 try:
-                    yield Matcher(Pattern(_TYPE, _name(str(vendor.secret_type)), _linear(expression)))
+                    yield Matcher(Pattern(_TYPE, _name(str(vendor.secret_type)), _to_re2(expression)))
                 except Unsupported:
                     continue  # a look-behind; see the module's docstring
 
 
-def _linear(expression: re.Pattern[str]) -> str:
+def _to_re2(expression: re.Pattern[str]) -> str:
     # The expression before the look-ahead is greedy, so that the look-ahead is not needed. RE2 allows counts up to
     # 1000. The lazy `?` at the end would limit a finding to the beginning of the token.
     pattern = expression.pattern.replace(r"(?!\w)", "").replace("{50,1024}", "{50,1000}").removesuffix("?")
@@ -84,7 +84,7 @@ def _name(secret_type: str) -> str:
     return re.sub(r"\W+", "_", secret_type.lower()).strip("_")
 
 
-def _random(text: bytes, start: int, end: int) -> bool:
+def _is_random(text: bytes, start: int, end: int) -> bool:
     inside = text[start + 1 : end - 1]
     length = len(inside)
     bits = -sum(count / length * math.log2(count / length) for count in Counter(inside).values())

@@ -25,7 +25,7 @@ class CaikitChunker(RemoteChunker):
     the end of the text. The text after the server's last end, for example white space, is the last chunk.
     """
 
-    _number = 0
+    _piece_index = 0
     _all_written = False
 
     async def _call(self, deadline: Deadline) -> None:
@@ -55,9 +55,9 @@ class CaikitChunker(RemoteChunker):
     async def _write_piece(self, call: rpc.Exchange, text: str, last: bool) -> None:
         if text:
             piece = chunkers_pb2.BidiStreamingChunkerTokenizationTaskRequest(
-                text_stream=text, input_index_stream=self._number
+                text_stream=text, input_index_stream=self._piece_index
             )
-            self._number += 1
+            self._piece_index += 1
             await call.write(piece)
         self._all_written = last
         self._note_processed(self._processed + len(text))

@@ -21,7 +21,7 @@ _FORBIDDEN_HEADERS = frozenset((
     "proxy-authorization", "proxy-authenticate", "accept-encoding", "detector-id",
 ))
 # fmt: on
-_BUILT_IN_CHUNKERS = tuple(each.value for each in Chunking)
+_BUILT_IN_CHUNKERS = tuple(chunking.value for chunking in Chunking)
 Header = Annotated[str, StringConstraints(pattern="^[A-Za-z0-9-]+$", to_lower=True)]
 
 
@@ -189,8 +189,8 @@ def parse(raw: bytes, name: str, reserved: Collection[str] = ()) -> tuple[Remote
             raise document.wrong((*place, "chunker"), f"unknown chunker; use one of: {known}")
         if detector.chunker not in (None, "whole_doc") and detector.kind == "text_chat":
             raise document.wrong((*place, "chunker"), "a text_chat detector needs the chunker whole_doc")
-        contents = detector.kind == "text_contents"
-        if detector.across_choices and not contents:
+        is_contents = detector.kind == "text_contents"
+        if detector.across_choices and not is_contents:
             raise document.wrong(
                 (*place, "across_choices"), "only a text_contents detector can judge all choices in one call"
             )
@@ -204,7 +204,7 @@ def parse(raw: bytes, name: str, reserved: Collection[str] = ()) -> tuple[Remote
                 DetectorKind(detector.kind),
                 URL(detector.url.rstrip("/")),
                 detector.timeout,
-                _chunking(detector, contents=contents),
+                _chunking(detector, is_contents=is_contents),
                 detector.default_threshold,
                 detector.concurrency,
                 tls,
@@ -223,9 +223,9 @@ def _check_headers(document: Document, place: Key, headers: Sequence[str]) -> No
             raise document.wrong((*place, "headers", index), f"the header {header} is never passed on; remove it")
 
 
-def _chunking(detector: _Detector, *, contents: bool) -> Chunking:
+def _chunking(detector: _Detector, *, is_contents: bool) -> Chunking:
     if detector.chunker is None:
-        return Chunking.SENTENCE if contents and not detector.across_choices else Chunking.WHOLE
+        return Chunking.SENTENCE if is_contents and not detector.across_choices else Chunking.WHOLE
     # The chunks of a remote chunker have the same length limit as sentences.
     return Chunking(detector.chunker) if detector.chunker in _BUILT_IN_CHUNKERS else Chunking.SENTENCE
 

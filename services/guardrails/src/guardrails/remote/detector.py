@@ -17,7 +17,7 @@ from guardrails.remote import messages
 from guardrails.remote.config import RemoteConfig
 
 _MAX_RESPONSE_BYTES = 8 * 1024 * 1024
-_MAX_REASON = 300
+_MAX_REASON_LENGTH = 300
 _HEALTH_SECONDS = 2.0
 _UNPROCESSABLE = 422  # the status if the request lacks an input of the detector
 _PATHS = {
@@ -142,13 +142,13 @@ class RemoteJudge(Judge):
                     raise self._error("it did not answer with one list for each text", 502)
                 return [self._detections(answer, text) for answer, text in zip(answers, windows, strict=True)]
             case DetectorKind.CHAT:
-                return await self._chats(windows, context)
+                return await self._judge_conversations(windows, context)
             case DetectorKind.CONTEXT_DOC:
                 if not context.passages:
                     raise self._error("it needs the passages of the text", _UNPROCESSABLE)
                 kind = "url" if context.urls else "docs"
                 documents = list(context.passages)
-                return await self._each(
+                return await self._call_each(
                     windows,
                     [messages.ContextDocRequest(text, kind, documents, self._params) for text in windows],
                     context,
@@ -156,33 +156,35 @@ class RemoteJudge(Judge):
             case DetectorKind.GENERATION:
                 if not context.prompt:
                     raise self._error("it needs the prompt that the text answers", _UNPROCESSABLE)
-                return await self._each(
+                return await self._call_each(
                     windows,
                     [messages.GenerationRequest(context.prompt, text, self._params) for text in windows],
                     context,
                 )
 
-    async def _chats(self, windows: Sequence[str], context: DetectionContext) -> list[list[Detection]]:
+    async def _judge_conversations(
+        self, windows: Sequence[str], context: DetectionContext
+    ) -> list[list[Detection]]:
         if not context.messages:
             raise self._error("it needs the conversation of the text", _UNPROCESSABLE)
         conversation = msgspec.json.decode(context.messages, type=list[msgspec.Raw])
         if context.direction is not Direction.OUTPUT:
             # Judge the unchanged conversation once, and report its detections for the last text.
-            found = await self._each(windows[-1:], [self._chat(conversation, context)], context)
+            found = await self._call_each(windows[-1:], [self._chat(conversation, context)], context)
             return [[] for _ in windows[:-1]] + found
         requests = []
         for index, text in enumerate(windows):
             reply = context.replies[index] if index < len(context.replies) else b""
             message = {"role": "assistant", "content": text or None} | decode_members(reply)
             requests.append(self._chat([*conversation, msgspec.Raw(msgspec.json.encode(message))], context))
-        return await self._each(windows, requests, context)
+        return await self._call_each(windows, requests, context)
 
     def _chat(self, conversation: Sequence[msgspec.Raw], context: DetectionContext) -> messages.ChatRequest:
         encoded = msgspec.Raw(msgspec.json.encode(conversation))
         tools = msgspec.Raw(context.tools) if context.tools else msgspec.UNSET
         return messages.ChatRequest(encoded, self._params, tools)
 
-    async def _each(
+    async def _call_each(
         self, windows: Sequence[str], requests: Iterable[msgspec.Struct], context: DetectionContext
     ) -> list[list[Detection]]:
         try:
@@ -195,7 +197,7 @@ class RemoteJudge(Judge):
             raise first from first.__cause__
         return [self._detections(task.result(), text) for task, text in zip(tasks, windows, strict=True)]
 
-    async def _call(self, request: msgspec.Struct, context: DetectionContext, answer: type[T]) -> T:
+    async def _call(self, request: msgspec.Struct, context: DetectionContext, response_type: type[T]) -> T:
         headers = {name: value for name, value in context.headers.items() if name in self._config.headers}
         headers |= {messages.DETECTOR_ID: self._config.detector_id, "content-type": "application/json"}
         body = msgspec.json.encode(request)
@@ -213,7 +215,7 @@ class RemoteJudge(Judge):
             raise self._error(_reason(raw) or f"its server answered with status {status}", status)
         try:
             raw.decode()  # msgspec does not check whether raw members are UTF-8
-            return msgspec.json.decode(raw, type=answer)
+            return msgspec.json.decode(raw, type=response_type)
         except (ValueError, RecursionError) as error:
             raise self._error("its server's answer does not follow the detector API", 502) from error
 
@@ -257,7 +259,7 @@ class RemoteJudge(Judge):
                     msgspec.json.encode(extra) if extra else b"",
                 )
             )
-        found.sort(key=lambda each: float("inf") if each.start is None else each.start)
+        found.sort(key=lambda detection: float("inf") if detection.start is None else detection.start)
         return found
 
     def _error(self, reason: str, status: int = 0) -> DetectorFailed:
@@ -266,6 +268,6 @@ class RemoteJudge(Judge):
 
 def _reason(raw: bytes) -> str:
     try:
-        return msgspec.json.decode(raw, type=messages.Refusal, strict=False).message[:_MAX_REASON]
+        return msgspec.json.decode(raw, type=messages.Refusal, strict=False).message[:_MAX_REASON_LENGTH]
     except (ValueError, RecursionError):
         return ""

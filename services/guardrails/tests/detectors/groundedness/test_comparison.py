@@ -61,11 +61,11 @@ def test_the_work_on_one_sentence_is_bounded(monkeypatch: pytest.MonkeyPatch) ->
     """
     compared: list[object] = []
 
-    def likeness(_sources: Sources, *units: object) -> float:
-        compared.append(units)
+    def similarity(_sources: Sources, *clauses: object) -> float:
+        compared.append(clauses)
         return 0.0
 
-    monkeypatch.setattr(Sources, "_likeness", likeness)
+    monkeypatch.setattr(Sources, "_similarity", similarity)
     sources = Sources([("The tank holds 1 litre.", Place(0, 0, 23))])
     assert len(sources.differences(", ".join(f"tank {number}" for number in range(2, 1000)))) == 998
     assert sources.differences(", ".join(["tank 1"] * 1000)) == []

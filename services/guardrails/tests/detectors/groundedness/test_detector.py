@@ -25,7 +25,11 @@ async def _missing() -> Embedder:
 
 async def _judge(judge: Judge, text: str, passages: tuple[str, ...] = _PASSAGES) -> list[Detection]:
     windows = [window.text for window in windows_of(text, Chunking.SENTENCE)]
-    return [found for each in await judge.judge(windows, DetectionContext(passages=passages)) for found in each]
+    return [
+        found
+        for detections in await judge.judge(windows, DetectionContext(passages=passages))
+        for found in detections
+    ]
 
 
 async def test_a_sentence_unlike_all_passages_is_a_finding() -> None:

@@ -25,7 +25,7 @@ _HERE = Path(__file__).parent
 
 @pytest.fixture
 async def judge() -> AsyncIterator[Judge]:
-    """Return the detector with the bundled model."""
+    """Yield the detector with the bundled model."""
     model = MiniLmEmbedder.load(default_cache_dir(os.environ), workers=1)
 
     async def opened() -> Embedder:
@@ -41,9 +41,9 @@ async def test_the_detector_is_as_good_as_measured(judge: Judge, half: str, wron
     found, alarms = 0, []
     for domain in yaml.safe_load((_HERE / f"{half}.yaml").read_text()).values():
         passages = DetectionContext(passages=tuple(domain["passages"]))
-        answers = await judge.judge([each["text"] for each in domain["wrong"]], passages)
+        answers = await judge.judge([case["text"] for case in domain["wrong"]], passages)
         found += sum(map(bool, answers))
-        for detection in [each for answer in answers for each in answer]:
+        for detection in [finding for answer in answers for finding in answer]:
             nearest, sentence, *differences = json.loads(detection.extra)["evidence"]
             start, end = map(int, sentence["value"].split(":"))
             passage = domain["passages"][int(nearest["value"])]

@@ -1,7 +1,7 @@
 """detectors.groundedness.statements: the facts of a sentence in all their spellings."""
 
 import pytest
-from guardrails.detectors.groundedness.statements import Kind, names_of, statement, stem
+from guardrails.detectors.groundedness.statements import Kind, analyse, names_of, stem
 
 
 @pytest.mark.parametrize(
@@ -24,12 +24,12 @@ def test_numbers_in_digits_and_in_words_are_equal(text: str, keys: list[set[str]
     """A number in digits and the same number in words are the same fact. Parts of names and citations are not
     numbers.
     """
-    assert [set(fact.keys) for fact in statement(text).facts if fact.kind is Kind.NUMBER] == keys
+    assert [set(fact.keys) for fact in analyse(text).facts if fact.kind is Kind.NUMBER] == keys
 
 
 def test_an_ambiguous_number_has_the_stem_of_the_number_without_separator() -> None:
     """A number with a separator before three digits has the stem of the number without the separator."""
-    assert {statement(text).facts[0].stem for text in ("1.250 kg", "1,250 kg", "1250 kg")} == {"number:1250"}
+    assert {analyse(text).facts[0].stem for text in ("1.250 kg", "1,250 kg", "1250 kg")} == {"number:1250"}
 
 
 @pytest.mark.parametrize(
@@ -42,7 +42,7 @@ def test_an_ambiguous_number_has_the_stem_of_the_number_without_separator() -> N
 )
 def test_months_weekdays_and_seasons_are_dates(text: str, facts: list[str]) -> None:
     """Months, weekdays and seasons are dates. A verb with the same spelling is not."""
-    assert [key for fact in statement(text).facts if fact.kind is Kind.DATE for key in fact.keys] == facts
+    assert [key for fact in analyse(text).facts if fact.kind is Kind.DATE for key in fact.keys] == facts
 
 
 def test_capitalised_words_are_names() -> None:
@@ -51,21 +51,21 @@ def test_capitalised_words_are_names() -> None:
     """
     known = names_of(["We saw Hansen.", "The pump KX-40 is Anna Berg's."])
     assert known == {"hansen", "kx-40", "anna", "berg"}
-    names = [fact.text for fact in statement("Hansen delivers to Karin.", known).facts if fact.kind is Kind.NAME]
+    names = [fact.text for fact in analyse("Hansen delivers to Karin.", known).facts if fact.kind is Kind.NAME]
     assert names == ["Hansen", "Karin"]
-    assert [fact.text for fact in statement("Visitors meet Karin.", known).facts] == ["Karin"]
-    assert [fact.text for fact in statement("Karin Olsson leads.").facts] == ["Karin", "Olsson"]
+    assert [fact.text for fact in analyse("Visitors meet Karin.", known).facts] == ["Karin"]
+    assert [fact.text for fact in analyse("Karin Olsson leads.").facts] == ["Karin", "Olsson"]
 
 
 def test_all_spellings_of_a_unit_are_equal() -> None:
     """Each spelling of a unit after a number is the same unit."""
     texts = ("5 kg", "5kg", "five kilograms", "5 apples")
-    assert [statement(text).facts[0].unit for text in texts] == ["kilogram", "kilogram", "kilogram", ""]
+    assert [analyse(text).facts[0].unit for text in texts] == ["kilogram", "kilogram", "kilogram", ""]
 
 
 def test_a_sentence_is_split_into_clauses_and_stems() -> None:
     """Signs and words between statements separate them. All forms of a word have one stem."""
-    clauses = statement("Anna leads sales, and Tom, who is ill, led nothing.").clauses()
+    clauses = analyse("Anna leads sales, and Tom, who is ill, led nothing.").clauses()
     assert [" ".join(token.word for token in clause.tokens) for clause in clauses] == [
         "anna leads sales", "tom", "who is ill", "led nothing",
     ]  # fmt: skip

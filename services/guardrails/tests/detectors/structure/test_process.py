@@ -1,4 +1,4 @@
-"""guardrails.detectors.structure.process: no text harms the service, and the limits hold."""
+"""guardrails.detectors.structure.process: no text harms the service, and the limits are enforced."""
 
 import sys
 from collections.abc import AsyncIterator
@@ -38,9 +38,9 @@ async def processes(tmp_path: Path) -> AsyncIterator[CheckProcesses]:
     """Yield processes whose check follows the instruction in the text."""
     script = tmp_path / "child.py"
     script.write_text(SCRIPT)
-    made = CheckProcesses(CheckLimits(seconds=3, memory=200 * 1024**2), (sys.executable, str(script)))
-    yield made
-    await made.aclose()
+    processes = CheckProcesses(CheckLimits(seconds=3, memory=200 * 1024**2), (sys.executable, str(script)))
+    yield processes
+    await processes.aclose()
 
 
 @pytest.mark.parametrize(

@@ -37,7 +37,7 @@ class PatternDetector:
         self, matchers: Sequence[Matcher], limits: Limits, memory: int = MEMORY, *, as_read: bool = True
     ) -> None:
         self._matchers = matchers
-        self._any = union(matchers, memory)
+        self._union = union(matchers, memory)
         self._limits = limits
         self._as_read = as_read
         custom_size = sum(matcher.size for matcher in matchers if matcher.pattern.custom)
@@ -46,7 +46,7 @@ class PatternDetector:
     def detect(self, text: str) -> list[Detection]:
         """See `Detector.detect`."""
         limits = Limits(len(text), self._limits.detections, self._limits.seconds)
-        stream = PatternStream(self._matchers, self._any, limits, as_read=self._as_read)
+        stream = PatternStream(self._matchers, self._union, limits, as_read=self._as_read)
         deadline = time.monotonic() + limits.seconds
         found: list[Detection] = []
         for start in range(0, max(len(text), 1), _SLICE):
@@ -61,7 +61,7 @@ class PatternDetector:
 
     def stream(self) -> DetectorStream:
         """See `Detector.stream`."""
-        return PatternStream(self._matchers, self._any, self._limits, as_read=self._as_read)
+        return PatternStream(self._matchers, self._union, self._limits, as_read=self._as_read)
 
 
 class PatternStream:
@@ -74,27 +74,27 @@ class PatternStream:
         self._search = Search(matchers, any_pattern, limits)
         self._limits = limits
         self._as_read = as_read
-        self._reading: _Reading | None = None
+        self._view_search: _ViewSearch | None = None
 
     def feed(self, text: str, last: bool) -> tuple[int, list[Detection]]:
         """See `DetectorStream.feed`."""
         search = self._search
-        if self._reading is None:
+        if self._view_search is None:
             if not self._as_read or text.isascii() or is_plain(text):
                 detections = search.feed(text, last)
                 return search.decided, detections
-            self._reading = _Reading(search)
-        reading = self._reading
-        if not last and search.length - reading.decided > self._limits.held:
+            self._view_search = _ViewSearch(search)
+        view_search = self._view_search
+        if not last and search.length - view_search.decided > self._limits.held:
             raise self._limits.too_long()
-        detections = reading.feed(text, last, search.feed(text, last))
-        decided = min(search.decided, reading.decided)
-        if reading.is_over(search):
-            self._reading = None
+        detections = view_search.feed(text, last, search.feed(text, last))
+        decided = min(search.decided, view_search.decided)
+        if view_search.is_over(search):
+            self._view_search = None
         return decided, detections
 
 
-class _Reading:
+class _ViewSearch:
     """The search of a text's view, from the position where the view differs from the text.
 
     Args:
@@ -103,7 +103,8 @@ class _Reading:
 
     def __init__(self, search: Search) -> None:
         self._search = search.copy()
-        self._first, self._text = search.kept  # the position and the content of the text that may have detections
+        # The position and the content of the text that may have detections.
+        self._first, self._text = search.retained
         self._view = View(self._text[-1:], search.length)
         # How often the search of the text and the search of the view have found each detection.
         self._counts: dict[Detection, list[int]] = {}
@@ -116,7 +117,7 @@ class _Reading:
     def feed(self, text: str, last: bool, known: Sequence[Detection]) -> list[Detection]:
         """Search the next piece; return the new detections of both searches."""
         self._text += text
-        found = [self._in_text(each) for each in self._search.feed(self._view.feed(text), last)]
+        found = [self._in_text(detection) for detection in self._search.feed(self._view.feed(text), last)]
         new = [*self._unreported(known, 0), *self._unreported(found, 1)]
         new.sort(key=span_of)
         self._view.forget(self._search.decided)
@@ -128,21 +129,23 @@ class _Reading:
     def is_over(self, search: Search) -> bool:
         """Return whether both searches will find the same matches in further text; remove old counts."""
         decided = min(search.decided, self.decided)
-        self._counts = {each: counts for each, counts in self._counts.items() if span_of(each)[0] >= decided}
+        self._counts = {
+            detection: counts for detection, counts in self._counts.items() if span_of(detection)[0] >= decided
+        }
         if not search.continues_like(self._search):
             return False
-        return self._view.is_same_from(self._view.length - len(search.kept[1]))
+        return self._view.is_same_from(self._view.length - len(search.retained[1]))
 
     def _in_text(self, detection: Detection) -> Detection:
         start, end = span_of(detection)
         start, end = self._view.start(start), self._view.end(end)
         return replace(detection, text=self._text[start - self._first : end - self._first], start=start, end=end)
 
-    def _unreported(self, found: Sequence[Detection], by: int) -> list[Detection]:
+    def _unreported(self, found: Sequence[Detection], search_index: int) -> list[Detection]:
         new = []
-        for each in found:
-            counts = self._counts.setdefault(each, [0, 0])
-            counts[by] += 1
-            if counts[by] > counts[1 - by]:
-                new.append(each)
+        for detection in found:
+            counts = self._counts.setdefault(detection, [0, 0])
+            counts[search_index] += 1
+            if counts[search_index] > counts[1 - search_index]:
+                new.append(detection)
         return new

@@ -13,7 +13,7 @@ from detection.detectors.port import DetectorFailed
 _MEMORY = 4 * 1024 * 1024
 MEMORY = 2 * _MEMORY
 """The memory limit for a few patterns together."""
-MUCH_MEMORY = 8 * MEMORY
+MANY_PATTERNS_MEMORY = 8 * MEMORY
 """The memory limit for many patterns together, for detectors that are built once per process."""
 
 Accept = Callable[[bytes, int, int], bool]

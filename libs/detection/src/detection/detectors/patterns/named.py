@@ -111,7 +111,7 @@ def _iban() -> str:
     return rf"\b(?:{'|'.join(forms)})\b"
 
 
-def _account_number(text: bytes, start: int, end: int) -> bool:
+def _is_account_number(text: bytes, start: int, end: int) -> bool:
     # ISO 7064, MOD 97-10: move country and check digits to the end, and replace each letter by two digits.
     compact = text[start:end].translate(None, b"- ")
     return int("".join(str(int(chr(byte), 36)) for byte in compact[4:] + compact[:4])) % 97 == 1
@@ -143,28 +143,28 @@ _OUTWARD, _INWARD = rf"{_AREA}\d[0-9A-Z]?", r"\d[ABD-HJLNP-UW-Z]{2}"
 _POST_CODE = "(?:post ?code|postal code)"
 
 
-def luhn(digits: bytes) -> bool:
+def passes_luhn_check(digits: bytes) -> bool:
     """Return whether the last digit is the check digit of the other digits (ISO/IEC 7812-1, annex B)."""
     total = 0
-    for place, digit in enumerate(reversed(digits)):
+    for position, digit in enumerate(reversed(digits)):
         value = digit - ord("0")
-        total += value if place % 2 == 0 else sum(divmod(2 * value, 10))
+        total += value if position % 2 == 0 else sum(divmod(2 * value, 10))
     return total % 10 == 0
 
 
-def _card_number(text: bytes, start: int, end: int) -> bool:
-    return luhn(text[start:end].translate(None, b"-. "))
+def _is_card_number(text: bytes, start: int, end: int) -> bool:
+    return passes_luhn_check(text[start:end].translate(None, b"-. "))
 
 
 NAMED: Mapping[str, Sequence[Pattern]] = {
     "credit-card": (
-        Pattern(_PII, "credit_card", _CARD, _card_number),
-        _near_keyword("credit_card", _SHORT_CARD, _CARD_BEFORE, _CARD_AFTER, _card_number),
+        Pattern(_PII, "credit_card", _CARD, _is_card_number),
+        _near_keyword("credit_card", _SHORT_CARD, _CARD_BEFORE, _CARD_AFTER, _is_card_number),
     ),
     "email": (Pattern(_PII, "email_address", _EMAIL),),
     "ipv4": (Pattern(_PII, "ipv4", rf"\b{_V4}\b"),),
     "ipv6": (Pattern(_PII, "ipv6", _ipv6()),),
-    "iban": (Pattern(_PII, "iban", _iban(), _account_number),),
+    "iban": (Pattern(_PII, "iban", _iban(), _is_account_number),),
     # ITU-T E.164 with its plus sign, or the North American form.
     "phone-number": (
         Pattern(_PII, "phone_number", rf"\+[1-9](?:[-. ()/]{{0,2}}\d){{7,14}}\b|{_US_PHONE}"),

@@ -38,7 +38,7 @@ class Search:
         self.length = 0
         self.decided = 0
         self._matchers = matchers
-        self._any = any_pattern
+        self._union = any_pattern
         self._limits = limits
         self._behind = max((matcher.pattern.behind for matcher in matchers), default=1)  # bytes before a match
         self._text = b""  # the decided text that patterns may still read, and the undecided text
@@ -49,7 +49,7 @@ class Search:
         self._starts: tuple[int, ...] = (0,) * len(matchers)
 
     @property
-    def kept(self) -> tuple[int, str]:
+    def retained(self) -> tuple[int, str]:
         """The text that later searches may still read: its position in code points, and its content."""
         return self._origin, self._text.decode()
 
@@ -83,7 +83,7 @@ class Search:
             self.decided = self.length
             return detections
         data += SENTINEL
-        begin, stop = self._any.search(data, self._start - self._base)
+        begin, stop = self._union.search(data, self._start - self._base)
         if stop > end and end - begin <= _MAX_PENDING_BYTES:
             begin = min(begin, end)  # a match cannot begin after the end
             self._start = self._base + begin
@@ -91,10 +91,10 @@ class Search:
             self._scan(data, end, deadline, detections)
             begin = self._start - self._base
         self.decided = self.length if begin == end else self.length - _length(data[begin:end])
-        kept = boundary(data, begin - self._behind)
-        self._origin = self.decided - _length(data[kept:begin])
-        self._base += kept
-        self._text = data[kept:end]
+        retained_from = boundary(data, begin - self._behind)
+        self._origin = self.decided - _length(data[retained_from:begin])
+        self._base += retained_from
+        self._text = data[retained_from:end]
         if time.monotonic() > deadline:
             raise limits.too_slow()
         return detections

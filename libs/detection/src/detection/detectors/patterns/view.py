@@ -39,7 +39,7 @@ _FOLDED = {**dict.fromkeys(_DASHES, "-"), **dict.fromkeys(_DOTS, "."), **dict.fr
 _CACHE_SIZE = 8192  # characters
 
 
-def _class(points: Iterable[str]) -> str:
+def _character_class(points: Iterable[str]) -> str:
     """Return a character class of ranges, because the engine is slow with thousands of single characters."""
     ranges: list[list[int]] = []
     for code in sorted(map(ord, points)):
@@ -50,8 +50,10 @@ def _class(points: Iterable[str]) -> str:
     return "[" + "".join(rf"\U{first:08x}-\U{last:08x}" for first, last in ranges) + "]"
 
 
-_SUSPECT = re.compile(_class(_IGNORABLE | _MARKS | set(_FOLDED)))
-_READ_DIFFERENTLY = re.compile(rf"{_class(_IGNORABLE | set(_FOLDED))}|(?:\A|[\0-\x7f]){_class(_MARKS)}")
+_SUSPECT = re.compile(_character_class(_IGNORABLE | _MARKS | set(_FOLDED)))
+_READ_DIFFERENTLY = re.compile(
+    rf"{_character_class(_IGNORABLE | set(_FOLDED))}|(?:\A|[\0-\x7f]){_character_class(_MARKS)}"
+)
 
 _RUN = re.compile(r"[\0-\x7f]+|[^\0-\x7f]+")
 
@@ -84,7 +86,7 @@ def canonical(expression: str) -> str:
     for token in TOKEN.finditer(expression):
         text = token.group()
         if token.lastgroup == "quoted":
-            parts += [_spellings(each, re.escape(each)) for each in token["quoted"]]
+            parts += [_spellings(character, re.escape(character)) for character in token["quoted"]]
         else:
             parts.append(_spellings(text, text) if token.lastgroup == "atom" and len(text) == 1 else text)
     return "".join(parts)
@@ -96,9 +98,9 @@ def _spellings(character: str, expression: str) -> str:
 
 
 @lru_cache(maxsize=_CACHE_SIZE)
-def _read(character: str) -> str:
+def _readable_character(character: str) -> str:
     normal = unicodedata.normalize("NFKC", character)
-    return "".join(_FOLDED.get(each, each) for each in normal if each not in _IGNORABLE)
+    return "".join(_FOLDED.get(part, part) for part in normal if part not in _IGNORABLE)
 
 
 class View:
@@ -137,33 +139,33 @@ class View:
                 parts += map(self._character, part)
         return "".join(parts)
 
-    def start(self, place: int) -> int:
+    def start(self, position: int) -> int:
         """Return the start in the text of the character at a position of the view."""
-        if place >= self.length:
+        if position >= self.length:
             return self.text_length
-        at = bisect_right(self._views, place) - 1
-        return self._texts[at] + (place - self._views[at] if self._same[at] else 0)
+        index = bisect_right(self._views, position) - 1
+        return self._texts[index] + (position - self._views[index] if self._same[index] else 0)
 
-    def end(self, place: int) -> int:
+    def end(self, position: int) -> int:
         """Return the end in the text of the character before a position of the view."""
-        at = bisect_right(self._views, place - 1) - 1
-        return self._texts[at] + (place - self._views[at] if self._same[at] else 1)
+        index = bisect_right(self._views, position - 1) - 1
+        return self._texts[index] + (position - self._views[index] if self._same[index] else 1)
 
-    def is_same_from(self, place: int) -> bool:
+    def is_same_from(self, position: int) -> bool:
         """Return whether view and text have the same characters from a position of the view on."""
         return (
             self._same[-1]
-            and self._views[-1] <= place
-            and self.start(place) + self.length - place == self.text_length
+            and self._views[-1] <= position
+            and self.start(position) + self.length - position == self.text_length
         )
 
-    def forget(self, place: int) -> None:
+    def forget(self, position: int) -> None:
         """Remove the segments before a position of the view."""
-        first = max(bisect_right(self._views, place) - 1, 0)
+        first = max(bisect_right(self._views, position) - 1, 0)
         del self._views[:first], self._texts[:first], self._same[:first]
 
     def _character(self, character: str) -> str:
-        read = self._without_marks(_read(character))
+        read = self._without_marks(_readable_character(character))
         self._append(character, read)
         if read:
             self._before = read[-1]
@@ -172,14 +174,14 @@ class View:
     def _without_marks(self, read: str) -> str:
         if _MARKS.isdisjoint(read):
             return read
-        kept = ""
-        for each in read:
-            before = kept[-1:] or self._before
+        result = ""
+        for part in read:
+            before = result[-1:] or self._before
             if not (
-                each in _MARKS and "" < before < "\x80" and len(unicodedata.normalize("NFC", before + each)) > 1
+                part in _MARKS and "" < before < "\x80" and len(unicodedata.normalize("NFC", before + part)) > 1
             ):
-                kept += each
-        return kept
+                result += part
+        return result
 
     def _append(self, character: str, read: str) -> None:
         same = read == character

@@ -6,11 +6,11 @@ from collections.abc import Sequence
 from dataclasses import dataclass, field
 
 from guardrails.detectors.groundedness import words
-from guardrails.detectors.groundedness.statements import Fact, Kind, Statement, names_of, statement
+from guardrails.detectors.groundedness.statements import Fact, Kind, Statement, analyse, names_of
 
 _SWAP_MARGIN = 0.15  # a fact counts as misplaced if another sentence fits better by this margin
-_SAME_SUBJECT = 1.2  # statements with at least this likeness (0 to 2) have the same subject
-_TIE_MARGIN = 0.15  # clauses of passages within this margin of the greatest likeness are compared
+_SAME_SUBJECT = 1.2  # statements with at least this similarity (0 to 2) have the same subject
+_TIE_MARGIN = 0.15  # clauses of passages within this margin of the greatest similarity are compared
 _MAX_CLAUSES = 16  # the maximum number of clauses of a sentence that are compared one by one
 # The maximum number of facts of a sentence that are compared with their context. Further facts only need to be in a
 # passage.
@@ -42,7 +42,7 @@ class Difference:
 
 
 @dataclass(frozen=True, slots=True)
-class _Unit:
+class _PassageClause:
     """A clause of a passage.
 
     Attributes:
@@ -66,7 +66,7 @@ class Sources:
     """
 
     sentences: Sequence[tuple[str, Place]]
-    _units: list[_Unit] = field(default_factory=list, init=False)
+    _clauses: list[_PassageClause] = field(default_factory=list, init=False)
     _weights: dict[str, float] = field(default_factory=dict, init=False)
     _facts: dict[str, set[str]] = field(default_factory=dict, init=False)
     _names: frozenset[str] = field(default=frozenset(), init=False)
@@ -77,27 +77,27 @@ class Sources:
         counts: Counter[str] = Counter()
         before: tuple[frozenset[str], int] = (frozenset(), -1)
         for text, place in self.sentences:
-            whole = statement(text, names)
+            whole = analyse(text, names)
             around = whole.stems
             counts.update(around)
             carried = bool(whole.tokens) and whole.tokens[0].word in words.CONTINUATIONS
             if carried and before[1] == place.passage:
                 around |= before[0]
-            self._units.extend(_Unit(clause, around, place) for clause in whole.clauses())
+            self._clauses.extend(_PassageClause(clause, around, place) for clause in whole.clauses())
             before = around, place.passage
-        for unit in self._units:
-            for fact in unit.clause.facts:
+        for passage_clause in self._clauses:
+            for fact in passage_clause.clause.facts:
                 self._facts.setdefault(fact.kind.value, set()).update(fact.keys)
         self._weights.update({stem: 1 / math.sqrt(count) for stem, count in counts.items()})
 
     def differences(self, text: str) -> list[Difference]:
         """Return the differences between a sentence and the passages."""
-        whole = statement(text, self._names)
+        whole = analyse(text, self._names)
         found: list[Difference] = []
         compared = 0
-        for clause in _bounded(whole.clauses()):
-            units = sorted(
-                ((self._likeness(clause, unit), unit) for unit in self._units),
+        for clause in _limit_clauses(whole.clauses()):
+            passage_clauses = sorted(
+                ((self._similarity(clause, passage_clause), passage_clause) for passage_clause in self._clauses),
                 key=lambda pair: pair[0],
                 reverse=True,
             )
@@ -107,7 +107,7 @@ class Sources:
                 if difference is not None:
                     found.append(difference)
             if not found:
-                found += _contradictions(clause, units)
+                found += _contradictions(clause, passage_clauses)
         return found
 
     def _difference(
@@ -117,72 +117,91 @@ class Sources:
             return Difference(fact.kind.value, fact.text)
         if not with_context:
             return None
-        matching = [unit for unit in self._units if fact.is_in(unit.clause.facts)]
-        best = max(matching, key=lambda unit: self._likeness(clause, unit, _ignored_stems(fact, clause, unit)))
-        likeness = self._likeness(clause, best, _ignored_stems(fact, clause, best))
-        for unit in self._units:
-            rivals = [each for each in unit.clause.facts if each.kind is fact.kind and not each.is_in(whole.facts)]
-            if not rivals or unit in matching:
+        matching = [passage_clause for passage_clause in self._clauses if fact.is_in(passage_clause.clause.facts)]
+        best = max(
+            matching,
+            key=lambda passage_clause: self._similarity(
+                clause, passage_clause, _ignored_stems(fact, clause, passage_clause)
+            ),
+        )
+        similarity = self._similarity(clause, best, _ignored_stems(fact, clause, best))
+        for passage_clause in self._clauses:
+            rivals = [
+                other
+                for other in passage_clause.clause.facts
+                if other.kind is fact.kind and not other.is_in(whole.facts)
+            ]
+            if not rivals or passage_clause in matching:
                 continue
-            ignored = _ignored_stems(fact, clause, unit) | {rivals[0].stem}
-            if self._likeness(clause, unit, ignored) > likeness + _SWAP_MARGIN:
-                return Difference(fact.kind.value, fact.text, unit.place)
-        same = [other for unit in matching for other in unit.clause.facts if fact.is_in([other])]
+            ignored = _ignored_stems(fact, clause, passage_clause) | {rivals[0].stem}
+            if self._similarity(clause, passage_clause, ignored) > similarity + _SWAP_MARGIN:
+                return Difference(fact.kind.value, fact.text, passage_clause.place)
+        same = [
+            other for passage_clause in matching for other in passage_clause.clause.facts if fact.is_in([other])
+        ]
         if fact.unit and all(other.unit and other.unit != fact.unit for other in same):
             return Difference("unit", f"{fact.text} {fact.unit}", best.place)
         return None
 
-    def _likeness(self, clause: Statement, unit: _Unit, ignored: frozenset[str] = frozenset()) -> float:
-        """Return how alike a clause and a unit are, from 0 to 2.
+    def _similarity(
+        self, clause: Statement, passage_clause: _PassageClause, ignored: frozenset[str] = frozenset()
+    ) -> float:
+        """Return how similar a clause and a clause of a passage are, from 0 to 2.
 
-        It is the share of the clause's stems in the unit's sentence, plus the share of the unit's stems in the
-        clause.
+        The similarity is the share of the clause's stems in the sentence of the passage, plus the share of the
+        stems of the passage's clause in the clause.
         """
-        own, other = clause.stems - ignored, unit.clause.stems - ignored
-        return self._share(own, unit.around) + self._share(other, own)
+        own, other = clause.stems - ignored, passage_clause.clause.stems - ignored
+        return self._share(own, passage_clause.around) + self._share(other, own)
 
     def _share(self, stems: frozenset[str], among: frozenset[str]) -> float:
         total = sum(self._weights.get(stem, 0.5) for stem in stems)
         return sum(self._weights.get(stem, 0.5) for stem in stems & among) / total if total else 0.0
 
 
-def _bounded(clauses: Sequence[Statement]) -> list[Statement]:
+def _limit_clauses(clauses: Sequence[Statement]) -> list[Statement]:
     """Return the first `_MAX_CLAUSES` clauses, and one clause that joins all further clauses."""
     rest = tuple(token for clause in clauses[_MAX_CLAUSES:] for token in clause.tokens)
     return [*clauses[:_MAX_CLAUSES], *([Statement(rest)] if rest else [])]
 
 
-def _ignored_stems(fact: Fact, clause: Statement, unit: _Unit) -> frozenset[str]:
+def _ignored_stems(fact: Fact, clause: Statement, passage_clause: _PassageClause) -> frozenset[str]:
     """Return the stems to ignore in the context of a fact: its own stem, or the stems of all names for a name."""
     if fact.kind is not Kind.NAME:
         return frozenset({fact.stem})
-    return frozenset(each.stem for each in (*clause.facts, *unit.clause.facts) if each.kind is Kind.NAME)
+    return frozenset(
+        other.stem for other in (*clause.facts, *passage_clause.clause.facts) if other.kind is Kind.NAME
+    )
 
 
-def _contradictions(clause: Statement, units: Sequence[tuple[float, _Unit]]) -> list[Difference]:
-    best = units[0][0] if units else 0.0
+def _contradictions(clause: Statement, passage_clauses: Sequence[tuple[float, _PassageClause]]) -> list[Difference]:
+    best = passage_clauses[0][0] if passage_clauses else 0.0
     if best < _SAME_SUBJECT:
         return []
     first: Difference | None = None
-    for likeness, unit in units:
-        if likeness < best - _TIE_MARGIN:
+    for similarity, passage_clause in passage_clauses:
+        if similarity < best - _TIE_MARGIN:
             break
-        flips = _flips(clause, unit.clause)
-        if len(flips) % 2 == 0:
+        reversals = _reversals(clause, passage_clause.clause)
+        if len(reversals) % 2 == 0:
             return []
-        first = first or Difference("negation" if flips[0] in words.NEGATIONS else "opposite", flips[0], unit.place)
+        first = first or Difference(
+            "negation" if reversals[0] in words.NEGATIONS else "opposite", reversals[0], passage_clause.place
+        )
     return [first] if first is not None else []
 
 
-def _flips(clause: Statement, other: Statement) -> list[str]:
+def _reversals(clause: Statement, other: Statement) -> list[str]:
     """Return the words that reverse the meaning of one clause against the other."""
     only = clause.words - other.words
-    flips = [each for each in sorted(only) if words.has_opposite(each, other.words - clause.words)]
+    reversals = [word for word in sorted(only) if words.has_opposite(word, other.words - clause.words)]
     negations, others = clause.negations, other.negations
     if len(negations) % 2 != len(others) % 2:
-        flips.append((negations or others)[0])
-    flips += ["than"] * _is_swapped(clause, other, "", "than") + ["to"] * _is_swapped(clause, other, "from", "to")
-    return flips
+        reversals.append((negations or others)[0])
+    reversals += ["than"] * _is_swapped(clause, other, "", "than") + ["to"] * _is_swapped(
+        clause, other, "from", "to"
+    )
+    return reversals
 
 
 def _is_swapped(clause: Statement, other: Statement, first: str, second: str) -> bool:

@@ -111,43 +111,47 @@ class Groundedness(Judge):
             raise DetectorFailed("the detector needs the texts of the passages, not their URLs", _UNPROCESSABLE)
         if not any(passage.strip() for passage in context.passages):
             raise DetectorFailed("the detector needs the passages that support the text", _UNPROCESSABLE)
-        bare = [_CITATION.sub(" ", window) for window in windows]
-        judged = [at for at, text in enumerate(bare) if sum(map(str.isalpha, text)) >= _MIN_LETTERS]
+        texts = [_CITATION.sub(" ", window) for window in windows]
+        indices = [index for index, text in enumerate(texts) if sum(map(str.isalpha, text)) >= _MIN_LETTERS]
         found: list[list[Detection]] = [[] for _ in windows]
-        if not judged:
+        if not indices:
             return found
         try:
-            vectors, sources = await self._passages.embedded(context.passages)
-            embedded = await self._passages.embed([bare[at] for at in judged])
+            vectors, sources = await self._passages.embed_passages(context.passages)
+            embedded = await self._passages.embed([texts[index] for index in indices])
         except (SetupError, CausewayError, UnembeddableText) as error:
             raise DetectorFailed("the embedding model cannot be used") from error
         cosines = embedded @ vectors.T
         best = cosines.argmax(axis=1)
         # In a thread, because each sentence of the passages takes a fraction of a millisecond.
-        return await asyncio.to_thread(self._findings, windows, bare, judged, sources, best, cosines)
+        return await asyncio.to_thread(self._findings, windows, texts, indices, sources, best, cosines)
 
     def _findings(
         self,
         windows: Sequence[str],
-        bare: Sequence[str],
-        judged: Sequence[int],
+        texts: Sequence[str],
+        indices: Sequence[int],
         sources: Sources,
         best: npt.NDArray[np.intp],
         cosines: npt.NDArray[np.float32],
     ) -> list[list[Detection]]:
         found: list[list[Detection]] = [[] for _ in windows]
-        for row, at in enumerate(judged):
+        for row, index in enumerate(indices):
             cosine, nearest = float(cosines[row, best[row]]), sources.sentences[best[row]][1]
             if cosine < self._params.minimum:
-                found[at] = [_detection("ungrounded", windows[at], min(1.0, max(0.0, 1 - cosine)), nearest, cosine)]
+                found[index] = [
+                    _detection("ungrounded", windows[index], min(1.0, max(0.0, 1 - cosine)), nearest, cosine)
+                ]
                 continue
-            differences = [each for each in sources.differences(bare[at]) if self._is_reported(each)]
+            differences = [
+                difference for difference in sources.differences(texts[index]) if self._is_reported(difference)
+            ]
             if differences:
-                place = next((each.place for each in differences if each.place is not None), nearest)
+                place = next((other.place for other in differences if other.place is not None), nearest)
                 name = (
                     f"{'contradicted' if differences[0].name in _OPPOSITE else 'unsupported'}_{differences[0].name}"
                 )
-                found[at] = [_detection(name, windows[at], 1.0, place, cosine, differences)]
+                found[index] = [_detection(name, windows[index], 1.0, place, cosine, differences)]
         return found
 
     def _is_reported(self, difference: Difference) -> bool:
@@ -165,7 +169,7 @@ def _detection(
         {"name": "nearest_passage", "value": str(place.passage), "score": round(cosine, 4)},
         {"name": "sentence", "value": f"{place.start}:{place.end}"},
     ]
-    evidence += [{"name": each.name, "value": each.value} for each in differences]
+    evidence += [{"name": difference.name, "value": difference.value} for difference in differences]
     extra = msgspec.json.encode({"evidence": evidence})
     return Detection(_TYPE, name, text, start, start + len(text), score, extra)
 
@@ -181,11 +185,11 @@ class _Passages:
         """Return one row for each text."""
         return await (await self._open()).embed(texts)
 
-    async def embedded(self, passages: tuple[str, ...]) -> tuple[npt.NDArray[np.float32], Sources]:
+    async def embed_passages(self, passages: tuple[str, ...]) -> tuple[npt.NDArray[np.float32], Sources]:
         """Return one row for each sentence of the passages, and the analysed sentences."""
         task = self._cache.pop(passages, None)
         if task is None or (task.done() and (task.cancelled() or task.exception() is not None)):
-            task = asyncio.create_task(self._embedded(passages))
+            task = asyncio.create_task(self._embed_passages(passages))
             # Retrieve the exception, because all callers may have been cancelled.
             task.add_done_callback(lambda done: done.cancelled() or done.exception())
         self._cache[passages] = task
@@ -194,7 +198,7 @@ class _Passages:
         # The cancellation of one caller must not cancel the task of other callers.
         return await asyncio.shield(task)
 
-    async def _embedded(self, passages: tuple[str, ...]) -> tuple[npt.NDArray[np.float32], Sources]:
+    async def _embed_passages(self, passages: tuple[str, ...]) -> tuple[npt.NDArray[np.float32], Sources]:
         sentences = []
         for index, passage in enumerate(passages):
             for window in windows_of(passage, Chunking.SENTENCE):

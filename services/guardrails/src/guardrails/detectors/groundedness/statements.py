@@ -40,7 +40,7 @@ _ENDINGS = (
     "e",
     "y",
 )
-_STEM = 6
+_STEM_LENGTH = 6
 _MONTHS = tuple(dict.fromkeys(words.MONTHS.values()))
 
 
@@ -142,10 +142,10 @@ def stem(word: str) -> str:
         if word.endswith(ending) and len(word) - len(ending) >= 3:
             word = word.removesuffix(ending)
             break
-    return word[:_STEM]
+    return word[:_STEM_LENGTH]
 
 
-def statement(text: str, names: Container[str] = ()) -> Statement:
+def analyse(text: str, names: Container[str] = ()) -> Statement:
     """Return the analysed sentence.
 
     Args:
@@ -162,7 +162,11 @@ def names_of(sentences: Sequence[str]) -> frozenset[str]:
     name only if the next word also has a capital letter.
     """
     return frozenset(
-        key for each in sentences for fact in statement(each).facts if fact.kind is Kind.NAME for key in fact.keys
+        key
+        for sentence in sentences
+        for fact in analyse(sentence).facts
+        if fact.kind is Kind.NAME
+        for key in fact.keys
     )
 
 
@@ -183,16 +187,16 @@ def _tokens(text: str, names: Container[str]) -> Iterator[Token]:
                 yield Token(low, Fact(Kind.DATE, frozenset({_MONTHS[int(month) - 1]}), written))
             yield Token(low, Fact(Kind.NUMBER, frozenset({_number_key(float(day))}), day))
         elif match["number"] or _value(low) is not None:
-            token, step = _number(matches, at)
+            token, step = _number_token(matches, at)
             yield token
         elif low in words.BREAKS:
             yield Token(low, breaks=True)
         else:
-            yield _word(matches, at, written, names)
+            yield _word_token(matches, at, written, names)
         at += step
 
 
-def _word(matches: Sequence[re.Match[str]], at: int, written: str, names: Container[str]) -> Token:
+def _word_token(matches: Sequence[re.Match[str]], at: int, written: str, names: Container[str]) -> Token:
     bare = written.removesuffix("'s")
     low = bare.lower()
     capital = bare[0].isupper()
@@ -227,7 +231,7 @@ def _value(low: str) -> int | None:
     return sum(value for value in values if value is not None)
 
 
-def _number(matches: Sequence[re.Match[str]], at: int) -> tuple[Token, int]:
+def _number_token(matches: Sequence[re.Match[str]], at: int) -> tuple[Token, int]:
     first = matches[at]
     low = first.group().lower()
     digits = first["number"]

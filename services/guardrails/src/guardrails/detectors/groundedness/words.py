@@ -178,7 +178,7 @@ def has_opposite(word: str, others: AbstractSet[str]) -> bool:
     if len(word) > _SHORT and any(prefix + word in others for prefix in _PREFIXES):
         return True
     bare = (word.removeprefix(prefix) for prefix in _PREFIXES if word.startswith(prefix))
-    return any(len(each) > _SHORT and each in others for each in bare)
+    return any(len(stem) > _SHORT and stem in others for stem in bare)
 
 
 STOP_WORDS = frozenset(

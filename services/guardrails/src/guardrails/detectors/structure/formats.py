@@ -18,8 +18,8 @@ from defusedxml.ElementTree import DefusedXMLParser  # type: ignore[import-untyp
 FORMATS = ("json", "yaml", "xml", "json-within")
 SCHEMA = "-with-schema:"
 
-_DEEPEST = 200
-_TOO_DEEP = f"nested deeper than {_DEEPEST} levels"
+_MAX_DEPTH = 200
+_TOO_DEEP = f"nested deeper than {_MAX_DEPTH} levels"
 _MAX_ALIASES = 100  # an alias in YAML can repeat all earlier content
 _PATTERN_BYTES = 1024 * 1024  # the maximum size of one compiled pattern of a schema
 _OBJECT = re.compile(r"""\{\s*(?:"|\})""")  # the beginning of an object
@@ -39,7 +39,7 @@ def reason(text: str, text_format: str, required: int) -> str:
         if name == "xml":
             _xml(text)
         elif name == "json-within":
-            elements = _objects(text)
+            elements = _count_objects(text)
             if elements < required:
                 return f"{elements} of {required} objects"
         else:
@@ -74,7 +74,7 @@ def _json(text: str) -> Any:
     depth = 0
     for match in _BRACKET_OR_STRING.finditer(text):
         depth += {"[": 1, "{": 1, "]": -1, "}": -1}.get(match[0], 0)
-        if depth > _DEEPEST:
+        if depth > _MAX_DEPTH:
             raise ValueError(_TOO_DEEP)
     return json.loads(text)
 
@@ -86,7 +86,7 @@ def _yaml(text: str) -> Any:
         depth += isinstance(event, yaml.CollectionStartEvent)
         depth -= isinstance(event, yaml.CollectionEndEvent)
         aliases += isinstance(event, yaml.AliasEvent)
-        if depth > _DEEPEST:
+        if depth > _MAX_DEPTH:
             raise ValueError(_TOO_DEEP)
     if aliases > _MAX_ALIASES:
         raise ValueError(f"more than {_MAX_ALIASES} aliases")
@@ -105,7 +105,7 @@ class _Depth:
 
     def start(self, *_: object) -> None:
         self._depth += 1
-        if self._depth > _DEEPEST:
+        if self._depth > _MAX_DEPTH:
             raise ValueError(_TOO_DEEP)
 
     def end(self, *_: object) -> None:
@@ -121,7 +121,7 @@ def _xml(text: str) -> None:
     parser.close()
 
 
-def _objects(text: str) -> int:
+def _count_objects(text: str) -> int:
     decoder = json.JSONDecoder()
     elements, at = 0, 0
     while (match := _OBJECT.search(text, at)) is not None:
