@@ -2,6 +2,7 @@
 
 import asyncio
 import contextlib
+from collections.abc import Callable
 from dataclasses import dataclass
 
 import structlog
@@ -37,7 +38,12 @@ _NOT_UNIQUE = 10100  # server error: another consumer of a work queue has overla
 
 
 async def connect(
-    url: str, name: str, *, certificates: Certificates | None = None, connect_timeout: float = 2.0
+    url: str,
+    name: str,
+    *,
+    certificates: Certificates | None = None,
+    connect_timeout: float = 2.0,
+    on_reconnect: Callable[[], None] | None = None,
 ) -> Client:
     """Return a connection that always reconnects.
 
@@ -51,6 +57,7 @@ async def connect(
             read only its own inboxes.
         certificates: For mutual TLS; None: no TLS.
         connect_timeout: Seconds for the first connection, and for each attempt to reconnect.
+        on_reconnect: Called after each reconnection.
 
     Raises:
         NoServersError: The first connection failed.
@@ -80,6 +87,8 @@ async def connect(
         nonlocal last
         last = ""
         _log.info("nats reconnected", server=server)
+        if on_reconnect is not None:
+            on_reconnect()
 
     try:
         # Without this time-out, the client would repeat its first attempt forever.

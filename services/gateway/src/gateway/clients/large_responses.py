@@ -5,6 +5,7 @@ object store, so one write of the entry replaces a response of any size. The sub
 response's key, which begins with tenant and owner. Therefore one purge can delete all pieces of a user's responses.
 """
 
+import contextlib
 import secrets
 from collections.abc import Awaitable, Callable, Coroutine
 from dataclasses import dataclass
@@ -14,7 +15,7 @@ from nats.js import JetStreamContext
 from nats.js.errors import NotFoundError
 from servicekit import response_keys
 from servicekit.deadline import Deadline
-from servicekit.errors import PayloadTooLarge
+from servicekit.errors import CausewayError, PayloadTooLarge
 
 from gateway.clients.nats_calls import call_nats
 
@@ -22,6 +23,7 @@ _TARGET = "The store of large responses"
 _STREAM = f"OBJ_{response_keys.LARGE_RESPONSES_BUCKET}"
 _PIECE_BYTES = 512 * 1024
 _MAX_BYTES = 16 * 1024 * 1024
+_CLEANUP_SECONDS = 2.0
 
 T = TypeVar("T")
 
@@ -53,7 +55,7 @@ class LargeResponses:
         self._bucket = bucket
 
     async def write(self, key: str, data: bytes, deadline: Deadline) -> Pieces:
-        """Write a version of a response and keep earlier versions.
+        """Write a version of a response and keep earlier versions. After a failure, delete the written pieces.
 
         Raises:
             PayloadTooLarge: The response exceeds the size limit.
@@ -63,10 +65,16 @@ class LargeResponses:
             raise PayloadTooLarge("The response is too large to be stored. Set store to false.", field="store")
         jetstream, name = await self._bucket(), secrets.token_hex(8)
         subject, first = response_keys.large_response(key, name), 0
-        for begin in range(0, len(data), _PIECE_BYTES):
-            publication = jetstream.publish(subject, data[begin : begin + _PIECE_BYTES], stream=_STREAM)
-            ack = await call_nats(publication, deadline, _TARGET)
-            first = first or ack.seq
+        try:
+            for begin in range(0, len(data), _PIECE_BYTES):
+                publication = jetstream.publish(subject, data[begin : begin + _PIECE_BYTES], stream=_STREAM)
+                ack = await call_nats(publication, deadline, _TARGET)
+                first = first or ack.seq
+        except BaseException:
+            # Otherwise the pieces would use space until they expire, because no entry refers to them.
+            with contextlib.suppress(CausewayError):
+                await self.delete(jetstream, key, Deadline.after(_CLEANUP_SECONDS), name)
+            raise
         return Pieces(name, len(data), first)
 
     async def read(self, jetstream: JetStreamContext, key: str, pieces: Pieces, deadline: Deadline) -> bytes | None:
