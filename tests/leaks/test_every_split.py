@@ -103,7 +103,9 @@ class SessionWatch:
                     self.cleared[step.choice] = step.cleared_until
                     blocked = step.action is domain.Action.BLOCK
                     findings = tuple(map(_finding, step.findings))
-                    yield Clearance(step.choice, step.cleared_until, findings, blocked, judged=step.judged)
+                    yield Clearance(
+                        step.choice, step.cleared_until, findings, blocked, fully_judged=step.fully_judged
+                    )
 
     async def _batches(self) -> AsyncGenerator[Sequence[domain.Piece], None]:
         while (piece := await self._pieces.get()) is not None:

@@ -177,7 +177,7 @@ class Progress:
 
     ``findings`` are the findings that end in the cleared text and that no earlier step contains. For the action
     block, they are the findings that block. After a step with the action block, no more text of any choice may be
-    released. ``judged`` is true if the text is complete and the detectors have judged all of it.
+    released. ``fully_judged`` is true if the text is complete and the detectors have judged all of it.
     """
 
     choice: int
@@ -185,4 +185,4 @@ class Progress:
     findings: tuple[Finding, ...] = ()
     action: Action = Action.NONE
     failures: tuple[Failure, ...] = ()
-    judged: bool = False
+    fully_judged: bool = False

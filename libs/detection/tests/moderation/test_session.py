@@ -116,8 +116,8 @@ def test_a_piece_without_an_effect_has_no_step() -> None:
     assert client.feed("1") == []
     assert client.feed("") == []
     assert client.feed("2") == []
-    assert client.feed("", last=True) == [Progress(0, 2, judged=True)]
-    assert _Client(_rules(_regex(Action.BLOCK, "email"))).feed("", last=True) == [Progress(0, 0, judged=True)]
+    assert client.feed("", last=True) == [Progress(0, 2, fully_judged=True)]
+    assert _Client(_rules(_regex(Action.BLOCK, "email"))).feed("", last=True) == [Progress(0, 0, fully_judged=True)]
 
 
 def test_a_redacting_finding_comes_with_its_text() -> None:
@@ -397,12 +397,12 @@ def test_texts_beside_the_content_are_judged_by_detectors_of_texts() -> None:
     text = "mail ann@example.org, please"
 
     [step] = Session((whole, *patterns)).feed([Piece(7, text, last=True, beside=True)])
-    assert (step.choice, step.cleared_until, step.action, step.judged) == (7, len(text), Action.REDACT, True)
+    assert (step.choice, step.cleared_until, step.action, step.fully_judged) == (7, len(text), Action.REDACT, True)
     [step] = Session((whole,)).feed([Piece(7, text, last=True, beside=True)])
-    assert (step.cleared_until, step.action, step.judged) == (0, Action.NONE, True)
+    assert (step.cleared_until, step.action, step.fully_judged) == (0, Action.NONE, True)
     reporting = _rules(_regex(Action.REPORT, "email"))
     [step] = Session(reporting).feed([Piece(7, text, last=True, beside=True)])
-    assert (step.cleared_until, step.action, step.judged) == (len(text), Action.REPORT, True)
+    assert (step.cleared_until, step.action, step.fully_judged) == (len(text), Action.REPORT, True)
 
 
 def test_the_number_of_texts_beside_the_content_is_limited() -> None:
@@ -504,7 +504,7 @@ def test_both_passes_over_a_long_piece_run_in_a_thread(monkeypatch: pytest.Monke
     async def pieces() -> AsyncIterator[Sequence[Piece]]:
         yield [Piece(0, "word " * 5_000, True)]
 
-    async def judged() -> list[Progress]:
+    async def steps() -> list[Progress]:
         workers = ThreadPool(1)
         scripted = Rule(
             "names",
@@ -522,7 +522,7 @@ def test_both_passes_over_a_long_piece_run_in_a_thread(monkeypatch: pytest.Monke
             workers.close()
 
     monkeypatch.setattr(PatternStream, "feed", recorded)
-    assert asyncio.run(judged())[-1].judged
+    assert asyncio.run(steps())[-1].fully_judged
     assert threads
     assert threading.main_thread() not in threads
 

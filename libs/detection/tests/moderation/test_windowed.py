@@ -12,6 +12,7 @@ from detection.chunking.chunkers import Chunking
 from detection.detectors.patterns.matching import Limits
 from detection.detectors.regex import regex
 from detection.domain import Action, DetectionContext, DetectorKind, Failure, OnError, Piece, Progress
+from detection.moderation import whole_text
 from detection.moderation.hold_back import HoldLimits
 from detection.moderation.rules import Rule, redacted
 from detection.moderation.session import Session
@@ -282,7 +283,7 @@ async def test_the_last_step_is_always_reported(workers: ThreadPool) -> None:
     client = _Client(Session([_rule(ScriptedJudge("x"))]), workers)
     client.feed("", last=True)
     await client.end()
-    assert client.steps == [Progress(0, 0, judged=True)]
+    assert client.steps == [Progress(0, 0, fully_judged=True)]
 
 
 async def test_choices_do_not_wait_for_each_other(workers: ThreadPool) -> None:
@@ -337,6 +338,17 @@ async def test_a_detector_across_choices_is_called_once(workers: ThreadPool) -> 
     verdicts, _ = await judge(["a secret", "none"], [_rule(detector, Action.REPORT)], DetectionContext(), workers)
     assert detector.calls == [["a secret", "none"]]
     assert [[finding.detection.start for finding in verdict.findings] for verdict in verdicts] == [[2], [None]]
+
+
+async def test_a_detector_across_choices_needs_no_windows(
+    workers: ThreadPool, monkeypatch: pytest.MonkeyPatch
+) -> None:
+    """A detector across choices gets whole texts. The texts are not cut into windows."""
+    detector = ScriptedJudge("secret", chunking=Chunking.SENTENCE, cross_choice=True)
+    monkeypatch.setattr(whole_text, "windows", None)  # a call would fail
+    texts = ["One. A secret.", "None."]
+    _, failures = await judge(texts, [_rule(detector, Action.REPORT)], DetectionContext(), workers)
+    assert (detector.calls, failures) == ([texts], [])
 
 
 @pytest.mark.parametrize("order", [(0, 1), (1, 0)])

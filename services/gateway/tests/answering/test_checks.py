@@ -57,7 +57,7 @@ async def test_without_detectors_the_guardrails_are_not_called() -> None:
         (passage(1, "x"),),
         (),
     )
-    assert guardrails.judged == []
+    assert guardrails.judged_texts == []
 
 
 async def test_users_and_tools_are_judged() -> None:
@@ -66,7 +66,7 @@ async def test_users_and_tools_are_judged() -> None:
     requested = turn(Action.REDACT, "my secret", HISTORY)
     requested = replace(requested, detectors=Detectors(input=(Detector("words", Action.REDACT, requested=True),)))
     checked, found = await check_input(requested, guardrails)
-    assert guardrails.judged == ["an old secret", "a secret result", "my secret"]
+    assert guardrails.judged_texts == ["an old secret", "a secret result", "my secret"]
     assert [message.text for message in checked.history] == [
         "secret of the system",
         "an old [REDACTED]",
@@ -182,10 +182,10 @@ async def test_reporting_detectors_are_called_separately() -> None:
     )
     reported = await checks.report_on_input(requested, timeline, Deadline.after(5))
     assert [detections.findings[0].action for detections in reported] == [Action.REPORT]
-    assert guardrails.judged == ["my secret", "my secret"]
+    assert guardrails.judged_texts == ["my secret", "my secret"]
     assert timeline.detections == [*found, *reported]
     assert await checks.report_on_input(turn(Action.BLOCK, "my secret"), timeline, Deadline.after(5)) == ()
-    assert len(guardrails.judged) == 2
+    assert len(guardrails.judged_texts) == 2
 
 
 async def test_findings_have_positions_in_the_requests_messages() -> None:
@@ -217,11 +217,11 @@ async def test_a_search_query_is_cleared(action: Action) -> None:
     assert await checks.clears_query(requested, "a secret", timeline, Deadline.after(5)) is (
         action is Action.REPORT
     )
-    assert guardrails.judged == ["a word", "a secret"]
+    assert guardrails.judged_texts == ["a word", "a secret"]
     assert await checks.clears_query(
         replace(requested, detectors=Detectors()), "a secret", timeline, Deadline.after(5)
     )
-    assert len(guardrails.judged) == 2
+    assert len(guardrails.judged_texts) == 2
     assert [(detections.direction, detections.item) for detections in timeline.detections] == [
         (Direction.OUTPUT, QUERY)
     ]
@@ -312,9 +312,9 @@ async def test_a_requests_own_detectors_judge_the_last_message_alone() -> None:
         else:
             with pytest.raises(Blocked):
                 await check_input(requested, guardrails)
-        assert guardrails.judged == [question or "no secret"]
+        assert guardrails.judged_texts == [question or "no secret"]
     both = replace(turn(Action.REDACT, "my secret", HISTORY[:3]), detection=LAST)
     guardrails = FakeGuardrails()
     with pytest.raises(Blocked):
         await check_input(replace(both, detectors=both.detectors + own), guardrails)
-    assert guardrails.judged == ["secret of the system", "an old secret", "no secret", "my secret"]
+    assert guardrails.judged_texts == ["secret of the system", "an old secret", "no secret", "my secret"]

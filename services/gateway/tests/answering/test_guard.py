@@ -101,7 +101,7 @@ class Detector:
         reported = tuple(s for s in self.spans.get(choice, ()) if before < (s.end or 0) <= self.cleared[choice])
         blocked = self.blocks_at is not None and choice == self.blocks_at[0] and len(whole) > self.blocks_at[1]
         cleared = before if blocked else self.cleared[choice]
-        clearance = Clearance(choice, cleared, reported, blocked, judged=last and not blocked)
+        clearance = Clearance(choice, cleared, reported, blocked, fully_judged=last and not blocked)
         if self.at_once and self.resume is None and self.failure is None:
             return (clearance,)
         self._out.append(clearance)
@@ -430,9 +430,9 @@ async def test_a_chunk_is_one_event() -> None:
 
         async def clearances(self) -> AsyncGenerator[Clearance, None]:
             async for clearance in super().clearances():
-                if clearance.judged:
+                if clearance.fully_judged:
                     yield Clearance(0, 4, (finding(1, 2, Action.REPORT, ""),), blocked=False)
-                    yield Clearance(0, 6, (), blocked=False, judged=True)
+                    yield Clearance(0, 6, (), blocked=False, fully_judged=True)
 
     batches: list[Batch] = [
         [Delta(0, "ab", b"", b'{"logprobs":{"content":[1]}}')],

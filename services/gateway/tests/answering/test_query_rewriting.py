@@ -173,7 +173,7 @@ async def test_the_query_is_judged_by_the_output_detectors(action: Action) -> No
     turn = replace(TURN, detectors=Detectors(output=(Detector("words", action),)))
     stopped = action is not Action.REPORT
     assert await world.query(turn) == (Query(QUESTION, query_rewriting.STOPPED) if stopped else Query("my secret"))
-    assert world.guardrails.judged == ["my secret"]
+    assert world.guardrails.judged_texts == ["my secret"]
 
 
 @pytest.mark.parametrize(("left", "given"), [(12.0, 4.0), (300.0, 10.0)])

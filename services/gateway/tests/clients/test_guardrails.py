@@ -143,7 +143,7 @@ def _response(clearance: Clearance, failures: Sequence[pb.DetectorFailure]) -> p
         findings=[_finding(finding) for finding in clearance.findings],
         action=pb.ACTION_BLOCK if clearance.blocked else pb.ACTION_UNSPECIFIED,
         failures=failures,
-        judged=clearance.judged,
+        judged=clearance.fully_judged,
     )
 
 
@@ -336,7 +336,7 @@ async def test_a_clearance_has_the_failures_of_detectors(adapter: GrpcGuardrails
         await watch.feed(3, "ab", last=True)
         async with aclosing(watch.clearances()) as clearances:
             clearance = await anext(clearances)
-    assert clearance == Clearance(3, 2, (), False, (DetectorFailure("d", "late"),), judged=True)
+    assert clearance == Clearance(3, 2, (), False, (DetectorFailure("d", "late"),), fully_judged=True)
 
 
 @pytest.mark.parametrize("has_policy", [True, False])
@@ -371,7 +371,7 @@ async def test_the_context_of_the_texts_arrives(adapter: GrpcGuardrails, service
     async with adapter.watch(LOCAL, words(Action.REPORT), soon(), context) as watch:
         await watch.feed(0, "a", last=True, reply_json=b'{"tool_calls":[]}')
         async with aclosing(watch.clearances()) as clearances:
-            assert (await anext(clearances)).judged
+            assert (await anext(clearances)).fully_judged
     sent = pb.Surroundings(
         passages=["p"],
         passages_are_urls=True,

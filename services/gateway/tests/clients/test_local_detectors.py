@@ -55,7 +55,7 @@ async def test_a_thread_judges_all_of_a_long_piece(local: LocalDetectors, monkey
     monkeypatch.setattr(PatternStream, "feed", recorded)
     with local.watch(soon(), None) as watch:
         [clearance] = await watch.feed(0, "word " * 3000, last=True)
-    assert clearance.judged
+    assert clearance.fully_judged
     assert len(threads) == 2
     assert threading.main_thread() not in threads
 

@@ -92,7 +92,7 @@ async def test_an_assistant_answers_under_its_name(
     assert prompt.messages[0].text.startswith("You know the harbour.")
     assert json.loads(prompt.parameters_json)["temperature"] == 0.5
     assert [source.sourcefile for source in prompt.sources] == ["guide-1.pdf"]
-    assert fakes.guardrails.judged
+    assert fakes.guardrails.judged_texts
 
 
 async def test_a_streamed_answer_has_the_assistants_name(client: httpx.AsyncClient) -> None:
@@ -129,14 +129,14 @@ async def test_an_assistant_is_hidden_from_other_callers(client: httpx.AsyncClie
     """Callers outside its groups do not see the assistant. The gateway treats its name as the name of a model."""
     chat = {"model": "bridge", "messages": [USER]}
     listed = answer_of(await client.get("/v1/models"))["data"]
-    assert [each["id"] for each in listed] == ["small", "large", "harbour"]
+    assert [model["id"] for model in listed] == ["small", "large", "harbour"]
     assert (await client.get("/v1/models/bridge")).status_code == 404
     await client.post("/v1/chat/completions", json=chat)
     assert fakes.generator.prompts[-1].model == "bridge"
     assert fakes.retriever.queries == []
     client.headers.update(bearer("bob"))
     listed = answer_of(await client.get("/help/v1/models"))["data"]
-    assert [each["id"] for each in listed] == ["small", "harbour", "bridge", "own"]
+    assert [model["id"] for model in listed] == ["small", "harbour", "bridge", "own"]
     shown = answer_of(await client.get("/v1/models/bridge"))
     assert (shown["max_model_len"], shown["owned_by"]) == (8192, "causeway")
     assert answer_of(await client.post("/v1/chat/completions", json=chat))["source_nodes"]

@@ -92,7 +92,7 @@ def progress_message(progress: Progress) -> pb.DetectResponse:
         findings=map(_finding, progress.findings),
         action=_ACTION_VALUES[progress.action],
         failures=failure_messages(progress.failures),
-        judged=progress.judged,
+        judged=progress.fully_judged,
     )
 
 

@@ -214,7 +214,7 @@ class GrowingText:
         if findings or failures or (ended and self._cleared == before):
             steps.append(self._progress(findings, failures))
         if ended:
-            steps[-1] = replace(steps[-1], judged=True)
+            steps[-1] = replace(steps[-1], fully_judged=True)
         return steps
 
     def _progress(

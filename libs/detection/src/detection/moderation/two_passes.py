@@ -187,8 +187,8 @@ class TwoPassText:
             if failures:
                 out.append(Progress(self._number, self._cleared, failures=failures))
             text = self._with_replacements(step)
-            if text or step.judged:
-                piece = Piece(self._number, text, step.judged, self._reply)
+            if text or step.fully_judged:
+                piece = Piece(self._number, text, step.fully_judged, self._reply)
                 scan = yield self._second.scan, piece
                 out += map(self._in_original_positions, self._second.apply(scan))
                 if out and out[-1].action is Action.BLOCK:

@@ -122,13 +122,13 @@ async def _of_rule(
 async def _detections(
     rule: Rule, judge: Judge, texts: Sequence[str], context: DetectionContext
 ) -> list[list[Detection]]:
+    if judge.cross_choice and context.direction is Direction.OUTPUT:
+        found = await call_judge(rule, [Window(0, text) for text in texts], context)
+        return shared_detections(found)
     chunks: Sequence[Sequence[Window]]
     if judge.judges_blank or judge.kind is DetectorKind.CHAT:
         chunks = [[Window(0, text)] for text in texts]
     else:
         chunks = await asyncio.gather(*(windows(judge, text) for text in texts))
-    if judge.cross_choice and context.direction is Direction.OUTPUT:
-        found = await call_judge(rule, [Window(0, text) for text in texts], context)
-        return shared_detections(found)
     answers = iter(await call_judge(rule, [window for each in chunks for window in each], context))
     return [[detection for _ in each for detection in next(answers)] for each in chunks]

@@ -65,20 +65,20 @@ class Document:
     def __init__(self, members: dict[str, Any], path: str) -> None:
         self.names = tuple(members)
         self.found: dict[Finding, None] = {}
-        judged = {name: value for name, value in members.items() if not _is_unjudgeable(name, value)}
-        self.left_out = [f"{path}{name}" for name in members if name not in judged]
+        judgeable = {name: value for name, value in members.items() if not _is_unjudgeable(name, value)}
+        self.left_out = [f"{path}{name}" for name in members if name not in judgeable]
         self._path = path
-        self._judged = tuple(judged)
+        self._judgeable = tuple(judgeable)
         self._texts: JsonTexts | None = None
         try:
-            self._texts = JsonTexts(judged) if judged else None
+            self._texts = JsonTexts(judgeable) if judgeable else None
         except Unjudgeable:
-            self._leave_out(judged)
+            self._leave_out(judgeable)
         self.texts = self._texts.texts if self._texts is not None else ()
         self._remaining = len(self.texts)
 
     @property
-    def judged(self) -> bool:
+    def fully_judged(self) -> bool:
         """Return whether the detectors have judged all texts."""
         return not self._remaining
 
@@ -92,15 +92,15 @@ class Document:
         self.found |= dict.fromkeys(map(without_span, clearance.findings))
         if self._texts is not None:
             self._texts.take(at, clearance.findings)
-        if clearance.judged:
+        if clearance.fully_judged:
             self._remaining -= 1
             if clearance.cleared_until < len(self.texts[at]) and self._texts is not None:
-                self._leave_out(self._judged)
+                self._leave_out(self._judgeable)
 
     def omit_all(self) -> None:
         """Omit all members, because they are too long for the detectors."""
         self._remaining, self.texts = 0, ()
-        self._leave_out(self._judged)
+        self._leave_out(self._judgeable)
 
     def shown_findings(self) -> tuple[Finding, ...]:
         """Return the findings for clients. A report-only finding must not reveal replaced text."""

@@ -48,7 +48,7 @@ class HeldChoice:
         cleared: The number of code points of the text that may be released.
         fed: Whether the detectors have received a part of the choice.
         end_fed: Whether the detectors have received the end of the choice.
-        judged: Whether the detectors have judged the whole text.
+        fully_judged: Whether the detectors have judged the whole text.
         finished: Whether the finish is released.
         size: The size of the held events by `size_of`, without tool calls.
         overlong: Whether the tool calls are too long for the detectors.
@@ -71,7 +71,7 @@ class HeldChoice:
         self.cleared = 0
         self.fed = False
         self.end_fed = False
-        self.judged = False
+        self.fully_judged = False
         self.finished = False
         self.size = 0
         self.overlong = False
@@ -178,7 +178,7 @@ class HeldChoice:
         while self._pending:
             event = self._pending[0]
             if isinstance(event, Finish):
-                if not self.judged or self._is_waiting:
+                if not self.fully_judged or self._is_waiting:
                     break
                 self._pending.popleft()
                 self.finished = True
@@ -198,7 +198,7 @@ class HeldChoice:
             self.size -= size_of(event)
             self._pending.popleft()
             self._release_delta(event, out, begin)
-        if self.judged and not self._pending and self.members is not None and not self._is_waiting:
+        if self.fully_judged and not self._pending and self.members is not None and not self._is_waiting:
             # The model ended without a finish.
             out += self.members.final_deltas()
 

@@ -67,7 +67,7 @@ class _Question:
 
     text: str
     spans: list[Span]
-    judged: bool = False
+    fully_judged: bool = False
 
 
 class OtherTexts:
@@ -101,15 +101,15 @@ class OtherTexts:
         self._questions: dict[int, _Question] = {}
 
     @property
-    def judged(self) -> bool:
+    def fully_judged(self) -> bool:
         """Return whether the detectors have judged all texts."""
         waiting = self._answer.waiting or any(choice.waiting for choice in self._choices.values())
-        return not waiting and all(question.judged for question in self._questions.values())
+        return not waiting and all(question.fully_judged for question in self._questions.values())
 
     @property
     def follow_ups_judged(self) -> bool:
         """Return whether there are follow-up questions and all of them are judged."""
-        return bool(self._questions) and all(question.judged for question in self._questions.values())
+        return bool(self._questions) and all(question.fully_judged for question in self._questions.values())
 
     def take_pieces(self) -> Sequence[Piece]:
         """Return the next texts for the detectors and clear the list."""
@@ -196,7 +196,7 @@ class OtherTexts:
             left_out = self._grown(growing, clearance, out)
         elif (question := self._questions.get(number)) is not None:
             left_out = ()
-            question.judged = question.judged or clearance.judged
+            question.fully_judged = question.fully_judged or clearance.fully_judged
             spans = [
                 (finding.start, finding.end, finding.replacement)
                 for finding in clearance.findings
@@ -209,7 +209,7 @@ class OtherTexts:
             document.take(at, clearance)
             if clearance.blocked:
                 return client_events(choice.index, clearance.findings, clearance.failures)
-            if not (clearance.judged and document.judged):
+            if not (clearance.fully_judged and document.fully_judged):
                 return client_events(choice.index, (), clearance.failures)
             choice.waiting -= 1
             # The detectors of conversations judge the tool calls that text detectors cannot judge.
@@ -219,8 +219,8 @@ class OtherTexts:
 
     def take_starts(self) -> list[Start]:
         """Return the members of the whole answer that the detectors have judged since the last call."""
-        ready = [document for document in self._start if document.judged]
-        self._start = [document for document in self._start if not document.judged]
+        ready = [document for document in self._start if document.fully_judged]
+        self._start = [document for document in self._start if not document.fully_judged]
         return [Start(_encode(members)) for document in ready if (members := document.members())]
 
     def final_events(self) -> list[Event]:
@@ -231,7 +231,7 @@ class OtherTexts:
 
     def cleared_usage(self, usage: Usage | None) -> Usage | None:
         """Return the token counts together with the judged members of the usage object."""
-        if self._usage is None or not self._usage[1].judged:
+        if self._usage is None or not self._usage[1].fully_judged:
             return usage
         event, document = self._usage
         members = document.members().get("usage")
@@ -249,7 +249,7 @@ class OtherTexts:
             if isinstance(event, Delta)
         ]
         self.size -= before - held.size
-        if not clearance.judged:
+        if not clearance.fully_judged:
             return ()
         growing.choice.waiting -= 1
         if held.cleared < growing.length:
@@ -268,7 +268,7 @@ class OtherTexts:
             if document is choice.calls_document:
                 raise Unavailable(CALLS_TOO_LONG)
             document.omit_all()
-        if document.judged:
+        if document.fully_judged:
             # The document contains no text that a detector can read.
             self._notices += client_events(choice.index, (), (), tuple(document.left_out))
             return

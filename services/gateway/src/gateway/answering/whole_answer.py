@@ -13,7 +13,7 @@ from gateway.answering.hold_back import mark_withheld
 from gateway.answering.json_texts import Span, repeats_names, replaced
 from gateway.answering.other_texts import FIRST, OtherTexts, Piece, client_events
 from gateway.domain import Action, Detections, Direction, Event, Finding, Usage
-from gateway.domain.deltas import choices_of, drop_indexes, members_of
+from gateway.domain.deltas import choices_of, drop_indexes, index_of, members_of
 from gateway.ports.answering import Clearance
 
 _GAP = "\n"
@@ -25,16 +25,14 @@ _encode = msgspec.json.encode
 class _Choice:
     """One choice: its content, and the documents with its other members."""
 
-    def __init__(self, choice: dict[str, Any], at: int, *, protected: bool) -> None:
+    def __init__(self, choice: dict[str, Any], position: int, *, protected: bool) -> None:
         self.choice = choice
-        index = choice.get("index", at)
-        self.index = index if isinstance(index, int) else at
-        message = choice.get("message")
-        self.message: dict[str, Any] = message if isinstance(message, dict) else {}
+        self.index = index_of(choice, position)
+        self.message: dict[str, Any] = choice.get("message") or {}
         self.plain = "message" not in choice
         self.content = choice.get("text") if self.plain else self.message.get("content")
         self.spans: list[list[Span]] = [[] for _ in self.parts or (self.content,)]
-        self.judged = False
+        self.fully_judged = False
         self.documents: list[tuple[dict[str, Any], Document]] = []
         if protected:
             path = f"choices[{self.index}]."
@@ -170,7 +168,7 @@ class WholeAnswer:
             if choice.text or choice.reply_json:
                 yield Piece(choice.index, choice.text, choice.reply_json, beside=False)
             else:
-                choice.judged = True
+                choice.fully_judged = True
         for number, choice in self._parts.items():
             yield Piece(number, _GAP.join(part["text"] for part in choice.parts))
 
@@ -183,11 +181,11 @@ class WholeAnswer:
         if (parts := self._parts.get(clearance.choice)) is not None:
             joined = _GAP.join(part["text"] for part in parts.parts)
             parts.take(exempt_marks(clearance.findings, spans_of(joined, self._names)), gap=len(_GAP))
-            if clearance.judged:
+            if clearance.fully_judged:
                 self._remaining.discard(clearance.choice)
             return client_events(parts.index, clearance.findings if clearance.blocked else (), clearance.failures)
         choice = self.choices[clearance.choice]
-        choice.judged = choice.judged or clearance.judged
+        choice.fully_judged = choice.fully_judged or clearance.fully_judged
         findings = clearance.findings
         if self._names and any(finding.action is Action.REDACT for finding in findings):
             findings = exempt_marks(findings, spans_of(choice.text, self._names))
@@ -203,9 +201,9 @@ class WholeAnswer:
         return [Detections(Direction.OUTPUT, choice.index, findings, clearance.failures)]
 
     @property
-    def judged(self) -> bool:
+    def fully_judged(self) -> bool:
         """Return whether the detectors have judged all contents."""
-        return not self._remaining and all(choice.judged for choice in self.choices.values())
+        return not self._remaining and all(choice.fully_judged for choice in self.choices.values())
 
     @property
     def usage(self) -> Usage | None:

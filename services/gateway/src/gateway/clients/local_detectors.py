@@ -238,7 +238,7 @@ def _clearance(step: judging.Progress) -> Clearance:
         _findings(step.findings) if step.findings else (),
         step.action is judging.Action.BLOCK,
         _failures(step.failures) if step.failures else (),
-        step.judged,
+        step.fully_judged,
     )
 
 

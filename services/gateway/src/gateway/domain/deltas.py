@@ -14,7 +14,7 @@ from servicekit.errors import Unavailable
 _encode = msgspec.json.encode
 _object = msgspec.json.Decoder(dict[str, Any])
 _NOT_APPENDED = frozenset(("id", "type", "role", "name"))
-_REPEATED = "content_filter_results"
+_FILTER_RESULTS = "content_filter_results"
 _REASONING = ("reasoning_content", "reasoning")
 
 
@@ -92,15 +92,15 @@ def parts_of(members: Mapping[str, Any]) -> tuple[Part, ...]:
 
 
 def _parts(members: Mapping[str, Any]) -> Iterator[Part]:
-    if thought := next((text for name in _REASONING if (text := _text(members, name))), ""):
-        yield Reasoning(thought)
+    if reasoning := next((text for name in _REASONING if (text := _text(members, name))), ""):
+        yield Reasoning(reasoning)
     if refusal := _text(members, "refusal"):
         yield Refusal(refusal)
     if (calls := members.get("tool_calls")) is not None:
         for at, call in enumerate(calls if isinstance(calls, list) else [calls]):
-            named = _members(call)
-            index = named.get("index")
-            yield _tool_call(index if isinstance(index, int) else at, call, _members(named.get("function")))
+            call_members = _members(call)
+            index = call_members.get("index")
+            yield _tool_call(index if isinstance(index, int) else at, call, _members(call_members.get("function")))
     if (legacy := members.get("function_call")) is not None:
         yield _tool_call(None, legacy, _members(legacy))
     annotations = members.get("annotations")
@@ -181,6 +181,17 @@ def choices_of(completion: Mapping[str, Any]) -> list[dict[str, Any]]:
     return choices
 
 
+def index_of(choice: Mapping[str, Any], position: int) -> int:
+    """Return the index of a choice.
+
+    Args:
+        choice: A choice of `choices_of`.
+        position: The position of the choice in the list. It is the index of a choice whose index is absent or null.
+    """
+    index = choice.get("index")
+    return position if index is None else index
+
+
 def _check_type(members: Mapping[str, Any], name: str, types: type | tuple[type, ...]) -> None:
     if members.get(name) is not None and not isinstance(members[name], types):
         raise Unavailable(f"The model server sent a choice with an invalid {name}. Check the model server.")
@@ -188,7 +199,7 @@ def _check_type(members: Mapping[str, Any], name: str, types: type | tuple[type,
 
 def _objects(values: Any, name: str) -> list[dict[str, Any]]:
     values = values or []
-    if not isinstance(values, list) or not all(isinstance(each, dict) for each in values):
+    if not isinstance(values, list) or not all(isinstance(value, dict) for value in values):
         raise Unavailable(f"The model server sent {name} that are not JSON objects. Check the model server.")
     return values
 
@@ -202,7 +213,7 @@ def merge(whole: dict[str, Any], piece: dict[str, Any]) -> None:
     """
     for name, value in piece.items():
         before = whole.get(name)
-        if name == _REPEATED and isinstance(value, dict):
+        if name == _FILTER_RESULTS and isinstance(value, dict):
             whole[name] = {**(before if isinstance(before, dict) else {}), **value}
         elif isinstance(value, dict) and isinstance(before, dict):
             merge(before, value)

@@ -135,8 +135,8 @@ class Clearance:
         findings: The findings up to this offset.
         blocked: Whether a detector blocks the answer.
         failures: The detectors that failed.
-        judged: Whether the text is complete and the detectors have judged it. If a text other than the content of a
-            choice is judged but not cleared, no detector that redacts or blocks can judge it.
+        fully_judged: Whether the text is complete and the detectors have judged all of it. If a text other than the
+            content of a choice is judged but not cleared, no detector that redacts or blocks can judge it.
     """
 
     choice: int
@@ -144,7 +144,7 @@ class Clearance:
     findings: tuple[Finding, ...]
     blocked: bool
     failures: tuple[DetectorFailure, ...] = ()
-    judged: bool = False
+    fully_judged: bool = False
 
 
 class Watch(Protocol):
@@ -178,7 +178,7 @@ class Watch(Protocol):
         ...
 
 
-_NONE = DetectionContext()
+_NO_CONTEXT = DetectionContext()
 
 
 class Guardrails(Protocol):
@@ -191,7 +191,7 @@ class Guardrails(Protocol):
         detectors: Sequence[Detector],
         texts: Sequence[str],
         deadline: Deadline,
-        context: DetectionContext = _NONE,
+        context: DetectionContext = _NO_CONTEXT,
         *,
         beside: bool = False,
     ) -> tuple[tuple[Verdict, ...], tuple[DetectorFailure, ...]]:
@@ -210,7 +210,7 @@ class Guardrails(Protocol):
         principal: Principal,
         detectors: Sequence[Detector],
         deadline: Deadline,
-        context: DetectionContext = _NONE,
+        context: DetectionContext = _NO_CONTEXT,
         chunking: Chunking | None = None,
     ) -> AbstractAsyncContextManager[Watch]:
         """Return a context manager that judges the model's texts while they grow.

@@ -76,7 +76,7 @@ async def test_example_1_simple_user_query(client: httpx.AsyncClient, fakes: Any
 
 
 async def test_example_2_multi_turn_conversation(client: httpx.AsyncClient, fakes: Any) -> None:
-    """The retriever searches for the latest question. The earlier messages keep their order."""
+    """The retriever searches for the latest question. The order of the earlier messages does not change."""
     await ask(client, body(SYSTEM, WHAT, JOINT, {"role": "user", "content": "How do I install it?"}))
     assert fakes.retriever.queries == ["How do I install it?"]
     assert conversation(fakes.generator.prompts[0])[1:] == [
@@ -153,8 +153,8 @@ async def test_bypasses_2_to_4_reach_the_model_unchanged(
 
 
 @pytest.mark.parametrize("name", BYPASSES)
-async def test_bypassed_streams_stay_unchanged(client: httpx.AsyncClient, fakes: Any, name: str) -> None:
-    """The model server's chunks stay unchanged, except that the first one has null sources."""
+async def test_bypassed_streams_remain_unchanged(client: httpx.AsyncClient, fakes: Any, name: str) -> None:
+    """The model server's chunks remain unchanged, except that the first one has null sources."""
     fakes.generator.script = [[Chunk(CHUNK)], [Chunk(CHUNK)]]
     response = await client.post(PATH, json=BYPASSES[name] | {"stream": True})
     assert response.headers["content-type"].startswith("text/event-stream")
@@ -234,7 +234,7 @@ async def test_max_tokens_3_excessive(client: httpx.AsyncClient, fakes: Any, que
 async def test_max_tokens_3_excessive_and_nothing_selected(
     client: httpx.AsyncClient, passing: Any, question_500: Any
 ) -> None:
-    """The model gets the limit that the log reports. All other members stay unchanged."""
+    """The model gets the limit that the log reports. All other members remain unchanged."""
     passing.retriever.indexes["docs"] = []
     request = body(question_500, max_tokens=8000, top_p=0.5)
     await ask(client, request)
@@ -251,15 +251,15 @@ async def test_both_names_of_max_tokens_are_lowered(
 ) -> None:
     """The gateway lowers the limit under both of its names."""
     await ask(client, body(question_500, max_tokens=8000, max_completion_tokens=9000))
-    left = 8192 - await prompt_tokens(fakes)
-    assert parameters(fakes) == {"max_tokens": left, "max_completion_tokens": left}
+    limit = 8192 - await prompt_tokens(fakes)
+    assert parameters(fakes) == {"max_tokens": limit, "max_completion_tokens": limit}
 
 
 async def test_token_budget_example(client: httpx.AsyncClient, fakes: Any, question_500: Any) -> None:
-    """The passages get 600 tokens, and the limit of 1000 stays."""
+    """The passages get 600 tokens, and the limit of 1000 does not change."""
     fakes.retriever.indexes["docs"] = [node(1, 300), node(2, 301), node(3, 299), node(4, 2), node(5, 1)]
     answer = await ask(client, body(question_500, max_tokens=1000, context_token_ratio=0.6))
-    assert [each["node_id"] for each in answer["source_nodes"]] == ["p1", "p3", "p5"]
+    assert [source["node_id"] for source in answer["source_nodes"]] == ["p1", "p3", "p5"]
     assert parameters(fakes) == {"max_tokens": 1000}
 
 
@@ -301,7 +301,7 @@ async def test_a_stream_has_its_sources_on_the_first_chunk(client: httpx.AsyncCl
     *events, end = response.text.removesuffix("\n\n").split("\n\n")
     chunks = [json.loads(event.removeprefix("data: ")) for event in events]
     assert end == "data: [DONE]"
-    assert [each["node_id"] for each in chunks[0]["source_nodes"]] == ["p1", "p2"]
+    assert [source["node_id"] for source in chunks[0]["source_nodes"]] == ["p1", "p2"]
     assert not any("source_nodes" in chunk for chunk in chunks[1:])
     totals = [chunk["usage"]["total_tokens"] for chunk in chunks if chunk.get("usage")]
     assert totals == ([10] if usage else [])
@@ -332,26 +332,26 @@ async def test_the_requests_log_line_counts_the_nodes(client: httpx.AsyncClient,
     for stream in (False, True):
         with structlog.testing.capture_logs() as lines:
             await client.post(PATH, json=body(WHAT, stream=stream))
-        [line] = [each for each in lines if each["event"] == "request"]
+        [line] = [entry for entry in lines if entry["event"] == "request"]
         assert (line["nodes_kept"], line["nodes_under_threshold"], line["nodes_too_large"]) == (1, 2, 1)
-        fates = [each["fate"] for each in lines if each["event"] == "node"]
+        fates = [entry["fate"] for entry in lines if entry["event"] == "node"]
         assert sorted(fates) == ["kept", "too large", "under threshold", "under threshold"]
     with structlog.testing.capture_logs() as lines:
         await client.post(PATH, json={"messages": [WHAT]})
-    [line] = [each for each in lines if each["event"] == "request"]
+    [line] = [entry for entry in lines if entry["event"] == "request"]
     assert "nodes_kept" not in line
 
 
 async def test_the_deployments_limits_apply(fakes: Any) -> None:
     """The threshold and the assumed size of a passage come from the settings."""
     fakes.retriever.indexes["docs"] = [node(1, 60, 0.1), node(2, 50, 0.1)]
-    for threshold, kept in ((-1.0, ["p2"]), (0.2, None)):
+    for threshold, selected in ((-1.0, ["p2"]), (0.2, None)):
         settings = Settings(similarity_threshold=threshold, node_token_approximation=50)
         transport = httpx.ASGITransport(build_app(settings, fakes.services()))
         async with httpx.AsyncClient(transport=transport, base_url="http://gateway") as client:
-            fakes.generator.script = FakeGenerator.saying("a").script if kept else [[Completion(COMPLETION)]]
+            fakes.generator.script = FakeGenerator.saying("a").script if selected else [[Completion(COMPLETION)]]
             nodes = (await ask(client, body(WHAT, max_tokens=10)))["source_nodes"]
-            assert (nodes and [each["node_id"] for each in nodes]) == kept
+            assert (nodes and [source["node_id"] for source in nodes]) == selected
 
 
 # --- known defects of other implementations ---------------------------------------------------------------------
@@ -384,7 +384,9 @@ async def test_every_member_of_the_request_reaches_the_model(client: httpx.Async
 
 @pytest.mark.parametrize("index", ["docs", ""])
 @pytest.mark.parametrize("stream", [True, False])
-async def test_a_model_servers_429_is_kept(client: httpx.AsyncClient, fakes: Any, index: str, stream: bool) -> None:
+async def test_a_model_servers_429_is_passed_on(
+    client: httpx.AsyncClient, fakes: Any, index: str, stream: bool
+) -> None:
     """The client gets the model server's status, body and Retry-After."""
     own = '{"error":{"message":"Slow down.","type":"rate_limit_error","param":null,"code":null}}'
     fakes.generator.script = [UpstreamRejected("refused", status=429, body=own, retry_after=7)]
@@ -486,8 +488,8 @@ def streamed(content: bytes) -> bytes:
 
 
 STREAMED = [
-    (streamed(content), status, said)
-    for content, status, said in BAD
+    (streamed(content), status, message)
+    for content, status, message in BAD
     if content.startswith(b'{"') and b'"stream"' not in content
 ]
 
@@ -534,4 +536,4 @@ async def test_an_index_is_checked_before_a_blocked_question(client: httpx.Async
     request = body(WHAT, index_name="nope", tools=TOOLS, detectors={"input": {"words": {}}})
     response = await client.post(PATH, json=request)
     assert response.status_code == 404
-    assert fakes.guardrails.judged == []
+    assert fakes.guardrails.judged_texts == []

@@ -129,13 +129,13 @@ class FakeGuardrails:
 
     Attributes:
         words: The secret words.
-        judged: The judged texts, and the pieces of growing texts.
+        judged_texts: The judged texts, and the pieces of growing texts.
         context: The context of each call.
         rules: The policy of the service.
     """
 
     words: tuple[str, ...] = ("secret",)
-    judged: list[str] = field(default_factory=list)
+    judged_texts: list[str] = field(default_factory=list)
     context: list[DetectionContext] = field(default_factory=list)
     rules: Policy | None = None
 
@@ -151,7 +151,7 @@ class FakeGuardrails:
         beside: bool = False,
     ) -> tuple[tuple[Verdict, ...], tuple[DetectorFailure, ...]]:
         """See `ports.answering.Guardrails`."""
-        self.judged += texts
+        self.judged_texts += texts
         self.context.append(context)
         action = _action(detectors)
         verdicts = []
@@ -217,13 +217,13 @@ class _FakeWatch:
         self, choice: int, text: str, *, last: bool = False, reply_json: bytes = b"", beside: bool = False
     ) -> Sequence[Clearance]:
         whole = self._texts[choice] = self._texts.get(choice, "") + text
-        self._guardrails.judged.append(text)
+        self._guardrails.judged_texts.append(text)
         findings = self._guardrails._find(whole, self._action)  # both classes are parts of the same fake
         new = tuple(findings[self._known.get(choice, 0) :])
         self._known[choice] = len(findings)
         blocked = bool(new) and self._action is Action.BLOCK
         cleared = len(whole) - (0 if last else self._guardrails.held(whole))
-        self._put(Clearance(choice, 0 if blocked else cleared, new, blocked, judged=last and not blocked))
+        self._put(Clearance(choice, 0 if blocked else cleared, new, blocked, fully_judged=last and not blocked))
         return ()
 
     async def end(self) -> None:
