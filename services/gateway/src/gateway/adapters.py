@@ -130,7 +130,7 @@ async def connected(settings: Settings) -> AsyncIterator[Services]:
         }
         for channel in channels.values():
             await stack.enter_async_context(channel)
-        link = await stack.enter_async_context(
+        nats = await stack.enter_async_context(
             NatsLink(
                 settings.nats_url,
                 replicas=settings.nats_replicas,
@@ -154,7 +154,7 @@ async def connected(settings: Settings) -> AsyncIterator[Services]:
         if settings.policy_file is not None:
             file = await stack.enter_async_context(detector_policy.load(settings.policy_file))
             policy = lambda: file.current  # noqa: E731  # a function would need more lines
-        records = await stack.enter_async_context(Outbox(link.records))
+        records = await stack.enter_async_context(Outbox(nats.records))
         recording.watch(records)
         current_prices: Callable[[], Prices] = Prices
         if settings.prices_file is not None:
@@ -165,16 +165,16 @@ async def connected(settings: Settings) -> AsyncIterator[Services]:
             quotas = await stack.enter_async_context(limits.load(settings.quotas_file))
             ledger = Ledger(lambda: quotas.current)
             watch(ledger)
-            await stack.enter_async_context(QuotaShare(link.quotas, ledger))
-        probes: list[Probe] = [*(GrpcProbe(name, channel) for name, channel in channels.items()), NatsProbe(link)]
+            await stack.enter_async_context(QuotaShare(nats.quotas, ledger))
+        probes: list[Probe] = [*(GrpcProbe(name, channel) for name, channel in channels.items()), NatsProbe(nats)]
         link_keys, content_keys = LinkKeys(), ContentKeys()
         if settings.frontends_file is not None:
-            await stack.enter_async_context(PeriodKeyWatch(link.link_keys, link_keys, "the keys of signed links"))
-        await stack.enter_async_context(PeriodKeyWatch(link.content_keys, content_keys, "the keys of contents"))
+            await stack.enter_async_context(PeriodKeyWatch(nats.link_keys, link_keys, "the keys of signed links"))
+        await stack.enter_async_context(PeriodKeyWatch(nats.content_keys, content_keys, "the keys of contents"))
         key_ring, tokens = KeyRing(), None
-        if settings.takes_keys:
-            probes.append(await stack.enter_async_context(KeyWatch(link.api_keys, key_ring)))
-        if settings.takes_tokens:
+        if settings.accepts_keys:
+            probes.append(await stack.enter_async_context(KeyWatch(nats.api_keys, key_ring)))
+        if settings.accepts_tokens:
             from gateway.identity import oidc  # its libraries are large
 
             tokens = await stack.enter_async_context(oidc.tokens(settings, settings.public_url))
@@ -191,31 +191,31 @@ async def connected(settings: Settings) -> AsyncIterator[Services]:
         model_names: Callable[[], frozenset[str]] = frozenset
         if settings.frontends_file is not None:
             model_names = await stack.enter_async_context(ModelNames(grpc_generator))
-        originals = store_of(settings, link.ingest)
+        originals = store_of(settings, nats.ingest)
         if settings.s3_bucket:
             probes.append(OriginalsProbe(originals))
         backlog = Backlog(settings.max_jobs, settings.max_tenant_jobs)
         calls = RunningCalls()
-        await stack.enter_async_context(CancelledCalls(link.client, calls))
+        await stack.enter_async_context(CancelledCalls(nats.client, calls))
         peers = Peers()
-        await stack.enter_async_context(GatewayBeats(link.client, peers))
+        await stack.enter_async_context(GatewayBeats(nats.client, peers))
         yield Services(
             retriever=grpc_retriever,
             generator=grpc_generator,
             guardrails=chosen_guardrails,
-            ingest=ingest.NatsIngest(link.ingest, originals, backlog),
+            ingest=ingest.NatsIngest(nats.ingest, originals, backlog),
             catalogue=grpc_retriever,
             originals=CachedOriginals(originals, cache),
-            pictures=NatsPictures(link.ingest),
-            history=NatsHistory(link.history),
-            memory=NatsMemory(link.memory),
-            responses=NatsResponses(link.responses, link.large_responses, limit=settings.responses_per_user),
-            response_log=NatsResponseLog(link.response_log, limit=settings.response_logs_per_tenant),
-            response_jobs=NatsResponseJobs(link.response_jobs, limit=settings.background_per_tenant),
-            texts=NatsTexts(link.ingest, originals, backlog),
+            pictures=NatsPictures(nats.ingest),
+            history=NatsHistory(nats.history),
+            memory=NatsMemory(nats.memory),
+            responses=NatsResponses(nats.responses, nats.large_responses, limit=settings.responses_per_user),
+            response_log=NatsResponseLog(nats.response_log, limit=settings.response_logs_per_tenant),
+            response_jobs=NatsResponseJobs(nats.response_jobs, limit=settings.background_per_tenant),
+            texts=NatsTexts(nats.ingest, originals, backlog),
             indexes=GrpcIndexes(channels["retriever"]),
             embedder=GrpcEmbedder(channels["retriever"]),
-            jobs=NatsJobs(link.ingest, backlog),
+            jobs=NatsJobs(nats.ingest, backlog),
             records=records,
             probes=probes,
             policy=policy,

@@ -41,7 +41,7 @@ def routers(
             slots,
             AllowedUrls.of(settings.ingest_urls),
             timeout=settings.upload_timeout,
-            most_characters=settings.ingest_max_characters,
+            max_characters=settings.ingest_max_characters,
         ),
         jobs.router(services.ingest, services.jobs, draining, timeout=settings.upload_timeout),
         text_documents.router(
@@ -51,7 +51,7 @@ def routers(
             draining,
             upload_timeout=settings.upload_timeout,
             index_timeout=settings.index_timeout,
-            most_characters=settings.ingest_max_characters,
+            max_characters=settings.ingest_max_characters,
         ),
         indexes.router(
             services.indexes,
@@ -85,8 +85,8 @@ def front_end_routers(
             draining,
             timeout=settings.upload_timeout,
             fetches_urls=bool(settings.ingest_urls),
-            login=application.Login.at(settings.oidc_issuer, settings.oidc_client_id, settings.oidc_scopes)
-            if settings.takes_tokens
+            login=application.Login.of(settings.oidc_issuer, settings.oidc_client_id, settings.oidc_scopes)
+            if settings.accepts_tokens
             else None,
         ),
         originals.router(services.catalogue, services.originals, timeout=settings.upload_timeout),
@@ -103,8 +103,8 @@ def front_end_routers(
 
 
 def _origins(settings: Settings) -> console.Origins:
-    if not settings.takes_tokens:
+    if not settings.accepts_tokens:
         return console.no_origins
     from gateway.identity import oidc  # its libraries are large
 
-    return ProviderOrigins(settings.oidc_issuer, oidc.fetch_alone)
+    return ProviderOrigins(settings.oidc_issuer, oidc.fetch_with_new_client)

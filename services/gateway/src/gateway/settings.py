@@ -8,7 +8,7 @@ from servicekit.allowed_urls import UrlPatterns
 from servicekit.original_settings import OriginalSettings
 from servicekit.stream_room import STREAM_BYTES
 
-from gateway.frontends.profiles import BLOCKED_MESSAGE, MODEL_SEARCHES
+from gateway.frontends.profiles import BLOCKED_MESSAGE, DEFAULT_MODEL_SEARCHES
 from gateway.identity.settings import IdentitySettings
 
 MEBI = 1024 * 1024
@@ -101,7 +101,7 @@ class Settings(OriginalSettings, IdentitySettings):
         "the same limit. NATS reserves both amounts, and deletes the oldest responses at a limit.",
     )
     response_searches: int = Field(
-        MODEL_SEARCHES,
+        DEFAULT_MODEL_SEARCHES,
         ge=0,
         le=20,
         description="Maximum number of searches of a model in one response with `file_search`; 0: the gateway "

@@ -35,7 +35,7 @@ async def replica(url: str, text: str = QUOTAS) -> AsyncIterator[Ledger]:
 
 def admit(ledger: Ledger) -> Admitted | None:
     try:
-        return ledger.admit(CALLER, model=True, ingest=None)
+        return ledger.admit(CALLER, calls_model=True, ingest=None)
     except RateLimited:
         return None
 

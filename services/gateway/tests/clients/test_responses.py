@@ -1,9 +1,12 @@
 """The contract of the port, on the fake and on the adapter with a real nats-server."""
 
+import asyncio
 import os
 from dataclasses import replace
 from pathlib import Path
+from typing import Any
 
+import nats.errors
 import pytest
 from causeway_testing.gateway.application import FakeResponses
 from causeway_testing.servers import free_ports
@@ -14,10 +17,10 @@ from gateway.domain.responses import (
     RESPONSE,
     OwnedPage,
     Stored,
+    container_ids,
     is_id,
     named,
     new_name,
-    owners_of_item,
 )
 from gateway.ports.responses import ResponseStore
 from servicekit import response_keys
@@ -202,6 +205,27 @@ async def test_only_pieces_of_stored_versions_exist(link: NatsLink) -> None:
     assert len(await bucket.keys()) == 1
 
 
+@pytest.mark.parametrize("error", [nats.errors.TimeoutError, asyncio.CancelledError])
+async def test_a_failed_write_leaves_no_pieces(link: NatsLink, error: type[BaseException]) -> None:
+    """A write that fails or is cancelled half way leaves no pieces."""
+    store = NatsResponses(link.responses, link.large_responses, limit=3)
+    jetstream = await link.large_responses()
+    publish, calls = jetstream.publish, 0
+
+    async def failing(*arguments: Any, **options: Any) -> Any:
+        nonlocal calls
+        calls += 1
+        if calls == 2:
+            raise error
+        return await publish(*arguments, **options)
+
+    jetstream.publish = failing  # type: ignore[method-assign]  # fails at the second piece
+    with pytest.raises((Unavailable, asyncio.CancelledError)):
+        await store.save(ANN, large_one(), soon())
+    assert calls == 2
+    assert await pieces(link) == 0
+
+
 async def test_a_response_with_missing_pieces_is_not_found(link: NatsLink) -> None:
     """A response with missing pieces is not found."""
     store = NatsResponses(link.responses, link.large_responses, limit=3)
@@ -239,5 +263,5 @@ def test_ids_sort_by_age_and_name_owners() -> None:
     for wrong in ("", "resp_", f"conv_{names[0]}", f"resp_{names[0]}x", "resp_" + "G" * 32):
         assert not is_id(wrong, RESPONSE)
     item = named({"type": "function_call"}, f"resp_{names[0]}", "i2")
-    assert owners_of_item(item["id"]) == (f"resp_{names[0]}", f"conv_{names[0]}")
-    assert owners_of_item("msg_1") == ()
+    assert container_ids(item["id"]) == (f"resp_{names[0]}", f"conv_{names[0]}")
+    assert container_ids("msg_1") == ()

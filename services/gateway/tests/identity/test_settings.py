@@ -19,7 +19,7 @@ def test_other_addresses_require_authentication(host: str) -> None:
     with pytest.raises(ValidationError, match=r"does not listen on .*set this to keys, oidc") as caught:
         Settings(host=host)
     assert [error["loc"] for error in caught.value.errors()] == [("auth",)]
-    assert Settings(host=host, auth="keys").takes_keys
+    assert Settings(host=host, auth="keys").accepts_keys
 
 
 @pytest.mark.parametrize("auth", ["oidc", "keys,oidc"])
@@ -27,8 +27,8 @@ def test_other_addresses_require_authentication(host: str) -> None:
 def test_tokens_need_an_issuer_and_an_audience(auth: str, missing: str) -> None:
     """The settings are refused without an issuer and an audience, because foreign tokens would be accepted."""
     settings = Settings(auth=auth, **OIDC)
-    assert settings.takes_tokens
-    assert settings.takes_keys == ("keys" in auth)
+    assert settings.accepts_tokens
+    assert settings.accepts_keys == ("keys" in auth)
     with pytest.raises(ValidationError, match="CAUSEWAY_OIDC_ISSUER and CAUSEWAY_OIDC_AUDIENCE"):
         Settings(auth=auth, **{name: value for name, value in OIDC.items() if name != missing})
 

@@ -43,14 +43,14 @@ def admit(
     ledger: Ledger, caller: Caller = CALLER, *, model: bool = True, ingest: int | None = None
 ) -> Admitted | None:
     try:
-        return ledger.admit(caller, model=model, ingest=ingest)
+        return ledger.admit(caller, calls_model=model, ingest=ingest)
     except RateLimited:
         return None
 
 
 def refusal(ledger: Ledger, *, ingest: int | None = None) -> RateLimited:
     with pytest.raises(RateLimited) as caught:
-        ledger.admit(CALLER, model=True, ingest=ingest)
+        ledger.admit(CALLER, calls_model=True, ingest=ingest)
     return caught.value
 
 
@@ -80,7 +80,7 @@ def test_a_single_replica_admits_the_whole_limit() -> None:
 def test_a_caller_without_limits_is_not_counted() -> None:
     """Limits of other callers have no effect."""
     [ledger] = replicas(1, "keys: {other: {requests_per_minute: 5}}")
-    assert ledger.admit(CALLER, model=True, ingest=None) is None
+    assert ledger.admit(CALLER, calls_model=True, ingest=None) is None
     assert list(ledger.take_unpublished()) == []
 
 
@@ -92,7 +92,7 @@ def test_the_keys_of_a_tenant_share_its_quota() -> None:
     assert [admit(ledger, other_key) is not None for _ in range(2)] == [True, False]
     assert admit(ledger, Caller(Principal("south", "ann"), "id3", "loader")) is not None
     with pytest.raises(RateLimited, match="The tenant is over its quota of 3 requests per minute"):
-        ledger.admit(other_key, model=True, ingest=None)
+        ledger.admit(other_key, calls_model=True, ingest=None)
 
 
 def test_headers_have_the_tighter_limit() -> None:
@@ -124,7 +124,7 @@ def test_tokens_are_counted_when_they_are_known() -> None:
     error = refusal(ledger)
     assert error.details["x-ratelimit-remaining-tokens"] == "0"
     assert "tokens per minute" in error.message
-    assert admit(ledger, model=False) is not None
+    assert admit(ledger, calls_model=False) is not None
 
 
 def test_an_answer_above_the_limit_is_admitted() -> None:
@@ -152,14 +152,14 @@ def test_an_ended_request_makes_room() -> None:
 def test_documents_count_by_their_bytes() -> None:
     """The Content-Length counts first, and the received bytes at the end. Questions do not count."""
     [ledger] = replicas(1, "keys: {loader: {ingest_bytes_per_day: 100}}")
-    first = admit(ledger, model=False, ingest=90)
+    first = admit(ledger, calls_model=False, ingest=90)
     assert first is not None
     error = refusal(ledger, ingest=20)
     assert "bytes of documents per day" in error.message
     assert error.retry_after is not None
     assert error.retry_after > 3600
     first.end(0, 50)
-    assert admit(ledger, model=False, ingest=50) is not None
+    assert admit(ledger, calls_model=False, ingest=50) is not None
     assert admit(ledger, ingest=None) is not None
 
 

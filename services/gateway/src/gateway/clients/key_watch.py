@@ -44,7 +44,7 @@ class KeyWatch:
 
     async def check(self, deadline: Deadline) -> str | None:  # noqa: ARG002  # the port requires it
         """See `ports.health.Probe`."""
-        return None if self._ring.filled else "not read yet"
+        return None if self._ring.loaded else "not read yet"
 
     def _fill(self, entries: Sequence[KeyValue.Entry]) -> None:
         self._ring.replace([key for entry in entries if (key := _key(entry)) is not None])

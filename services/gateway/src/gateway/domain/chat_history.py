@@ -53,13 +53,15 @@ def page(conversations: Iterable[Conversation], count: int, token: str) -> Conve
     Raises:
         InvalidRequest: The token is invalid.
     """
-    ordered = sorted((-each.timestamp, each.id, each) for each in conversations)
+    ordered = sorted((-conversation.timestamp, conversation.id, conversation) for conversation in conversations)
     if token:
         after = _position(token)
-        ordered = [each for each in ordered if each[:2] > after]
+        ordered = [entry for entry in ordered if entry[:2] > after]
     shown = ordered[:count]
     more = len(ordered) > count
-    return ConversationPage(tuple(each for *_, each in shown), _token(*shown[-1][:2]) if more else "")
+    return ConversationPage(
+        tuple(conversation for *_, conversation in shown), _token(*shown[-1][:2]) if more else ""
+    )
 
 
 def _token(timestamp: int, id_: str) -> str:

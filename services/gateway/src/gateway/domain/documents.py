@@ -8,7 +8,7 @@ from gateway.domain.text_documents import TextOutcome
 
 ENDED = ("succeeded", "unchanged", "failed", "cancelled")
 """The final states of a job."""
-_READING = 10
+_PARSING_PERCENT = 10
 """The percentage that complete parsing adds to a file's progress. Embedding and storing add the rest."""
 
 
@@ -226,8 +226,8 @@ class Job:
             return 100
         if self.progress.get("documents_total"):
             return int(99 * self._share("documents"))
-        read = 1.0 if self.state == "indexing" else self._share("pages")
-        return int(_READING * read + (99 - _READING) * self._share("chunks"))
+        parsed = 1.0 if self.state == "indexing" else self._share("pages")
+        return int(_PARSING_PERCENT * parsed + (99 - _PARSING_PERCENT) * self._share("chunks"))
 
     def _share(self, unit: str) -> float:
         return self.progress.get(f"{unit}_done", 0) / (self.progress.get(f"{unit}_total") or math.inf)

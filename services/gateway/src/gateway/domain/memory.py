@@ -43,15 +43,15 @@ def bounded(messages: Sequence[Message]) -> tuple[Message, ...]:
     The result omits system messages, because each request contains them. It also omits messages that are lists of
     parts, such as messages with pictures.
     """
-    kept: list[Message] = []
-    room = MAX_CHARACTERS
+    latest: list[Message] = []
+    remaining_characters = MAX_CHARACTERS
     for message in reversed(messages):
         if message.role == "system" or message.content_json:
             continue
-        room -= len(message.text)
-        if room < 0 or len(kept) == MAX_MESSAGES:
+        remaining_characters -= len(message.text)
+        if remaining_characters < 0 or len(latest) == MAX_MESSAGES:
             break
-        kept.append(Message(message.role, message.text))
-    while kept and kept[-1].role != "user":
-        kept.pop()
-    return tuple(reversed(kept))
+        latest.append(Message(message.role, message.text))
+    while latest and latest[-1].role != "user":
+        latest.pop()
+    return tuple(reversed(latest))

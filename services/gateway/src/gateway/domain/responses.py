@@ -127,7 +127,7 @@ def is_id(text: str, kind: str) -> bool:
     return found is not None and found[1] == kind
 
 
-def owners_of_item(item_id: str) -> tuple[str, ...]:
+def container_ids(item_id: str) -> tuple[str, ...]:
     """Return the ids of the response and of the conversation that may contain the item with this id."""
     found = _ITEM_ID.fullmatch(item_id)
     return () if found is None else (f"{RESPONSE}_{found[1]}", f"{CONVERSATION}_{found[1]}")

@@ -61,7 +61,7 @@ class Assistant:
     audience: Audience = field(default_factory=Audience)
 
 
-def _overrides(members: dict[str, Any]) -> dict[str, Any]:
+def _check_overrides(members: dict[str, Any]) -> dict[str, Any]:
     for name in members.keys() & _OWN_KEYS.keys():
         raise ValueError(f"{name} is not allowed here: use the assistant's key {_OWN_KEYS[name]}")
     return members
@@ -91,7 +91,7 @@ class AssistantEntry(BaseModel):
     indexes: list[Annotated[str, AfterValidator(index_name)]] = []
     model: str = ""
     system_prompt: str | None = None
-    overrides: Annotated[dict[str, Any], AfterValidator(_overrides)] = {}
+    overrides: Annotated[dict[str, Any], AfterValidator(_check_overrides)] = {}
     detectors: DetectorLists = DetectorLists()
     allow: AudienceEntry = AudienceEntry()
 
@@ -108,6 +108,6 @@ class AssistantEntry(BaseModel):
         )
 
 
-def by_name(entries: Iterable[AssistantEntry]) -> dict[str, Assistant]:
+def assistants_by_name(entries: Iterable[AssistantEntry]) -> dict[str, Assistant]:
     """Return the assistants by name."""
     return {entry.name: entry.assistant() for entry in entries}

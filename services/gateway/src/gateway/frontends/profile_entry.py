@@ -7,7 +7,7 @@ from typing import Annotated, Any, Literal
 from pydantic import AfterValidator, BaseModel, ConfigDict, Field
 
 from gateway.domain import Policy
-from gateway.frontends.assistants import AssistantEntry, by_name
+from gateway.frontends.assistants import AssistantEntry, assistants_by_name
 from gateway.frontends.detector_policy import DetectorLists
 from gateway.frontends.mcp_block import McpEntry
 from gateway.frontends.profiles import ANY_ORIGIN, Audit, Frontend, GuardrailsWire
@@ -26,7 +26,7 @@ _HOST = re.compile(r"(?:[a-z0-9](?:[a-z0-9.-]*[a-z0-9])?|\[[0-9a-f:.]+\])(?::[0-
 _OWN_KEYS = {"index": "index", "model": "model", "prompt_template": "system_prompt", "detectors": "detectors"}
 
 
-def _index(name: str) -> str:
+def _optional_index_name(name: str) -> str:
     return index_name(name) if name else name
 
 
@@ -47,13 +47,13 @@ def _origin_or_any(text: str) -> str:
     return text if text == ANY_ORIGIN else _origin(text)
 
 
-def _overrides(members: dict[str, Any]) -> dict[str, Any]:
+def _check_overrides(members: dict[str, Any]) -> dict[str, Any]:
     for name in members.keys() & _OWN_KEYS.keys():
         raise ValueError(f"{name} is not allowed here: use the profile's key {_OWN_KEYS[name]}")
     return members
 
 
-_Index = Annotated[str, AfterValidator(_index)]
+_Index = Annotated[str, AfterValidator(_optional_index_name)]
 _Name = Annotated[str, Field(min_length=1)]
 
 
@@ -91,7 +91,7 @@ class ProfileEntry(_Model):
     index: _Index | None = None
     model: str = ""
     system_prompt: str | None = None
-    overrides: Annotated[dict[str, Any], AfterValidator(_overrides)] = {}
+    overrides: Annotated[dict[str, Any], AfterValidator(_check_overrides)] = {}
     policy: str = ""
     detectors: DetectorLists = DetectorLists()
     blocked_message: _Name | None = None
@@ -160,7 +160,7 @@ class ProfileEntry(_Model):
             rerank=self.retrieval.rerank,
             links_citations=self.citations == "links",
             memory=None if self.memory is None else self.memory == "session",
-            assistants={**base.assistants, **by_name(self.assistants)},
+            assistants={**base.assistants, **assistants_by_name(self.assistants)},
             always_searches=bool(self.index) and self.name != DEFAULT,
             searches_with_tools=self.retrieval.with_tools,
             max_messages=base.max_messages,

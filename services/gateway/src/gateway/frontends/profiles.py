@@ -16,7 +16,7 @@ from gateway.frontends.response_policy import ResponsePolicy, UnknownTools
 ANY_ORIGIN = "*"
 BLOCKED_MESSAGE = "The answer was withheld because it contains something that may not be shown."
 """The default of the text that replaces a blocked answer."""
-MODEL_SEARCHES = 5
+DEFAULT_MODEL_SEARCHES = 5
 """The default of the maximum number of searches by a model in one response."""
 
 UNJUDGED = frozenset(("chat_template", "prompt_embeds", "suffix"))
@@ -135,7 +135,7 @@ class Frontend:
     unknown_tools: UnknownTools = UnknownTools.DROP
     hides_revoked: bool = True
     responses: ResponsePolicy = ResponsePolicy.DEFAULT
-    searches: int = MODEL_SEARCHES
+    searches: int = DEFAULT_MODEL_SEARCHES
     batch: bool = False
     agents: AgentOffer = field(default_factory=AgentOffer)
 

@@ -12,7 +12,7 @@ from servicekit.reloadable import Reloadable
 from servicekit.yaml_file import Document, Key, of_setting
 
 from gateway.domain import Detectors, Policy
-from gateway.frontends.assistants import AssistantEntry, by_name
+from gateway.frontends.assistants import AssistantEntry, assistants_by_name
 from gateway.frontends.detector_policy import PolicyEntry
 from gateway.frontends.profile_entry import DEFAULT, SERVICE_POLICY, WORD, ProfileEntry
 from gateway.frontends.profiles import Frontend
@@ -71,7 +71,7 @@ def parse(raw: bytes, name: str, base: Frontend, gateway: GatewayProperties) -> 
     for key, problem in problems:
         raise document.wrong(key, problem)
     policies = {name: entry.policy() for name, entry in file.policies.items()}
-    base = replace(base, assistants=by_name(file.assistants))
+    base = replace(base, assistants=assistants_by_name(file.assistants))
     profiles = [profile.frontend(base, policies) for profile in file.frontends]
     if file.assistants and all(profile.name != DEFAULT for profile in profiles):
         profiles.append(base)  # the default profile has the file's assistants, too

@@ -12,7 +12,8 @@ from gateway.identity.period_keys import PeriodKeys
 
 _PREFIX = "cwe1."
 """The prefix of every encrypted content, with the version of its format."""
-_NONCE = 12
+_NONCE_BYTES = 12
+_MAX_KEY_ID_DIGITS = 11
 _DAY = 24 * 3600
 _encode = msgspec.msgpack.Encoder().encode
 
@@ -37,8 +38,8 @@ class ContentKeys(PeriodKeys):
             AESGCM,
         )  # a lazy import, because the library needs 8 MB
 
-        nonce = secrets.token_bytes(_NONCE)
-        sealed = AESGCM(self._keys[key_id]).encrypt(nonce, text.encode(), _bound(owner, profile, kind))
+        nonce = secrets.token_bytes(_NONCE_BYTES)
+        sealed = AESGCM(self._keys[key_id]).encrypt(nonce, text.encode(), _associated_data(owner, profile, kind))
         return f"{_PREFIX}{key_id}.{base64.urlsafe_b64encode(nonce + sealed).decode()}"
 
     def unseal(self, owner: Principal, profile: str, kind: str, sealed: str) -> str | None:
@@ -49,7 +50,9 @@ class ContentKeys(PeriodKeys):
                 retry_after=2,
             )
         number, _, data = sealed.removeprefix(_PREFIX).partition(".")
-        if not sealed.startswith(_PREFIX) or not (number.isascii() and number.isdigit() and len(number) < _NONCE):
+        if not sealed.startswith(_PREFIX) or not (
+            number.isascii() and number.isdigit() and len(number) <= _MAX_KEY_ID_DIGITS
+        ):
             return None
         key = self._keys.get(int(number))
         if key is None or not self.is_valid(int(number)):
@@ -59,11 +62,13 @@ class ContentKeys(PeriodKeys):
 
         try:
             raw = base64.b64decode(data, altchars=b"-_", validate=True)
-            text = AESGCM(key).decrypt(raw[:_NONCE], raw[_NONCE:], _bound(owner, profile, kind))
+            text = AESGCM(key).decrypt(
+                raw[:_NONCE_BYTES], raw[_NONCE_BYTES:], _associated_data(owner, profile, kind)
+            )
         except (binascii.Error, InvalidTag, ValueError):
             return None
         return text.decode()
 
 
-def _bound(owner: Principal, profile: str, kind: str) -> bytes:
+def _associated_data(owner: Principal, profile: str, kind: str) -> bytes:
     return _encode((kind, owner.tenant, owner.owner, profile))

@@ -19,6 +19,7 @@ LIFETIME_SECONDS = 3600
 """The lifetime of a link in seconds."""
 
 _MAX_LENGTH = 4096
+_MAX_KEY_ID_DIGITS = 11
 _encode = msgspec.msgpack.Encoder().encode
 
 
@@ -79,8 +80,8 @@ class LinkKeys(PeriodKeys):
         key_id = self.newest
         if key_id is None:
             return None
-        signed = f"{PREFIX}{key_id}.{_base64url(_encode(linked))}"
-        signature = f"{signed}.{_base64url(_mac(self._keys[key_id], signed))}"
+        signed = f"{PREFIX}{key_id}.{_to_base64url(_encode(linked))}"
+        signature = f"{signed}.{_to_base64url(_mac(self._keys[key_id], signed))}"
         return signature if len(signature) <= _MAX_LENGTH else None
 
     def verify(self, signature: str) -> LinkedDocument:
@@ -91,31 +92,31 @@ class LinkKeys(PeriodKeys):
             Unavailable: The gateway does not have the key of the signature yet.
         """
         content, _, mac = signature.rpartition(".")
-        key_id = key_of(signature)
+        key_id = key_id_of(signature)
         if key_id is None or not self.is_valid(key_id):
-            raise refused()
+            raise invalid_link_error()
         key = self._keys.get(key_id)
         if key is None:
             raise Unavailable(
                 "The gateway does not have the key of this link yet. Try again in a few seconds.", retry_after=2
             )
-        if not hmac.compare_digest(_base64url(_mac(key, content)).encode(), mac.encode()):
-            raise refused()
-        linked = msgspec.msgpack.decode(_raw(content.rpartition(".")[2]), type=LinkedDocument)
+        if not hmac.compare_digest(_to_base64url(_mac(key, content)).encode(), mac.encode()):
+            raise invalid_link_error()
+        linked = msgspec.msgpack.decode(_from_base64url(content.rpartition(".")[2]), type=LinkedDocument)
         if self._now() >= linked.expires_at:
-            raise refused()
+            raise invalid_link_error()
         return linked
 
 
-def key_of(signature: str) -> int | None:
+def key_id_of(signature: str) -> int | None:
     """Return the id of the key of a signature; None if the text is not a signature."""
     parts = signature.split(".")
     if len(signature) > _MAX_LENGTH or len(parts) != 4 or f"{parts[0]}." != PREFIX or not signature.isascii():
         return None
-    return int(parts[1]) if parts[1].isdecimal() and len(parts[1]) < 12 else None
+    return int(parts[1]) if parts[1].isdecimal() and len(parts[1]) <= _MAX_KEY_ID_DIGITS else None
 
 
-def refused() -> PermissionDenied:
+def invalid_link_error() -> PermissionDenied:
     """Return the error for an invalid link. The message does not contain the reason."""
     return PermissionDenied("The link is invalid or has expired. Ask again to get a new one.", field=PARAMETER)
 
@@ -124,12 +125,12 @@ def _mac(key: bytes, text: str) -> bytes:
     return hmac.digest(key, text.encode(), hashlib.sha256)
 
 
-def _base64url(raw: bytes) -> str:
+def _to_base64url(raw: bytes) -> str:
     return base64.urlsafe_b64encode(raw).decode().rstrip("=")
 
 
-def _raw(text: str) -> bytes:
+def _from_base64url(text: str) -> bytes:
     try:
         return base64.urlsafe_b64decode(text + "=" * (-len(text) % 4))
     except binascii.Error:
-        raise refused() from None
+        raise invalid_link_error() from None

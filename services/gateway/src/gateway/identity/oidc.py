@@ -74,7 +74,7 @@ async def fetch(http: httpx2.AsyncClient, url: str) -> bytes:
         raise OSError(str(error) or type(error).__name__) from error
 
 
-async def fetch_alone(url: str) -> bytes:
+async def fetch_with_new_client(url: str) -> bytes:
     """Call `fetch` with a new connection."""
     async with httpx2.AsyncClient(timeout=_SECONDS, trust_env=url.startswith("https:")) as http:
         return await fetch(http, url)

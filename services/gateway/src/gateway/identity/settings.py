@@ -80,12 +80,12 @@ class IdentitySettings(ServiceSettings):
     )
 
     @property
-    def takes_keys(self) -> bool:
+    def accepts_keys(self) -> bool:
         """Return whether API keys are accepted."""
         return "keys" in self.auth
 
     @property
-    def takes_tokens(self) -> bool:
+    def accepts_tokens(self) -> bool:
         """Return whether OpenID Connect tokens are accepted."""
         return "oidc" in self.auth
 
@@ -94,18 +94,18 @@ class IdentitySettings(ServiceSettings):
         """Return the users who own data that is stored under the bare user name."""
         if self.oidc_former_names is not None:
             return frozenset(self.oidc_former_names)
-        return frozenset() if self.takes_keys else frozenset({ALL})
+        return frozenset() if self.accepts_keys else frozenset({ALL})
 
     @field_validator("oidc_issuer", "oidc_jwks_url")
     @classmethod
-    def _safe(cls, url: str) -> str:
+    def _check_url(cls, url: str) -> str:
         if url and (not is_safe(url) or any(map(str.isspace, url))):
             raise ValueError("it must be an https URL, or an http URL with a loopback host")
         return url
 
     @field_validator("auth")
     @classmethod
-    def _possible(cls, auth: str, info: ValidationInfo) -> str:
+    def _check_auth(cls, auth: str, info: ValidationInfo) -> str:
         settings = info.data
         if auth == "none" and "host" in settings and not _is_loopback(settings["host"]):
             raise ValueError(

@@ -49,13 +49,13 @@ class Admitted:
         tallies: The tallies that count the request.
         now: Returns seconds since 1970.
         changed: Called with the tallies that have unpublished usage.
-        model: Whether the request calls a model.
+        calls_model: Whether the request calls a model.
 
     Attributes:
         headers: The ``x-ratelimit-…`` headers of the response.
     """
 
-    __slots__ = ("_changed", "_charges", "_model", "_now", "_started_at", "_tallies", "headers")
+    __slots__ = ("_calls_model", "_changed", "_charges", "_now", "_started_at", "_tallies", "headers")
 
     def __init__(
         self,
@@ -64,14 +64,14 @@ class Admitted:
         now: Callable[[], float],
         changed: Callable[[Iterable[Tally]], None],
         *,
-        model: bool,
+        calls_model: bool,
     ) -> None:
         self._charges = charges
         self._tallies = tallies
         self._now = now
         self._started_at = now()
         self._changed = changed
-        self._model = model
+        self._calls_model = calls_model
         self.headers: dict[str, str] = {}
         for meter, _, amount in charges:
             meter.add(amount, self._started_at)
@@ -85,7 +85,7 @@ class Admitted:
             if measure in used:
                 meter.add(-amount, self._started_at)
                 meter.add(used[measure], now)
-        if self._model and tokens:
+        if self._calls_model and tokens:
             for tally in self._tallies:
                 tally.record_answer(tokens)
         self._changed(self._tallies)
@@ -123,12 +123,12 @@ class Ledger:
         """Return the number of replicas, including this one; without a connection, the last known number."""
         return 1 + len(self._peers)
 
-    def admit(self, caller: Caller, *, model: bool, ingest: int | None) -> Admitted | None:
+    def admit(self, caller: Caller, *, calls_model: bool, ingest: int | None) -> Admitted | None:
         """Admit a request; return None if its caller has no limits.
 
         Args:
             caller: The caller.
-            model: Whether the request calls a model and so uses tokens.
+            calls_model: Whether the request calls a model and so uses tokens.
             ingest: The size of the request's documents in bytes; None: no documents.
 
         Raises:
@@ -141,17 +141,17 @@ class Ledger:
         charges: list[tuple[Meter, Measure, int]] = []
         for tally, limits in limited:
             for measure, limit in limits.items():
-                amount = _amount(measure, tally, model=model, ingest=ingest)
+                amount = _amount(measure, tally, calls_model=calls_model, ingest=ingest)
                 if amount is None:
                     continue
                 meter = tally.meters[measure]
-                if not meter.has_room(amount, limit, now, self.replicas, disconnected=self._disconnected):
+                if not meter.has_capacity(amount, limit, now, self.replicas, disconnected=self._disconnected):
                     raise self._refusal(
-                        tally, measure, limit, meter.seconds_until_room(amount, limit, now), limited
+                        tally, measure, limit, meter.seconds_until_capacity(amount, limit, now), limited
                     )
                 charges.append((meter, measure, min(amount, limit)))
         tallies = [tally for tally, _ in limited]
-        admitted = Admitted(charges, tallies, self._now, self._change, model=model)
+        admitted = Admitted(charges, tallies, self._now, self._change, calls_model=calls_model)
         admitted.headers = self._headers(limited, now)
         return admitted
 
@@ -201,7 +201,7 @@ class Ledger:
             remaining, limit, total, meter = min(candidates, key=lambda candidate: candidate[0])
             headers[f"x-ratelimit-limit-{name}"] = str(limit)
             headers[f"x-ratelimit-remaining-{name}"] = str(max(0, int(remaining)))
-            headers[f"x-ratelimit-reset-{name}"] = _duration(meter.seconds_until_left(total, now))
+            headers[f"x-ratelimit-reset-{name}"] = _duration(meter.seconds_until_expired(total, now))
         return headers
 
     def connected(self, replicas: Iterable[str]) -> None:
@@ -228,25 +228,25 @@ class Ledger:
         """Remove a replica."""
         self._peers.pop(replica, None)
 
-    def receive(self, replica: str, holder: str, raw: bytes) -> None:
+    def receive(self, replica: str, holder_id: str, raw: bytes) -> None:
         """Receive the usage of a replica. This replica's own message confirms that all earlier messages arrived.
 
         Args:
             replica: The replica that published the usage.
-            holder: The holder of the quota (`keys.quota_holder`).
+            holder_id: The id of the holder of the quota (`keys.quota_holder`).
             raw: Measure → slot → amount (`uses.Uses`), as JSON.
 
         Raises:
             ValueError: The usage is invalid.
         """
         usage = _decode(raw)
-        tally = self._tally(holder.partition(".")[0], holder)
+        tally = self._tally(holder_id.partition(".")[0], holder_id)
         if replica == self.replica:
             if tally.publishing:
                 tally.publishing = False
                 for meter in tally.meters.values():
                     meter.confirm()
-                if holder in self._changed:
+                if holder_id in self._changed:
                     self.on_change()
             return
         for measure, meter in tally.meters.items():
@@ -254,27 +254,27 @@ class Ledger:
 
     def take_unpublished(self) -> Iterator[tuple[str, bytes]]:
         """Yield the unpublished usage of each holder, and mark the usage as being published."""
-        for holder, tally in list(self._changed.items()):
+        for holder_id, tally in list(self._changed.items()):
             if not tally.publishing:
-                del self._changed[holder]
+                del self._changed[holder_id]
                 tally.publishing = True
                 uses = {
                     measure.value: slots for measure, meter in tally.meters.items() if (slots := meter.publish())
                 }
-                yield holder, _encode(uses)
+                yield holder_id, _encode(uses)
 
     def prune(self) -> None:
         """Remove replicas without heartbeats, expired usage and empty tallies."""
-        now, long_ago = self._now(), time.monotonic() - REPLICA_SECONDS
+        now, expired_before = self._now(), time.monotonic() - REPLICA_SECONDS
         if not self._disconnected:  # without a connection, all known replicas count
-            for replica in [replica for replica, seen in self._peers.items() if seen < long_ago]:
+            for replica in [replica for replica, seen in self._peers.items() if seen < expired_before]:
                 self.remove_replica(replica)
         for same_kind in self._tallies.values():
-            for holder, tally in list(same_kind.items()):
+            for holder_id, tally in list(same_kind.items()):
                 for meter in tally.meters.values():
                     meter.prune(now, self._peers)
-                if tally.empty and holder not in self._changed:
-                    del same_kind[holder]
+                if tally.empty and holder_id not in self._changed:
+                    del same_kind[holder_id]
 
     def shares(self) -> Iterator[tuple[float, dict[str, str]]]:
         """Yield the used share (1 = all) of each tenant's limits, with labels for metrics."""
@@ -296,24 +296,24 @@ class Ledger:
         tally.holder = holder
         return tally
 
-    def _tally(self, kind: str, holder: str) -> Tally:
+    def _tally(self, kind: str, holder_id: str) -> Tally:
         """Return the tally of a holder. A new tally may replace the least recently used one of its kind."""
         same_kind = self._tallies[kind]
-        tally = same_kind.pop(holder, None)
+        tally = same_kind.pop(holder_id, None)
         if tally is None:
             if len(same_kind) >= _MAX_HOLDERS:
                 oldest = next(iter(same_kind))
                 del same_kind[oldest]
                 self._changed.pop(oldest, None)
-            tally = Tally(holder)
-        same_kind[holder] = tally  # now the last in the dict, whose order is that of insertion
+            tally = Tally(holder_id)
+        same_kind[holder_id] = tally  # now the last in the dict, whose order is that of insertion
         return tally
 
 
-def _amount(measure: Measure, tally: Tally, *, model: bool, ingest: int | None) -> int | None:
+def _amount(measure: Measure, tally: Tally, *, calls_model: bool, ingest: int | None) -> int | None:
     match measure:
         case Measure.TOKENS:
-            return max(1, round(tally.answer_tokens)) if model else None
+            return max(1, round(tally.answer_tokens)) if calls_model else None
         case Measure.INGEST:
             return None if ingest is None else max(1, ingest)
     return 1

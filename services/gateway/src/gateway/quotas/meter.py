@@ -47,7 +47,7 @@ class Meter:
             total += uses.total(now)
         return total
 
-    def has_room(self, amount: int, limit: int, now: float, replicas: int, *, disconnected: bool) -> bool:
+    def has_capacity(self, amount: int, limit: int, now: float, replicas: int, *, disconnected: bool) -> bool:
         """Return whether this replica may use an additional amount.
 
         Args:
@@ -66,15 +66,15 @@ class Meter:
         if total + amount > limit:
             return False
         unpublished = max(0, self._unpublished)
-        room = limit - (total - unpublished)
+        unused = limit - (total - unpublished)
         # The first use may exceed a share. Otherwise no replica could use the last remainder.
-        return unpublished == 0 or unpublished + amount <= room / replicas
+        return unpublished == 0 or unpublished + amount <= unused / replicas
 
-    def seconds_until_room(self, amount: int, limit: int, now: float) -> float:
+    def seconds_until_capacity(self, amount: int, limit: int, now: float) -> float:
         """Return the seconds until this amount is available if no further usage occurs."""
-        return self.seconds_until_left(self.total(now) + min(amount, limit) - limit, now)
+        return self.seconds_until_expired(self.total(now) + min(amount, limit) - limit, now)
 
-    def seconds_until_left(self, excess: float, now: float) -> float:
+    def seconds_until_expired(self, excess: float, now: float) -> float:
         """Return the seconds until this amount of usage has left the window."""
         return seconds_until((self.local, *self.remote.values()), self._measure.window, excess, now)
 
@@ -102,8 +102,8 @@ class Meter:
         self.local.prune(now)
         for replica, uses in list(self.remote.items()):
             uses.prune(now)
-            gone = self._measure is Measure.RUNNING and replica not in replicas
-            if gone or not any(uses.slots.values()):
+            is_removed = self._measure is Measure.RUNNING and replica not in replicas
+            if is_removed or not any(uses.slots.values()):
                 del self.remote[replica]
 
     @property
@@ -116,7 +116,7 @@ class Tally:
     """All meters of one holder.
 
     Args:
-        holder: The id of the holder (`keys.quota_holder`).
+        holder_id: The id of the holder (`keys.quota_holder`).
 
     Attributes:
         id: The id of the holder.
@@ -128,8 +128,8 @@ class Tally:
 
     __slots__ = ("_answers", "answer_tokens", "holder", "id", "meters", "publishing")
 
-    def __init__(self, holder: str) -> None:
-        self.id = holder
+    def __init__(self, holder_id: str) -> None:
+        self.id = holder_id
         self.holder: Holder | None = None
         self.meters = {measure: Meter(measure) for measure in Measure}
         self.answer_tokens = float(_INITIAL_ANSWER_TOKENS)

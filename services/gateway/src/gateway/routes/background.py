@@ -99,7 +99,7 @@ class BackgroundAnswers:
         store: Stores the responses.
         profiles: Returns the front end profiles.
         calls: Registers the running answers.
-        recorded: Wraps an application in the layers that count tokens and write records.
+        with_records: Wraps an application in the layers that count tokens and write records.
     """
 
     def __init__(
@@ -111,11 +111,11 @@ class BackgroundAnswers:
         store: ResponseStore,
         profiles: CurrentFrontends,
         calls: RunningCalls,
-        recorded: Callable[[ASGIApp], ASGIApp],
+        with_records: Callable[[ASGIApp], ASGIApp],
     ) -> None:
         self._dialect, self._pipeline, self._generator = dialect, pipeline, generator
         self._stored, self._store, self._profiles, self._calls = stored, store, profiles, calls
-        self._recorded = recorded
+        self._with_records = with_records
         self._cancelled: set[str] = set()
 
     @contextlib.contextmanager
@@ -168,7 +168,7 @@ class BackgroundAnswers:
         state.identify(Caller(job.principal, job.key_id))
         state.log["background"] = 1
         state.log["waited_ms"] = max(0, int((time.time() - job.created) * 1000))
-        await self._recorded(serve)(scope, _receive_nothing, _discard)
+        await self._with_records(serve)(scope, _receive_nothing, _discard)
 
     async def _attempt(
         self,
@@ -181,8 +181,8 @@ class BackgroundAnswers:
     ) -> None:
         request = ChatRequest(job.body, job.principal, frontend, headers=job.headers)
         request = await self._stored.recall(request, deadline)
-        known = replace(request.before, name=job.name, created=job.created)
-        exchange = self._dialect.parse(replace(request, before=known))
+        known = replace(request.continued, name=job.name, created=job.created)
+        exchange = self._dialect.parse(replace(request, continued=known))
         if len(before.events) > FIRST_EVENTS:
             model = exchange.turn.model
             counts = await self._generator.count_tokens(job.principal, model, [], [], deadline)

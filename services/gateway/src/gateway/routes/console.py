@@ -63,8 +63,8 @@ def router(origins: Origins = no_origins, files: Path = FILES) -> APIRouter:
     Raises:
         InvalidRequest: The page is not built.
     """
-    known = _files_by_path(files)
-    if _PAGE not in known:
+    files_by_path = _files_by_path(files)
+    if _PAGE not in files_by_path:
         raise InvalidRequest(
             "CAUSEWAY_CONSOLE is set, but the console is not built. Run `make setup`, or unset CAUSEWAY_CONSOLE.",
             field="CAUSEWAY_CONSOLE",
@@ -76,15 +76,17 @@ def router(origins: Origins = no_origins, files: Path = FILES) -> APIRouter:
         """Return the page to clients that accept HTML. Return 404 to other clients."""
         if "text/html" not in request.headers.get("accept", ""):
             raise no_route_error(request.scope)
-        return _sent(request, known[_PAGE], {"content-security-policy": _policy(await origins())})
+        return _file_response(
+            request, files_by_path[_PAGE], {"content-security-policy": _content_security_policy(await origins())}
+        )
 
     @routes.get("/console/{path:path}")
     async def asset(request: Request, path: str) -> Response:
         """Return a script, a style or a picture of the page, or a file of the sample corpus."""
-        found = known.get(f"console/{path}")
+        found = files_by_path.get(f"console/{path}")
         if found is None:
             raise no_route_error(request.scope)
-        return _sent(request, found)
+        return _file_response(request, found)
 
     return routes
 
@@ -115,7 +117,7 @@ def _headers(name: str) -> dict[str, str]:
     return headers
 
 
-def _policy(origins: Sequence[str]) -> str:
+def _content_security_policy(origins: Sequence[str]) -> str:
     """Return the content security policy. The page may load its files and call the gateway and some origins."""
     rules = {
         "default-src": "'none'",
@@ -132,7 +134,7 @@ def _policy(origins: Sequence[str]) -> str:
     return "; ".join(f"{name} {value}" for name, value in rules.items())
 
 
-def _sent(request: Request, file: _File, more: Mapping[str, str] | None = None) -> Response:
+def _file_response(request: Request, file: _File, more: Mapping[str, str] | None = None) -> Response:
     headers = file.headers | dict(more or {})
     if file.compressed is None or "gzip" not in request.headers.get("accept-encoding", ""):
         return FileResponse(file.path, headers=headers)

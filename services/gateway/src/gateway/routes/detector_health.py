@@ -63,10 +63,10 @@ class DetectorHealth:
         await respond(send, status, JSON, msgspec.json.encode(body))
 
     async def _services(self) -> dict[str, Any]:
-        results = await asyncio.gather(*(self._probed(probe) for probe in self._probes), self._detectors())
+        results = await asyncio.gather(*(self._probe(probe) for probe in self._probes), self._detectors())
         return {name: body for services in results for name, body in services.items()}
 
-    async def _probed(self, probe: Probe) -> dict[str, Any]:
+    async def _probe(self, probe: Probe) -> dict[str, Any]:
         try:
             async with asyncio.timeout(self._timeout):
                 problem = await probe.check(Deadline.after(self._timeout))

@@ -27,7 +27,7 @@ def router(probes: Sequence[Probe], *, timeout: float = 1.0) -> APIRouter:
     started = False
 
     async def states() -> list[dict[str, Any]]:
-        return await asyncio.gather(*(_state_of(probe, timeout) for probe in probes))
+        return await asyncio.gather(*(_check(probe, timeout) for probe in probes))
 
     # Concurrent requests share one check of each dependency, because callers need no credentials.
     shared_check = SingleFlight(states, reuse_seconds=0.0)
@@ -53,24 +53,24 @@ def router(probes: Sequence[Probe], *, timeout: float = 1.0) -> APIRouter:
         """Return 200 after all dependencies have been available at the same time. ``?verbose`` checks them now."""
         nonlocal started
         if started and verbose is None:
-            return _state(True, {})
+            return _response(True, {})
         found = await shared_check()
         services = {probe.name: state for probe, state in zip(probes, found, strict=True)}
         is_ready = all(state["status"] == "ok" for state in found)
         started = started or is_ready
         if verbose is None:
-            return _state(started, {})
-        return _state(is_ready, {"services": services})
+            return _response(started, {})
+        return _response(is_ready, {"services": services})
 
     return routes
 
 
-def _state(ready: bool, more: dict[str, Any]) -> Response:
+def _response(ready: bool, more: dict[str, Any]) -> Response:
     body = {"status": "ready" if ready else "not ready"} | more
     return Response(msgspec.json.encode(body), 200 if ready else 503, media_type="application/json")
 
 
-async def _state_of(probe: Probe, seconds: float) -> dict[str, Any]:
+async def _check(probe: Probe, seconds: float) -> dict[str, Any]:
     begin = time.perf_counter()
     problem = await _problem(probe, seconds)
     milliseconds = round((time.perf_counter() - begin) * 1000, 1)

@@ -32,13 +32,15 @@ class McpTransport:
     def __init__(self, server: Server[Any]) -> None:
         self._server = server
 
-    async def answer(self, scope: Scope, body: bytes, left: asyncio.Event, send: Send, *, streaming: bool) -> None:
+    async def answer(
+        self, scope: Scope, body: bytes, client_left: asyncio.Event, send: Send, *, streaming: bool
+    ) -> None:
         """Answer one message.
 
         Args:
             scope: The request, with its `AgentRequest`.
             body: The message.
-            left: Set once the client has left.
+            client_left: Set when the client has left.
             send: Sends the answer.
             streaming: Whether the response is a stream, if the protocol allows a stream and a single JSON object.
         """
@@ -54,7 +56,7 @@ class McpTransport:
             await send(message)
 
         async with manager.run():
-            await manager.handle_request(scope, _replayed(body, left), send_plain)
+            await manager.handle_request(scope, _replayed(body, client_left), send_plain)
 
 
 def transport_of(
@@ -72,13 +74,13 @@ def transport_of(
     return McpTransport(mcp_server(calls, Resources(calls, catalogue, indexes), _agent_request_of, VERSION))
 
 
-def _replayed(body: bytes, left: asyncio.Event) -> Receive:
+def _replayed(body: bytes, client_left: asyncio.Event) -> Receive:
     pieces = iter([body])
 
     async def receive() -> Message:
         for piece in pieces:
             return {"type": "http.request", "body": piece}
-        await left.wait()
+        await client_left.wait()
         return {"type": "http.disconnect"}
 
     return receive

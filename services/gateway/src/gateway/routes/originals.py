@@ -18,7 +18,7 @@ from starlette.responses import FileResponse
 from starlette.types import Receive, Scope, Send
 
 from gateway.domain.documents import StoredDocument
-from gateway.identity.link_signing import LinkedDocument, refused
+from gateway.identity.link_signing import LinkedDocument, invalid_link_error
 from gateway.ports.documents import Catalogue, Originals
 from gateway.server.openapi import FRONT_ENDS
 from gateway.server.request_state import state_of
@@ -83,13 +83,15 @@ def router(catalogue: Catalogue, originals: Originals, *, timeout: float) -> API
             if linked is None
             else frontend.assistants.values()
         )
-        cited = {name for each in assistants for name in each.indexes}
+        assistant_indexes = {name for assistant in assistants for name in assistant.indexes}
         try:
-            chosen = (index,) if index in cited else frontend.indexes_for((index,) if index else (), "index")
+            chosen = (
+                (index,) if index in assistant_indexes else frontend.indexes_for((index,) if index else (), "index")
+            )
         except PermissionDenied:
             if linked is None:
                 raise
-            raise refused() from None
+            raise invalid_link_error() from None
         if not chosen:
             raise InvalidRequest("The front end has no default index. Set the parameter `index`.", field="index")
         principal = frontend.principal_for(state_of(request.scope).principal, filter_requested=False)
@@ -98,7 +100,7 @@ def router(catalogue: Catalogue, originals: Originals, *, timeout: float) -> API
             candidates = await linked_documents(linked, principal, deadline)
         else:
             candidates = await named_documents(path, chosen, principal, deadline)
-        document = max(candidates, key=lambda each: each.updated_at)
+        document = max(candidates, key=lambda candidate: candidate.updated_at)
         headers = _headers(document)
         if _matches(request.headers.get("if-none-match", ""), headers["etag"]):
             return Response(status_code=304, headers=headers)
@@ -126,9 +128,11 @@ def router(catalogue: Catalogue, originals: Originals, *, timeout: float) -> API
             found = await catalogue.find(principal, linked.index, {"document_id": [linked.document_id]}, deadline)
         except NotFound:
             found = ()
-        candidates = [each for each in found if each.original and each.generation == linked.generation]
+        candidates = [
+            document for document in found if document.original and document.generation == linked.generation
+        ]
         if not candidates:
-            raise refused()
+            raise invalid_link_error()
         return candidates
 
     return routes
@@ -229,4 +233,4 @@ def _satisfiable_ranges(header: str, size_bytes: int) -> str:
 
 
 def _matches(header: str, etag: str) -> bool:
-    return header.strip() == "*" or etag in [each.strip().removeprefix("W/") for each in header.split(",")]
+    return header.strip() == "*" or etag in [tag.strip().removeprefix("W/") for tag in header.split(",")]

@@ -56,24 +56,24 @@ class SessionMemory:
         is_enabled = session.expects_memory and self._default if frontend.memory is None else frontend.memory
         if not is_enabled or not is_name(session.name):
             return None
-        known: StoredSession | None
+        stored_session: StoredSession | None
         if session.is_new:
             try:
-                known = await self._memory.begin(principal, frontend.name, session.name, deadline)
+                stored_session = await self._memory.begin(principal, frontend.name, session.name, deadline)
             except CausewayError as error:
                 _log.warning("a session is not stored", error=error.message)
                 return None
         else:
-            known = await self._memory.read(principal, frontend.name, session.name, deadline)
-        if known is None:
+            stored_session = await self._memory.read(principal, frontend.name, session.name, deadline)
+        if stored_session is None:
             return None
         turn = exchange.turn
         conversation = (*turn.history, Message("user", turn.question))
-        if known.messages and not session.is_whole:
-            system = tuple(each for each in turn.history if each.role == "system")
-            others = tuple(each for each in turn.history if each.role != "system")
-            exchange.turn = replace(turn, history=(*system, *known.messages, *others))
-        return TurnRecorder(self._memory, principal, frontend.name, session, known, conversation)
+        if stored_session.messages and not session.is_whole:
+            system = tuple(message for message in turn.history if message.role == "system")
+            others = tuple(message for message in turn.history if message.role != "system")
+            exchange.turn = replace(turn, history=(*system, *stored_session.messages, *others))
+        return TurnRecorder(self._memory, principal, frontend.name, session, stored_session, conversation)
 
 
 class TurnRecorder:
@@ -84,7 +84,7 @@ class TurnRecorder:
         principal: The caller.
         profile: Name of the front end.
         session: The turn's session.
-        known: The stored messages.
+        stored_session: The stored messages.
         conversation: The messages of the request.
     """
 
@@ -94,13 +94,13 @@ class TurnRecorder:
         principal: Principal,
         profile: str,
         session: Session,
-        known: StoredSession,
+        stored_session: StoredSession,
         conversation: tuple[Message, ...],
     ) -> None:
         self._memory = memory
         self._key = principal, profile, session.name
         self._session = session
-        self._known = known
+        self._stored_session = stored_session
         self._conversation = conversation
         self._texts: list[str] = []
         self._blocked = False
@@ -117,7 +117,7 @@ class TurnRecorder:
                         if event.choice == 0:
                             self._texts.append(event.text)
                     elif type(event) is Detections and event.direction is Direction.INPUT:
-                        self._blocked |= any(each.action is Action.BLOCK for each in event.findings)
+                        self._blocked |= any(finding.action is Action.BLOCK for finding in event.findings)
                 if type(batch[-1]) is Done:
                     await self._store()
                 yield batch
@@ -127,18 +127,18 @@ class TurnRecorder:
         if self._blocked or not text:
             return  # a turn that is blocked or has no answer is not stored
         conversation = (*self._conversation, Message("assistant", text))
-        known: StoredSession | None = self._known
+        stored_session: StoredSession | None = self._stored_session
         deadline = Deadline.after(_STORE_SECONDS)
         try:
             for _ in range(_MAX_TRIES):
-                if known is None:
+                if stored_session is None:
                     return  # the session was deleted meanwhile
-                before = () if self._session.is_whole else known.messages
+                before = () if self._session.is_whole else stored_session.messages
                 messages = bounded((*before, *conversation))
-                if await self._memory.replace(*self._key, messages, known.revision, deadline):
+                if await self._memory.replace(*self._key, messages, stored_session.revision, deadline):
                     return
                 # Another turn of the same session was stored in the meantime.
-                known = await self._memory.read(*self._key, deadline)
+                stored_session = await self._memory.read(*self._key, deadline)
             _log.warning("a turn was not stored", error="the session changes too often")
         except CausewayError as error:
             _log.warning("a turn was not stored", error=error.message)

@@ -22,7 +22,7 @@ from gateway.domain.responses import (
     ContinuedData,
     Item,
     Stored,
-    owners_of_item,
+    container_ids,
 )
 from gateway.ports.response_log import ResponseLog
 from gateway.ports.responses import ResponseStore
@@ -60,32 +60,32 @@ class StoredResponses:
         requested = continuation.read(request.body, request.frontend.responses)
         continuation.check_policy(request.frontend.responses, requested)
         if not requested.continues:
-            return replace(request, before=ContinuedData(store=requested.store)) if requested.store else request
+            return replace(request, continued=ContinuedData(store=requested.store)) if requested.store else request
         principal, profile = request.principal, request.frontend.name
         items: tuple[Item, ...] = ()
         chain: tuple[str, ...] = ()
         if requested.previous:
             field = "previous_response_id"
-            previous = await self._of_profile(principal, requested.previous, profile, field, deadline)
+            previous = await self._find(principal, requested.previous, profile, field, deadline)
             chain = (*previous.chain, previous.id)
             if len(chain) > MAX_CHAIN_LENGTH:
                 message = f"{field}: a chain may have at most {MAX_CHAIN_LENGTH} responses. Start a new one."
                 raise InvalidRequest(message, field=field)
-            earlier = await self._all(principal, previous.chain, profile, field, deadline)
-            items = tuple(item for each in (*earlier, previous) for item in each.all_items)
+            earlier = await self._find_all(principal, previous.chain, profile, field, deadline)
+            items = tuple(item for stored in (*earlier, previous) for item in stored.all_items)
         if requested.conversation:
-            known = await self._of_profile(principal, requested.conversation, profile, "conversation", deadline)
+            known = await self._find(principal, requested.conversation, profile, "conversation", deadline)
             items = known.items
-        references = await self._references(principal, requested.references, profile, deadline)
+        references = await self._find_references(principal, requested.references, profile, deadline)
         return replace(
-            request, before=ContinuedData(items, references, chain, requested.conversation, requested.store)
+            request, continued=ContinuedData(items, references, chain, requested.conversation, requested.store)
         )
 
-    def appending(
+    def append_when_done(
         self, exchange: Exchange, principal: Principal, profile: str, answer: AsyncGenerator[Batch, None]
     ) -> AsyncGenerator[Batch, None]:
         """Yield the events of an answer. Before the last event, append the answer to its conversation, if any."""
-        if not isinstance(exchange, ResponsesExchange) or not exchange.before.conversation:
+        if not isinstance(exchange, ResponsesExchange) or not exchange.continued.conversation:
             return answer
         return self._through(exchange, principal, profile, answer)
 
@@ -127,7 +127,7 @@ class StoredResponses:
 
         The function logs an error of the store and does not raise it.
         """
-        name = exchange.before.conversation
+        name = exchange.continued.conversation
         if not name:
             return None
 
@@ -164,30 +164,28 @@ class StoredResponses:
                 return
         _log.warning("a conversation was not continued", conversation=name, error="other requests keep changing it")
 
-    async def _of_profile(
-        self, principal: Principal, name: str, profile: str, field: str, deadline: Deadline
-    ) -> Stored:
+    async def _find(self, principal: Principal, name: str, profile: str, field: str, deadline: Deadline) -> Stored:
         known = await self._store.read(principal, name, deadline)
         if known is None or known.profile != profile:
             raise missing(name, field)
         return known
 
-    async def _all(
+    async def _find_all(
         self, principal: Principal, names: Sequence[str], profile: str, field: str, deadline: Deadline
     ) -> list[Stored]:
         """Return the stored objects with these ids, in their order."""
         found: list[Stored] = []
         for begin in range(0, len(names), _MAX_CONCURRENT):
             batch = names[begin : begin + _MAX_CONCURRENT]
-            reads = [self._of_profile(principal, name, profile, field, deadline) for name in batch]
+            reads = [self._find(principal, name, profile, field, deadline) for name in batch]
             found += await asyncio.gather(*reads)
         return found
 
-    async def _references(
+    async def _find_references(
         self, principal: Principal, names: Sequence[str], profile: str, deadline: Deadline
     ) -> tuple[tuple[str, Item], ...]:
         """Return the existing items with these ids."""
-        owners = dict.fromkeys(owner for name in names for owner in owners_of_item(name))
+        owners = dict.fromkeys(owner for name in names for owner in container_ids(name))
         requested = set(names)
         found: dict[str, Item] = {}
         # Read responses before conversations, because most items belong to responses.

@@ -77,7 +77,7 @@ class StreamContent:
         if media_type_of(headers) != MEDIA.decode():
             raise UnsupportedMedia("Content-Type must be application/x-ndjson.", field="content-type")
         principal, deadline = state_of(scope).principal, Deadline.after(self._timeout)
-        context = DetectionContext(headers={n: v for n, v in headers.items() if n in self._passed_headers})
+        context = DetectionContext(headers={name: headers[name] for name in self._passed_headers & headers.keys()})
         lines = _lines(receive)
         async with aclosing(lines):
             first = await anext(lines, None)
@@ -85,9 +85,10 @@ class StreamContent:
                 raise Unprocessable("`detectors` is required", field="detectors")
             try:
                 detectors, content = text_detection.first_line(first)
-                known = {info.detector_id: info for info in await self._guardrails.detectors(principal, deadline)}
+                infos = await self._guardrails.detectors(principal, deadline)
+                available = {info.detector_id: info for info in infos}
                 for detector in detectors:
-                    info = known.get(detector.detector_id)
+                    info = available.get(detector.detector_id)
                     if info is None:
                         raise NotFound(
                             f"detector `{detector.detector_id}` not found", resource=detector.detector_id

@@ -164,8 +164,8 @@ def route_table(
         for route in ROUTES
         if console or route.path not in _CONSOLE
     ]
-    below = dict.fromkeys(_FRONT_END_PREFIXES, _front_end_error)
+    errors_below = dict.fromkeys(_FRONT_END_PREFIXES, _front_end_error)
     for dialect in dialects:
         routes += [chat.route for chat in dialect.chats]
-        below |= dialect.errors_below
-    return RouteTable(routes, below)
+        errors_below |= dialect.errors_below
+    return RouteTable(routes, errors_below)

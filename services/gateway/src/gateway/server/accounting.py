@@ -18,7 +18,7 @@ from gateway.server.request_state import RequestState
 _CLIENT_LEFT = 499
 _MAX_ENTRIES = 1000
 """The maximum number of findings and failures of one request that get their own audit records."""
-_MAX_TEXT = 10_000
+_MAX_TEXT_LENGTH = 10_000
 """The maximum number of characters of a found text or an error, so that records fit into NATS messages."""
 
 
@@ -177,7 +177,7 @@ class Account:
 
     def verdicts(self) -> Counter[tuple[Direction, str, str]]:
         """Count the verdicts and the failures of each detector."""
-        return Counter(_verdict(detections, found) for detections, found in self._found())
+        return Counter(_verdict(detections, found) for detections, found in self._results())
 
     def audit(self) -> Iterator[Record]:
         """Yield an audit record for each finding and failure.
@@ -185,7 +185,7 @@ class Account:
         Beyond a limit, a record counts the further findings, so that one request cannot fill the queue of records.
         """
         more = self.verdicts()
-        for detections, found in islice(self._found(), _MAX_ENTRIES):
+        for detections, found in islice(self._results(), _MAX_ENTRIES):
             verdict = _verdict(detections, found)
             more[verdict] -= 1
             yield self._audit_record(*verdict, item=detections.item, **self._finding_members(found))
@@ -193,21 +193,21 @@ class Account:
             if count:
                 yield self._audit_record(*verdict, more=count)
 
-    def _found(self) -> Iterator[tuple[Detections, Finding | DetectorFailure]]:
+    def _results(self) -> Iterator[tuple[Detections, Finding | DetectorFailure]]:
         for detections in self.timeline.detections:
             yield from ((detections, finding) for finding in detections.findings)
             yield from ((detections, failure) for failure in detections.failures)
 
     def _finding_members(self, found: Finding | DetectorFailure) -> dict[str, Any]:
         if isinstance(found, DetectorFailure):
-            return {"reason": found.message[:_MAX_TEXT]}
+            return {"reason": found.message[:_MAX_TEXT_LENGTH]}
         return {
             "detection_type": found.detection_type,
             "detection": found.detection,
             "score": found.score,
             "start": found.start,
             "end": found.end,
-            "text": found.text[:_MAX_TEXT] if self.frontend.audit_text else "",
+            "text": found.text[:_MAX_TEXT_LENGTH] if self.frontend.audit_text else "",
         }
 
     def _audit_record(self, direction: Direction, detector: str, verdict: str, **answer: Any) -> Record:

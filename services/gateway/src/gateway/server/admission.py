@@ -48,7 +48,7 @@ class Admission:
 
     Args:
         app: The inner application.
-        measured: The metrics that report the used slots and the length of the queue.
+        gateway_metrics: The metrics that report the used slots and the length of the queue.
         limit: The maximum number of concurrent requests.
         slots: The number of slots.
         wait: The maximum number of seconds in the queue.
@@ -58,7 +58,7 @@ class Admission:
     def __init__(
         self,
         app: ASGIApp,
-        measured: Metrics,
+        gateway_metrics: Metrics,
         *,
         limit: int,
         slots: int,
@@ -78,8 +78,8 @@ class Admission:
         self._start_times: dict[int, float] = {}  # start of each answer, the oldest first
         self._waiting: deque[asyncio.Future[None]] = deque()
         self._mean_seconds = 0.0  # mean duration of an answer
-        measured.answers.set_function(lambda: self._running)
-        measured.waiting.set_function(lambda: len(self._waiting))
+        gateway_metrics.answers.set_function(lambda: self._running)
+        gateway_metrics.waiting.set_function(lambda: len(self._waiting))
 
     async def __call__(self, scope: Scope, receive: Receive, send: Send) -> None:
         """Serve one request.
@@ -143,17 +143,17 @@ class Admission:
             return
         # The durations of past answers matter only while all slots are occupied. Otherwise the gateway could not
         # recover from a slow period.
-        longest_wait = max(0.0, _deadline(scope, self._timeout) - self._mean_seconds)
+        max_wait = max(0.0, _deadline(scope, self._timeout) - self._mean_seconds)
         now = time.perf_counter()
         ages = (now - begun for begun in self._start_times.values())
         expected = expected_wait(len(self._waiting), ages, self._mean_seconds, self._slots)
-        if expected > longest_wait:
+        if expected > max_wait:
             raise _refusal("deadline", "The answer would take longer than the client waits.", expected)
         if len(self._waiting) >= self._queue_size or expected > min(self._wait, self._mean_seconds * _WAIT_SHARE):
             raise _refusal("queue", "The gateway is at its limit of concurrent answers.", expected)
-        await self._queued(min(self._wait, longest_wait))
+        await self._wait_in_queue(min(self._wait, max_wait))
 
-    async def _queued(self, seconds: float) -> None:
+    async def _wait_in_queue(self, seconds: float) -> None:
         slot = asyncio.get_running_loop().create_future()
         self._waiting.append(slot)
         try:

@@ -34,7 +34,9 @@ class ContentDecoding:
             if encoding in _GZIP:
                 # Change the scope in place, because outer layers share it. The length was that of the encoded body.
                 scope["headers"] = [
-                    each for each in scope["headers"] if each[0] not in (b"content-encoding", b"content-length")
+                    header
+                    for header in scope["headers"]
+                    if header[0] not in (b"content-encoding", b"content-length")
                 ]
                 receive = _Gunzip(receive).receive
             elif encoding not in (b"", b"identity"):
@@ -73,13 +75,13 @@ class _Gunzip:
             self._rest = message.get("body", b"")
             self._complete = not message.get("more_body", False)
             self._begun = self._begun or bool(self._rest)
-        body = self._decoded()
+        body = self._decode()
         self._ended = self._complete and not self._rest and not self._is_full
         if self._ended and self._begun and not self._stream.eof:
             raise InvalidRequest("The body is incomplete: its gzip stream does not end.", field="body")
         return {"type": "http.request", "body": body, "more_body": not self._ended}
 
-    def _decoded(self) -> bytes:
+    def _decode(self) -> bytes:
         if self._stream.eof and self._rest:
             self._stream = zlib.decompressobj(_GZIP_WINDOW)  # RFC 1952, 2.2: a series of members
         try:

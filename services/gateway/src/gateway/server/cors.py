@@ -98,4 +98,4 @@ def _headers(frontend: Frontend, origin: bytes) -> list[tuple[bytes, bytes]]:
 
 
 def _header(scope: Scope, name: bytes) -> bytes:
-    return next((value for each, value in scope["headers"] if each == name), b"")
+    return next((value for key, value in scope["headers"] if key == name), b"")

@@ -15,7 +15,7 @@ from gateway.server.connections import Connections
 from gateway.server.http_protocol import HttpLimits, HttpProtocol
 
 _log = structlog.get_logger(__name__)
-_CONNECTIONS = 10_000
+_MAX_CONNECTIONS = 10_000
 
 
 class HttpServer(uvicorn.Server):
@@ -37,7 +37,7 @@ class HttpServer(uvicorn.Server):
     ) -> None:
         limits = limits or HttpLimits()
         protocol = functools.partial(
-            HttpProtocol, limits, connections if connections is not None else Connections(_CONNECTIONS)
+            HttpProtocol, limits, connections if connections is not None else Connections(_MAX_CONNECTIONS)
         )
         super().__init__(
             uvicorn.Config(

@@ -18,7 +18,7 @@ from gateway.server.connections import Connections
 from gateway.server.request_state import RequestState, state_of
 
 MEDIA = "text/plain; version=0.0.4; charset=utf-8"
-_ERRORS = 400
+_FIRST_ERROR_STATUS = 400
 _TENANT = "causeway_tenant"
 _CHAT = "rag_chat"
 _ROUTES = {
@@ -179,7 +179,7 @@ class Measured:
 
     def _count(self, scope: Scope, state: RequestState, seconds: float) -> None:
         name = _name(scope)
-        success = 0 < state.status < _ERRORS
+        success = 0 < state.status < _FIRST_ERROR_STATUS
         sources = state.sources
         if name == _CHAT:
             # The status of a stream is sent before the answer is complete.

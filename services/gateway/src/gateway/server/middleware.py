@@ -128,7 +128,7 @@ class BodyLimit:
     Args:
         app: The inner application.
         limit: The maximum number of bytes of a body.
-        uploads: The maximum number of bytes of an upload's body.
+        upload_limit: The maximum number of bytes of an upload's body.
         pause: The maximum number of seconds between two pieces of a body.
         rate: The minimum average rate of a body in bytes per second. It applies after the first ``pause`` seconds.
             Apache's mod_reqtimeout has the same default.
@@ -138,13 +138,13 @@ class BodyLimit:
         self,
         app: ASGIApp,
         limit: int,
-        uploads: int,
+        upload_limit: int,
         pause: float,
         rate: float = 500.0,
     ) -> None:
         self._app = app
         self._limit = limit
-        self._uploads = uploads
+        self._upload_limit = upload_limit
         self._pause = pause
         self._rate = rate
 
@@ -161,7 +161,7 @@ class BodyLimit:
             return
         route = state_of(scope).route
         upload = route is not None and route.upload
-        limit = self._uploads if upload else self._limit
+        limit = self._upload_limit if upload else self._limit
         length = dict(scope["headers"]).get(b"content-length", b"0")
         if not length.isdigit():
             raise InvalidRequest("Content-Length must be a number of bytes.", field="content-length")

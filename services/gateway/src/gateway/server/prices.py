@@ -60,9 +60,9 @@ def load(path: Path) -> Reloadable[Prices]:
         InvalidRequest: The file cannot be read, or is invalid. The message has the position.
     """
     with of_setting("prices_file"):
-        return Reloadable(path, lambda raw: _parsed(raw, path.name))
+        return Reloadable(path, lambda raw: _parse(raw, path.name))
 
 
-def _parsed(raw: bytes, name: str) -> Prices:
+def _parse(raw: bytes, name: str) -> Prices:
     file = Document(raw, name).validated(_File)
     return Prices(file.currency, {model: Price(entry.input, entry.output) for model, entry in file.models.items()})

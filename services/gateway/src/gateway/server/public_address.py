@@ -33,7 +33,7 @@ class PublicAddress:
         root = self.root(scope)
         return f"{root}{METADATA}{resource.removeprefix(root)}"
 
-    def of(self, scope: Scope) -> str:
+    def front_end(self, scope: Scope) -> str:
         """Return the address of the front end of a request, without a trailing slash."""
         mount = state_of(scope).frontend.mount
         return f"{self.root(scope)}/{mount}" if mount else self.root(scope)

@@ -37,7 +37,7 @@ class QuotaLayer:
         route = state_of(scope).route
         unit = None if route is None else route.quota
         ingest = _length(scope) if unit is QuotaUnit.BYTES else None
-        admitted = self._ledger.admit(caller, model=unit is QuotaUnit.TOKENS, ingest=ingest)
+        admitted = self._ledger.admit(caller, calls_model=unit is QuotaUnit.TOKENS, ingest=ingest)
         if admitted is None:
             await self._app(scope, receive, send)
             return

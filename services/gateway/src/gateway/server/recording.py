@@ -172,7 +172,7 @@ def log_line(account: Account, method: str, path: str, state: RequestState) -> d
         "model": account.model,
         "input_tokens": account.input_tokens,
         "output_tokens": account.output_tokens,
-        "first_token_ms": next((s.duration_ms for s in account.steps if s.name == "first token"), None),
+        "first_token_ms": next((step.duration_ms for step in account.steps if step.name == "first token"), None),
         "detections": _verdicts(account),
         "request_bytes": state.request_bytes,
         "nodes_kept": len(state.sources) if state.sources is not None else None,

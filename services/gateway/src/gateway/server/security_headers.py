@@ -44,7 +44,7 @@ class PageHeaders:
                 headers = message.get("headers", ())
                 present = {name for name, _ in headers}
                 added = [*_ALWAYS, (_POLICY, policy)] if policy else _ALWAYS
-                message["headers"] = [*headers, *(each for each in added if each[0] not in present)]
+                message["headers"] = [*headers, *(header for header in added if header[0] not in present)]
             await send(message)
 
         await self._app(scope, receive, send_with_headers)

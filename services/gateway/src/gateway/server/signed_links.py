@@ -7,7 +7,7 @@ from starlette.types import ASGIApp, Receive, Scope, Send
 from gateway.frontends.snapshot import CurrentFrontends
 from gateway.identity.caller import Caller
 from gateway.identity.key_ring import KeyRing
-from gateway.identity.link_signing import PARAMETER, LinkedDocument, LinkKeys, refused
+from gateway.identity.link_signing import PARAMETER, LinkedDocument, LinkKeys, invalid_link_error
 from gateway.server.request_state import state_of
 
 _DOCUMENTS = "/content/"
@@ -22,7 +22,7 @@ class SignedLinks:
 
     Args:
         app: The application without authentication, for requests with a valid signature.
-        identified: The same application with authentication around it, for requests without a signature.
+        authenticated: The same application with authentication around it, for requests without a signature.
         keys: The keys that verify signatures.
         frontends: Returns the profiles.
         api_keys: The valid API keys; None: keys are not accepted.
@@ -31,13 +31,13 @@ class SignedLinks:
     def __init__(
         self,
         app: ASGIApp,
-        identified: ASGIApp,
+        authenticated: ASGIApp,
         keys: LinkKeys,
         frontends: CurrentFrontends,
         api_keys: KeyRing | None,
     ) -> None:
         self._app = app
-        self._identified = identified
+        self._authenticated = authenticated
         self._keys = keys
         self._frontends = frontends
         self._api_keys = api_keys
@@ -54,7 +54,7 @@ class SignedLinks:
             query = parse_qsl(scope["query_string"].decode("latin-1"), keep_blank_values=True)
             signature = next((value for name, value in query if name == PARAMETER), None)
         if signature is None:
-            await self._identified(scope, receive, send)
+            await self._authenticated(scope, receive, send)
             return
 
         linked = self._keys.verify(signature)
@@ -63,7 +63,7 @@ class SignedLinks:
         state = state_of(scope)
         frontend = self._frontends().named(linked.profile)
         if frontend is None:
-            raise refused()
+            raise invalid_link_error()
         state.frontend = frontend
         state.log["frontend"] = frontend.name
         state.linked = linked
@@ -80,8 +80,8 @@ class SignedLinks:
             return Caller(linked.principal)
         caller = self._api_keys.caller_of_id(linked.api_key) if self._api_keys is not None else None
         if caller is None or caller.principal.tenant != linked.tenant or not caller.principal.has_role("ask"):
-            raise refused()
-        bound = caller.profiles | self._frontends().profiles_of_key(caller.key_name)
-        if bound and linked.profile not in bound:
-            raise refused()
+            raise invalid_link_error()
+        allowed_profiles = caller.profiles | self._frontends().profiles_of_key(caller.key_name)
+        if allowed_profiles and linked.profile not in allowed_profiles:
+            raise invalid_link_error()
         return caller
