@@ -154,7 +154,7 @@ def test_the_chunks_are_those_of_the_server(pieces: list[str]) -> None:
 
 
 async def test_a_complete_text_is_one_unary_call() -> None:
-    """A complete text is one unary call, and a growing text is a stream."""
+    """The service sends a complete text in a unary call, and a growing text in a stream."""
     stub = Stub()
     async with serving(stub) as target:
         assert await cut(target, "One. Two.  ") == ["One.", " Two.", "  "]

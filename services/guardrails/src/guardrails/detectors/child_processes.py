@@ -6,7 +6,7 @@ from detection.detectors.port import DetectorFailed
 from servicekit import child_processes
 from servicekit.child_processes import ChildEnded, ChildNotStarted
 
-_LONGEST_FRAME = 1024 * 1024
+_MAX_FRAME_BYTES = 1024 * 1024
 _TIMEOUT = 504
 
 
@@ -27,7 +27,7 @@ class ChildProcesses:
     ) -> None:
         self._seconds = seconds
         self._processes = child_processes.ChildProcesses(
-            command, environment, max_frame_bytes=_LONGEST_FRAME, processes=processes
+            command, environment, max_frame_bytes=_MAX_FRAME_BYTES, processes=processes
         )
 
     async def call(self, request: bytes) -> bytes:

@@ -30,17 +30,17 @@ async def test_each_window_has_its_own_findings(processes: ChildProcesses) -> No
     judge = slow(pii(processes, 60))
     texts = ["\U0001f511 Anna Meyer lives in Berlin.", "The pump is green.", "She asked John Smith."]
     found = await judge.judge(texts, _CONTEXT)
-    assert [[(each.name, each.text) for each in one] for one in found] == [
+    assert [[(detection.name, detection.text) for detection in detections] for detections in found] == [
         [("person", "Anna Meyer"), ("location", "Berlin")],
         [],
         [("person", "John Smith")],
     ]
     for text, detections in zip(texts, found, strict=True):
-        for each in detections:
-            assert each.text == text[each.start : each.end]
-            assert (each.type, each.score) == ("pii", 0.85)
+        for detection in detections:
+            assert detection.text == text[detection.start : detection.end]
+            assert (detection.type, detection.score) == ("pii", 0.85)
     [places] = await slow(pii(processes, 60), entities=["LOCATION"]).judge(texts[:1], _CONTEXT)
-    assert [each.text for each in places] == ["Berlin"]
+    assert [place.text for place in places] == ["Berlin"]
 
 
 async def test_many_windows_are_several_requests(processes: ChildProcesses) -> None:
@@ -48,7 +48,13 @@ async def test_many_windows_are_several_requests(processes: ChildProcesses) -> N
     green = "The pump is green. " * 500
     texts = [green, "Anna Meyer came.", green, green, "John Smith left."]
     found = await slow(pii(processes, 60)).judge(texts, _CONTEXT)
-    assert [[each.text for each in one] for one in found] == [[], ["Anna Meyer"], [], [], ["John Smith"]]
+    assert [[detection.text for detection in detections] for detections in found] == [
+        [],
+        ["Anna Meyer"],
+        [],
+        [],
+        ["John Smith"],
+    ]
 
 
 async def test_a_process_that_ends_while_it_is_idle_fails_no_request(processes: ChildProcesses) -> None:
@@ -80,5 +86,5 @@ async def test_the_health_names_the_reason(processes: ChildProcesses, tmp_path: 
 
 def test_the_detector_exists_only_with_a_python_for_it() -> None:
     """The detector exists only if a Python is configured for it. The other detectors do not need it."""
-    there = [each.detector_id for each in built_in(resources())]
-    assert "pii" not in there
+    detector_ids = [factory.detector_id for factory in built_in(resources())]
+    assert "pii" not in detector_ids

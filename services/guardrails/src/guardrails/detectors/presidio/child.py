@@ -63,7 +63,8 @@ def serve(program: Any) -> int:
 def _found(analyzer: Any, text: str, entities: list[str]) -> list[tuple[str, int, int, float]]:
     results = analyzer.analyze(text=text, language="en", entities=entities)
     return sorted(
-        ((each.entity_type, each.start, each.end, each.score) for each in results), key=lambda each: each[1]
+        ((result.entity_type, result.start, result.end, result.score) for result in results),
+        key=lambda entity: entity[1],
     )
 
 

@@ -17,7 +17,7 @@ from guardrails.detectors.child_processes import ChildProcesses
 Entity = Literal["PERSON", "LOCATION", "NRP"]
 _CHILD = Path(__file__).with_name("child.py")
 _MEMORY = 512 * 1024**2  # bytes for a request, in addition to the model
-_LONGEST = 20_000  # maximum characters in one request; the model takes at most a second for them
+_MAX_BATCH_LENGTH = 20_000  # maximum characters in one request; the model takes at most a second for them
 
 
 class PiiParams(Params, frozen=True, kw_only=True):
@@ -119,10 +119,10 @@ async def _analyse(
 
 def _batches(windows: Sequence[str]) -> list[list[str]]:
     batches: list[list[str]] = []
-    size = _LONGEST
+    size = _MAX_BATCH_LENGTH
     for window in windows:
         size += len(window)
-        if size > _LONGEST:
+        if size > _MAX_BATCH_LENGTH:
             batches.append([])
             size = len(window)
         batches[-1].append(window)

@@ -72,7 +72,7 @@ def serve(check: Callable[[str, str, int], str] = reason) -> int:
 
 def _answer(check: Callable[[str, str, int], str], request: Request) -> Frame:
     try:
-        return Answer([check(request.text, each, request.required) for each in request.formats])
+        return Answer([check(request.text, text_format, request.required) for text_format in request.formats])
     except MemoryError:
         return Failed("the text needs more memory than a check may use")
 
