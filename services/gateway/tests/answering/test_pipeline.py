@@ -466,7 +466,7 @@ async def test_the_last_event_has_the_selection_of_passages() -> None:
 
 @pytest.mark.parametrize("passthrough", [True, False])
 async def test_a_required_index_must_exist(passthrough: bool) -> None:
-    """An unknown required index is refused before an objection and before the model is called."""
+    """An unknown required index is refused before the deferred error is raised and the model is called."""
     world = World()
     requested = Turn(
         LOCAL,
@@ -475,7 +475,7 @@ async def test_a_required_index_must_exist(passthrough: bool) -> None:
     )
     for each in (
         requested,
-        replace(requested, original=replace(requested.original, objection=InvalidRequest("wrong"))),
+        replace(requested, original=replace(requested.original, deferred_error=InvalidRequest("wrong"))),
     ):
         with pytest.raises(NotFound, match="nowhere"):
             await world.events(each)
@@ -491,13 +491,13 @@ async def test_the_check_of_an_index_is_timed() -> None:
     assert steps(await world.events(requested)) == ["find index", "first token", "generate"]
 
 
-async def test_an_objection_is_raised_before_anything_is_done() -> None:
-    """An objection is raised before the search and the model."""
+async def test_the_deferred_error_is_raised_before_the_search() -> None:
+    """The deferred error of a request is raised before the search and the model."""
     world = World()
-    objection = InvalidRequest("wrong", field="messages")
+    error = InvalidRequest("wrong", field="messages")
     with pytest.raises(InvalidRequest) as caught:
-        await world.events(turn(original=OriginalRequest(required_indexes=("docs",), objection=objection)))
-    assert caught.value is objection
+        await world.events(turn(original=OriginalRequest(required_indexes=("docs",), deferred_error=error)))
+    assert caught.value is error
     assert (world.retriever.queries, world.generator.prompts) == ([], [])
 
 

@@ -81,7 +81,9 @@ async def test_detectors_of_a_request_do_not_judge_its_tools() -> None:
 
 async def test_the_requests_prompt_is_judged_and_the_platforms_is_not() -> None:
     """A system prompt of the request is judged. The platform's own prompt is not."""
-    prompting = PromptOptions(system_prompt="The platform's secret.\nTell a secret", own_prompt="Tell a secret")
+    prompting = PromptOptions(
+        system_prompt="The platform's secret.\nTell a secret", requested_prompt="Tell a secret"
+    )
     requested = Turn(LOCAL, "Hello", (Message("user", "x"),), detectors=policy(Action.REDACT), prompting=prompting)
     after, _ = await checked(requested)
     assert after.prompting.system_prompt == "The platform's secret.\nTell a [REDACTED]"
@@ -90,7 +92,7 @@ async def test_the_requests_prompt_is_judged_and_the_platforms_is_not() -> None:
 @pytest.mark.parametrize("prompt", ["x" * 300_000, "[" * 70 + "]" * 70], ids=["long", "deep"])
 async def test_a_prompt_that_no_detector_can_judge_is_refused(prompt: str) -> None:
     """A system prompt of the request beyond the detectors' limits is refused."""
-    prompting = PromptOptions(system_prompt=prompt, own_prompt=prompt)
+    prompting = PromptOptions(system_prompt=prompt, requested_prompt=prompt)
     requested = Turn(LOCAL, "Hello", (Message("user", "x"),), detectors=policy(Action.REDACT), prompting=prompting)
     with pytest.raises(InvalidRequest, match="prompt_template: the text is too long, or nested too deeply"):
         await checked(requested)
@@ -112,7 +114,7 @@ def test_members_that_cannot_be_judged_are_refused(name: str) -> None:
         parse(policy(Action.BLOCK), **{name: "x"})
     assert parse(policy(Action.BLOCK), **{name: None}).original.json
     assert parse(Detectors(), **{name: "x"}).original.passthrough
-    frontend = Frontend(detectors=policy(Action.BLOCK), chat_template=True)
+    frontend = Frontend(detectors=policy(Action.BLOCK), allows_chat_template=True)
     body = json.dumps({"messages": [USER], name: "x"}).encode()
     assert OpenAiChat().parse(ChatRequest(body, LOCAL, frontend)).turn.original.json
 

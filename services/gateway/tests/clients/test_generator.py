@@ -234,9 +234,12 @@ async def test_tokens_are_counted(generator: Generator) -> None:
 
 async def test_the_window_is_known_once_tokens_were_counted(generator: Generator) -> None:
     """The context window of a model is known once tokens were counted for this model."""
-    assert generator.known("m") is None
+    assert generator.recent_properties("m") is None
     await generator.count_tokens(LOCAL, "m", (), (), Deadline.after(5))
-    assert (generator.known("m"), generator.known("other")) == (TokenCounts((), 0, 8192), None)
+    assert (generator.recent_properties("m"), generator.recent_properties("other")) == (
+        TokenCounts((), 0, 8192),
+        None,
+    )
 
 
 async def counts(generator: Generator, *texts: str) -> tuple[int, ...]:
@@ -330,9 +333,9 @@ async def test_a_window_is_cached_for_five_seconds(servicer: Servicer) -> None:
         generator = GrpcGenerator(channel, lambda: now)
         await counts(generator)
         now = 4.9
-        assert generator.known("m") is not None
+        assert generator.recent_properties("m") is not None
         now = 5.0
-        assert generator.known("m") is None
+        assert generator.recent_properties("m") is None
 
 
 async def test_models_are_listed(generator: Generator) -> None:

@@ -7,11 +7,11 @@ PASSAGE = Passage("p", "docs", "d", "a.pdf", "a.pdf#page=2", "One. Two. Three.",
 
 def test_the_model_gets_captions_or_the_whole_text() -> None:
     """The model gets the captions that the text still contains, or the whole text without captions."""
-    assert PASSAGE.shown == "One. Two. Three."
+    assert PASSAGE.prompt_text == "One. Two. Three."
     captioned = replace(PASSAGE, captions=("One.", "Three."))
-    assert captioned.shown == "One. Three."
-    assert replace(captioned, text="[REDACTED] Two. Three.").shown == "Three."
-    assert replace(captioned, text="Nothing of it.").shown == "Nothing of it."
+    assert captioned.prompt_text == "One. Three."
+    assert replace(captioned, text="[REDACTED] Two. Three.").prompt_text == "Three."
+    assert replace(captioned, text="Nothing of it.").prompt_text == "Nothing of it."
 
 
 def test_relevance_is_the_score_of_the_reranker() -> None:

@@ -39,7 +39,7 @@ def test_a_prompt_template_can_be_forbidden() -> None:
     """A profile without prompt templates refuses one, and the error names the field."""
     Frontend().check_prompt_template("f")
     with pytest.raises(PermissionDenied, match="f: "):
-        Frontend(prompt_template=False).check_prompt_template("f")
+        Frontend(allows_prompt_template=False).check_prompt_template("f")
 
 
 def test_detectors_are_only_added() -> None:

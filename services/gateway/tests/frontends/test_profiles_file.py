@@ -65,7 +65,7 @@ def test_every_key_of_a_profile_is_read() -> None:
         answers_blocked=True,
         indexes=frozenset({"minutes"}),
         models=None,
-        prompt_template=True,
+        allows_prompt_template=True,
         enforce_access=True,
         keys=frozenset({"page"}),
         guardrails_wire=GuardrailsWire.ORCHESTRATOR,
@@ -81,7 +81,7 @@ def test_the_defaults_of_a_profile() -> None:
         blocked_message="No.",
         indexes=frozenset(),
         models=frozenset(),
-        prompt_template=False,
+        allows_prompt_template=False,
     )
 
 

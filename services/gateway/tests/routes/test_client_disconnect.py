@@ -48,7 +48,7 @@ class Work:
             self.stopped.append(time.monotonic())
 
 
-def hangs(work: Work, fakes: Any, what: str) -> None:
+def make_service_hang(work: Work, fakes: Any, what: str) -> None:
     """Make one of the services hang."""
 
     class Retriever(FakeRetriever):
@@ -104,7 +104,7 @@ async def test_running_work_is_stopped(
 ) -> None:
     """The running search, detectors or model stop at once, in streams and in complete answers."""
     work = Work()
-    hangs(work, fakes, what)
+    make_service_hang(work, fakes, what)
     port = serve(build_app(Settings(default_index="docs"), fakes.services()))
     body = json.dumps({"messages": [{"role": "user", "content": "When does the ferry leave?"}]} | more).encode()
     _, writer = await asyncio.open_connection("127.0.0.1", port)

@@ -35,17 +35,17 @@ class Service:
 
     Attributes:
         running: The number of running requests.
-        most: The highest number of concurrent requests.
+        max_running: The highest number of concurrent requests.
     """
 
     def __init__(self, seconds: float | None = None) -> None:
         self.seconds = seconds
-        self.running = self.most = 0
+        self.running = self.max_running = 0
         self.gates: list[asyncio.Event] = []
 
     async def __call__(self, scope: Scope, receive: Receive, send: Send) -> None:
         self.running += 1
-        self.most = max(self.most, self.running)
+        self.max_running = max(self.max_running, self.running)
         try:
             if self.seconds is None:
                 gate = asyncio.Event()
@@ -69,7 +69,7 @@ async def ask(
     """Send one request."""
     listed = [(name.replace("_", "-").encode(), value.encode()) for name, value in headers.items()]
     scope: dict[str, Any] = {"type": "http", "method": method, "path": path, "headers": listed}
-    state_of(scope).frontend = Frontend(batch=batch)
+    state_of(scope).frontend = Frontend(is_batch=batch)
     with contextlib.suppress(CausewayError):
         state_of(scope).route = ROUTES.find(path, method)
     await app(scope, None, None)  # type: ignore[arg-type]  # never used
@@ -107,7 +107,7 @@ async def test_requests_without_a_slot_wait_in_order() -> None:
             gate.set()
         await run_ready_tasks()
     assert await ended(*tasks) == [True] * 10 + [False] * 2
-    assert service.most == 8
+    assert service.max_running == 8
 
 
 async def test_batch_requests_leave_slots_for_interactive_requests() -> None:

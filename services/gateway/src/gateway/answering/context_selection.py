@@ -62,7 +62,7 @@ class ContextSelection:
 
     async def _candidates(self, turn: Turn, deadline: Deadline) -> int:
         """Return the number of passages to fetch."""
-        known = self._generator.known(turn.model)
+        known = self._generator.recent_properties(turn.model)
         if known is not None:
             candidates = budget.candidates(known.context_window, 0, self._node_tokens)
             if candidates == budget.MIN_CANDIDATES:  # for a conversation of any length

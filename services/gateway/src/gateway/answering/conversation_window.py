@@ -113,7 +113,7 @@ class ConversationWindow:
             texts: The passages' lines, then the texts of these messages.
             prompt: The messages that are always sent.
         """
-        known = self._generator.known(turn.model)
+        known = self._generator.recent_properties(turn.model)
         needs_exact_counts = turn.prompting.pictures or turn.original.tools_json
         if (
             known is None

@@ -64,7 +64,7 @@ class ModelSearches:
         """Return whether the model itself searches: the turn allows it, and the model can call tools."""
         if turn.searching is None or not turn.retrieval.indexes:
             return False
-        known = self._generator.known(turn.model) or await self._generator.count_tokens(
+        known = self._generator.recent_properties(turn.model) or await self._generator.count_tokens(
             turn.principal, turn.model, (), (), deadline
         )
         return known.calls_tools

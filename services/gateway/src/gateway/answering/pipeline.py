@@ -178,8 +178,8 @@ class Pipeline:
         if original.required_indexes:
             with timeline.step("find index"):
                 await self._retriever.require(turn.principal, original.required_indexes, deadline)
-        if original.objection is not None:
-            raise original.objection
+        if original.deferred_error is not None:
+            raise original.deferred_error
         if turn.only_default_model and turn.model:
             models = await self._generator.models(turn.principal, deadline)
             if not models or models[0].name != turn.model:

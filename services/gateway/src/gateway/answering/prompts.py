@@ -99,7 +99,7 @@ def data_point(passage: Passage) -> str:
 
     Line breaks and indentation are kept, because tables and programs cannot be read without them.
     """
-    return f"{passage.sourcepage}: {passage.shown.lstrip(_LINE_BREAKS).rstrip()}"
+    return f"{passage.sourcepage}: {passage.prompt_text.lstrip(_LINE_BREAKS).rstrip()}"
 
 
 def compose(turn: Turn, passages: Sequence[Passage], pictures: Sequence[Picture] = ()) -> tuple[Message, ...]:

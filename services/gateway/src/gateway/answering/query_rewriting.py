@@ -81,7 +81,7 @@ class QueryRewriting:
                 return Query(turn.query, FAILED)
 
     async def _rewritten(self, turn: Turn, timeline: Timeline, deadline: Deadline) -> Query:
-        known = self._generator.known(turn.model) or await self._generator.count_tokens(
+        known = self._generator.recent_properties(turn.model) or await self._generator.count_tokens(
             turn.principal, turn.model, (), (), deadline
         )
         if known.only_quotes:

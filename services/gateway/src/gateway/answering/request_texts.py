@@ -63,15 +63,15 @@ class RequestTexts:
                 self._add(at, {n: v for n, v in _read(extra).items() if n not in _IDS})
             if not members and gaps:
                 self._joined.append((at, gaps))
-        self._own_prompt: JsonTexts | None = None
+        self._requested_prompt: JsonTexts | None = None
         if members:
             parameters = _read(turn.parameters_json)
             self._add(None, {name: value for name, value in parameters.items() if name not in _SETTINGS})
-            if turn.prompting.own_prompt:
-                prompt = {"text": turn.prompting.own_prompt}
-                self._own_prompt = _texts_of(prompt, "the prompt_template", "prompt_template")
+            if turn.prompting.requested_prompt:
+                prompt = {"text": turn.prompting.requested_prompt}
+                self._requested_prompt = _texts_of(prompt, "the prompt_template", "prompt_template")
         texts = [text for _, document in self._documents for text in document.texts]
-        texts += self._own_prompt.texts if self._own_prompt is not None else ()
+        texts += self._requested_prompt.texts if self._requested_prompt is not None else ()
         texts += [_without(_text(turn, at), gaps) for at, gaps in self._joined]
         self.texts = tuple(texts)
 
@@ -89,9 +89,11 @@ class RequestTexts:
             findings |= dict.fromkeys((item, finding) for finding in _take_findings(document, left))
             if document.changed:
                 turn = _with_members(turn, place, document.replaced())
-        if self._own_prompt is not None:
-            findings |= dict.fromkeys((self._last, finding) for finding in _take_findings(self._own_prompt, left))
-            turn = _with_own_prompt(turn, self._own_prompt.replaced()["text"])
+        if self._requested_prompt is not None:
+            findings |= dict.fromkeys(
+                (self._last, finding) for finding in _take_findings(self._requested_prompt, left)
+            )
+            turn = _with_requested_prompt(turn, self._requested_prompt.replaced()["text"])
         for place, gaps in self._joined:
             spans: list[Span] = []
             for finding in crossing(next(left), gaps):
@@ -240,9 +242,9 @@ def _with_message(turn: Turn, place: int, message: Message) -> Turn:
     return replace(turn, history=(*turn.history[:place], message, *turn.history[place + 1 :]))
 
 
-def _with_own_prompt(turn: Turn, text: str) -> Turn:
+def _with_requested_prompt(turn: Turn, text: str) -> Turn:
     options = turn.prompting
-    if options.system_prompt is None or text == options.own_prompt:
+    if options.system_prompt is None or text == options.requested_prompt:
         return turn
-    prompt = options.system_prompt.replace(options.own_prompt, text)
-    return replace(turn, prompting=replace(options, system_prompt=prompt, own_prompt=text))
+    prompt = options.system_prompt.replace(options.requested_prompt, text)
+    return replace(turn, prompting=replace(options, system_prompt=prompt, requested_prompt=text))

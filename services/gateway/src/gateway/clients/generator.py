@@ -117,7 +117,7 @@ class GrpcGenerator:
         self._cached[model] = _Cached(response.counting, known, self._clock() + _CACHE_SECONDS)
         return response
 
-    def known(self, model: str) -> TokenCounts | None:
+    def recent_properties(self, model: str) -> TokenCounts | None:
         """See `ports.answering.Generator`."""
         cached = self._cached.get(model)
         return cached.known if cached is not None and self._clock() < cached.until else None
@@ -145,7 +145,7 @@ def _request(prompt: Prompt) -> generator_pb2.GenerateRequest:
             sources=[
                 generator_pb2.Source(
                     name=passage.sourcepage,
-                    text=passage.shown,
+                    text=passage.prompt_text,
                     score=passage.relevance,
                     dense_score=passage.dense_score,
                 )

@@ -58,7 +58,7 @@ class Passage:
         return self.score if self.reranker_score is None else self.reranker_score
 
     @property
-    def shown(self) -> str:
+    def prompt_text(self) -> str:
         """Return the text for the model: the captions if the request selects them, otherwise the whole text.
 
         The result omits a caption that the text does not contain any more, because a detector has redacted it.

@@ -31,7 +31,7 @@ class Message:
     gaps: tuple[int, ...] = ()
 
     @property
-    def words(self) -> str:
+    def joined_text(self) -> str:
         """Return the text, or the joined text parts of a list of parts."""
         if not self.content_json:
             return self.text
@@ -132,7 +132,7 @@ class PromptOptions:
 
     Attributes:
         system_prompt: The replacement of the platform's system prompt, or None to keep the platform's prompt.
-        own_prompt: The part of ``system_prompt`` that the request contains.
+        requested_prompt: The part of ``system_prompt`` that the request contains.
         rewrite: Whether the model writes the search query from the question and the history.
         follow_ups: Whether to request questions from the model that the user may ask next.
         language: The language of the answer, as a language tag or a name. Empty means the question's language.
@@ -141,7 +141,7 @@ class PromptOptions:
     """
 
     system_prompt: str | None = None
-    own_prompt: str = ""
+    requested_prompt: str = ""
     rewrite: bool = False
     follow_ups: bool = False
     language: str = ""
@@ -164,8 +164,8 @@ class OriginalRequest:
         question_extra_json: The other members of the question's message, as in `Message`.
         question_gaps: The gaps of the question, as in `Message`.
         required_indexes: Indexes that the request names but does not search. The gateway refuses an unknown index.
-        objection: The error of the request. The pipeline raises it after the check of ``required_indexes``, because
-            clients expect the error about an unknown index first.
+        deferred_error: The error of the request, or None. The pipeline raises it after the check of
+            ``required_indexes``, because clients expect the error about an unknown index first.
     """
 
     json: bytes = b""
@@ -177,7 +177,7 @@ class OriginalRequest:
     question_extra_json: bytes = b""
     question_gaps: tuple[int, ...] = ()
     required_indexes: tuple[str, ...] = ()
-    objection: InvalidRequest | None = None
+    deferred_error: InvalidRequest | None = None
 
 
 @dataclass(frozen=True, slots=True)
@@ -322,6 +322,6 @@ class Turn:
         for message in reversed(self.history):
             if message.role == "assistant" and not message.calls_tools:
                 break
-            if message.role == "user" and (words := message.words).strip():
-                collected.insert(0, words)
+            if message.role == "user" and (text := message.joined_text).strip():
+                collected.insert(0, text)
         return PART_BREAK.join(collected)

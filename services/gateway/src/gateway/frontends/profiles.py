@@ -62,8 +62,8 @@ class Frontend:
         indexes: The indexes that a request may choose besides the default index; None: any.
         models: The models that a request may choose besides the profile's model; None: any.
         allowed_detectors: The detectors that a request may add; None: any.
-        prompt_template: Whether a request may set the system prompt.
-        chat_template: Whether a request may use the members of `UNJUDGED` although detectors apply.
+        allows_prompt_template: Whether a request may set the system prompt.
+        allows_chat_template: Whether a request may use the members of `UNJUDGED` although detectors apply.
         enforce_access: Whether access lists also apply to administrators.
         cors: Further origins whose pages may call the front end; ``*``: all.
         client: The client whose conventions the answers follow (``azure-js-component``); empty: none.
@@ -89,9 +89,9 @@ class Frontend:
         unknown_tools: How to treat tools of the Responses API that the platform does not offer.
         responses: Which responses of the Responses API are stored.
         hides_revoked: Whether a stored response is hidden from readers who lost access to one of its documents.
-        searches: The maximum number of searches by a model in one response; 0: the platform searches before the
+        max_searches: The maximum number of searches by a model in one response; 0: the platform searches before the
             model runs.
-        batch: Whether the requests are batch work. Under load the gateway refuses batch work first.
+        is_batch: Whether the requests are batch work. Under load the gateway refuses batch work first.
         agents: The tools, indexes and prompts for agents (Model Context Protocol).
     """
 
@@ -110,8 +110,8 @@ class Frontend:
     indexes: frozenset[str] | None = None
     models: frozenset[str] | None = None
     allowed_detectors: frozenset[str] | None = None
-    prompt_template: bool = True
-    chat_template: bool = False
+    allows_prompt_template: bool = True
+    allows_chat_template: bool = False
     enforce_access: bool = False
     cors: frozenset[str] = frozenset()
     client: str = ""
@@ -135,8 +135,8 @@ class Frontend:
     unknown_tools: UnknownTools = UnknownTools.DROP
     hides_revoked: bool = True
     responses: ResponsePolicy = ResponsePolicy.DEFAULT
-    searches: int = DEFAULT_MODEL_SEARCHES
-    batch: bool = False
+    max_searches: int = DEFAULT_MODEL_SEARCHES
+    is_batch: bool = False
     agents: AgentOffer = field(default_factory=AgentOffer)
 
     def serving(self, model: str, principal: Principal) -> "Frontend":
@@ -225,7 +225,7 @@ class Frontend:
         Raises:
             PermissionDenied: The profile does not allow it.
         """
-        if not self.prompt_template:
+        if not self.allows_prompt_template:
             raise PermissionDenied(
                 f"{field}: requests to this front end may not set the system prompt. Remove the field.", field=field
             )
@@ -236,7 +236,7 @@ class Frontend:
         Raises:
             PermissionDenied: Detectors apply, and the request has a member that no detector can judge.
         """
-        if self.chat_template or self.detectors == Detectors():
+        if self.allows_chat_template or self.detectors == Detectors():
             return
         for name in requested:
             if name in UNJUDGED:

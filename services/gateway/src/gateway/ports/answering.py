@@ -113,7 +113,7 @@ class Generator(Protocol):
         """
         ...
 
-    def known(self, model: str) -> TokenCounts | None:
+    def recent_properties(self, model: str) -> TokenCounts | None:
         """Return the properties of the model as of its last token count, or None if they are too old.
 
         The result contains no counts. The function makes no call.

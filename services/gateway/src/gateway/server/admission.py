@@ -120,7 +120,7 @@ class Admission:
         state = state_of(scope)
         kind = None if state.route is None else state.route.admission
         if kind is AdmissionClass.INTERACTIVE and (
-            state.frontend.batch or (b"x-priority", b"batch") in scope["headers"]
+            state.frontend.is_batch or (b"x-priority", b"batch") in scope["headers"]
         ):
             return AdmissionClass.BATCH
         return kind

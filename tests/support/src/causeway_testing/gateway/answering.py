@@ -105,7 +105,7 @@ class FakeGenerator:
         self.counted_models.add(model)
         return TokenCounts(counts, total, self.window, self.only_quotes, self.takes_pictures, self.calls_tools)
 
-    def known(self, model: str) -> TokenCounts | None:
+    def recent_properties(self, model: str) -> TokenCounts | None:
         """See `ports.answering.Generator`."""
         if model not in self.counted_models:
             return None
